@@ -90,7 +90,7 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/identity/routes/policies.py:_check": Place(("policies",)),
     "cloudcore/kms/aws.py:__init__": Place(why=_MAKES, uses=2),
     "cloudcore/kms/aws.py:_asked": Place(why=_OUTSIDE),
-    "cloudcore/kms/making.py:_material": Place(("slow keys",)),
+    "cloudcore/kms/services.py:_material": Place(("slow keys",)),
     "cloudcore/outbound/names.py:_look_up": Place(why=_OUTSIDE),
     "cloudcore/outbound/names.py:resolve": Place(why=_OUTSIDE),
     "cloudcore/outbound/smtp.py:__init__": Place(why=_MAKES),

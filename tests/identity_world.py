@@ -29,11 +29,11 @@ from cloudcore.identity.login_permission import LoginPermission
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.routes import HANDLERS
-from cloudcore.identity.rows import organizations, policies, service_accounts
+from cloudcore.identity.rows import organizations, policies
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.identity.rows.organizations import Membership, Organization
 from cloudcore.identity.rows.policies import Attachment, PolicyRow
-from cloudcore.identity.rows.service_accounts import ServiceAccount
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.accounts import FirstIds, Founder, found_account, no_addition
 from cloudcore.identity.services.policies import attach_policy, create_policy
@@ -238,7 +238,7 @@ class World:
         found_account(tx, account, founder, ids)
         made = self._add_program(tx, program, account.id, ())
         policies.attach(tx, Attachment(uuid7(now), account.id, ids.policy, made.id, None, now))
-        assert service_accounts.find_service_account(tx, account.id, made.id)
+        assert SERVICE_ACCOUNTS.find(tx, account.id, made.id)
         return Tenant(organization.id, account.id, owner, ids.role, ids.policy, ids.attachment)
 
 

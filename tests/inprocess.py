@@ -23,8 +23,8 @@ from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.keyring import Keyring
-from cloudcore.kms.making import KeyMaker
 from cloudcore.kms.providers import EmbeddedProvider, Providers
+from cloudcore.kms.services import KeyMaker
 from cloudcore.kms.vault import Vault
 from cloudcore.serving.body import Message, Scope
 from registry.blobstore.base import BlobStore

@@ -14,9 +14,9 @@ from cloudcore.identity.tables import accounts
 from cloudcore.keyring import Keyring
 from cloudcore.kms import services
 from cloudcore.kms.key import Key
-from cloudcore.kms.making import KeyMaker
 from cloudcore.kms.providers import EmbeddedProvider, Providers
-from cloudcore.kms.tables import KEY_ROWS
+from cloudcore.kms.rows import KEY_ROWS
+from cloudcore.kms.services import KeyMaker
 from cloudcore.kms.vault import Vault
 from tests.inprocess import ManualClock
 

@@ -10,12 +10,10 @@ from msgspec import structs
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.queue import messages
-from cloudcore.queue.leases import new_token
 from cloudcore.queue.message_rows import Depth, depth
-from cloudcore.queue.messages import Leased, LeaseTerms, NewMessage, Outcome
-from cloudcore.queue.queue import Queue
+from cloudcore.queue.messages import Leased, LeaseTerms, NewMessage, Outcome, new_token
+from cloudcore.queue.queue import Queue, check_message
 from cloudcore.queue.queues import QUEUES, ROWS, purge
-from cloudcore.queue.rules import check_message
 from cloudcore.resources.record import Reference
 from tests.inprocess import ManualClock
 from tests.kms_world import ACME, GLOBEX, add_account

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, field
@@ -10,11 +11,14 @@ from sqlalchemy import Column, MetaData, Table
 from cloudcore.db.base import Connection
 from cloudcore.db.schema import Id
 from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods, Referrer
 from cloudcore.resources.record import Record, Reference, fixed, given, own
 from cloudcore.resources.resource import Filter, Resource, Target
 from cloudcore.resources.routes import standard_routes
 from cloudcore.resources.rows import Rows
+from cloudcore.web.context import RequestContext
+from cloudcore.wire import RequestBody
 
 # Not in the schema of the product, so that its migrations know nothing of it.
 SCHEMA: Final = MetaData()
@@ -49,6 +53,7 @@ class Note(Record, frozen=True, kw_only=True):
 
     name: Annotated[str, fixed()]
     book: Annotated[Reference, fixed()]
+    line: Annotated[int, own(hidden=True)] = 1
 
 
 SHELF: Final = Resource(record=Shelf, service="test", one="shelf", many="shelves", quota=3)
@@ -62,7 +67,11 @@ BOOK: Final = Resource(
     keeps_deleted=True,
 )
 NOTE: Final = Resource(
-    record=Note, service="test", one="note", many="notes", refers={"book": Target(BOOK)}
+    record=Note,
+    service="test",
+    one="note",
+    many="notes",
+    refers={"book": Target(BOOK, "test:GetBook")},
 )
 SHELF_ROWS: Final = Rows(SHELF, schema=SCHEMA)
 BOOK_ROWS: Final = Rows(BOOK, references={"shelf": SHELF_ROWS}, schema=SCHEMA)
@@ -81,8 +90,39 @@ def _check_lent(_tx: Connection, found: Book) -> None:
 
 SHELVES: Final = Methods(SHELF_ROWS, referrers=(Referrer(BOOK_ROWS, "shelf"),))
 NOTE_ROWS: Final = Rows(NOTE, references={"book": BOOK_ROWS}, schema=SCHEMA)
-NOTES: Final = Methods(NOTE_ROWS, targets={"book": BOOK_ROWS})
+
+
+class Place(RequestBody):
+    """Where in the book a note is."""
+
+    line: int
+
+
+async def _line(_ctx: RequestContext, given: Place | None) -> Mapping[str, object]:
+    return {"line": 1 if given is None else given.line}
+
+
+def _check_line(new: Note, _old: Note | None, _now: int) -> Note:
+    if new.line < 1:
+        raise InvalidInput("place: begins with 1", field="place", reason="out_of_range")
+    return new
+
+
+NOTES: Final = Methods(
+    NOTE_ROWS,
+    check=_check_line,
+    targets={"book": BOOK_ROWS},
+    composites=(
+        Composite(
+            name="place",
+            shown=Place,
+            given=Place,
+            resolve=_line,
+            show=lambda found: Place(line=found.line),
+        ),
+    ),
+)
 BOOKS: Final = Methods(
     BOOK_ROWS, check=_check, before_delete=_check_lent, targets={"shelf": SHELF_ROWS}
 )
-HANDLERS: Final = (*standard_routes(SHELVES), *standard_routes(BOOKS))
+HANDLERS: Final = tuple(each for of in (SHELVES, BOOKS, NOTES) for each in standard_routes(of))

@@ -12,7 +12,8 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Database
 from cloudcore.events import NO_EVENTS
 from cloudcore.storage import buckets, listing, multipart, objects, reading, storing, upload_rows
-from cloudcore.storage.bucket_rows import Bucket, Held
+from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.bucket_rows import Held
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions
 from cloudcore.storage.listing import Listing
 from cloudcore.storage.multipart import Completion, GivenPart
@@ -59,8 +60,9 @@ class StorageWorld:
 
     async def make(self, name: str = "photos", account_id: str = ACME, **fields: str) -> Bucket:
         """Create a bucket."""
-        bucket = Bucket(uuid7(self.clock()), account_id, REGION, name, None, None, {}, self.clock())
-        made = bucket._replace(**fields)  # type: ignore[arg-type] # of texts
+        now = self.clock()
+        of = {"account_id": account_id, "region": REGION, "name": name, **fields}
+        made = Bucket(id=uuid7(now), created_at=now, updated_at=now, **of)  # type: ignore[arg-type] # of texts
         return await self.database.write(buckets.create_bucket, made)
 
     async def put(

@@ -11,9 +11,9 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.keyring import Keyring
-from cloudcore.notifications import subscription_rows
-from cloudcore.notifications.records import Subscription
 from cloudcore.notifications.signing import new_secret, seal_secret
+from cloudcore.notifications.subscription import Subscription
+from cloudcore.notifications.tables import SUBSCRIPTION_ROWS
 from cloudcore.notifications.topic import Topic
 from cloudcore.notifications.topics import ROWS, TOPICS
 
@@ -54,18 +54,16 @@ def add_webhooks(
     for subscription_id, endpoint in zip(ids, endpoints, strict=True):
         made = Subscription(
             id=subscription_id,
-            topic_id=topic.id,
             account_id=topic.account_id,
+            region=topic.region,
+            topic_id=topic.id,
             protocol="http",
             endpoint=endpoint,
             status="confirmed",
-            filter_policy={},
-            raw_message_delivery=False,
-            delivery_policy={},
             created_at=topic.created_at,
             updated_at=topic.created_at,
             active_since=topic.created_at,
             signing_secret=seal_secret(keyring, subscription_id, new_secret()),
         )
-        subscription_rows.add_subscription(tx, made)
+        SUBSCRIPTION_ROWS.add(tx, made)
     return ids

@@ -439,6 +439,8 @@ class Noun:
     """Paths have the name, not the id."""
     singular: str = ""
     """What people call one, if not as `one`."""
+    plural: str = ""
+    """What people call several, if not as `many`."""
     metavar: str = ""
     """Of the argument, if not as `one`."""
     known_by: str = ""
@@ -469,8 +471,6 @@ class Noun:
     """Options of ``list``; they become the query."""
     create: tuple[Option, ...] | None = None
     created: Told = "Created {name}"
-    told_once: str = ""
-    """The field beside the new record that a creation alone answers, if it answers it."""
     secret: Secret | None = None
     """The fields of the new record that a creation alone answers."""
     update: tuple[Option, ...] | None = None

@@ -86,9 +86,8 @@ def _data(change: AuditEvent, *, noun: str) -> dict[str, object]:
     ids = {name: value for name, value in change.details.items() if name.endswith("_id")}
     if "location" in change.details:
         ids.setdefault(f"{noun}_id", str(change.details["location"]).rpartition("/")[2])
-    data: dict[str, object] = {
-        crn.type: {"id": ids.get(f"{crn.type}_id"), "crn": str(crn), "name": crn.name}
-    }
-    if noun != crn.type:
+    of = crn.type.replace("-", "_")
+    data: dict[str, object] = {of: {"id": ids.get(f"{of}_id"), "crn": str(crn), "name": crn.name}}
+    if noun != of:
         data[noun] = {"id": ids.get(f"{noun}_id")}
     return data

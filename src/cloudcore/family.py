@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cloudcore.iam.templates import PolicyTemplate
 from cloudcore.iam.vocabulary import ResourceKind, Vocabulary
+from cloudcore.resource_names import with_article
 from cloudcore.resources.resource import Resource
 
 if TYPE_CHECKING:
@@ -75,6 +76,12 @@ class Family(Generic[Needs]):
     """Also the service of its CRNs and actions."""
     title: str = ""
     """What persons call its resources; by default its name."""
+    host: str | None = ""
+    """The word by which an operator gives it a host of its own, by default its name; None: it is
+    served at every host."""
+    paths: tuple[str, ...] = ()
+    """First segments of the paths of its routes, such as ``/v1/queues``, which are its alone; those
+    of its `resources` are among them."""
     open: Callable[[Opening], Awaitable[Needs]] = _needs_nothing
     """Makes its dependencies, once in a process, from the ports that it asks for."""
     offers: Callable[[], Sequence[Offer]] = _nothing
@@ -121,6 +128,9 @@ class Family(Generic[Needs]):
             action: name for each in self.resources for action, name in each.told_changes.items()
         }
         quotas = (*self.quotas, *(each.many for each in self.resources))
+        paths = (*self.paths, *(each.path for each in self.resources))
+        object.__setattr__(self, "host", self.name if self.host == "" else self.host)
+        object.__setattr__(self, "paths", tuple(dict.fromkeys(paths)))
         object.__setattr__(self, "resource_kinds", tuple(dict.fromkeys(kinds)))
         object.__setattr__(self, "told_changes", {**self.told_changes, **told})
         object.__setattr__(self, "quotas", tuple(dict.fromkeys(quotas)))
@@ -141,8 +151,8 @@ def _sentence(event: str, nouns: Mapping[str, str]) -> str:
     """Return what ``queue.queue.created`` says."""
     _, one, done = event.split(".")
     noun = nouns.get(one, one.replace("_", " "))
-    article = "An" if noun[0] in "aeiouAEIO" else "A"
-    return f"{article} {noun} was {done.replace('_', ' ')}"
+    words = f"{with_article(noun)} was {done.replace('_', ' ')}"
+    return words[0].upper() + words[1:]
 
 
 def vocabulary(families: Sequence[Family[Any]]) -> Vocabulary:

@@ -8,7 +8,7 @@ made first follows from who asks for what.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -67,6 +67,12 @@ class Install(NamedTuple):
     region: str
     url: str
     """Base URL at which clients reach it."""
+    own_urls: Mapping[str, str]
+    """Base URLs of families that have hosts of their own, by `Family.host`."""
+
+    def url_of(self, host: str) -> str:
+        """Return the base URL of a family, by its `host`."""
+        return self.own_urls.get(host, self.url)
 
 
 class Opens(Protocol[T_co]):

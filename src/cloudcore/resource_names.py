@@ -19,6 +19,11 @@ def is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None and parse_uuid(name) is None
 
 
+def with_article(noun: str) -> str:
+    """Return ``an IP pool`` for ``IP pool``."""
+    return f"{'an' if noun[0] in 'aeioAEIO' else 'a'} {noun}"
+
+
 def check_name(name: str) -> None:
     """Refuse a malformed name."""
     if not is_name(name):

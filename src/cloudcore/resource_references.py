@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from operator import attrgetter
+from typing import Generic, NamedTuple, TypeVar
 
 from cloudcore.account_rows import handle_of
 from cloudcore.crn import Crn
@@ -27,16 +28,7 @@ class Scope(NamedTuple):
     """Empty for the kinds that are of no region."""
 
 
-class Named(Protocol):
-    """A resource that a request can name."""
-
-    @property
-    def name(self) -> str | None:
-        """Return its name, or None if it was deleted."""
-        ...
-
-
-R = TypeVar("R", bound=Named)
+R = TypeVar("R")
 Authorize = Callable[[str], None]
 """Gets the CRN of the resource that a request names; raises `AccessDenied` if the caller may not
 use it so. See `RequestContext.right_to`."""
@@ -57,6 +49,8 @@ class Kind(NamedTuple, Generic[R]):
     """Makes the error for one that does not exist."""
     check: Callable[[str], None] = check_name
     """Raises `InvalidInput` for what none of this kind can be called."""
+    name_of: Callable[[R], str | None] = attrgetter("name")
+    """Returns the name of one in its CRN, or None if it was deleted."""
 
     def crn(self, scope: Scope, name: str) -> str:
         """Return the CRN of a resource of this kind; `name` may be a pattern."""
@@ -94,7 +88,7 @@ def resolve(
     else:
         found = kind.find(tx, scope, meant.id)
         if authorize is not None:
-            authorize(kind.crn(scope, (found and found.name) or "*"))
+            authorize(kind.crn(scope, (found and kind.name_of(found)) or "*"))
     if found is None:
         raise kind.missing()
     return found

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, ClassVar, Final
+from functools import cache
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
-from msgspec import UNSET, Meta, Struct, structs
+from msgspec import NODEFAULT, UNSET, Meta, Struct, UnsetType, structs
+
+T = TypeVar("T")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -20,7 +24,8 @@ RFC3339 = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 class RequestBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """Base of request bodies; unknown fields are refused, because they may be typos.
 
-    In a PATCH, fields default to `msgspec.UNSET`: an absent field keeps its value, null clears it.
+    In a PATCH, fields default to `msgspec.UNSET`: an absent field keeps its value, and null gives
+    one that the creation may leave out what it then has (`changes_of`).
     """
 
     saturates_integers: ClassVar[bool] = False
@@ -51,6 +56,29 @@ LAST_MOMENT: Final = moment_of(datetime.max.replace(tzinfo=UTC))
 """The end of the year 9999 in UTC. With a negative offset, a caller can give a later moment."""
 
 
-def changes_of(data: Struct) -> dict[str, object]:
-    """Return the fields that a PATCH body has."""
-    return {name: value for name, value in structs.asdict(data).items() if value is not UNSET}
+def changes_of(data: Struct, new: type[Struct] | None = None) -> dict[str, Any]:
+    """Return the fields that a PATCH body has.
+
+    Null becomes what the field has if `new`, the body of the creation, leaves it out.
+    """
+    optional = {} if new is None else _optional(new)
+    return {
+        name: _default(optional[name]) if value is None and name in optional else value
+        for name, value in structs.asdict(data).items()
+        if value is not UNSET
+    }
+
+
+@cache
+def _optional(new: type[Struct]) -> Mapping[str, structs.FieldInfo]:
+    """Return the fields that a body may leave out."""
+    return {each.name: each for each in structs.fields(new) if not each.required}
+
+
+def _default(of: structs.FieldInfo) -> Any:  # noqa: ANN401 - of any type
+    return of.default if of.default_factory is NODEFAULT else of.default_factory()
+
+
+def or_absent(value: T | None) -> T | UnsetType:
+    """Return a value of a response, or what leaves its field out if there is none."""
+    return UNSET if value is None else value

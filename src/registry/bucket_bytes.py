@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.kms.key import Key
-from cloudcore.kms.rows import find_platform_key
-from cloudcore.kms.tables import KEY_ROWS
+from cloudcore.kms.rows import KEY_ROWS, find_platform_key
 from cloudcore.kms.vault import LookedAt
 from cloudcore.storage import errors as storage_errors
 from cloudcore.storage.bytes_port import (

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from cloudcore.db.base import Connection
 from cloudcore.kms.key import Key
-from cloudcore.kms.references import key_to_bind
-from cloudcore.kms.rows import find_platform_key
-from cloudcore.kms.tables import KEY_ROWS
+from cloudcore.kms.rows import KEY_ROWS, find_platform_key, key_to_bind
 from cloudcore.resource_references import Authorize, Scope
 from cloudcore.storage.bytes_port import BucketKeys, KeyRef
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from cloudcore.keyring import create_root_key, load_keyring
-from cloudcore.kms.making import KeyMaker
 from cloudcore.kms.providers import EmbeddedProvider, Providers
+from cloudcore.kms.services import KeyMaker
 from cloudcore.kms.vault import Vault
 from registry.keys import DataKeys
 from registry.process import Process

@@ -154,6 +154,18 @@ def _tables() -> Sequence[Table]:
 REGISTRY: Final[Family[Process]] = Family(
     name="registry",
     title="Repositories",
+    paths=(
+        "/v1/authorization-token",
+        "/v1/encryption-binding",
+        "/v1/encryption-bindings",
+        "/v1/event-rules",
+        "/v1/garbage-collection",
+        "/v1/key-usage",
+        "/v1/pull-through-cache-rules",
+        "/v1/registry-settings",
+        "/v1/repositories",
+        "/v1/storage-usage",
+    ),
     open=_open,
     offers=_offers,
     routes=_routes,

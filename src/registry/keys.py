@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.kms.providers import VersionRef
 from cloudcore.kms.rules import KeyMissing, KeyUnusable
-from cloudcore.kms.sealing import CiphertextInvalid
-from cloudcore.kms.vault import LookedAt, Vault, Wrapped
+from cloudcore.kms.vault import CiphertextInvalid, LookedAt, Vault, Wrapped
 from registry.blobstore.base import DataKey
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled
 

@@ -242,7 +242,14 @@ class Registry:
         edition = self._edition
         assert edition is not None
         families, ctx, settings = edition.families, stores.ctx, stores.settings
-        install = Install(ctx.database, ctx.clock, ctx.new_id, settings.region, settings.url)
+        install = Install(
+            ctx.database,
+            ctx.clock,
+            ctx.new_id,
+            settings.region,
+            settings.url,
+            settings.own_urls,
+        )
         own = [each for family in families for each in family.offers()]
         told = {action: each for family in families for action, each in family.told_changes.items()}
         offers = (known(STORES, stores), known(TOLD_CHANGES, told), *own, *edition.offers)

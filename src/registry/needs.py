@@ -25,6 +25,7 @@ from registry.services.events import topics_asking
 from registry.services.pull_through.credentials import credential_of
 from registry.services.pull_through.remote import open_upstreams
 from registry.services.tokens import BearerTokens
+from registry.setting_texts import AUTH
 
 FIND_TOPICS: Final[Port[FindTopics]] = Port("registry.find_topics")
 RESOLVE_TOPIC: Final[Port[ResolveTopic]] = Port("registry.resolve_topic")
@@ -68,7 +69,7 @@ async def _open_buckets(opening: Opening) -> FilesystemStore:
 async def _open_bearers(opening: Opening) -> BearerTokens:
     install, settings = opening.install, (await opening.get(STORES)).settings
     keys, authenticator = await opening.get(SIGNING_KEYS), await opening.get(AUTHENTICATOR)
-    signer = BearerSigner(keys, install.url, settings.pull_host, install.clock, uuid7)
+    signer = BearerSigner(keys, install.url_of(AUTH), settings.pull_host, install.clock, uuid7)
     return BearerTokens(install.database, install.clock, signer, authenticator, install.region)
 
 

@@ -1,16 +1,22 @@
 """The planes of the registry, and the application that dispatches to them.
 
-The S3 endpoint is a plane only of installs whose settings name a port or a host for it.
+The S3 endpoint is a plane only of installs whose settings name a port or a host for it. Where
+families have hosts of their own, each name has planes of its own; any other host, such as an
+address that a balancer probes, has all of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
+from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher, Hook
 from cloudcore.serving.planes import Plane, Planes
 from cloudcore.web import envelope
 from registry.distribution import errors
+from registry.family_hosts import parts_by_name, paths_of
+from registry.setting_texts import CONSOLE, PULL
 from registry.settings import Settings
 
 _LOGGED_S3: Final = frozenset(
@@ -18,6 +24,10 @@ _LOGGED_S3: Final = frozenset(
 )
 _LOGGED: Final = frozenset((b"n", b"last", b"digest", b"mount", b"from", b"tag"))
 
+_NOWHERE: Final = "/\0"
+"""A path that no route has."""
+_PAGES: Final = b"/console"
+_OF_PROGRAMS: Final = (b"/v1", b"/v2", b"/.well-known")
 _REGISTRY: Final = (
     Plane(
         "data",
@@ -46,13 +56,31 @@ _OBJECTS: Final = Plane(
 
 
 def planes_of(settings: Settings) -> Planes:
-    """Return the planes of an install."""
+    """Return the planes of an install.
+
+    Raises:
+        SettingsError: `family_hosts` names what has no host of its own.
+
+    """
     objects: list[Plane] = []
     if settings.s3_port:
         objects.append(_OBJECTS._replace(port=settings.s3_port))
     if settings.s3_host:
         objects.append(_OBJECTS._replace(hosts=(f".{settings.s3_host}".encode(),)))
-    return Planes(*objects, *_REGISTRY)
+    return Planes(*objects, *_of_names(settings), *_REGISTRY)
+
+
+def _of_names(settings: Settings) -> Iterator[Plane]:
+    """Yield the planes of each name, if families have hosts of their own."""
+    for name, parts in parts_by_name(settings).items():
+        data, control = (each._replace(hosts=(name.encode(),)) for each in _REGISTRY)
+        nothing = control._replace(is_empty=True)
+        if PULL in parts:
+            yield data
+        pages = (_PAGES,) if CONSOLE in parts else ()
+        yield control._replace(prefixes=(*paths_of(parts), *pages))
+        yield nothing._replace(prefixes=(*_OF_PROGRAMS, _PAGES))
+        yield control  # From any name, a browser finds from a reference of an image to its page.
 
 
 PLANES: Final = Planes(*_REGISTRY)
@@ -70,5 +98,16 @@ def dispatcher(
 ) -> Dispatcher:
     """Return the application that dispatches requests to those of the planes."""
     named = {"data": data, "control": control, "objects": objects or control}
-    applications = [named[plane.name] for plane in planes.planes]
+    applications = [
+        _without_paths(control) if plane.is_empty else named[plane.name] for plane in planes.planes
+    ]
     return Dispatcher(planes, applications, startup=startup, shutdown=shutdown)
+
+
+def _without_paths(control: Application) -> Application:
+    """Return what answers every request as `control` does at an unknown path."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await control({**scope, "path": _NOWHERE, "raw_path": _NOWHERE.encode()}, receive, send)
+
+    return answer

@@ -46,7 +46,7 @@ from registry.process import STORES
 from registry.services.access import repository_crn
 from registry.services.bearers import KEY_KINDS
 from registry.services.logins import login_permission
-from registry.setting_texts import PREFIX, SettingsError
+from registry.setting_texts import AUTH, CONSOLE, PREFIX, SettingsError
 from registry.settings import Settings
 from registry.topics import named_topic, topic_states
 
@@ -79,7 +79,7 @@ def _certificate_settings(settings: Settings) -> certificate.CertificateSettings
     url = chosen.certificate_acme_directory
     setting = f"{PREFIX}CERTIFICATE_ACME_DIRECTORY"
     return certificate.CertificateSettings(
-        url=(settings.certificate_url or settings.url).rstrip("/"),
+        url=(settings.certificate_url or settings.url_of("certificate")).rstrip("/"),
         directory=Directory(url, setting, chosen.certificate_acme_roots) if url else None,
         email=chosen.certificate_acme_email,
         resolver=settings.resolver,
@@ -93,7 +93,9 @@ def _certificate_settings(settings: Settings) -> certificate.CertificateSettings
 def _control_settings(settings: Settings) -> ControlSettings:
     return ControlSettings(
         region=settings.region,
-        auth_url=settings.url,
+        auth_url=settings.url_of(AUTH),
+        console_url=settings.url_of(CONSOLE),
+        container_host=settings.pull_host,
         trusted_proxies=settings.proxies,
         founders=settings.founders,
         container_password_seconds=settings.container_password_seconds,

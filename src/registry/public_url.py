@@ -7,6 +7,7 @@ from ipaddress import ip_address
 from typing import Final
 
 HOST: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+_PORT: Final = re.compile(r":[0-9]*\Z")
 _EXAMPLE: Final = "https://registry.example.com"
 
 
@@ -34,6 +35,11 @@ def public_url_problem(url: str) -> str:
     if path:
         return f"{url!r} has a path, but clients look for /v2 on a host; set {scheme}://{host}"
     return ""
+
+
+def without_port(host: str) -> str:
+    """Return a host in lower case, without its port."""
+    return _PORT.sub("", host.lower())
 
 
 def is_every_address(host: str) -> bool:

@@ -29,6 +29,7 @@ from registry.family import REGISTRY
 from registry.main import Edition, PlaneApplications, Registry, application
 from registry.needs import BEARERS
 from registry.ports import CROSSING
+from registry.setting_texts import AUTH, CONSOLE, PULL
 from registry.settings import Settings
 
 
@@ -63,7 +64,8 @@ async def _make_planes(
         needs={HEALTH: readiness} | needs,
         vocabulary=_vocabulary(families),
     )
-    challenges = Challenges(settings.public_url, settings.hosts)
+    public_url = settings.public_url and settings.url_of(PULL)
+    challenges = Challenges(public_url, settings.hosts)
     bearers = await opening.get(BEARERS)
     access = TokenAccess(bearers, challenges, ctx.clock, settings.proxies, platform.auditor)
     mirrors = Mirrors(settings.mirrored)
@@ -72,7 +74,13 @@ async def _make_planes(
     console = Console(
         plane,
         ConsoleSettings(
-            settings.url, settings.pull_host, settings.region, families, settings.founders
+            settings.url_of(AUTH),
+            settings.pull_host,
+            settings.region,
+            families,
+            settings.founders,
+            settings.url_of(CONSOLE) if settings.own_hosts else "",
+            settings.url,
         ),
         keyring=platform.keyring,
         clock=ctx.clock,

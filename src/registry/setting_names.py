@@ -45,7 +45,7 @@ LISTS: Final = frozenset(
     {
         *("allowed_hosts", "trusted_proxies", "cors_origins"),
         *("oidc_internal_origins", "upstream_allowed", "webhook_allowed", "mirrors", "tls_acme"),
-        *("certificate_grants", "dns_name_servers"),
+        *("certificate_grants", "dns_name_servers", "family_hosts"),
     }
 )
 """The settings that are lists, separated by commas."""

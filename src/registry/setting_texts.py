@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from typing import Final
 
@@ -11,6 +11,10 @@ from cloudcore.outbound.destinations import Allowed
 from registry.public_url import HOST
 
 PREFIX: Final = "ENTREPOT_"
+PULL: Final = "pull"
+"""What the setting ``family_hosts`` calls ``/v2``."""
+AUTH: Final = "auth"
+CONSOLE: Final = "console"
 _ORIGIN: Final = re.compile(
     r"(?:http(?!://[^/]*:80\Z)|https(?!://[^/]*:443\Z))://"
     r"(?:[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(?::[1-9][0-9]{0,4})?"
@@ -89,4 +93,23 @@ def mirrored_prefixes(text: str) -> Mapping[str, str]:
             )
         if found.setdefault(host.lower(), prefix) != prefix:
             raise SettingsError(f"mirrors: {host} is listed twice")
+    return found
+
+
+def hosts_of_parts(text: str) -> Mapping[str, Sequence[str]]:
+    """Return the hosts of each part that the setting ``family_hosts`` lists, in lower case.
+
+    Raises:
+        SettingsError: an entry is not NAME=HOST.
+
+    """
+    found: dict[str, list[str]] = {}
+    for entry in listed(text):
+        part, _, host = entry.partition("=")
+        if not part or not HOST.fullmatch(host):
+            raise SettingsError(
+                f"family_hosts: {entry!r} is no NAME=HOST such as pull=cr.example.com: a host has"
+                " no path, and the scheme is that of public_url"
+            )
+        found.setdefault(part, []).append(host.lower())
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
-from cloudcore.certificate.grants import Grant, GrantError, parse_grants
+from cloudcore.certificate.domains import Grant, GrantError, parse_grants
 from cloudcore.crn import REGION_PATTERN
 from cloudcore.iam.founders import Founders
 from cloudcore.outbound.destinations import Allowed
@@ -20,7 +20,13 @@ from cloudcore.own_certificate.places import local_folder, own_certificate, own_
 from cloudcore.serving.tls_paths import TlsFiles
 from registry.acme_settings import AcmeSettings
 from registry.certificate_settings import CertificateSettings
-from registry.public_url import HOST, is_every_address, public_url_problem, share_a_port
+from registry.public_url import (
+    HOST,
+    is_every_address,
+    public_url_problem,
+    share_a_port,
+    without_port,
+)
 from registry.setting_groups import (
     MOST_PORT,
     Delays,
@@ -31,9 +37,11 @@ from registry.setting_groups import (
 )
 from registry.setting_texts import (
     PREFIX,
+    PULL,
     SettingsError,
     address_and_port,
     allowed_destinations,
+    hosts_of_parts,
     listed,
     listed_origins,
     mirrored_prefixes,
@@ -77,6 +85,10 @@ class Settings:
     allowed_hosts: str = ""
     """`Host` headers, separated by commas, that may appear in sign-in challenges when no
     `public_url` is set. Any other gets the first of these."""
+    family_hosts: str = ""
+    """Hosts of their own, such as ``pull=cr.example.com``, separated by commas; before the ``=`` is
+    ``pull``, ``console`` or the `host` of a family. What is not listed is at `public_url`; what is
+    listed twice is at both, and clients are told the first."""
     region: str = "local"
     root_key_file: str = ""
     """File of the root key; empty: ``root.key`` in the `data` folder."""
@@ -154,7 +166,14 @@ class Settings:
             raise SettingsError(problem)
         _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
         _ = self.allowed_upstreams, self.allowed_webhooks, self.metrics_address, self.mirrored
-        _ = self.smarthost, self.s3_name, self.granted_domains, self.zone, self.resolver
+        _ = (
+            self.own_hosts,
+            self.smarthost,
+            self.s3_name,
+            self.granted_domains,
+            self.zone,
+            self.resolver,
+        )
         groups = (self.limits, self.delays, self.scrubbing, self.plain_sealing)
         for group in (self, *groups):
             check_numbers(group)
@@ -206,6 +225,12 @@ class Settings:
             raise SettingsError(problem)
         if self.tls_certificate and self.acme.names:
             raise SettingsError("tls_certificate and tls_acme exclude each other; set one of them")
+        named = {urlsplit(each).hostname or "" for each in self.urls if self.own_hosts}
+        if self.acme.names and (left_out := sorted(named.difference(self.acme.names))):
+            raise SettingsError(
+                f"tls_acme does not list {', '.join(left_out)}, as family_hosts and public_url do:"
+                " the certificate that is ordered has the names of tls_acme alone"
+            )
         if self.speaks_tls and self.public_url.startswith("http://"):
             raise SettingsError(
                 f"public_url: {self.public_url!r} is plain HTTP, but with a certificate the"
@@ -240,8 +265,8 @@ class Settings:
     @property
     def own_names(self) -> tuple[str, ...]:
         """Return the host names and addresses at which clients reach the server."""
-        named = (urlsplit(url).hostname or "" for url in (f"//{each}" for each in self.hosts))
-        found = [urlsplit(self.public_url).hostname or "", *named]
+        named = (urlsplit(f"//{each}").hostname or "" for each in self.hosts)
+        found = [*(urlsplit(each).hostname or "" for each in self.urls if self.public_url), *named]
         if not any(found):
             found = [urlsplit(self.url).hostname or ""]
         if found == ["127.0.0.1"]:
@@ -306,7 +331,40 @@ class Settings:
     @property
     def pull_host(self) -> str:
         """Return the ``host:port`` in image references and bearers."""
-        return urlsplit(self.url).netloc
+        return urlsplit(self.url_of(PULL)).netloc
+
+    def url_of(self, part: str) -> str:
+        """Return the base URL of a family by its `host`, or of another part (`family_hosts`)."""
+        return self.own_urls.get(part, self.url)
+
+    @property
+    def own_urls(self) -> Mapping[str, str]:
+        """Return the base URL of each part of `family_hosts`, and of ``s3`` if it has a host."""
+        scheme, _, main = self.url.partition("://")
+        found = {part: f"{scheme}://{hosts[0]}" for part, hosts in self.own_hosts.items()}
+        if self.s3_host:
+            found["s3"] = f"{scheme}://{self.s3_host}{main[len(without_port(main)) :]}"
+        return found
+
+    @property
+    def own_hosts(self) -> Mapping[str, Sequence[str]]:
+        """Return the hosts of each part that `family_hosts` lists; the first is told to clients.
+
+        Raises:
+            SettingsError: an entry is not NAME=HOST, or there is no `public_url`.
+
+        """
+        found = hosts_of_parts(self.family_hosts)
+        if found and not self.public_url:
+            raise SettingsError("family_hosts needs public_url, where all is that it does not list")
+        return found
+
+    @property
+    def urls(self) -> Sequence[str]:
+        """Return every base URL at which clients reach the server; the first is `url`."""
+        scheme = self.url.partition("://")[0]
+        hosts = (host for each in self.own_hosts.values() for host in each)
+        return self.url, *(f"{scheme}://{host}" for host in hosts)
 
     @property
     def hosts(self) -> tuple[str, ...]:

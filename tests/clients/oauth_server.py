@@ -18,7 +18,7 @@ import uvicorn
 
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.opening import open_database
-from cloudcore.identity.rows.identity_providers import IdentityProvider, add_provider
+from cloudcore.identity.rows.identity_providers import IDENTITY_PROVIDERS, IdentityProvider
 from cloudcore.identity.rows.organizations import Organization, add_organization
 from cloudcore.identity.services.identity_providers import seal_client_secret
 from tests.integration.oauth_world import PASSWORD, Program, World, make_world, may
@@ -92,7 +92,7 @@ async def _add_provider(world: World, issuer: str, provider_id: str) -> None:
         updated_at=world.now,
     )
     await world.database.write(add_organization, organization)
-    await world.database.write(add_provider, provider)
+    await world.database.write(IDENTITY_PROVIDERS.add, provider)
 
 
 @contextmanager

@@ -24,7 +24,8 @@ from cryptography.x509.oid import NameOID
 from tests.clients.images import MIB
 from tests.clients.programs import daemon, require_root, run
 from tests.clients.remote import Remote
-from tests.databases import ROOT
+from tests.databases import ROOT, planted
+from tests.entrepot import initialized
 from tests.live import LiveRegistry, start_registry
 from tests.postgresql import free_port
 from tests.tools import require_tool
@@ -333,3 +334,27 @@ def test_the_registry_ends_any_request_behind_a_proxy_at_its_hour(
     records = [json.loads(line) for line in impatient_registry.lines if line.startswith("{")]
     overdue = [each for each in records if each.get("reason") == "the request took longer than 2 s"]
     assert {each["method"] for each in overdue} == {"GET", "PATCH"}
+
+
+@pytest.mark.parametrize("made", [nginx, haproxy])
+def test_hosts_of_families_are_told_apart_behind_a_proxy(
+    made: Callable[[Site], tuple[list[str], list[str]]], workspace: Path
+) -> None:
+    data = workspace / "data"
+    initialized(planted(data))
+    env = {
+        "ENTREPOT_PUBLIC_URL": "https://cloud.example.com",
+        "ENTREPOT_FAMILY_HOSTS": "pull=cr.example.com",
+        "ENTREPOT_TRUSTED_PROXIES": "127.0.0.1",
+    }
+    registry = start_registry(data, command="serve", env=env)
+    try:
+        with proxied(made, workspace, registry) as client:
+            refused = client.get("/v2/", headers={"Host": "cr.example.com"})
+            assert refused.status_code == 401
+            realm = 'Bearer realm="https://cr.example.com/v2/token"'
+            assert refused.headers["www-authenticate"].startswith(realm)
+            for host, path in (("cloud.example.com", "/v2/"), ("cr.example.com", "/v1/queues")):
+                assert client.get(path, headers={"Host": host}).status_code == 404
+    finally:
+        assert registry.stop() == 0, registry.log

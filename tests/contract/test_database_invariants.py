@@ -10,7 +10,7 @@ from sqlalchemy import ClauseElement, bindparam, select
 from cloudcore.db.base import Connection, ConstraintViolated, Database, Row
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
-from cloudcore.kms.tables import kms_keys
+from cloudcore.kms.rows import kms_keys
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,

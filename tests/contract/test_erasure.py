@@ -10,7 +10,7 @@ from sqlalchemy import select, text
 from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
-from cloudcore.kms.tables import kms_keys
+from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.objects import NewObject, keep_object, link_object
 from registry.metadata.collector import audit, collection, erasure
 from registry.metadata.collector.erasure import DeletedKey, Erased

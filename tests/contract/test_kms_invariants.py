@@ -13,8 +13,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
 from cloudcore.kms import rows
 from cloudcore.kms.key import Key
-from cloudcore.kms.rows import KeyVersion
-from cloudcore.kms.tables import KEY_ROWS
+from cloudcore.kms.rows import KEY_ROWS, KeyVersion
 from tests.databases import on_both_databases
 from tests.kms_world import add_account
 

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
-from cloudcore.kms.tables import kms_keys
+from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.wraps import Wrap
 from registry.metadata.collector import collection
 from registry.metadata.control_tables import quarantined_object_keys

@@ -10,7 +10,7 @@ from sqlalchemy import select, text
 from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
-from cloudcore.kms.tables import kms_keys
+from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.wrap_removal import drop_unused_wraps, shred_unreadable
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Concatenate, Final
 
 from cloudcore.certificate.certificate import Certificate
+from cloudcore.certificate.domains import Grants, parse_grants
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.certificate.family import CERTIFICATE
-from cloudcore.certificate.grants import Grants, parse_grants
 from cloudcore.certificate.issuer import Chain, Issuers, PublishTxt
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.resolving import DnsResolver
@@ -27,9 +27,8 @@ from cloudcore.db.opening import open_database
 from cloudcore.jobs import queue
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.keyring import Keyring
-from cloudcore.kms.account_keys import PlatformKeys
 from cloudcore.kms.providers import EmbeddedProvider, Providers
-from cloudcore.kms.vault import Vault
+from cloudcore.kms.vault import PlatformKeys, Vault
 from tests.dying import PassingDatabase
 
 PACE: Final = JobPace(poll_seconds=0.02)

@@ -13,8 +13,7 @@ import sys
 from cloudcore.clock import system_clock
 from cloudcore.db.opening import open_database
 from cloudcore.queue import messages
-from cloudcore.queue.leases import new_token
-from cloudcore.queue.messages import LeaseTerms
+from cloudcore.queue.messages import LeaseTerms, new_token
 from cloudcore.queue.queues import ROWS
 from tests.kms_world import ACME
 

@@ -8,14 +8,14 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from cloudcore.certificate import authority_rows, issue_rows, services
+from cloudcore.certificate import embedded, rows, services
 from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.keys import public_der
 from cloudcore.certificate.rows import ROWS
 from cloudcore.certificate.work import WORK
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.kms.making import KeyMaker
+from cloudcore.kms.services import KeyMaker
 from tests.databases import on_both_databases
 from tests.fault.certificate_worker import (
     LEASE,
@@ -98,7 +98,7 @@ async def test_a_worker_killed_at_any_step_leaves_no_half_certificate_and_no_hal
     def revoked(tx: Connection) -> list[int]:
         return [
             entry.serial_number
-            for each in authority_rows.list_authorities(tx)
+            for each in embedded.list_authorities(tx)
             for entry in x509.load_der_x509_crl(each.revocation_list)
         ]
 
@@ -117,7 +117,7 @@ async def test_a_worker_killed_at_any_step_leaves_no_half_certificate_and_no_hal
         key = load_pem_private_key(await private_keys(database).open(issued), None)
         assert public_der(key.public_key()) == public_der(leaf.public_key())
         # What can be revoked is what is kept: a certificate that died with its key serves nobody.
-        assert len(await database.read(issue_rows.list_issues, ACME, made.id, 0)) == 1
+        assert len(await database.read(rows.list_issues, ACME, made.id, 0)) == 1
 
         now = system_clock()
         await database.write(services.revoke_certificate, issued, now, Silence())

@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx
 from sqlalchemy import bindparam, select
 
-from cloudcore.certificate import chores, issue_rows
+from cloudcore.certificate import chores, rows
 from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.certificate.family import CERTIFICATE
@@ -58,7 +58,7 @@ class Authority:
         if self.checks_dns:
             await txt.publish({each: f"proof of {each}" for each in domains})
             self.published = {
-                name: await self.embedded._database.read(issue_rows.txt_values, name)
+                name: await self.embedded._database.read(rows.txt_values, name)
                 for name in self.published
             }
         self.issued.append(tuple(domains))

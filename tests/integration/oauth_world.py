@@ -35,9 +35,9 @@ from cloudcore.identity.oidc.provider_client import ProviderClient
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.rows import accounts, policies, roles, service_accounts
 from cloudcore.identity.rows.accounts import Account
-from cloudcore.identity.rows.policies import Attachment, PolicyRow
-from cloudcore.identity.rows.roles import Assignment, Role
-from cloudcore.identity.rows.service_accounts import ServiceAccount
+from cloudcore.identity.rows.policies import POLICIES, Attachment, PolicyRow
+from cloudcore.identity.rows.roles import ROLES, Assignment, Role
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.access_keys import new_access_key
 from cloudcore.identity.services.accounts import no_addition
@@ -215,7 +215,7 @@ class World:
         key = made.row(self.keyring, uuid7(), account.id, row.id, self.now)
 
         def add(tx: Connection) -> None:
-            assert service_accounts.add_service_account(tx, row)
+            assert SERVICE_ACCOUNTS.add(tx, row)
             service_accounts.add_access_key(tx, key)
 
         await self.database.write(add)
@@ -240,7 +240,7 @@ class World:
 
         def add(tx: Connection) -> None:
             accounts.increment_revision(tx, account.id)
-            assert policies.add_policy(tx, row)
+            assert POLICIES.add(tx, row)
             assert policies.attach(tx, attachment)
 
         await self.database.write(add)
@@ -250,7 +250,7 @@ class World:
         """Add a role that these principals may assume."""
         trust = document({"effect": "allow", "principals": list(trusted)})
         row = Role(uuid7(), account.id, name, "", trust, most, self.now, self.now)
-        assert await self.database.write(roles.add_role, row)
+        assert await self.database.write(ROLES.add, row)
         return row
 
     async def assign(self, role: Role, user: User) -> None:

@@ -25,6 +25,7 @@ import cloudcore
 import registry
 from cloudcore.db.schema import metadata
 from cloudcore.db.statement import Statement, _Unindexed, _Unseen
+from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.resources.rows import Rows
 
 ROOTS: Final = (cloudcore, registry)
@@ -60,7 +61,7 @@ def all_statements() -> dict[str, Statement]:
 
 
 def _within(value: object) -> list[tuple[object, Statement]]:
-    if isinstance(value, Rows):
+    if isinstance(value, Rows | OwnedRows):
         value = value.statements
     if isinstance(value, dict):
         values = list(value.items())

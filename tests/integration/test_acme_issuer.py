@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from cloudcore.acme.conversing import Directory
-from cloudcore.certificate import issue_rows
+from cloudcore.certificate import rows
 from cloudcore.certificate.acme_issuer import AcmeIssuer, account_key
 from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.issuer import Issuers, Refused, Unreachable
@@ -85,7 +85,7 @@ async def acme_world(folder: Path, *, reuses: int = 50) -> AsyncIterator[AcmeWor
     async with open_world(folder / "data", "") as world:
 
         async def find(name: str) -> Sequence[str]:
-            return await world.served.database.read(issue_rows.txt_values, name)
+            return await world.served.database.read(rows.txt_values, name)
 
         zone = Zone(ZONE, ("ns.example",))
         async with (
@@ -112,7 +112,7 @@ async def test_wildcard_and_apex_are_proved_by_two_values_at_once_and_revoked(
     assert found["chain_pem"]
     assert world.resolver.asked.count(RECORD) >= 2
     target = made["challenges"][0]["expected_cname"]
-    assert await world.served.database.read(issue_rows.txt_values, target) == []
+    assert await world.served.database.read(rows.txt_values, target) == []
 
     asked = await world.ask("POST", f"/{made['id']}/revoke")
     assert asked.status_code == 202
@@ -149,7 +149,7 @@ async def test_a_record_that_leads_nowhere_is_told_for_its_domain(world: AcmeWor
         ("other.example", "CNAME_MISSING")
     ]
     target = challenges[APEX]["expected_cname"]
-    assert await world.served.database.read(issue_rows.txt_values, target) == []
+    assert await world.served.database.read(rows.txt_values, target) == []
 
 
 async def test_what_another_account_has_proved_is_no_proof_for_this_one(tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ import pytest
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement
-from cloudcore.identity.rows import roles as role_rows
 from cloudcore.identity.rows.assumable_roles import is_assigned
-from cloudcore.identity.rows.roles import Assignment, add_assignment
+from cloudcore.identity.rows.roles import ROLES, Assignment, add_assignment
 from cloudcore.identity.rows.sessions import Session, add_session, find_live_session
 from cloudcore.identity.services.roles import update_role
 from tests.databases import on_both_databases
@@ -60,7 +59,7 @@ async def test_a_session_by_the_old_trust_ends_with_it(oauth: World) -> None:
     trust: dict[str, Any] = {"version": "1", "statements": [denial]}
 
     def change(tx: Connection) -> None:
-        between = Between(tx, role_rows._UPDATE, lambda other: add_session(other, session))
+        between = Between(tx, ROLES.statements["save"], lambda other: add_session(other, session))
         update_role(between, acme.id, role.id, {"trust_policy": trust}, oauth.now)
 
     await oauth.database.write(change)

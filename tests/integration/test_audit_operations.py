@@ -141,8 +141,14 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         **{
             f"{method} {each.path}/{{}}": Asked(program, body)
             for each in described.RESOURCES
-            for method, body in (("PATCH", described.change_of(each)), ("DELETE", None))
+            for verb, method, body in (
+                ("update", "PATCH", described.change_of(each)),
+                ("delete", "DELETE", None),
+            )
+            if verb in each.methods
         },
+        "DELETE /v1/topics/{}": Asked(program),
+        "DELETE /v1/keys/{}": Asked(program),
         "PATCH /v1/registry-settings": Asked(program, {"undelete_days": 3}),
         "DELETE /v1/event-rules/{}": Asked(program),
         "PATCH /v1/pull-through-cache-rules/{}": Asked(program, {"enabled": False}),

@@ -9,11 +9,10 @@ import pytest
 from msgspec import structs
 from sqlalchemy import bindparam, select, update
 
-from cloudcore.certificate.certificate import Certificate
+from cloudcore.certificate.certificate import Certificate, KeyAlgorithm
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.keys import PrivateKey, new_private_key
 from cloudcore.certificate.rows import ROWS
-from cloudcore.certificate.rules import KeyAlgorithm
 from cloudcore.certificate.sealing import seal_key
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
@@ -21,7 +20,7 @@ from cloudcore.errors import PlatformError
 from cloudcore.jobs.kinds import Done, Next
 from cloudcore.kms.key import Key
 from cloudcore.kms.rows import find_platform_key
-from cloudcore.kms.tables import kms_key_versions as versions
+from cloudcore.kms.rows import kms_key_versions as versions
 from cloudcore.kms.vault import MAX_AGE_SECONDS
 from tests.certificates import uploaded
 from tests.databases import on_both_databases

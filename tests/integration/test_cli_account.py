@@ -287,7 +287,7 @@ def test_topics_and_their_subscriptions_from_making_to_end(world: World) -> None
     (found,) = world.read("subscriptions", "list", "news")
     secret = world.read("subscriptions", "secret", "news", found["id"])["signing_secret"]
     assert made.text == (
-        f"Created the subscription {found['id']}\nIts signing secret is {secret}\n"
+        f"Created the subscription {found['id']}; its signing secret is {secret}\n"
     )
     assert (found["status"], found["raw_message_delivery"]) == ("pending_confirmation", True)
     one = ("news", found["id"])

@@ -17,9 +17,11 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound
 from cloudcore.identity.admin_restoration import restore_admin
 from cloudcore.identity.names import person_crn
-from cloudcore.identity.rows import organizations, policies, roles
+from cloudcore.identity.rows import organizations, policies
 from cloudcore.identity.rows.accounts import Account, add_account
 from cloudcore.identity.rows.organizations import Membership, Organization
+from cloudcore.identity.rows.policies import POLICIES
+from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.users import User
 from tests.databases import on_both_databases
 from tests.entrepot import ADMIN, PASSWORD, Home
@@ -109,7 +111,7 @@ async def restored(oauth: Rows) -> list[str]:
 
 
 async def trust_of(oauth: Rows, account: Account) -> Any:  # noqa: ANN401 - JSON
-    role = await oauth.database.read(roles.find_role_named, account.id, "admin")
+    role = await oauth.database.read(ROLES.find_named, account.id, "admin")
     assert role is not None
     return msgspec.json.decode(role.trust_policy)["statements"]
 
@@ -128,15 +130,15 @@ async def test_what_is_gone_is_made_anew_and_only_once(oauth: Rows) -> None:
 async def test_what_was_narrowed_is_widened(oauth: Rows) -> None:
     account, _ = await own(oauth)
     await restored(oauth)
-    role = await oauth.database.read(roles.find_role_named, account.id, "admin")
-    policy = await oauth.database.read(policies.find_policy_named, account.id, "admin")
+    role = await oauth.database.read(ROLES.find_named, account.id, "admin")
+    policy = await oauth.database.read(POLICIES.find_named, account.id, "admin")
     assert role is not None
     assert policy is not None
     other = {"effect": "allow", "principals": [account.id]}
     trust = msgspec.json.encode({"version": "1", "statements": [other]}).decode()
-    await oauth.database.write(roles.save_role, role._replace(trust_policy=trust))
+    await oauth.database.write(ROLES.save, role._replace(trust_policy=trust))
     narrow = msgspec.json.encode({"version": "1", "statements": [may("iam:GetRole")]}).decode()
-    await oauth.database.write(policies.save_policy, policy._replace(document=narrow))
+    await oauth.database.write(POLICIES.save, policy._replace(document=narrow))
     await oauth.add_policy(account, may("*", effect="deny"), role_id=role.id)
     assert await restored(oauth) == ["iam:UpdateRole", "iam:UpdatePolicy", "iam:DetachPolicy"]
     kept = await oauth.database.read(policies.list_policies_of, account.id, role.id)
@@ -145,7 +147,7 @@ async def test_what_was_narrowed_is_widened(oauth: Rows) -> None:
     assert (statements[0], len(statements)) == (other, 2)
     # Whom a denial concerned is not known, so nobody but the person is trusted afterwards.
     trust = trust.replace('"allow"', '"deny"')
-    await oauth.database.write(roles.save_role, role._replace(trust_policy=trust))
+    await oauth.database.write(ROLES.save, role._replace(trust_policy=trust))
     assert await restored(oauth) == ["iam:UpdateRole"]
     assert await trust_of(oauth, account) == statements[1:]
 

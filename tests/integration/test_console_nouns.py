@@ -160,3 +160,13 @@ async def test_what_a_role_may_not_do_is_not_offered(shop: Shop) -> None:
         listed = (await browser.get(QUEUES)).text
         assert f'method="post" action="{QUEUES}"' not in listed
         assert SUPPRESSIONS not in listed
+
+
+async def test_topics_are_found_by_name(shop: Shop) -> None:
+    topics = "/console/services/topics"
+    for name in ("news", "alarms"):
+        once = hidden(await see(shop, topics), "once")
+        assert "The topic was created." in await told(shop, topics, name=name, once=once)
+    found = await see(shop, f"{topics}?name=news")
+    assert ">news</a>" in found
+    assert ">alarms</a>" not in found

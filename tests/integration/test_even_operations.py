@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, get_args
 
 import httpx
+import pytest
+from msgspec import Struct, structs
 
 from cloudcore.web.route_spec import RouteSpec
+from tests.databases import on_both_databases
 from tests.integration.id_places import BODIES, PLACES, filled, token_of
 from tests.integration.keyed_requests import Asked, asked, end_runs
-from tests.integration.served_world import Served
+from tests.integration.served_world import Served, open_served
 from tests.spec.operations import OPERATIONS, Operation
 
 SECRETS: Final = {
@@ -20,7 +24,64 @@ SECRETS: Final = {
 }
 """Fields of answers that are secrets, so that none of them is missed by the requests below."""
 _BY_PLACE: Final = {each.place: each for each in OPERATIONS}
+LABELS: Final = ("name", "handle", "email")
+"""Fields that persons know things by."""
+UNFILTERED: Final = {
+    "/v1/repositories/search": "it finds by a part of the name",
+    "/v1/repositories/stale": "those that nobody pulls; the list of all finds the one of a name",
+    "/v1/repositories/deleted": "those of some days",
+    "/v1/repositories/{}/tags": "`GET …/tags/{tag}` is the one of a name",
+    "/v1/repositories/{}/images/{}/pins": "an image has few",
+}
+"""Lists that no name filters, and why."""
+CHANGED: Final[dict[str, object]] = {
+    "description": "x",
+    "tags": {"a": "b"},
+    "kms_key": "key",
+    "delay_seconds": 1,
+    "lease_seconds": 1,
+    "retention_seconds": 60,
+    "redrive_policy": {"dead_letter_queue": "queue-0"},
+    "/v1/queues/{} redrive_policy": {"dead_letter_queue": "queue-0", "max_leases": 1},
+    "delivery_policy": {"max_retries": 1},
+    "filter_policy": {"a": ["b"]},
+    "raw_message_delivery": True,
+    "expires_at": "2099-01-01T00:00:00Z",
+    "max_session_seconds": 7200,
+    "client_secret": "x",
+    "scopes": ["groups"],
+    "email_verified_claim": "x",
+    "email_domains": ["example.org"],
+    "creates_people": True,
+    "session_hours": 1,
+    "private_key_export": False,
+    "tag_mutability": "immutable",
+    "immutable_tag_exclusions": ["x"],
+    "upstream_prefix": "x",
+    "credential": {"username": "x", "secret": "x"},
+    "tag_ttl_seconds": 60,
+    "negative_ttl_seconds": 0,
+    "keep_unpulled_days": 1,
+    "max_bytes": 1,
+    "enabled": False,
+    "undelete_days": 1,
+    "uncounted_pullers": ["*"],
+    "access_key_login": True,
+}
+"""For each field that changes may take away, something that it does not have by default."""
+KEPT: Final = {
+    ("/v1/policies/{}", "document"): "a policy without one has been created from a template",
+}
+"""Optional fields of a creation that null does not take away, and why."""
+_MARKS: Final = ("updated_at", "revision", "rewrap")
 PATHS: Final = {place.operation.place: place for place in PLACES}
+
+
+@pytest.fixture
+async def served(tmp_path: Path, metadata_url: str) -> AsyncIterator[Served]:
+    """Return ``entrepot serve`` over the database that a test asks for."""
+    async with open_served(tmp_path / "data", metadata_url) as made:
+        yield made
 
 
 async def test_no_answer_for_its_caller_alone_is_stored(served: Served) -> None:
@@ -120,6 +181,140 @@ async def test_no_other_body_is_taken_where_none_is_read(served: Served) -> None
         path = f"/v1/roles/{served.acme.ids['/v1/roles/{}']}"
         refused = await served.ask(method, path, b"{}", token=token, headers=kind)
         assert refused.status_code == 400, method
+
+
+@on_both_databases
+async def test_a_list_of_what_has_a_name_is_filtered_by_it(served: Served) -> None:
+    """Exactly, in its rows and in its total; a marker of the whole list is none of the filtered."""
+    specs = {_place_of(spec): spec for spec in served.specs}
+    named, filtered = set(), set()
+    for place, label, is_filtered in await _lists(served):
+        named.add(place)
+        if not is_filtered:
+            continue
+        filtered.add(place)
+        _, path, token, _ = _request(_BY_PLACE[f"GET {place}"], specs, {}, served)
+        whole = (await served.ask("GET", path, token=token)).json()
+        many = next(key for key in whole if key != "meta")
+        value = whole[many][-1][label]
+        for asked_for, total in ((value, 1), (value[:-1], 0), (f"{value}%", 0)):
+            params = {label: asked_for, "limit": 1}
+            answer = await served.ask("GET", f"{path}?{httpx.QueryParams(params)}", token=token)
+            found = answer.json()
+            assert [each[label] for each in found[many]] == [value] * total, (path, found)
+            assert (found["meta"]["total"], found["meta"]["has_more"]) == (total, False), path
+    assert named - filtered == UNFILTERED.keys()
+    assert len(filtered) > 14
+
+
+@on_both_databases
+async def test_members_are_found_by_their_address(served: Served) -> None:
+    """In any case, as elsewhere; a member's name is the address."""
+    acme = served.acme
+    path = f"/v1/organizations/{acme.organization_id}/members"
+    for asked_for, total in ((acme.person.email.upper(), 1), ("x@example.org", 0)):
+        answer = await served.ask("GET", f"{path}?email={asked_for}", token=acme.person_token)
+        assert (len(answer.json()["members"]), answer.json()["meta"]["total"]) == (total, total)
+
+
+async def _lists(served: Served) -> list[tuple[str, str, bool]]:
+    """Return the lists of the OpenAPI document of what has a label, and whether that filters."""
+    document = (await served.ask("GET", "/v1/openapi.json")).json()
+    schemas = document["components"]["schemas"]
+    found: list[tuple[str, str, bool]] = []
+    for path, methods in document["paths"].items():
+        operation = methods.get("get", {})
+        content = operation.get("responses", {}).get("200", {}).get("content", {})
+        answer = _schema(schemas, content.get("application/json", {}).get("schema", {}))
+        if "meta" not in answer:
+            continue
+        rows = next(each["items"] for each in answer.values() if each.get("type") == "array")
+        label = next((each for each in LABELS if each in _schema(schemas, rows)), None)
+        if label is not None:
+            taken = {each["name"] for each in operation["parameters"] if each["in"] == "query"}
+            found.append((re.sub("{[^}]*}", "{}", path), label, label in taken))
+    return found
+
+
+def _schema(schemas: Mapping[str, Any], of: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties of a schema."""
+    named = schemas[of["$ref"].rpartition("/")[2]] if "$ref" in of else of
+    return dict(named.get("properties", {}))
+
+
+@on_both_databases
+async def test_null_takes_away_what_the_creation_may_leave_out(served: Served) -> None:
+    """Alike for all PATCHes: then the resource is as if the creation had left the field out."""
+    specs = {_place_of(spec): spec for spec in served.specs}
+    requests, wrong, changed = await asked(served), {}, 0
+    for spec in (each for each in specs.values() if each.method == "PATCH"):
+        place = re.sub("{[^}]*}", "{}", spec.path)
+        optional = _optional_of(spec, specs.get(f"POST {place.rpartition('/')[0]}"))
+        optional = optional - {field for path, field in KEPT if path == place}
+        if not optional:
+            continue
+        path, token = await _without(optional, spec, specs, requests, served)
+        before = await _record(served, path, token)
+        for field in sorted(optional):
+            other = CHANGED.get(f"{place} {field}", CHANGED.get(field))
+            given = await served.ask("PATCH", path, {field: other}, token=token)
+            assert given.is_success, (place, field, given.text)
+            assert await _record(served, path, token) != before, (place, field)
+            cleared = await served.ask("PATCH", path, {field: None}, token=token)
+            if not cleared.is_success or await _record(served, path, token) != before:
+                wrong[place, field] = cleared.text
+            changed += 1
+    assert wrong == {}
+    assert changed > 25
+
+
+async def test_null_for_what_the_creation_needs_is_refused(served: Served) -> None:
+    """With the field's name, as a value of a wrong type."""
+    path = f"/v1/roles/{served.acme.ids['/v1/roles/{}']}"
+    refused = await served.ask(
+        "PATCH", path, {"trust_policy": None}, token=served.acme.program_token
+    )
+    assert refused.status_code == 400
+    assert refused.json()["error"]["params"]["field"] == "trust_policy"
+
+
+def _optional_of(spec: RouteSpec, creation: RouteSpec | None) -> set[str]:
+    """Return the fields of a PATCH that a creation may leave out; of settings, all."""
+    given = {each.name for each in structs.fields(_struct(spec.body))}
+    if creation is None or creation.body is None:
+        return given if spec.path.endswith("-settings") else set()
+    fields = structs.fields(_struct(creation.body))
+    return given & {each.name for each in fields if not each.required}
+
+
+def _struct(body: object) -> type[Struct]:
+    """Return the type of a body that may be left out."""
+    return next(each for each in (*get_args(body), body) if isinstance(each, type))
+
+
+async def _without(
+    optional: set[str],
+    spec: RouteSpec,
+    specs: Mapping[str, RouteSpec],
+    requests: Mapping[str, Asked],
+    served: Served,
+) -> tuple[str, str]:
+    """Create a resource without its optional fields; return its path and a token for it."""
+    if spec.path.endswith("-settings"):
+        return spec.path, served.acme.program_token
+    listed = re.sub("{[^}]*}", "{}", spec.path).rpartition("/")[0]
+    _, path, token, body = _request(_BY_PLACE[f"POST {listed}"], specs, requests, served)
+    assert isinstance(body, dict)
+    bare = {name: value for name, value in body.items() if name not in optional}
+    answer = await served.ask("POST", path, bare, token=token)
+    assert answer.status_code in (201, 202), answer.text
+    return answer.headers["location"], token
+
+
+async def _record(served: Served, path: str, token: str) -> dict[str, object]:
+    """Return what a resource is, without what any change changes."""
+    (record,) = (await served.ask("GET", path, token=token)).json().values()
+    return {name: value for name, value in record.items() if name not in _MARKS}
 
 
 def _keyed(requests: Iterable[str]) -> list[Operation]:

@@ -108,7 +108,8 @@ async def test_a_rule_names_an_existing_topic_and_one_deleted_later_is_a_fault(
         "last_at": at,
         "occurrences": 1,
     }
-    assert shown == rule | {"topic": rule["topic"] | {"id": None}, "faults": [fault]}
+    del rule["topic"]["id"]
+    assert shown == rule | {"faults": [fault]}
     assert (await client.get(PATH)).json()["event_rules"] == [shown]
     (again,) = await add_topics(install.database, "acme", "images")
     shown = (await client.get(f"{PATH}/{rule['id']}")).json()["event_rule"]

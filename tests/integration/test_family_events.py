@@ -13,14 +13,16 @@ from typing import Any
 import pytest
 
 from cloudcore.clock import uuid7
+from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.events import Events
 from cloudcore.identity.names import iam_crn
-from cloudcore.kms.deletion import delete_due_keys
+from cloudcore.kms.services import delete_due_keys
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.storage import objects
 from cloudcore.storage.buckets import find_bucket
 from registry.services.events import topics_asking
+from tests import described
 from tests.databases import on_both_databases
 from tests.integration.s3_client import HOST, S3Client, client_of, texts
 from tests.integration.served_world import HOUR, open_served
@@ -240,3 +242,27 @@ async def test_changes_of_queues_topics_and_keys_are_told_once(world: World) -> 
         ("kms.key.deleted", of(key)),
     ]
     assert erased["data"]["principal"] is None
+
+
+async def test_each_change_of_a_described_kind_is_told_once(world: World) -> None:
+    kinds = [each for each in described.RESOURCES if {"create", "delete"} <= {*each.methods}]
+    await world.listen(*{f"{each.service}.*" for each in kinds})
+    expected = []
+    for kind in kinds:
+        made = await world.make(kind.path, **kind.sampled(described.NEW))
+        path = f"{kind.path}/{made['id']}"
+        world.s3.served.clock.advance(1)
+        change = described.change_of(kind)
+        changed = await world.ask("PATCH", path, change)
+        for nothing in ({}, change):
+            world.s3.served.clock.advance(1)
+            assert await world.ask("PATCH", path, nothing) == changed
+        await world.ask("DELETE", path)
+        about = {"id": made["id"], "crn": made["crn"], "name": Crn.parse(made["crn"]).name}
+        expected += [
+            (kind.told_changes[kind.action(verb)], {kind.one: about}) for verb in kind.told
+        ]
+    told = [(each["type"], each["data"]) for each in await world.told()]
+    for _, data in told:
+        del data["principal"], data["source"]
+    assert told == expected

@@ -13,7 +13,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.keyring import Keyring
 from cloudcore.kms.providers import EmbeddedProvider
-from cloudcore.kms.tables import kms_key_versions
+from cloudcore.kms.rows import kms_key_versions
 from registry.blobstore.memory import MemoryStore
 from registry.gc.fsck import Report, check
 from registry.keys import DataKeys

@@ -225,7 +225,7 @@ async def test_of_namesakes_at_once_one_gets_in(identity: World) -> None:
     assert outcome in ((201, 409), (409, 200)), outcome
 
     def count(tx: Connection) -> list[str]:
-        return [each.email for each in list_users_of(tx, acme, "", 100)]
+        return [each.email for each in list_users_of(tx, acme, "", "", 100)]
 
     emails = await identity.database.read(count)
     assert len(emails) == len(set(emails)) == 3

@@ -11,11 +11,9 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.identity.names import iam_crn
-from cloudcore.kms.deletion import delete_due_keys
 from cloudcore.kms.key import KEY, Key, KeySpec
-from cloudcore.kms.making import KeyMaker
 from cloudcore.kms.rows import KeyVersion, count_versions, find_platform_key
-from cloudcore.kms.services import MAX_VERSIONS, rotate_key
+from cloudcore.kms.services import MAX_VERSIONS, KeyMaker, delete_due_keys, rotate_key
 from tests.integration.served_world import Served
 
 DAY = 24 * 3600
@@ -122,7 +120,7 @@ async def test_an_account_makes_one_slow_key_at_a_time(
         assert go_on.wait(60)
         return bytes(32)
 
-    monkeypatch.setattr("cloudcore.kms.making.new_material", slow)
+    monkeypatch.setattr("cloudcore.kms.services.new_material", slow)
     body = {"name": "slow", "key_spec": "rsa-4096"}
     first = asyncio.create_task(ask(served, "POST", "", body))
     await begun.wait()
@@ -147,7 +145,7 @@ async def test_a_name_is_taken_until_the_key_is_deleted(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And no material is made for a key that cannot be."""
-    monkeypatch.setattr("cloudcore.kms.making.new_material", None)
+    monkeypatch.setattr("cloudcore.kms.services.new_material", None)
     for name in ("key", "platform"):
         taken = await ask(served, "POST", "", {"name": name, "key_spec": "rsa-4096"})
         assert taken.status_code == 409

@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
+from msgspec import UNSET
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Database
 from cloudcore.errors import AccessDenied, Conflict, InvalidInput, NotFound, PlatformError
 from cloudcore.kms.key import Key
-from cloudcore.kms.references import (
-    KEY_KIND,
-    key_to_bind,
-    key_to_use,
-    reference_to,
-)
+from cloudcore.kms.rows import KEY_KIND, key_to_bind, key_to_use
 from cloudcore.resource_references import Scope, resolve
+from cloudcore.web.references import reference_to
 from tests.databases import on_both_databases
 from tests.kms_world import ACME, GLOBEX, KmsWorld, make_kms_world
 
@@ -139,7 +136,7 @@ async def test_a_deleted_key_is_missing_and_its_name_is_another_key(kms: KmsWorl
     assert await bind(kms, "app") == again
     assert isinstance(await refusal(kms, before.id), NotFound)
     shown = reference_to(deleted)
-    assert (shown.id, shown.crn, shown.name) == (before.id, None, None)
+    assert (shown.id, shown.crn, shown.name) == (before.id, UNSET, UNSET)
     shown = reference_to(again)
     assert (shown.id, shown.crn, shown.name) == (again.id, f"{PREFIX}app", "app")
 

@@ -16,12 +16,10 @@ from cloudcore.errors import Conflict, NotFound, Unavailable
 from cloudcore.keyring import Keyring
 from cloudcore.kms import services, vault
 from cloudcore.kms.key import Key
-from cloudcore.kms.making import KeyMaker
 from cloudcore.kms.providers import EmbeddedProvider, Providers, VersionRef
-from cloudcore.kms.references import KEY_KIND
-from cloudcore.kms.rows import find_platform_key, list_accounts_without_platform_key
-from cloudcore.kms.sealing import OVERHEAD, CiphertextInvalid
-from cloudcore.kms.vault import MAX_AGE_SECONDS, Vault, Wrapped
+from cloudcore.kms.rows import KEY_KIND, find_platform_key, list_accounts_without_platform_key
+from cloudcore.kms.services import KeyMaker
+from cloudcore.kms.vault import MAX_AGE_SECONDS, OVERHEAD, CiphertextInvalid, Vault, Wrapped
 from cloudcore.resource_references import Scope, resolve
 from tests.databases import on_both_databases
 from tests.kms_world import ACME, GLOBEX, KEYRING, KmsWorld, make_kms_world

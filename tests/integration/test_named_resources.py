@@ -362,6 +362,30 @@ async def test_what_is_malformed_or_foreign_is_told_to_all(served: Served, namin
         assert status == 400, said
 
 
+def test_each_path_that_names_what_another_family_has_is_known() -> None:
+    """What a path names is listed above it, or it is the key of the next test."""
+    listed = {each.path for each in OPERATIONS if each.method == "GET"}
+    named = [re.match(r"(/v1/[a-z-]+)/{\w+}", each.path) for each in OPERATIONS if each.is_built]
+    elsewhere = {found[1] for found in named if found} - listed
+    assert elsewhere == {"/v1/key-usage", "/v1/certificate-authorities"}
+
+
+async def test_a_key_whose_use_one_may_not_see_is_told_like_one_that_is_not_there(
+    served: Served, there: dict[str, str]
+) -> None:
+    """It is asked of all repositories, since what a key protects may be anywhere."""
+    some = allow("registry:DescribeKeyUsage", on="crn:registry:local:*:repository/mine-*")
+    token = await add_program(served, "caller", some, allow("kms:*"))
+    own, theirs = there["key"], served.globex.ids["/v1/keys/{}"]
+    answers = [
+        await served.ask("GET", f"/v1/key-usage/{each}", token=token)
+        for each in (own, theirs, UNKNOWN)
+    ]
+    assert {each.status_code for each in answers} == {403}
+    said = {json.dumps(each.json()["error"] | {"request_id": ""}) for each in answers}
+    assert len(said) == 1
+
+
 BUCKETS: Final = tuple(each for each in OPERATIONS if each.path.startswith("/v1/buckets/{bucket}"))
 BUCKET_BODIES: Final[dict[str, object]] = {
     "PATCH /v1/buckets/{bucket}": {},

@@ -270,7 +270,7 @@ async def test_w6_patch_keeps_replaces_and_removes(notified: World) -> None:
     assert again["redrive_policy"] == {"dead_letter_queue": crn}
     assert await patched({}) == again
     refusals: tuple[dict[str, Any], ...] = (
-        {"filter_policy": None},
+        {"filter_policy": []},
         {"protocol": "https"},
         {"endpoint": "http://192.0.32.7/"},
         {"delivery_policy": {"max_retries": 101}},

@@ -12,9 +12,10 @@ from sqlalchemy import select
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
-from cloudcore.identity.rows import roles as role_rows
 from cloudcore.identity.rows import service_accounts
 from cloudcore.identity.rows.policies import detach
+from cloudcore.identity.rows.roles import ROLES
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.identity.rows.sessions import revoke_sessions_of_assigned, revoke_sessions_of_role
 from cloudcore.identity.services.users import change_password
 from cloudcore.identity.sessions import forget_ended
@@ -209,7 +210,7 @@ async def delete_key(world: World, scene: Scene) -> None:
 
 
 async def delete_service_account(world: World, scene: Scene) -> None:
-    await world.database.write(service_accounts.remove_service_account, scene.ci.id)
+    await world.database.write(SERVICE_ACCOUNTS.remove, scene.acme.id, scene.ci.id)
 
 
 async def replace_service_account(world: World, scene: Scene) -> None:
@@ -239,7 +240,7 @@ async def change_the_password(world: World, scene: Scene) -> None:
 
 
 async def delete_role(world: World, scene: Scene) -> None:
-    await world.database.write(role_rows.remove_role, scene.role.id)
+    await world.database.write(ROLES.remove, scene.acme.id, scene.role.id)
 
 
 async def change_trust(world: World, scene: Scene) -> None:

@@ -10,7 +10,7 @@ from queue import Queue
 from typing import Any
 
 from cloudcore.notifications.envelope import Links
-from cloudcore.notifications.subscription_rows import find_subscription
+from cloudcore.notifications.tables import SUBSCRIPTION_ROWS
 from tests.databases import on_both_databases
 from tests.entrepot import Home
 from tests.integration.cli_world import cli_world
@@ -85,9 +85,7 @@ async def test_a_subscription_is_confirmed_on_the_console_by_its_link_and_by_not
         fields = {"csrf": "csrf", "token": "no such token"}
         refused = await shop.browser.post(f"{TOPICS}/confirm", data=fields)
         assert (refused.status_code, "confirms no subscription" in refused.text) == (400, True)
-        row = await served.database.read(
-            find_subscription, served.acme.account_id, topic["id"], made["id"]
-        )
+        row = await served.database.read(SUBSCRIPTION_ROWS.find, served.acme.account_id, made["id"])
         assert row is not None
         links = Links(served.keyring, "https://registry.test")
         fields["token"] = links.confirmation(links.token(row))

@@ -14,7 +14,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.errors import NotFound, Unavailable
 from cloudcore.identity.oidc.profiles import Profile
 from cloudcore.identity.rows import accounts
-from cloudcore.identity.rows.roles import remove_role
+from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.services import provider_sign_ins
 from cloudcore.identity.services.provider_sign_ins import NewPerson, SignedInPerson
 from cloudcore.identity.sessions import Destination, new_code
@@ -101,7 +101,7 @@ class Deleting:
 
     def execute(self, statement: Statement, /, **parameters: object) -> int:
         if statement is accounts._RAISE_REVISION:
-            remove_role(self._tx, self._role_id)
+            ROLES.remove(self._tx, str(parameters["account_id"]), self._role_id)
         return self._tx.execute(statement, **parameters)
 
     def announce(self) -> None:

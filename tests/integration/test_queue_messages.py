@@ -13,11 +13,10 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.errors import Conflict, InvalidInput, QuotaExceeded
 from cloudcore.queue import chores, messages, port, queues
-from cloudcore.queue.leases import lease_id, new_token
+from cloudcore.queue.messages import lease_id, new_token
 from cloudcore.queue.needs import QueueNeeds
-from cloudcore.queue.queue import QUEUE, Queue
+from cloudcore.queue.queue import QUEUE, Queue, QueueMissing
 from cloudcore.queue.queues import QUEUES
-from cloudcore.queue.rules import QueueMissing
 from tests.databases import on_both_databases
 from tests.kms_world import ACME, GLOBEX
 from tests.queue_world import NO_REDRIVE, REGION, QueueWorld, Redrive, make_queue_world
@@ -390,7 +389,7 @@ def _rows(tx: object, queue_id: str) -> list[str]:
     from sqlalchemy import bindparam, select  # noqa: PLC0415
 
     from cloudcore.db.statement import Statement  # noqa: PLC0415
-    from cloudcore.queue.tables import queue_messages  # noqa: PLC0415
+    from cloudcore.queue.message_rows import queue_messages  # noqa: PLC0415
 
     statement = Statement(
         select(queue_messages.c.body)

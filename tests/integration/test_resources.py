@@ -6,12 +6,21 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from sqlalchemy import MetaData
 
 from cloudcore.clock import uuid7
 from cloudcore.command_line import Option
+from cloudcore.email.suppressions import ROWS as SUPPRESSION_ROWS
+from cloudcore.email.suppressions import SUPPRESSIONS
 from cloudcore.errors import NotFound
+from cloudcore.resources.bodies import Bodies
+from cloudcore.resources.methods import Methods
 from cloudcore.resources.nouns import noun_of
 from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Resource
+from cloudcore.resources.routes import standard_routes
+from cloudcore.resources.rows import Rows
+from registry.console.described_nouns import noun_of as console_noun_of
 from tests.control_plane import (
     ACCOUNT,
     ALLOW_ALL,
@@ -24,7 +33,7 @@ from tests.control_plane import (
 )
 from tests.databases import on_both_databases
 from tests.kms_world import add_account
-from tests.shelves import BOOK, BOOK_ROWS, BOOKS, HANDLERS, NOTES, SCHEMA, SHELF, Note
+from tests.shelves import BOOK, BOOK_ROWS, BOOKS, HANDLERS, NOTES, SCHEMA, SHELF, Note, Shelf
 
 
 @pytest.fixture
@@ -32,7 +41,8 @@ async def library(metadata_url: str) -> AsyncIterator[World]:
     """Return a control plane with shelves and books of two accounts."""
     with raw_engine(metadata_url) as engine:
         SCHEMA.create_all(engine)
-    async with open_world(metadata_url, Options(more=HANDLERS)) as world:
+    handlers = (*HANDLERS, *standard_routes(SUPPRESSIONS))
+    async with open_world(metadata_url, Options(more=handlers)) as world:
         for account_id, handle in ((ACCOUNT, "acme"), (OTHER_ACCOUNT, "globex")):
             await world.database.write(add_account, account_id, handle)
         yield world
@@ -61,7 +71,9 @@ async def test_a_record_is_made_shown_changed_and_deleted(library: World) -> Non
     }, "what has no value is left out, unless the field shows null; hidden ones never show"
     assert made["crn"] == f"crn:test:local:{ACCOUNT}:book/dune"
     path = f"/v1/books/{made['id']}"
-    assert (await library.ask("GET", path)).json() == {"book": made}
+    found = (await library.ask("GET", path)).json()
+    assert found == {"book": made}
+    assert found["book"]["is_lent"] is False, "SQLite stores a number"
     lent = {"lent_until": "2040-01-01T02:00:00+02:00", "words": []}
     changed = (await library.ask("PATCH", path, lent)).json()["book"]
     assert (changed["lent_until"], changed["words"]) == ("2040-01-01T00:00:00.000000Z", [])
@@ -102,6 +114,8 @@ async def test_what_a_reference_may_not_mean_is_refused(library: World) -> None:
         answer = await library.ask("POST", "/v1/books", {"name": "x", "pages": 1, "shelf": value})
         assert answer.status_code == status, value
         assert answer.json()["error"].get("params", {}).get("reason") == reason
+    created = await library.ask("POST", "/v1/books", {"name": "x", "pages": 1, "shelf": ""})
+    assert_envelope(created, 400, "INVALID_INPUT")
     library.tokens.restrict("writer", ALLOW_ALL | {"actions": ["test:CreateBook"]})
     for value in ("nothing", "attic"):  # the right comes before the existence
         answer = await library.ask("POST", "/v1/books", {"name": "x", "pages": 1, "shelf": value})
@@ -136,6 +150,19 @@ async def test_what_was_deleted_since_it_was_named_is_referred_to_by_nothing(
         await library.database.write(BOOKS.update, read, change, 1)
 
 
+@pytest.mark.parametrize("by_id", [True, False])
+async def test_a_reference_is_allowed_by_the_key_whatever_it_is_called(
+    library: World, by_id: bool
+) -> None:
+    asked: list[str] = []
+    made = await make(library, "/v1/suppressions", address="Ada@example.com")
+    value = made["id"] if by_id else "ada@example.com"
+    found = await library.database.read(
+        SUPPRESSION_ROWS.resolve, ACCOUNT, "local", "suppression", value, asked.append
+    )
+    assert (found.id, asked) == (made["id"], [made["crn"]])
+
+
 @on_both_databases
 async def test_a_list_is_filtered_and_paged_and_its_owners_alone(library: World) -> None:
     for name in ("a", "b", "c"):
@@ -153,6 +180,14 @@ async def test_a_list_is_filtered_and_paged_and_its_owners_alone(library: World)
     assert (await names("?kind=atlas"))[0] == ["d"]
     assert (await names("?name=b"))[0] == ["b"]
     assert (await library.ask("GET", "/v1/books?kind=comic")).status_code == 400
+
+
+@on_both_databases
+@pytest.mark.parametrize("number", [1 << 31, (1 << 63) - 1])
+async def test_a_number_without_an_upper_bound_is_stored_whole(library: World, number: int) -> None:
+    made = await make(library, "/v1/books", name="long", pages=number)
+    changed = await library.ask("PATCH", f"/v1/books/{made['id']}", {"pages": number - 1})
+    assert changed.json()["book"]["pages"] == number - 1
 
 
 @on_both_databases
@@ -177,6 +212,18 @@ async def test_rules_and_the_quota_are_checked(library: World) -> None:
     assert replayed[0].json() == replayed[1].json()
 
 
+async def test_a_rule_sees_what_several_fields_say_in_any_request(library: World) -> None:
+    await make(library, "/v1/books", name="dune", pages=1)
+    new = {"name": "good", "book": "dune"}
+    error = assert_envelope(
+        await library.ask("POST", "/v1/notes", {**new, "place": {"line": 0}}), 400, "INVALID_INPUT"
+    )
+    made = await make(library, "/v1/notes", **new, place={"line": 7})
+    assert made["place"] == {"line": 7}
+    changed = await library.ask("PATCH", f"/v1/notes/{made['id']}", {"place": {"line": 0}})
+    assert assert_envelope(changed, 400, "INVALID_INPUT")["params"] == error["params"]
+
+
 def test_a_description_has_actions_events_and_commands() -> None:
     assert BOOK.kind.actions == tuple(
         f"test:{each}"
@@ -190,3 +237,30 @@ def test_a_description_has_actions_events_and_commands() -> None:
     assert Option("kind", "kind", choices=("novel", "atlas")) in noun.create
     assert Option("shelf", "have no shelf", "null", "no-shelf") in noun.update
     assert noun.name_filter == "name"
+
+
+def test_sentences_have_the_words_of_a_description() -> None:
+    pool = Resource(
+        record=Shelf, service="test", one="ip_pool", many="ip_pools", words="IP pool", quota=0
+    )
+    rows = Rows(pool, schema=MetaData())
+    bodies = Bodies(pool)
+    noun = noun_of(pool, words="pools")
+    assert (noun.singular, noun.plural) == ("IP pool", "IP pools")
+    assert noun.delete is not None
+    assert [each.__doc__ for each in (bodies.record, bodies.one, bodies.page)] == [
+        "An IP pool.",
+        "An IP pool, wrapped.",
+        "A page of IP pools.",
+    ]
+    assert [each.fn.__doc__ for each in standard_routes(Methods(rows))] == [
+        "Create an IP pool. An account has at most 0.",
+        "List the account's IP pools, oldest first.",
+        "Return an IP pool.",
+        "Change an IP pool.",
+        "Delete an IP pool.",
+    ]
+    assert noun.delete.words == "delete an IP pool"
+    with pytest.raises(NotFound, match="there is no such IP pool"):
+        raise rows.missing()
+    assert console_noun_of(pool).heading == "IP pools"

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from cloudcore.storage import buckets
-from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.rules import STORAGE_CLASSES
 from cloudcore.storage.s3.signature import SignedRequest

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from cloudcore.certificate.server_certificate import write_server_certificate
+from cloudcore.certificate.embedded import write_server_certificate
 from cloudcore.clock import MICROSECONDS
 from cloudcore.own_certificate.files import names_in
 from cloudcore.own_certificate.places import own_certificate, root_file

@@ -11,7 +11,7 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.statement import Statement
-from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.listing import Listing, list_page
 from cloudcore.storage.object_rows import Facts, StoredObject, add_object
 from tests.databases import on_both_databases

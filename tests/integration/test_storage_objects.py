@@ -306,14 +306,14 @@ async def test_a_bucket_is_deleted_only_when_it_is_empty(world: StorageWorld) ->
     bucket = await world.make()
     await world.put(bucket, "key")
     with pytest.raises(BucketNotEmpty):
-        await world.database.write(buckets.delete_bucket, bucket)
+        await world.database.write(buckets.BUCKETS.remove, bucket, world.clock())
     await world.delete(bucket, "key")
     upload = await world.begin(bucket, "key")
     with pytest.raises(BucketNotEmpty):
-        await world.database.write(buckets.delete_bucket, bucket)
+        await world.database.write(buckets.BUCKETS.remove, bucket, world.clock())
     await world.complete(bucket, upload, await world.part(bucket, upload, 1, b"one"))
     await world.delete(bucket, "key")
-    await world.database.write(buckets.delete_bucket, bucket)
+    await world.database.write(buckets.BUCKETS.remove, bucket, world.clock())
     with pytest.raises(NoSuchBucket):
         await world.put(bucket, "key")
     assert await world.make() != bucket

@@ -17,7 +17,7 @@ from cloudcore.jobs.kinds import Done, StepFailed
 from cloudcore.jobs.queue import Job, find_job
 from cloudcore.jobs.runs import Run, find_run
 from cloudcore.storage import buckets, piece_keys, rewrapping
-from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.chores import shred_deleted_keys
 from cloudcore.storage.errors import KmsKeyDeleted, KmsKeyDisabled
 from cloudcore.storage.object_rows import Facts
@@ -42,7 +42,7 @@ async def bind(world: StorageWorld, bucket: Bucket, key_id: str | None) -> tuple
     """Bind a bucket to a key, as its route does."""
 
     def change(tx: Connection) -> tuple[Bucket, Run]:
-        changed = buckets.update_bucket(tx, bucket, tags=None, key=(key_id,))
+        changed = buckets.BUCKETS.update(tx, bucket, {"kms_key_id": key_id}, world.clock())
         return changed, rewrapping.start_rewrap(
             tx, changed, uuid7(), started_by="me", started_by_source=None, now=world.clock()
         )

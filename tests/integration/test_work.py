@@ -257,6 +257,8 @@ async def test_one_that_is_being_deleted_is_not_changed_and_stays_until_all_is_g
     with pytest.raises(Conflict) as refused:
         await world.change(made, 20)
     assert refused.value.params["reason"] == "being_deleted"
+    held = await world.database.write(ROWS.hold, made.account_id, made.id)
+    assert held is None, "what would refer to it from now on would keep its row for ever"
     await world.delete(made)
     await world.work(after=FIRST_RETRY)
     shown = await world.show(made)

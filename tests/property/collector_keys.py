@@ -15,8 +15,8 @@ from cloudcore.errors import Conflict
 from cloudcore.keyring import Keyring
 from cloudcore.kms import services
 from cloudcore.kms.key import Key
-from cloudcore.kms.making import KeyMaker
 from cloudcore.kms.providers import EmbeddedProvider, Providers
+from cloudcore.kms.services import KeyMaker
 from registry.keys import DataKeys
 from registry.metadata.collector.erasure import (
     erase_quarantined_wraps,

@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Final
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database, OutcomeUnknown, P, T
 from cloudcore.errors import Conflict, InvalidInput, NotFound, Unavailable
-from cloudcore.kms.making import KeyMaker
+from cloudcore.kms.services import KeyMaker
 from registry.blobstore.base import SEALED, BlobStore
 from registry.errors import DigestMismatch, UploadUnknown
 from registry.gc.purge import discard_expired_uploads

@@ -21,10 +21,10 @@ from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.queue import chores
+from cloudcore.queue.message_rows import queue_messages
 from cloudcore.queue.messages import Leased
 from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.queues import ROWS
-from cloudcore.queue.tables import queue_messages
 from cloudcore.resources.record import Reference
 from tests.inprocess import ManualClock
 from tests.queue_world import QueueWorld, Redrive, make_queue_world

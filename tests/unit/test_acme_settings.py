@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from cloudcore.serving.body import Message, Receive, Scope
+from cloudcore.serving.tls_validation import ValidationApplication, Validations
 from registry.setting_names import with_values
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
@@ -53,3 +56,40 @@ def test_certificate_and_account_lie_beside_the_root_key() -> None:
 def test_what_cannot_be_is_refused(values: dict[str, str], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         made(**{**ACME, **values})
+
+
+def test_a_certificate_that_is_ordered_has_every_host_of_a_family() -> None:
+    hosts = {"family_hosts": "pull=cr.example.com", "public_url": "https://registry.example.com"}
+    with pytest.raises(SettingsError, match=r"tls_acme does not list cr\.example\.com"):
+        made(**ACME, **hosts)
+    both = ACME | {"tls_acme": "registry.example.com,cr.example.com"}
+    assert made(**both, **hosts).urls == ("https://registry.example.com", "https://cr.example.com")
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        (b"CR.example.com:80", "https://cr.example.com:8443"),
+        (b"registry.example.com", "https://registry.example.com"),
+        (b"elsewhere", "https://registry.example.com"),
+    ],
+)
+async def test_plain_http_leads_to_https_at_the_same_name(
+    tmp_path: Path, host: bytes, url: str
+) -> None:
+    sent: list[Message] = []
+
+    async def keep(message: Message) -> None:
+        sent.append(message)
+
+    urls = ("https://registry.example.com", "https://cr.example.com:8443")
+    scope: Scope = {
+        "method": "GET",
+        "path": "/v2/",
+        "raw_path": b"/v2/",
+        "query_string": b"n=1",
+        "headers": [(b"host", host)],
+    }
+    application = ValidationApplication(Validations(tmp_path, ()), urls)
+    await application(scope, cast("Receive", None), keep)
+    assert dict(sent[0]["headers"])[b"location"] == f"{url}/v2/?n=1".encode()

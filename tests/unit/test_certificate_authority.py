@@ -24,10 +24,10 @@ from cloudcore.certificate.authority import (
     pem,
     revocation_list,
 )
+from cloudcore.certificate.certificate import KeyAlgorithm
+from cloudcore.certificate.checks import check_upload
 from cloudcore.certificate.domains import check_domains
 from cloudcore.certificate.keys import new_private_key, private_pem
-from cloudcore.certificate.rules import KeyAlgorithm
-from cloudcore.certificate.uploads import check_upload
 from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.errors import InvalidInput
 from tests.tools import require_tool

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cloudcore.certificate.challenges import challenges_of, renewal_at, values_by_record
-from cloudcore.certificate.grants import Grants, parse_grants
+from cloudcore.certificate.certificate import challenges_of, renewal_at, values_by_record
+from cloudcore.certificate.domains import Grants, parse_grants
 
 ID = "0189a000-0000-7000-8000-00000000000a"
 DOMAINS = ("example.com", "*.example.com", "www.cust.example", "shop.ours.example")

@@ -21,8 +21,8 @@ from cryptography.x509.oid import NameOID
 
 from cloudcore.certificate import keys
 from cloudcore.certificate.authority import pem
+from cloudcore.certificate.checks import check_upload
 from cloudcore.certificate.keys import is_light, is_sound, load_private_key, private_pem
-from cloudcore.certificate.uploads import check_upload
 from cloudcore.errors import InvalidInput
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)

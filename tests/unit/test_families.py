@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import pytest
 
-from cloudcore.certificate.rules import EVENTS
+from cloudcore.certificate.certificate import EVENTS
 from cloudcore.db.schema import metadata
 from cloudcore.family import Family, vocabulary
-from cloudcore.kms.deletion import ACTION as KEY_DELETED
+from cloudcore.kms.services import ACTION as KEY_DELETED
 from cloudcore.notifications.recipient_routes import CONFIRM, UNSUBSCRIBE
 from cloudcore.storage.rules import OBJECT_CREATED, OBJECT_DELETED
 from registry.families import FAMILIES
@@ -75,11 +75,9 @@ def test_an_action_and_a_name_are_of_the_family() -> None:
 def test_events_and_quotas_are_those_of_the_code() -> None:
     told = {event for family in FAMILIES for event in family.other_events}
     assert told == {*EVENT_TYPES, *EVENTS, OBJECT_CREATED, OBJECT_DELETED}
-    pages = "".join(page.read_text() for page in (SOURCES.parent / "docs").glob("*.md"))
     page = (SOURCES.parent / "docs" / "events.md").read_text()
     events = {event for family in FAMILIES for event in family.events}
-    assert set(re.findall(r"`([a-z]+\.[a-z]+\.[a-z_]+)`", page)) <= events
-    assert {event for event in events if f"`{event}`" not in pages} == set()
+    assert set(re.findall(r"`([a-z]+\.[a-z_]+\.[a-z_]+)`", page)) == events
     changes = {action for family in FAMILIES for action in family.told_changes}
     assert changes - set(actions(FAMILIES)) == {CONFIRM, UNSUBSCRIBE, KEY_DELETED}
     described = {each.many for family in FAMILIES for each in family.resources}
@@ -121,3 +119,16 @@ def test_the_rules_of_a_familys_resources_are_known() -> None:
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_what_is_forgotten_is_a_change(family: Family[Any]) -> None:
     assert all(callable(forget) for forget in family.expiry())
+
+
+def test_first_segments_of_paths_are_those_of_the_routes() -> None:
+    for family in FAMILIES:
+        routes = (path for handler in family.routes() for path in handler.paths)
+        assert {*family.paths} == {"/".join(path.split("/")[:3]) for path in routes}
+    assert max(Counter(path for family in FAMILIES for path in family.paths).values()) == 1
+
+
+def test_a_family_is_told_apart_by_the_word_for_its_host() -> None:
+    words = [family.host for family in ALL if family.paths]
+    assert max(Counter(words).values()) == 1
+    assert {"auth", "registry", "queue", None} < {*words}

@@ -11,9 +11,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from cloudcore.certificate.checks import check_signing_request, check_upload
 from cloudcore.certificate.keys import new_private_key, private_pem
-from cloudcore.certificate.signing_requests import check_signing_request
-from cloudcore.certificate.uploads import check_upload
 from cloudcore.errors import InvalidInput
 from cloudcore.wire import moment_of
 

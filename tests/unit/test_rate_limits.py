@@ -12,7 +12,7 @@ from tests.databases import ROOT
 
 GUARD = Path("cloudcore/web/guard.py")
 """Counts the requests to the operations that say `rate_limited`."""
-SLOW_KEYS = Path("cloudcore/kms/making.py")
+SLOW_KEYS = Path("cloudcore/kms/services.py")
 
 
 def test_only_the_guard_refuses_by_the_window_of_an_operation() -> None:

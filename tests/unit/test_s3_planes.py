@@ -39,6 +39,19 @@ def test_a_port_or_a_host_is_of_s3(path: bytes, host: bytes, port: int, plane: s
     assert owner(planes_of(Settings(**SETTINGS)), path, host, port) == plane  # type: ignore[arg-type]
 
 
+def test_a_host_of_a_family_is_no_bucket_of_the_domain_that_it_is_in() -> None:
+    settings = Settings(
+        Path("x"),
+        s3_host="example",
+        public_url="http://one.example",
+        family_hosts="pull=cr.example",
+    )
+    planes = planes_of(settings)
+    assert owner(planes, b"/v2/x", b"CR.example:80", 5000) == "data"
+    assert owner(planes, b"/v1/buckets", b"one.example", 5000) == "control"
+    assert owner(planes, b"/v2/x", b"photos.example", 5000) == "objects"
+
+
 def test_without_settings_there_is_no_s3() -> None:
     assert planes_of(Settings(data=Path("x"))).names == PLANES.names == ("data", "control")
 

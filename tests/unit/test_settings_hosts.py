@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from registry.cli.setting_checks import refusals
+from registry.family_hosts import PARTS, parts_by_name
+from registry.planes import planes_of
 from registry.setting_names import from_environment
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
@@ -137,3 +140,50 @@ def test_data_that_are_a_file_are_refused(below: str, tmp_path: Path) -> None:
     Settings(tmp_path / below).check_data()
     with pytest.raises(SettingsError, match=re.escape(f"data: {file} is a file")):
         Settings(file / below).check_data()
+
+
+def test_a_part_has_a_host_of_its_own_and_the_rest_that_of_the_public_url() -> None:
+    named = "pull=CR.example:5000, auth=a.example,pull=old.example,queue=a.example"
+    found = Settings(HERE, public_url="https://one:8443/", family_hosts=named)
+    assert (found.pull_host, found.url) == ("cr.example:5000", "https://one:8443")
+    assert found.url_of("auth") == found.url_of("queue") == "https://a.example"
+    assert found.url_of("console") == found.url_of("kms") == found.url
+    served = parts_by_name(found)
+    assert {name: served[name] for name in ("cr.example", "old.example", "a.example")} == {
+        "cr.example": {"pull"},
+        "old.example": {"pull"},
+        "a.example": {"auth", "queue"},
+    }
+    assert served["one"] == {*PARTS} - {"pull", "auth", "queue"}
+    assert parts_by_name(Settings(HERE, public_url="https://one")) == {}
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("cr.example", "is no NAME=HOST such as pull=cr.example.com"),
+        ("=cr.example", "is no NAME=HOST"),
+        ("pull=", "is no NAME=HOST"),
+        ("pull=https://cr.example", "the scheme is that of public_url"),
+        ("pull=cr.example/v2", "a host has no path"),
+        ("pull=*.example", "is no NAME=HOST"),
+    ],
+)
+def test_what_names_no_host_of_a_family_is_refused(entry: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(words)) as refused:
+        Settings(HERE, public_url="https://one", family_hosts=f"auth=a.example,{entry}")
+    assert str(refused.value).startswith(f"family_hosts: {entry!r}")
+
+
+@pytest.mark.parametrize("part", ["iam", "catalog", "kernel", "s3", "PULL"])
+def test_only_what_can_have_a_host_has_one(part: str) -> None:
+    found = Settings(HERE, public_url="https://one", family_hosts=f"{part}=cr.example")
+    words = f"family_hosts: '{part}' has no host of its own; before the = is one of pull, console, "
+    with pytest.raises(SettingsError, match=re.escape(words)):
+        planes_of(found)
+    assert any(each.startswith(words) for each in refusals(found))
+
+
+def test_hosts_of_families_need_a_public_url() -> None:
+    with pytest.raises(SettingsError, match="family_hosts needs public_url"):
+        Settings(HERE, allowed_hosts="one", family_hosts="pull=cr.example")

@@ -50,6 +50,9 @@ def test_a_certificate_of_the_install_is_of_the_names_that_clients_use() -> None
     assert named.own_names == ("a.example.com", "b", "::1")
     stored = made(tls="own", public_url="https://a.example.com", s3_host="s3.example.com")
     assert stored.own_names == ("a.example.com", "s3.example.com", "*.s3.example.com")
+    hosts = "pull=Cr.example.com:8443,auth=auth.example.com,pull=a.example.com"
+    apart = made(tls="own", public_url="https://a.example.com", family_hosts=hosts)
+    assert apart.own_names == ("a.example.com", "cr.example.com", "auth.example.com")
     assert named.tls_files is not None
     assert named.tls_files.key == Path("data").absolute() / "tls-own" / "certificate.pem"
     with pytest.raises(SettingsError, match=r"set https://a\.example\.com"):

@@ -58,6 +58,7 @@ def _tables() -> Sequence[Table]:
 
 AUDIT: Final[Family[AuditNeeds]] = Family(
     name="audit",
+    paths=("/v1/audit-events",),
     open=_open,
     offers=_offers,
     routes=_routes,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from cloudcore.crn import REGION_PATTERN
 from cloudcore.errors import InvalidInput
@@ -67,10 +68,13 @@ class CatalogFile(RequestBody):
     prices: tuple[Price, ...]
 
 
-def load_catalog(path: Path, region: str, url: str) -> CatalogFile:
+def load_catalog(
+    path: Path, region: str, url: str, own_urls: Iterable[tuple[str, str]] = ()
+) -> CatalogFile:
     """Load the catalogues from a file.
 
     In its texts, ``{region}`` and ``{url}`` stand for the region and the base URL of this install.
+    What has a URL of its own, in `own_urls` by its name, is an endpoint of that region too.
 
     Raises:
         CatalogInvalid: the file cannot be read, is not JSON, or has an invalid field.
@@ -91,7 +95,12 @@ def load_catalog(path: Path, region: str, url: str) -> CatalogFile:
         raise CatalogInvalid(f"the catalog {path}: {words}") from None
     for fault in _faults(catalog):
         raise CatalogInvalid(f"the catalog {path}: {fault}")
-    return catalog
+    own = dict(own_urls)
+    regions = (
+        replace(each, endpoints={**each.endpoints, **own}) if each.name == region else each
+        for each in catalog.regions
+    )
+    return replace(catalog, regions=tuple(regions)) if own else catalog
 
 
 def _filled(value: object, words: dict[str, str]) -> object:

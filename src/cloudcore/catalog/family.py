@@ -40,11 +40,13 @@ def _loaded(needs: CatalogNeeds, _state: object) -> Catalogues:
     from cloudcore.catalog.documents import load_catalog  # noqa: PLC0415
     from cloudcore.catalog.routes import Catalogues  # noqa: PLC0415 - the web framework
 
-    return Catalogues(load_catalog(needs.file, needs.region, needs.url))
+    return Catalogues(load_catalog(needs.file, needs.region, needs.url, needs.own_urls))
 
 
 CATALOG: Final[Family[CatalogNeeds]] = Family(
     name="catalog",
+    host=None,
+    paths=("/v1/prices", "/v1/regions"),
     open=_open,
     routes=_routes,
     provided=_provided,

@@ -18,8 +18,12 @@ class CatalogNeeds(NamedTuple):
     region: str
     url: str
     """Base URL of this install."""
+    own_urls: tuple[tuple[str, str], ...]
+    """Names and base URLs of what has one of its own."""
 
 
 async def open_needs(opening: Opening) -> CatalogNeeds:
     """Return the dependencies of one process."""
-    return CatalogNeeds(await opening.get(FILE), opening.install.region, opening.install.url)
+    install = opening.install
+    own_urls = tuple(install.own_urls.items())
+    return CatalogNeeds(await opening.get(FILE), install.region, install.url, own_urls)

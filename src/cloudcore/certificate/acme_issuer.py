@@ -1,7 +1,7 @@
 """Issue certificates through an authority that speaks ACME, by DNS records alone (dns-01).
 
 The owner of a domain sets a CNAME once; what the authority wants to read is published where that
-leads (`cloudcore.certificate.challenges`).
+leads (`cloudcore.certificate.certificate`).
 """
 
 from __future__ import annotations

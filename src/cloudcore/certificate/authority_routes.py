@@ -12,10 +12,9 @@ from litestar import Response, get
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
-from cloudcore.certificate import authority_rows
+from cloudcore.certificate import embedded
 from cloudcore.certificate.authority import pem
-from cloudcore.certificate.authority_rows import Authority
-from cloudcore.certificate.embedded import AUTHORITIES
+from cloudcore.certificate.embedded import AUTHORITIES, Authority
 from cloudcore.errors import NotFound
 from cloudcore.web.context import RequestContext
 
@@ -29,7 +28,7 @@ _KEPT_SECONDS: Final = 3600
 @get(AUTHORITIES + "/root", opt={"action": None, "public": True, "media_types": (PEM,)})
 async def get_root(ctx: NamedDependency[RequestContext]) -> Response[bytes]:
     """Return the root certificates in PEM, which clients are to trust; after 15 years two."""
-    found = await ctx.database.read(authority_rows.list_authorities)
+    found = await ctx.database.read(embedded.list_authorities)
     now = ctx.clock()
     roots = [each for each in found if each.role == "root" and each.expires_at > now]
     if not roots:
@@ -55,7 +54,7 @@ async def get_revocation_list(
 
 
 async def _authority(ctx: RequestContext, authority_id: str) -> Authority:
-    found = await ctx.database.read(authority_rows.find_authority, authority_id)
+    found = await ctx.database.read(embedded.find_authority, authority_id)
     if found is None:
         raise NotFound("there is no such authority")
     return found

@@ -1,16 +1,131 @@
-"""What a certificate is."""
+"""What a certificate is, and how control of its domains is proved.
+
+The owner of a domain publishes ``_acme-challenge.<domain>. CNAME <number>.<id>.acme.<zone>.`` once.
+What an authority wants to read there (RFC 8555 §8.4) is then published under our name, at each
+renewal anew. Each domain of a certificate has a name of its own, so that its values fit into a
+small answer.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal, NamedTuple
 
 from msgspec import Meta, field
 
-from cloudcore.certificate.challenges import Challenge
-from cloudcore.certificate.rules import WARNINGS, KeyAlgorithm, KeySource, Source, Status
+from cloudcore.certificate.domains import base_of
+from cloudcore.errors import NotFound
 from cloudcore.jobs.faults import Fault
 from cloudcore.resources.record import Worked, fixed, given, own
 from cloudcore.resources.resource import Filter, Resource
+
+Status = Literal["pending_validation", "issuing", "active", "expired", "revoked", "failed"]
+Source = Literal["acme", "uploaded"]
+KeyAlgorithm = Literal["ecdsa-p256", "ecdsa-p384", "rsa-2048", "rsa-4096"]
+KeySource = Literal["platform", "owner", "uploaded"]
+FaultCode = Literal[
+    "CNAME_MISSING",
+    "CNAME_MISMATCH",
+    "CA_REFUSED",
+    "CA_UNREACHABLE",
+    "DNS_UNREACHABLE",
+    "RENEWAL_FAILED",
+    "REVOCATION_FAILED",
+    "KEY_UNUSABLE",
+]
+
+VALIDATION_SECONDS: Final = 7 * 24 * 3600
+"""A certificate fails whose domains are not proved after these."""
+ISSUED: Final = "certificate.certificate.issued"
+RENEWED: Final = "certificate.certificate.renewed"
+REVOKED: Final = "certificate.certificate.revoked"
+EXPIRED: Final = "certificate.certificate.expired"
+EXPIRING: Final = "certificate.certificate.expiring"
+"""Of one that is not renewed."""
+FAILED: Final = "certificate.certificate.failed"
+RENEWAL_FAILED: Final = "certificate.renewal.failed"
+KEY_EXPORTED: Final = "certificate.key.exported"
+EVENTS: Final = (
+    EXPIRED,
+    EXPIRING,
+    FAILED,
+    ISSUED,
+    RENEWED,
+    REVOKED,
+    KEY_EXPORTED,
+    RENEWAL_FAILED,
+)
+WARNED_DAYS: Final = (30, 7)
+"""How long before the end of an uploaded certificate its owner is told."""
+WARNINGS: Final = frozenset({"CA_UNREACHABLE", "DNS_UNREACHABLE"})
+"""Faults that may go by themselves."""
+
+
+class CertificateMissing(NotFound):
+    """The certificate does not exist, or is another account's."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no such certificate", reason="certificate_not_found")
+
+
+class Challenge(NamedTuple):
+    """The proof for one domain of a certificate; names end in a dot."""
+
+    domain: str
+    cname_record_name: str
+    expected_cname: str
+    our_dns: bool
+    """The platform hosts the domain's zone, and sets the record itself."""
+    verified_at: int | None
+    """When it was first seen, in microseconds since the epoch; None if it never was."""
+
+    def seen(self, now: int) -> Challenge:
+        """Return it as verified; the first time stays."""
+        return self if self.verified_at is not None else self._replace(verified_at=now)
+
+
+def challenges_of(
+    certificate_id: str, domains: Sequence[str], zone: str, hosted: Sequence[str], now: int
+) -> tuple[Challenge, ...]:
+    """Return one challenge for each domain of a new certificate.
+
+    `zone` is the platform's own, where challenges lead to; `hosted` are those of `domains` for
+    which nobody needs to set a record. A wildcard and the domain that it is below share one.
+    """
+    bases = list(dict.fromkeys(base_of(each) for each in domains))
+    targets = {
+        base: f"{number}.{certificate_id}.acme.{zone}." for number, base in enumerate(bases, 1)
+    }
+    return tuple(
+        Challenge(
+            domain,
+            f"_acme-challenge.{base_of(domain)}.",
+            targets[base_of(domain)],
+            domain in hosted,
+            now if domain in hosted else None,
+        )
+        for domain in domains
+    )
+
+
+def values_by_record(
+    challenges: Sequence[Challenge], values: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the TXT values that each of our records has at the same moment.
+
+    `values` are those that the authority wants, in the order of the challenges: one for each
+    domain, so a wildcard and the domain that it is below need two.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for challenge, value in zip(challenges, values, strict=True):
+        before = found.get(challenge.expected_cname, ())
+        found[challenge.expected_cname] = (*before, value) if value not in before else before
+    return found
+
+
+def renewal_at(not_before: int, expires_at: int) -> int:
+    """Return when a certificate is renewed: when a third of its life is left."""
+    return expires_at - (expires_at - not_before) // 3
 
 
 class Certificate(Worked, frozen=True, kw_only=True):
@@ -25,9 +140,9 @@ class Certificate(Worked, frozen=True, kw_only=True):
     """The name of the authority; empty if it was uploaded."""
     key_algorithm: Annotated[KeyAlgorithm, fixed()] = "ecdsa-p256"
     challenges: Annotated[tuple[Challenge, ...], own(hidden=True)] = ()
-    certificate_pem: Annotated[str | None, own(shows_null=True)] = None
-    chain_pem: Annotated[str | None, own(shows_null=True)] = None
-    fingerprint: Annotated[str | None, own(shows_null=True)] = None
+    certificate_pem: Annotated[str | None, own()] = None
+    chain_pem: Annotated[str | None, own()] = None
+    fingerprint: Annotated[str | None, own()] = None
     private_key: Annotated[bytes | None, own(hidden=True)] = None
     """Sealed; None if nothing was issued yet, or its owner made the key."""
     csr: Annotated[bytes | None, own(hidden=True)] = None
@@ -37,8 +152,8 @@ class Certificate(Worked, frozen=True, kw_only=True):
     another key."""
     kms_key_id: Annotated[str | None, own(hidden=True)] = None
     """Of the KMS key that seals it, or None if the root key does."""
-    issued_at: Annotated[int | None, own(form="time", shows_null=True)] = None
-    expires_at: Annotated[int | None, own(heading="EXPIRES", form="time", shows_null=True)] = None
+    issued_at: Annotated[int | None, own(form="time")] = None
+    expires_at: Annotated[int | None, own(heading="EXPIRES", form="time")] = None
     renew_at: Annotated[int | None, own(form="time", shows_null=True)] = None
     """None if it is not renewed."""
     warned_days: Annotated[int | None, own(hidden=True)] = None

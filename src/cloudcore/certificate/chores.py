@@ -8,10 +8,10 @@ from typing import Final
 from msgspec import structs
 
 from cloudcore.certificate import rows
+from cloudcore.certificate.certificate import EXPIRED, EXPIRING, WARNED_DAYS, CertificateMissing
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.ports import Events
 from cloudcore.certificate.rows import ROWS
-from cloudcore.certificate.rules import EXPIRED, EXPIRING, WARNED_DAYS, CertificateMissing
 from cloudcore.certificate.work import WORK
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection

@@ -2,33 +2,179 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Final
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from sqlalchemy import bindparam, literal_column, select, update
+from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.certificate import authority, authority_rows
+from cloudcore.acme.key_files import write_private
+from cloudcore.certificate import authority
 from cloudcore.certificate.authority import (
     BACKDATED,
     CRL_LIFE,
     ISSUING_LIFE,
     LEAF_LIFE,
     Places,
+    Revoked,
     Signer,
     microseconds,
+    pem,
     revocation_list,
 )
-from cloudcore.certificate.authority_rows import Authority, Role
 from cloudcore.certificate.issuer import CA_REFUSED, Chain, PublishTxt, Refused
-from cloudcore.certificate.keys import algorithm_of, private_pem
+from cloudcore.certificate.keys import algorithm_of, new_private_key, private_pem, signing_request
+from cloudcore.certificate.rows import certificate_authorities, certificate_revocations
 from cloudcore.certificate.sealing import open_key, seal_key
 from cloudcore.clock import MICROSECONDS, Clock
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection, Database, Row
+from cloudcore.db.rows import bound, columns
+from cloudcore.db.statement import Statement
 from cloudcore.keyring import Keyring
+from cloudcore.own_certificate.places import own_certificate, root_file
+
+Role = Literal["root", "issuing"]
+_a = certificate_authorities.c
+_r = certificate_revocations.c
+
+
+class Authority(NamedTuple):
+    """A certificate that signs others."""
+
+    id: str
+    role: Role
+    generation: int
+    certificate: bytes
+    """DER."""
+    private_key: bytes
+    """Sealed."""
+    revocation_list: bytes
+    """DER."""
+    list_number: int
+    listed_at: int
+    expires_at: int
+
+    def __repr__(self) -> str:
+        """Show no key."""
+        return f"Authority({self.role} {self.generation})"
+
+
+_rows: Final = columns(certificate_authorities, Authority._fields)
+_ADD: Final = Statement(
+    insert(certificate_authorities)
+    .values(bound(Authority._fields))
+    .on_conflict_do_nothing(index_elements=["role", "generation"])
+)
+_NEWEST: Final = Statement(
+    _rows.where(_a.role == bindparam("role"))
+    .order_by(_a.generation.desc())
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+)
+_LIST: Final = Statement(_rows.order_by(_a.role, _a.generation))
+_FIND: Final = Statement(_rows.where(_a.id == bindparam("id")))
+_LOCK: Final = Statement(_rows.where(_a.id == bindparam("id")).with_for_update())
+_SAVE_LIST: Final = Statement(
+    update(certificate_authorities)
+    .where(_a.id == bindparam("id"))
+    .values(
+        revocation_list=bindparam("revocation_list"),
+        list_number=bindparam("list_number"),
+        listed_at=bindparam("listed_at"),
+    )
+)
+_REVOKE: Final = Statement(
+    insert(certificate_revocations)
+    .values(
+        serial=bindparam("serial"),
+        authority_id=bindparam("authority_id"),
+        revoked_at=bindparam("revoked_at"),
+        expires_at=bindparam("expires_at"),
+    )
+    .on_conflict_do_nothing()
+)
+_REVOKED: Final = Statement(
+    select(_r.serial, _r.revoked_at)
+    .where(_r.authority_id == bindparam("authority_id"), _r.expires_at > bindparam("now"))
+    .order_by(_r.revoked_at, _r.serial)
+)
+_FORGET: Final = Statement(
+    certificate_revocations.delete().where(
+        _r.authority_id == bindparam("authority_id"), _r.expires_at <= bindparam("now")
+    )
+)
+
+
+def add_authority(tx: Connection, authority: Authority) -> bool:
+    """Insert an authority; return False if its role has one of this generation."""
+    return tx.execute(_ADD, **authority._asdict()) == 1
+
+
+def newest_authority(tx: Connection, role: Role) -> Authority | None:
+    """Return the authority that signs now, or None if there is none yet."""
+    return _authority(tx.row(_NEWEST, role=role))
+
+
+def list_authorities(tx: Connection) -> list[Authority]:
+    """Return all, by role and age."""
+    return [found for row in tx.rows(_LIST) if (found := _authority(row))]
+
+
+def find_authority(tx: Connection, authority_id: str) -> Authority | None:
+    """Return an authority, or None."""
+    return _authority(tx.row(_FIND, id=authority_id))
+
+
+def lock_authority(tx: Connection, authority_id: str) -> Authority | None:
+    """Return an authority, or None; no other list of it is made until `tx` ends."""
+    return _authority(tx.row(_LOCK, id=authority_id))
+
+
+def save_list(tx: Connection, authority: Authority) -> None:
+    """Store the revocation list of an authority."""
+    tx.execute(
+        _SAVE_LIST,
+        id=authority.id,
+        revocation_list=authority.revocation_list,
+        list_number=authority.list_number,
+        listed_at=authority.listed_at,
+    )
+
+
+def add_revocation(
+    tx: Connection, authority_id: str, serial: int, revoked_at: int, expires_at: int
+) -> bool:
+    """Note that a certificate is revoked; return False if it was before."""
+    added = tx.execute(
+        _REVOKE,
+        serial=f"{serial:x}",
+        authority_id=authority_id,
+        revoked_at=revoked_at,
+        expires_at=expires_at,
+    )
+    return added == 1
+
+
+def list_revoked(tx: Connection, authority_id: str, now: int) -> list[Revoked]:
+    """Return what an authority revoked and has not expired, in the order of their revocations."""
+    rows = tx.rows(_REVOKED, authority_id=authority_id, now=now)
+    return [Revoked(int(row[0], 16), row[1]) for row in rows]
+
+
+def forget_revoked(tx: Connection, authority_id: str, now: int) -> None:
+    """Forget what an authority revoked and has expired."""
+    tx.execute(_FORGET, authority_id=authority_id, now=now)
+
+
+def _authority(row: Row | None) -> Authority | None:
+    return None if row is None else Authority(*row)
+
 
 EMBEDDED: Final = "embedded"
 AUTHORITIES: Final = "/v1/certificate-authorities"
@@ -93,7 +239,7 @@ class EmbeddedAuthority:
 
         """
         certificate = x509.load_der_x509_certificate(certificate_der)
-        for each in await self._database.read(authority_rows.list_authorities):
+        for each in await self._database.read(list_authorities):
             if each.role == "issuing" and _has_issued(each, certificate):
                 await self._database.write(self._revoke, each.id, certificate)
                 return
@@ -104,7 +250,7 @@ class EmbeddedAuthority:
 
         Also those of a clock that was ahead: for clients, they have not begun.
         """
-        for each in await self._database.read(authority_rows.list_authorities):
+        for each in await self._database.read(list_authorities):
             if self._is_to_renew(each) and each.expires_at > self._clock():
                 await self._database.write(self._list_anew, each.id, if_due=True)
 
@@ -116,9 +262,9 @@ class EmbeddedAuthority:
     def _revoke(self, tx: Connection, authority_id: str, certificate: x509.Certificate) -> None:
         now, ends = self._clock(), microseconds(certificate.not_valid_after_utc)
         # The lock comes first: else two lists at once would miss one another's entry.
-        authority_rows.lock_authority(tx, authority_id)
+        lock_authority(tx, authority_id)
         serial = certificate.serial_number
-        if authority_rows.add_revocation(tx, authority_id, serial, now, ends):
+        if add_revocation(tx, authority_id, serial, now, ends):
             self._list_anew(tx, authority_id)
 
     def _is_to_renew(self, found: Authority) -> bool:
@@ -128,21 +274,19 @@ class EmbeddedAuthority:
 
     def _list_anew(self, tx: Connection, authority_id: str, *, if_due: bool = False) -> None:
         """Sign the revocation list of an authority; with `if_due`, only if it is to be renewed."""
-        found = authority_rows.lock_authority(tx, authority_id)
+        found = lock_authority(tx, authority_id)
         now = self._clock()
         if found is None or (if_due and not self._is_to_renew(found)):
             return
-        authority_rows.forget_revoked(tx, authority_id, now)
-        revoked = authority_rows.list_revoked(tx, authority_id, now)
+        forget_revoked(tx, authority_id, now)
+        revoked = list_revoked(tx, authority_id, now)
         number = found.list_number + 1
         made = revocation_list(self._signer(found), revoked, number, now)
-        authority_rows.save_list(
-            tx, found._replace(revocation_list=made, list_number=number, listed_at=now)
-        )
+        save_list(tx, found._replace(revocation_list=made, list_number=number, listed_at=now))
 
     async def _issuing(self) -> Authority:
         """Return the authority that signs certificates; make what is missing."""
-        listed = await self._database.read(authority_rows.list_authorities)
+        listed = await self._database.read(list_authorities)
         found = self._current("issuing", listed)
         if found is not None:
             return found
@@ -183,8 +327,8 @@ class EmbeddedAuthority:
             listed_at=now,
             expires_at=microseconds(signer.certificate.not_valid_after_utc),
         )
-        await self._database.write(authority_rows.add_authority, made)
-        newest = await self._database.read(authority_rows.newest_authority, role)
+        await self._database.write(add_authority, made)
+        newest = await self._database.read(newest_authority, role)
         assert newest is not None
         return newest
 
@@ -212,3 +356,35 @@ def _has_issued(issuing: Authority, certificate: x509.Certificate) -> bool:
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
+
+
+class _NoTexts:
+    """What an authority that reads no DNS is given."""
+
+    async def publish(self, values: Mapping[str, str]) -> None:
+        raise AssertionError(f"nobody asked for a proof of {list(values)}")
+
+    async def withdraw(self) -> None:
+        """Do nothing."""
+
+
+async def write_server_certificate(
+    database: Database, embedded: EmbeddedAuthority, names: Sequence[str], folder: Path
+) -> None:
+    """Issue a certificate for host names and addresses; write it, and the root that it is of.
+
+    Raises:
+        OSError: a file cannot be written.
+
+    """
+    key = new_private_key("ecdsa-p256")
+    chain = await embedded.issue(signing_request(key, names), names, _NoTexts())
+    found = await database.read(list_authorities)
+    roots = (each.certificate for each in found if each.role == "root")
+    write_private(root_file(folder), _pem(roots))
+    served = private_pem(key) + _pem((chain.certificate, *chain.issuers))
+    write_private(own_certificate(folder).certificate, served)
+
+
+def _pem(certificates: Iterable[bytes]) -> bytes:
+    return "".join(pem(x509.load_der_x509_certificate(each)) for each in certificates).encode()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.certificate import certificate
-from cloudcore.certificate.rules import EVENTS
+from cloudcore.certificate.certificate import EVENTS
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
 
@@ -38,7 +38,7 @@ def _routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.certificate import (  # noqa: PLC0415 - the web framework
         authority_routes,
         routes,
-        settings_routes,
+        settings,
     )
     from cloudcore.certificate.services import CERTIFICATES  # noqa: PLC0415
     from cloudcore.resources.routes import standard_routes  # noqa: PLC0415
@@ -46,7 +46,7 @@ def _routes() -> Sequence[HTTPRouteHandler]:
     return (
         *standard_routes(CERTIFICATES),
         *routes.HANDLERS,
-        *settings_routes.HANDLERS,
+        *settings.HANDLERS,
         *authority_routes.HANDLERS,
     )
 
@@ -76,14 +76,15 @@ def _schedule(needs: CertificateNeeds) -> Sequence[Scheduled]:
 
 
 def _tables() -> Sequence[Table]:
-    from cloudcore.certificate import tables  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.certificate import rows  # noqa: PLC0415 - SQLAlchemy
 
-    return tables.TABLES
+    return rows.TABLES
 
 
 CERTIFICATE: Final[Family[CertificateNeeds]] = Family(
     name="certificate",
     title="Certificates",
+    paths=("/v1/certificate-authorities", "/v1/certificate-settings"),
     open=_open,
     begin=_begin,
     routes=_routes,

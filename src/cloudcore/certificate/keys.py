@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from cloudcore import rsa_sizes
-from cloudcore.certificate.rules import KeyAlgorithm
+from cloudcore.certificate.certificate import KeyAlgorithm
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
@@ -148,3 +148,15 @@ def signing_request(key: PrivateKey, domains: Sequence[str]) -> bytes:
         names, critical=False
     )
     return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
+
+
+UNREADABLE: Final = (
+    ValueError,
+    TypeError,  # a name with a bit string
+    KeyError,  # a TLS feature (RFC 7633) that the library does not know
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+"""Parts are read only when they are looked at, so each look can raise any of these."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cloudcore.acme.conversing import Directory
-from cloudcore.certificate import issue_rows
+from cloudcore.certificate import rows
 from cloudcore.certificate.acme_issuer import AcmeIssuer, account_key
+from cloudcore.certificate.domains import Grant, Grants, is_within
 from cloudcore.certificate.embedded import EmbeddedAuthority
-from cloudcore.certificate.grants import Grant, Grants, is_within
 from cloudcore.certificate.issuer import Issuers
 from cloudcore.certificate.ports import AccountKeys, Events
 from cloudcore.certificate.resolving import DnsResolver, Resolver
@@ -103,7 +103,7 @@ async def serve_zone(needs: CertificateNeeds, resources: AsyncExitStack) -> None
     zone = Zone(settings.zone, settings.name_servers, hosted)
 
     async def find_texts(name: str) -> Sequence[str]:
-        return await database.read(issue_rows.txt_values, name)
+        return await database.read(rows.txt_values, name)
 
     server = serving_zone(Answerer(zone, find_texts), *settings.dns_address)
     await resources.enter_async_context(server)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cloudcore.certificate import issue_rows
+from cloudcore.certificate import rows
 from cloudcore.certificate.rows import ROWS
 from cloudcore.certificate.sealing import PrivateKeys
 from cloudcore.db.base import Connection, Database
@@ -70,12 +70,12 @@ class Certificates:
                 "the certificate cannot be served here: its key is with its owner",
                 reason="key_elsewhere",
             )
-        issue_rows.add_user(tx, held.id, used_by)
+        rows.add_user(tx, held.id, used_by)
         return CertificateRef(held.id, held.crn, held.name)
 
     def release(self, tx: Connection, certificate_id: str, used_by: str) -> None:
         """Hold a certificate no more; no error if it was not held."""
-        issue_rows.remove_user(tx, certificate_id, used_by)
+        rows.remove_user(tx, certificate_id, used_by)
 
     def fingerprint(self, tx: Connection, account_id: str, certificate_id: str) -> str | None:
         """Return what tells whether `open` would return another one; None if there is none."""

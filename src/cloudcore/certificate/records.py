@@ -7,17 +7,21 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from cloudcore.certificate.certificate import Certificate
-from cloudcore.certificate.challenges import Challenge
+from cloudcore.certificate.certificate import (
+    Certificate,
+    Challenge,
+    KeyAlgorithm,
+    KeySource,
+    Source,
+    Status,
+)
+from cloudcore.certificate.checks import MOST_KEY_PEM, MOST_PEM, MOST_REQUEST_PEM
 from cloudcore.certificate.domains import MOST_DOMAINS
-from cloudcore.certificate.rules import KeyAlgorithm, KeySource, Source, Status
 from cloudcore.certificate.services import CERTIFICATES
-from cloudcore.certificate.signing_requests import MOST_REQUEST_PEM
-from cloudcore.certificate.uploads import MOST_KEY_PEM, MOST_PEM
 from cloudcore.uuids import Uuid
 from cloudcore.web.fault_records import FaultRecord
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent, rfc3339
 
 CertificateName = Annotated[str, Meta(min_length=1, max_length=63)]
 Domains = Annotated[
@@ -64,7 +68,7 @@ class UploadCertificate(RequestBody):
 class UpdateCertificate(RequestBody):
     """The fields to change; `tags` are replaced whole."""
 
-    tags: dict[str, str] | UnsetType = UNSET
+    tags: dict[str, str] | UnsetType | None = UNSET
 
 
 class CertificateQuery(PageQuery):
@@ -85,9 +89,9 @@ class ChallengeRecord(ResponseBody):
     our_dns: bool
     """The platform hosts the domain: nobody needs to set the record."""
     verified: bool
-    verified_at: RFC3339 | None
-    """When it was first seen."""
     faults: Sequence[FaultRecord]
+    verified_at: RFC3339 | UnsetType = UNSET
+    """When it was first seen; absent before."""
 
 
 class CertificateRecord(ResponseBody):
@@ -107,21 +111,21 @@ class CertificateRecord(ResponseBody):
     private_key_exported_at: RFC3339 | None
     """When a copy of this key was given; null if none was."""
     challenges: Sequence[ChallengeRecord]
-    certificate_pem: str | None
-    """The certificate alone; null until it is issued."""
-    chain_pem: str | None
-    """Its issuers in order, without the root."""
-    fingerprint: str | None
-    """SHA-256 of its DER, in lower-case hex."""
-    issued_at: RFC3339 | None
-    """When it was issued; of an uploaded one, from when it is valid."""
-    expires_at: RFC3339 | None
     renew_at: RFC3339 | None
     """When it is renewed; null if it is not."""
     tags: dict[str, str]
     faults: Sequence[FaultRecord]
     created_at: RFC3339
     updated_at: RFC3339
+    certificate_pem: str | UnsetType = UNSET
+    """The certificate alone; absent until it is issued, as are the next four."""
+    chain_pem: str | UnsetType = UNSET
+    """Its issuers in order, without the root."""
+    fingerprint: str | UnsetType = UNSET
+    """SHA-256 of its DER, in lower-case hex."""
+    issued_at: RFC3339 | UnsetType = UNSET
+    """When it was issued; of an uploaded one, from when it is valid."""
+    expires_at: RFC3339 | UnsetType = UNSET
 
 
 class OneCertificate(ResponseBody):
@@ -162,11 +166,11 @@ def certificate_record(found: Certificate, now: int) -> CertificateRecord:
         key_source=found.key_source,
         private_key_exported_at=_moment(found.private_key_exported_at),
         challenges=[_challenge(found, each) for each in found.challenges],
-        certificate_pem=found.certificate_pem,
-        chain_pem=found.chain_pem,
-        fingerprint=found.fingerprint,
-        issued_at=_moment(found.issued_at),
-        expires_at=_moment(found.expires_at),
+        certificate_pem=or_absent(found.certificate_pem),
+        chain_pem=or_absent(found.chain_pem),
+        fingerprint=or_absent(found.fingerprint),
+        issued_at=or_absent(_moment(found.issued_at)),
+        expires_at=or_absent(_moment(found.expires_at)),
         renew_at=_moment(found.renew_at),
         tags=dict(found.tags),
         faults=_faults(found, ""),
@@ -187,7 +191,7 @@ def _challenge(found: Certificate, challenge: Challenge) -> ChallengeRecord:
         expected_cname=challenge.expected_cname,
         our_dns=challenge.our_dns,
         verified=challenge.verified_at is not None,
-        verified_at=_moment(challenge.verified_at),
+        verified_at=or_absent(_moment(challenge.verified_at)),
         faults=_faults(found, challenge.domain),
     )
 

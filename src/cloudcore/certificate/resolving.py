@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from cloudcore.certificate.challenges import Challenge
-from cloudcore.certificate.rules import FaultCode
+from cloudcore.certificate.certificate import Challenge, FaultCode
 
 if TYPE_CHECKING:
     from dns.asyncresolver import Resolver as Dns

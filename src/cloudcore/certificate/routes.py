@@ -12,6 +12,7 @@ from msgspec import UNSET, structs
 
 from cloudcore.certificate import services
 from cloudcore.certificate.certificate import CERTIFICATE, Certificate
+from cloudcore.certificate.checks import check_signing_request, check_upload
 from cloudcore.certificate.domains import check_domains
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.records import (
@@ -27,8 +28,6 @@ from cloudcore.certificate.records import (
 )
 from cloudcore.certificate.rows import ROWS
 from cloudcore.certificate.services import CERTIFICATES
-from cloudcore.certificate.signing_requests import check_signing_request
-from cloudcore.certificate.uploads import check_upload
 from cloudcore.db.base import Connection
 from cloudcore.resource_names import check_name, check_tags
 from cloudcore.threads import DOCUMENTS

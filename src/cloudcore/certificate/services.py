@@ -8,13 +8,11 @@ from typing import Final
 from msgspec import structs
 
 from cloudcore.account_rows import handle_of
-from cloudcore.certificate import issue_rows
-from cloudcore.certificate.certificate import Certificate
-from cloudcore.certificate.challenges import challenges_of
-from cloudcore.certificate.grants import Grants, is_within
+from cloudcore.certificate import rows
+from cloudcore.certificate.certificate import KEY_EXPORTED, REVOKED, Certificate, challenges_of
+from cloudcore.certificate.domains import Grants, is_within
 from cloudcore.certificate.ports import Events
 from cloudcore.certificate.rows import ROWS
-from cloudcore.certificate.rules import KEY_EXPORTED, REVOKED
 from cloudcore.certificate.settings import find_settings
 from cloudcore.certificate.work import WORK
 from cloudcore.db.base import Connection
@@ -80,7 +78,7 @@ def request_certificate(tx: Connection, new: Certificate, proofs: Proofs) -> Cer
 
 def _check_unused(tx: Connection, found: Certificate) -> None:
     """Refuse to delete a certificate that something serves, or that is being revoked."""
-    users = issue_rows.list_users(tx, found.id)
+    users = rows.list_users(tx, found.id)
     if users:
         raise Conflict(
             "the certificate is in use; let what uses it have another one first",

@@ -1,16 +1,24 @@
-"""Settings of an account for all its certificates; without a row, the defaults apply."""
+"""``/v1/certificate-settings``: settings of an account for all its certificates."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from litestar import get, patch
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
+from msgspec import UNSET, UnsetType
 from sqlalchemy import bindparam, select
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.certificate.tables import certificate_settings
+from cloudcore.certificate.rows import certificate_settings
+from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 _s = certificate_settings.c
 
@@ -54,3 +62,68 @@ def put_settings(
     changed = CertificateSettings(private_key_export, now)
     tx.execute(_PUT, account_id=account_id, **changed._asdict())
     return changed
+
+
+_PATH: Final = "/v1/certificate-settings"
+
+
+class UpdateCertificateSettings(RequestBody):
+    """The settings to change."""
+
+    private_key_export: bool | UnsetType | None = UNSET
+    """False to let nobody export private keys that were made here; null is true."""
+
+
+class CertificateSettingsRecord(ResponseBody):
+    """An account's settings of certificates."""
+
+    private_key_export: bool
+    """True if private keys that were made here may be exported, once each."""
+    updated_at: RFC3339 | None
+    """Null until the account changes a setting."""
+
+
+class OneCertificateSettings(ResponseBody):
+    """An account's settings of certificates, wrapped."""
+
+    certificate_settings: CertificateSettingsRecord
+
+
+def _authorize(ctx: RequestContext) -> str:
+    """Return the caller's account; raise `AccessDenied` unless policies allow the action."""
+    account_id = account_of(ctx)
+    crn = Crn("certificate", ctx.settings.region, account_id, "certificate-settings", "default")
+    ctx.authorize(str(crn))
+    return account_id
+
+
+def _one(found: CertificateSettings) -> OneCertificateSettings:
+    at = None if found.updated_at is None else rfc3339(found.updated_at)
+    return OneCertificateSettings(CertificateSettingsRecord(found.private_key_export, at))
+
+
+@get(_PATH, opt={"action": "certificate:GetCertificateSettings"})
+async def get_certificate_settings(
+    ctx: NamedDependency[RequestContext],
+) -> OneCertificateSettings:
+    """Return the account's settings of certificates."""
+    return _one(await ctx.database.read(find_settings, _authorize(ctx)))
+
+
+@patch(_PATH, opt={"action": "certificate:UpdateCertificateSettings"})
+async def update_certificate_settings(
+    data: JSONBody[UpdateCertificateSettings], ctx: NamedDependency[RequestContext]
+) -> Reply[OneCertificateSettings]:
+    """Change the account's settings of certificates."""
+    account_id = _authorize(ctx)
+
+    def change(tx: Connection) -> CertificateSettings:
+        if data.private_key_export is UNSET:
+            return find_settings(tx, account_id)
+        may_export = data.private_key_export is not False
+        return put_settings(tx, account_id, private_key_export=may_export, now=ctx.clock())
+
+    return await ctx.commit(change, wrap=_one)
+
+
+HANDLERS: Final = (get_certificate_settings, update_certificate_settings)

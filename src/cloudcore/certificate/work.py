@@ -13,10 +13,19 @@ from typing import TYPE_CHECKING, Final, cast, get_args
 
 from msgspec import structs
 
-from cloudcore.certificate import issue_rows
-from cloudcore.certificate.certificate import Certificate
-from cloudcore.certificate.challenges import renewal_at, values_by_record
-from cloudcore.certificate.issued import Issued, check_issued
+from cloudcore.certificate import rows
+from cloudcore.certificate.certificate import (
+    FAILED,
+    ISSUED,
+    RENEWAL_FAILED,
+    RENEWED,
+    REVOKED,
+    VALIDATION_SECONDS,
+    Certificate,
+    renewal_at,
+    values_by_record,
+)
+from cloudcore.certificate.checks import Issued, check_issued
 from cloudcore.certificate.issuer import (
     CA_REFUSED,
     DomainRefused,
@@ -28,14 +37,6 @@ from cloudcore.certificate.issuer import (
 from cloudcore.certificate.keys import SLOW, new_private_key, private_pem, signing_request
 from cloudcore.certificate.resolving import Seen, look_at
 from cloudcore.certificate.rows import ROWS
-from cloudcore.certificate.rules import (
-    FAILED,
-    ISSUED,
-    RENEWAL_FAILED,
-    RENEWED,
-    REVOKED,
-    VALIDATION_SECONDS,
-)
 from cloudcore.certificate.sealing import SealedKey
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, Database
@@ -86,11 +87,11 @@ class Texts:
         for each in chosen:
             if each.our_dns:  # there is no CNAME: we answer for the domain itself
                 texts[each.cname_record_name] = texts[each.expected_cname]
-        await self.database.write(issue_rows.put_texts, self.certificate.id, texts.items())
+        await self.database.write(rows.put_texts, self.certificate.id, texts.items())
 
     async def withdraw(self) -> None:
         """Publish nothing any more."""
-        await self.database.write(issue_rows.put_texts, self.certificate.id, ())
+        await self.database.write(rows.put_texts, self.certificate.id, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +208,9 @@ def _issued(
 
     def note(tx: Connection, before: Certificate, after: Certificate) -> None:
         place, now = (after.account_id, after.id), after.updated_at
-        issue_rows.put_texts(tx, after.id, ())
-        issue_rows.forget_issues(tx, *place, now)
-        issue_rows.add_issue(
+        rows.put_texts(tx, after.id, ())
+        rows.forget_issues(tx, *place, now)
+        rows.add_issue(
             tx, *place, issuer, issued.fingerprint, issued.certificate, issued.expires_at
         )
         event = ISSUED if before.certificate_pem is None else RENEWED
@@ -292,7 +293,7 @@ def _refused(found: Certificate, needs: CertificateNeeds, turn: Turn, refused: R
         return structs.replace(current, status=status, faults=with_domains)
 
     def note(tx: Connection, before: Certificate, after: Certificate) -> None:
-        issue_rows.put_texts(tx, after.id, ())
+        rows.put_texts(tx, after.id, ())
         if is_last:
             needs.events.publish(tx, after, FAILED, after.updated_at)
         elif is_renewal and all(each.code != "RENEWAL_FAILED" for each in before.faults):
@@ -313,7 +314,7 @@ def _not_now(found: Certificate, needs: CertificateNeeds, turn: Turn, problem: P
 async def _revoke(found: Certificate, needs: CertificateNeeds, _turn: Turn) -> Outcome:
     """Let authorities revoke all that they issued for the certificate and has not expired."""
     place = found.account_id, found.id
-    issues = await needs.database.read(issue_rows.list_issues, *place, needs.clock())
+    issues = await needs.database.read(rows.list_issues, *place, needs.clock())
     try:
         for name, certificate in issues:
             await _issuer(needs, name).revoke(certificate, None)

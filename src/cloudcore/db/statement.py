@@ -17,7 +17,16 @@ from typing import Any, Final, Protocol
 from weakref import WeakSet
 
 import msgspec
-from sqlalchemy import BigInteger, ClauseElement, Dialect, String, column, literal_column
+from sqlalchemy import (
+    BigInteger,
+    ClauseElement,
+    Dialect,
+    String,
+    column,
+    literal_column,
+    or_,
+    text,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql.base import PGCompiler
 from sqlalchemy.ext.compiler import compiles
@@ -249,6 +258,11 @@ def unindexed(column: Any) -> Any:  # noqa: ANN401 - like a column
     look which are wanted (https://www.sqlite.org/optoverview.html#uplus).
     """
     return _Unindexed(column)
+
+
+def named(column: Any, name: str = "name") -> Any:  # noqa: ANN401 - a column
+    """Return a condition of a list: the column is the parameter `name`, or that is empty."""
+    return or_(bindparam(name) == text("''"), column == bindparam(name))
 
 
 def page(query: Select[Any]) -> Select[Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from cloudcore.email.ip_pool import IP_POOL
 from cloudcore.email.suppression import SUPPRESSION
 from cloudcore.family import CommandGroup, Family
 
@@ -14,22 +15,23 @@ if TYPE_CHECKING:
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
+    from cloudcore.email.ip_pools import IP_POOLS  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.suppressions import SUPPRESSIONS  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.resources.routes import standard_routes  # noqa: PLC0415 - the web framework
 
-    return standard_routes(SUPPRESSIONS)
+    return (*standard_routes(SUPPRESSIONS), *standard_routes(IP_POOLS))
 
 
 def _tables() -> Sequence[Table]:
-    from cloudcore.email import suppressions  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email import ip_pools, suppressions  # noqa: PLC0415 - SQLAlchemy
 
-    return (suppressions.ROWS.table,)
+    return (suppressions.ROWS.table, ip_pools.ROWS.table)
 
 
-EMAIL: Final[Family[Any]] = Family(
+EMAIL: Final[Family[None]] = Family(
     name="email",
     routes=_routes,
     tables=_tables,
-    resources=(SUPPRESSION,),
+    resources=(SUPPRESSION, IP_POOL),
     commands=(CommandGroup("use the platform's services", ("cloudcore.email.commands",)),),
 )

@@ -18,8 +18,8 @@ from cloudcore.identity.rows.accounts import (
     find_account_ids,
     increment_revision,
 )
-from cloudcore.identity.rows.policies import Attachment, PolicyRow
-from cloudcore.identity.rows.roles import Assignment, Role
+from cloudcore.identity.rows.policies import POLICIES, Attachment, PolicyRow
+from cloudcore.identity.rows.roles import ROLES, Assignment, Role
 from cloudcore.identity.rows.sessions import revoke_sessions_of_role
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.accounts import ADMIN, new_admin_policy, new_admin_role
@@ -79,10 +79,10 @@ def _restore_role(
     tx: Connection, account_id: str, person: User, new_id: Callable[[], str], now: int
 ) -> tuple[Role, list[HostChange]]:
     crn = person_crn(person.organization_id, person.id)
-    role = roles.find_role_named(tx, account_id, ADMIN)
+    role = ROLES.find_named(tx, account_id, ADMIN)
     fresh = new_admin_role(new_id(), account_id, crn, now)
     if role is None:
-        roles.add_role(tx, fresh)
+        ROLES.add(tx, fresh)
         return fresh, [HostChange("iam:CreateRole", _role_crn(fresh))]
     trust: dict[str, Any] = msgspec.json.decode(role.trust_policy)
     own = {"effect": "allow", "principals": [crn]}
@@ -100,7 +100,7 @@ def _restore_role(
         revoke_sessions_of_role(tx, role.id, now)
     else:
         changed = role._replace(trust_policy=added, updated_at=now)
-    roles.save_role(tx, changed)
+    ROLES.save(tx, changed)
     return changed, [HostChange("iam:UpdateRole", _role_crn(role))]
 
 
@@ -120,9 +120,9 @@ def _restore_policies(
     changes: list[HostChange] = []
     account_id = role.account_id
     fresh = new_admin_policy(new_id(), account_id, now)
-    policy = policies.find_policy_named(tx, account_id, ADMIN)
+    policy = POLICIES.find_named(tx, account_id, ADMIN)
     if policy is None:
-        policies.add_policy(tx, fresh)
+        POLICIES.add(tx, fresh)
         policy = fresh
         changes.append(HostChange("iam:CreatePolicy", _policy_crn(policy)))
     elif msgspec.json.decode(policy.document) != msgspec.json.decode(fresh.document):
@@ -132,7 +132,7 @@ def _restore_policies(
             revision=policy.revision + 1,
             updated_at=now,
         )
-        policies.save_policy(tx, policy)
+        POLICIES.save(tx, policy)
         changes.append(HostChange("iam:UpdatePolicy", _policy_crn(policy)))
     for each in policies.list_policies_of(tx, account_id, role.id):
         if each.id != policy.id:

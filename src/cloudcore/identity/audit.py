@@ -15,7 +15,7 @@ from cloudcore.iam.principal import Source, read_source
 from cloudcore.identity.names import iam_crn, person_crn, source_of_program
 from cloudcore.identity.rows.key_owners import KeyOwner
 from cloudcore.identity.rows.organizations import list_joined
-from cloudcore.identity.rows.service_accounts import find_service_account
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.identity.rows.sessions import LiveSession
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.provider_sign_ins import SignedInPerson
@@ -112,7 +112,7 @@ def record_login_end(
     ctx: RequestContext, tx: Connection, account_id: str, service_account_id: str
 ) -> None:
     """Record that a login of a service account was revoked."""
-    program = find_service_account(tx, account_id, service_account_id)
+    program = SERVICE_ACCOUNTS.find(tx, account_id, service_account_id)
     if program is not None:
         record_program_sign_out(ctx, tx, account_id, program.name, "login")
 
@@ -133,4 +133,4 @@ def record_sign_out(ctx: RequestContext, tx: Connection, session: LiveSession, e
 
 def organizations_of(user_id: str, tx: Connection) -> Sequence[str]:
     """Return the ids of the organizations that a person belongs to."""
-    return [each.organization.id for each in list_joined(tx, user_id, "", _MAX_ORGANIZATIONS)]
+    return [each.organization.id for each in list_joined(tx, user_id, "", "", _MAX_ORGANIZATIONS)]

@@ -41,8 +41,8 @@ class RequestRefused(InvalidInput):
         self.location = f"{destination.redirect_uri}?{urlencode(told)}"
 
 
-def read_request(auth_url: str, encoded: bytes) -> AuthorizationRequest:
-    """Read the query of an authorization request; `auth_url` is this install's.
+def read_request(console_url: str, encoded: bytes) -> AuthorizationRequest:
+    """Read the query of an authorization request; `console_url` is this install's.
 
     Raises:
         RequestRefused: a parameter is not supported, or given more than once.
@@ -50,7 +50,7 @@ def read_request(auth_url: str, encoded: bytes) -> AuthorizationRequest:
 
     """
     sent = _values(encoded)
-    destination = _destination(auth_url, _only(sent, "client_id"), _only(sent, "redirect_uri"))
+    destination = _destination(console_url, _only(sent, "client_id"), _only(sent, "redirect_uri"))
     try:
         query = parse_parameters(encoded)
         _check_type(query)
@@ -104,7 +104,7 @@ def _checked(query: Form, destination: Destination) -> tuple[str, str]:
     return challenge, state
 
 
-def _destination(auth_url: str, client_id: str, redirect_uri: str) -> Destination:
+def _destination(console_url: str, client_id: str, redirect_uri: str) -> Destination:
     """Return where a client's code goes: to one address, for the command also to loopback.
 
     Raises:
@@ -112,7 +112,7 @@ def _destination(auth_url: str, client_id: str, redirect_uri: str) -> Destinatio
 
     """
     if client_id == CONSOLE:
-        allowed, words = auth_url + _SIGNED_IN, ""
+        allowed, words = console_url + _SIGNED_IN, ""
     elif client_id == CLI:
         allowed, words = OUT_OF_BAND, ", or http://127.0.0.1:PORT/callback"
     else:

@@ -86,16 +86,16 @@ HEADERS: Final = {
 }
 
 
-def headers_with_form(loopback_uri: str = "") -> dict[str, str]:
-    """Return the headers of a page; of one whose form leads to `loopback_uri` at last, if given.
+def headers_with_form(uri: str = "") -> dict[str, str]:
+    """Return the headers of a page; of one whose form leads to `uri` elsewhere at last, if given.
 
     Browsers apply `form-action` to the redirects that follow a form too.
     """
-    if not loopback_uri:
+    if not uri:
         return dict(HEADERS)
     # The policy's grammar has no IPv6 addresses (CSP3 §2.3.1).
-    is_ipv6 = loopback_uri.startswith("http://[")
-    source = "http:" if is_ipv6 else loopback_uri.removesuffix("/callback")
+    scheme, _, host, *_ = uri.split("/")
+    source = scheme if host.startswith("[") else f"{scheme}//{host}"
     policy = HEADERS["Content-Security-Policy"]
     widened = policy.replace("form-action 'self'", f"form-action 'self' {source}")
     return HEADERS | {"Content-Security-Policy": widened}

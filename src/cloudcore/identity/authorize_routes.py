@@ -24,7 +24,6 @@ from cloudcore.db.base import ConstraintViolated
 from cloudcore.identity import provider_sign_in, sign_in
 from cloudcore.identity.authorization_request import (
     RequestRefused,
-    is_loopback_redirect,
     read_request,
 )
 from cloudcore.identity.authorize_page import (
@@ -131,11 +130,12 @@ async def show_sign_in(
     """
 
     async def answer() -> Answer:
-        asked = read_request(ctx.settings.auth_url, request.scope["query_string"])
+        asked = read_request(ctx.settings.signed_in_at, request.scope["query_string"])
         nonce = sign_in.known_nonce(request.cookies.get(COOKIE)) or sign_in.new_nonce()
         form = sign_in.begin(ctx, asked, nonce)
         providers = await list_choices(ctx)
-        page = _page(200, sign_in_page(form.seal(ctx.keyring), providers=providers), form)
+        shown = sign_in_page(form.seal(ctx.keyring), providers=providers)
+        page = _page(200, shown, _elsewhere(ctx, form))
         page.set_cookie(_cookie(ctx, COOKIE, nonce))
         return page
 
@@ -277,10 +277,13 @@ async def _check_password(
     except _REFUSALS as error:
         again = sign_in.renew(ctx, form, nonce).seal(ctx.keyring)
         providers = await list_choices(ctx)
-        return _refused(error, form, lambda words: sign_in_page(again, email, words, providers))
+        return _refused(
+            error, _elsewhere(ctx, form), lambda words: sign_in_page(again, email, words, providers)
+        )
     if user.must_change_password:
         renewed = sign_in.renew(ctx, form, nonce, user)
-        return _page(200, new_password_page(renewed.seal(ctx.keyring), user.email), form)
+        page = new_password_page(renewed.seal(ctx.keyring), user.email)
+        return _page(200, page, _elsewhere(ctx, form))
     return _give(ctx, form, code, user, browser)
 
 
@@ -292,25 +295,25 @@ async def _choose_password(
         user, code = await sign_in.choose_password(ctx, form, *chosen)
     except (errors.InvalidInput, *_REFUSALS) as error:
         again = form.seal(ctx.keyring)
-        return _refused(error, form, lambda words: new_password_page(again, form.email, words))
+        return _refused(
+            error, _elsewhere(ctx, form), lambda words: new_password_page(again, form.email, words)
+        )
     return _give(ctx, form, code, user, browser)
 
 
-def _refused(
-    error: errors.PlatformError, form: SignInForm | None, page: Callable[[str], str]
-) -> Answer:
-    """Return the page for a refusal, with the `form` to send again if there is one."""
+def _refused(error: errors.PlatformError, leads_to: str, page: Callable[[str], str]) -> Answer:
+    """Return the page for a refusal, whose form leads to `leads_to` if that is elsewhere."""
     match error:
         case errors.RateLimited():
             words = f"Too many attempts. Try again in {error.retry_after} seconds."
-            answer = _page(429, page(words), form)
+            answer = _page(429, page(words), leads_to)
         case errors.Unavailable():
             words = f"Too many people are signing in. Try again in {error.retry_after} seconds."
-            answer = _page(503, page(words), form)
+            answer = _page(503, page(words), leads_to)
         case errors.InvalidInput():
-            return _page(400, page(f"{_sentence(error)}."), form)
+            return _page(400, page(f"{_sentence(error)}."), leads_to)
         case _:
-            return _page(403, page(f"{_sentence(error)}."), form)
+            return _page(403, page(f"{_sentence(error)}."), leads_to)
     answer.headers["Retry-After"] = str(error.retry_after)
     return answer
 
@@ -341,7 +344,7 @@ async def _told(answer: Callable[[], Awaitable[Answer]]) -> Answer:
     except errors.InvalidInput as error:
         return _page(400, refusal_page("invalid_request", _sentence(error)))
     except errors.RateLimited as error:
-        return _refused(error, None, lambda words: refusal_page("rate_limited", words.rstrip(".")))
+        return _refused(error, "", lambda words: refusal_page("rate_limited", words.rstrip(".")))
     except errors.Unavailable as error:
         words = f"The service cannot do it now. Try again in {error.retry_after} seconds"
         page = _page(503, refusal_page("temporarily_unavailable", words))
@@ -359,11 +362,17 @@ def _sentence(error: errors.PlatformError) -> str:
     return error.message[:1].upper() + error.message[1:]
 
 
-def _page(status: int, page: str, form: SignInForm | None = None) -> Answer:
-    """Return a page; give the `form` that is on it."""
-    leads_to = "" if form is None else form.destination.redirect_uri
-    headers = headers_with_form(leads_to if is_loopback_redirect(leads_to) else "")
+def _page(status: int, page: str, leads_to: str = "") -> Answer:
+    """Return a page; its form leads to the URL `leads_to`, if that is elsewhere."""
+    headers = headers_with_form(leads_to)
     return Response(page, status_code=status, media_type=MediaType.HTML, headers=headers)
+
+
+def _elsewhere(ctx: RequestContext, form: SignInForm) -> str:
+    """Return where a form leads at last, or an empty string if that is a page of this host."""
+    uri = form.destination.redirect_uri
+    is_here = uri == OUT_OF_BAND or uri.startswith(f"{ctx.settings.auth_url}/")
+    return "" if is_here else uri
 
 
 def _cookie(ctx: RequestContext, name: str, value: str, max_age: int | None = None) -> Cookie:

@@ -13,7 +13,7 @@ from cloudcore.identity.rows import organizations, policies, service_accounts
 from cloudcore.identity.rows.accounts import Account, hold_adding, is_any_account
 from cloudcore.identity.rows.organizations import Membership, Organization
 from cloudcore.identity.rows.policies import Attachment
-from cloudcore.identity.rows.service_accounts import ServiceAccount
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.access_keys import NewAccessKey, new_access_key
 from cloudcore.identity.services.accounts import (
@@ -142,7 +142,7 @@ def _add_program(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
     """Insert a service account with all rights, for use without a browser."""
     account_id, owner, now = plan.ids.account, plan.service_account_id, plan.now
     description = "Created with the account."
-    service_accounts.add_service_account(
+    SERVICE_ACCOUNTS.add(
         tx, ServiceAccount(owner, account_id, ADMIN, description, "active", now, now)
     )
     policies.attach(

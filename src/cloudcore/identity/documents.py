@@ -25,8 +25,8 @@ from cloudcore.iam.policy import EVERYONE, Policy, PolicyKind, check_size, polic
 from cloudcore.iam.resource_rules import ResourceRules
 from cloudcore.identity.names import is_handle
 from cloudcore.identity.rows.accounts import find_account_ids
-from cloudcore.identity.rows.roles import find_role_named
-from cloudcore.identity.rows.service_accounts import find_service_account_named
+from cloudcore.identity.rows.roles import ROLES
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.uuids import parse_uuid
 
 _NAMING: Final = ("principals", "resources")
@@ -38,7 +38,7 @@ _NO_ACCOUNT: Final = " " * len(_LONGEST_ACCOUNT)
 """Stands in patterns for a handle that means no account. No CRN has a space, so it matches nothing;
 and as it is as long as an id, the cost of a decision is that of an account which exists."""
 _OF_ORGANIZATIONS: Final = ("user/", "organization/", "identity-provider/")
-_FIND_NAMED: Final = {"role": find_role_named, "service-account": find_service_account_named}
+_FIND_NAMED: Final = {"role": ROLES.find_named, "service-account": SERVICE_ACCOUNTS.find_named}
 
 Ids = Mapping[str, str]
 

@@ -72,14 +72,31 @@ def _expiry() -> Sequence[Forget]:
 
 
 def _trust_policy(tx: Connection, crn: Crn) -> StoredPolicy | None:
-    from cloudcore.identity.rows.roles import find_role_named  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.identity.rows.roles import ROLES  # noqa: PLC0415 - SQLAlchemy
 
-    role = find_role_named(tx, crn.account, crn.name)
+    role = ROLES.find_named(tx, crn.account, crn.name)
     return None if role is None else StoredPolicy(role.trust_policy, role.trust_ids)
 
 
 IDENTITY: Final[Family[IdentityNeeds]] = Family(
     name="iam",
+    host="auth",
+    paths=(
+        "/.well-known/oauth-authorization-server",
+        "/v1/accounts",
+        "/v1/actions",
+        "/v1/allowed-actions",
+        "/v1/assume-role",
+        "/v1/jwks",
+        "/v1/oauth",
+        "/v1/organizations",
+        "/v1/policies",
+        "/v1/policy-simulations",
+        "/v1/policy-templates",
+        "/v1/roles",
+        "/v1/service-accounts",
+        "/v1/users",
+    ),
     open=_open,
     offers=_offers,
     routes=_routes,

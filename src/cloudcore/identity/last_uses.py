@@ -8,11 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS, Clock
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Database
 from cloudcore.iam.principal import Principal, PrincipalKind
-from cloudcore.identity.rows.container_passwords import note_container_password_use
-from cloudcore.identity.rows.key_owners import note_key_use
-from cloudcore.identity.rows.roles import note_role_use
+from cloudcore.identity.rows.last_uses import Used, note_uses
 
 FLUSH_SECONDS: Final = 60
 """How long a use may wait in memory."""
@@ -29,56 +27,39 @@ class LastUses:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._keys: dict[str, int] = {}
-        self._roles: dict[str, int] = {}
-        self._passwords: dict[str, int] = {}
-        self._written: dict[str, int] = {}
+        self._uses: dict[Used, int] = {}
+        self._written: dict[Used, int] = {}
 
     def note(self, principal: Principal) -> None:
         """Record that a principal acts now: by its access key, or as a role."""
         if principal.kind is PrincipalKind.ROLE_SESSION:
-            self._note(self._roles, principal.id)
+            self._note(("role", principal.id))
             if principal.container_password_id is not None:
-                self._note(self._passwords, principal.container_password_id)
+                self._note(("password", principal.container_password_id))
         elif principal.access_key_id is not None:
             self.note_key(principal.access_key_id)
 
     def note_key(self, key_id: str) -> None:
         """Record that an access key is used now; `key_id` is the id of its row."""
-        self._note(self._keys, key_id)
+        self._note(("key", key_id))
 
-    def _note(self, uses: dict[str, int], row_id: str) -> None:
+    def _note(self, used: Used) -> None:
         now = self._clock()
         hour = now - now % _HOUR
-        if self._written.get(row_id) != hour:
-            uses[row_id] = hour
+        if self._written.get(used) != hour:
+            self._uses[used] = hour
 
     async def flush(self) -> None:
         """Write the recorded uses; keep them for the next flush if the database fails."""
-        keys, roles, passwords = self._keys, self._roles, self._passwords
-        if not keys and not roles and not passwords:
+        uses, self._uses = self._uses, {}
+        if not uses:
             return
-        self._keys, self._roles, self._passwords = {}, {}, {}
         try:
-            await self._database.write_relaxed(_write, keys, roles, passwords)
+            await self._database.write_relaxed(note_uses, uses)
         except BaseException:
-            self._keys, self._roles = keys | self._keys, roles | self._roles
-            self._passwords = passwords | self._passwords
+            self._uses = uses | self._uses
             raise
-        written = keys | roles | passwords
-        hour = max(written.values())
+        hour = max(uses.values())
         self._written = {
-            row_id: each for row_id, each in (self._written | written).items() if each == hour
+            used: each for used, each in (self._written | uses).items() if each == hour
         }
-
-
-def _write(
-    tx: Connection, keys: dict[str, int], roles: dict[str, int], passwords: dict[str, int]
-) -> None:
-    # Sorted, so that two processes lock rows in the same order and never deadlock.
-    for key_id, hour in sorted(keys.items()):
-        note_key_use(tx, key_id, hour)
-    for role_id, hour in sorted(roles.items()):
-        note_role_use(tx, role_id, hour)
-    for password_id, hour in sorted(passwords.items()):
-        note_container_password_use(tx, password_id, hour)

@@ -10,7 +10,7 @@ from cloudcore.identity.names import missing
 from cloudcore.identity.rows import organizations, service_accounts, users
 from cloudcore.identity.rows.accounts import Account, find_account, find_account_ids, list_accounts
 from cloudcore.identity.rows.organizations import Organization
-from cloudcore.identity.rows.service_accounts import ServiceAccount
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.sessions import revoke_other_sessions
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.access_keys import (
@@ -59,7 +59,7 @@ def _organizations_of(tx: Connection, user: User) -> list[Organization]:
 
     Two persons with the same e-mail address never share an organization.
     """
-    found = organizations.list_joined(tx, user.id, "", MAX_JOINED)
+    found = organizations.list_joined(tx, user.id, "", "", MAX_JOINED)
     shared = [each.organization for each in found if not each.organization.is_personal]
     return shared or [each.organization for each in found]
 
@@ -105,7 +105,7 @@ def find_program(tx: Connection, handle: str | None, name: str) -> tuple[Account
         account = find_account(tx, find_account_ids(tx, [handle]).get(handle, ""))
     if account is None:
         raise NotFound(f"there is no account {handle or ''}".rstrip())
-    program = service_accounts.find_service_account_named(tx, account.id, name)
+    program = SERVICE_ACCOUNTS.find_named(tx, account.id, name)
     if program is None:
         raise NotFound(f"the account {account.handle} has no service account {name}")
     for what, status in (("account", account.status), ("service account", program.status)):

@@ -59,7 +59,7 @@ async def open_needs(opening: Opening) -> IdentityNeeds:
         await opening.get(TOKENS),
         await opening.get(SIGNING_KEYS),
         await opening.get(LAST_USES),
-        opening.install.url,
+        settings.auth_url,
         client,
         Discovery(client),
         await opening.get(PREPARE_ADDITION),
@@ -76,8 +76,8 @@ async def _open_keys(opening: Opening) -> SigningKeys:
 
 
 async def _open_tokens(opening: Opening) -> AccessTokens:
-    install = opening.install
-    return AccessTokens(await opening.get(SIGNING_KEYS), install.url, install.clock)
+    keys, settings = await opening.get(SIGNING_KEYS), await opening.get(CONTROL_SETTINGS)
+    return AccessTokens(keys, settings.auth_url, opening.install.clock)
 
 
 async def _open_uses(opening: Opening) -> LastUses:

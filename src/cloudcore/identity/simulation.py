@@ -22,15 +22,15 @@ from cloudcore.iam.vocabulary import OwnPolicy
 from cloudcore.identity.documents import is_meant, read_stored, stored_document
 from cloudcore.identity.names import missing
 from cloudcore.identity.rows.policies import PolicyRow, list_policies_of
-from cloudcore.identity.rows.roles import find_role_named
-from cloudcore.identity.rows.service_accounts import find_service_account_named
+from cloudcore.identity.rows.roles import ROLES
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 
 MAX_ACTIONS: Final = 50
 
 Decision = Literal["allowed", "denied", "implicitly_denied", "unknown"]
 Half = Literal["allow", "deny", "none", "unknown"]
 
-_FIND: Final = {"role": find_role_named, "service-account": find_service_account_named}
+_FIND: Final = {"role": ROLES.find_named, "service-account": SERVICE_ACCOUNTS.find_named}
 _REASONS: Final = {
     Verdict.ALLOWED: "the policies allow it",
     Verdict.EXPLICIT_DENY: "one of the principal's policies denies it",

@@ -33,7 +33,7 @@ from sqlalchemy import (
 from cloudcore.clock import MICROSECONDS, Clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.deletion import deletion, forget_all
-from cloudcore.db.rows import count
+from cloudcore.db.rows import bound, count
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.kinds import Done, JobKind, Next
@@ -110,10 +110,7 @@ _o = outbox.c
 _ADD: Final = Statement(
     insert(outbox)
     .values(
-        id=bindparam("id"),
-        account_id=bindparam("account_id"),
-        type=bindparam("type"),
-        payload=bindparam("payload"),
+        **bound(("id", "account_id", "type", "payload")),
         created_at=bindparam("now"),
     )
     .inline()

@@ -18,6 +18,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.faults import Fault, next_fault
 from cloudcore.jobs.tables import UNFINISHED, jobs
@@ -78,16 +79,10 @@ def _columns() -> Select[Any]:
 
 
 _new: Final = insert(jobs).values(
-    id=bindparam("id"),
-    kind=bindparam("kind"),
-    dedup_key=bindparam("dedup_key"),
-    account_id=bindparam("account_id"),
-    resource=bindparam("resource"),
+    **bound(("id", "kind", "dedup_key", "account_id", "resource", "arguments", "due_at")),
     state=sql("'queued'"),
-    arguments=bindparam("arguments"),
     cursor=sql("'null'"),
     attempts=sql("0"),
-    due_at=bindparam("due_at"),
     created_at=bindparam("now"),
     updated_at=bindparam("now"),
 )
@@ -146,11 +141,7 @@ _ADVANCE: Final = Statement(
     update(jobs)
     .where(*_IS_OURS)
     .values(
-        cursor=bindparam("cursor"),
-        attempts=bindparam("attempts"),
-        due_at=bindparam("due_at"),
-        lease_token=bindparam("lease_token"),
-        lease_holder=bindparam("lease_holder"),
+        **bound(("cursor", "attempts", "due_at", "lease_token", "lease_holder")),
         fault=sql("NULL"),
         updated_at=bindparam("now"),
     )

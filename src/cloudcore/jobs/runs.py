@@ -17,6 +17,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, page
 from cloudcore.jobs import faults
 from cloudcore.jobs.faults import Fault
@@ -204,9 +205,7 @@ def list_runs(tx: Connection, kind: str, scope_id: str, before: str, limit: int)
 
 def count_runs(tx: Connection, kind: str, scope_id: str) -> int:
     """Count the runs of a kind and scope."""
-    row = tx.row(_COUNT, kind=kind, scope_id=scope_id)
-    assert row is not None
-    return int(row[0])
+    return count(tx, _COUNT, kind=kind, scope_id=scope_id)
 
 
 def progress_run(tx: Connection, run_id: str, progress: Progress) -> None:

@@ -32,14 +32,14 @@ def _offers() -> Sequence[Offer]:
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
-    from cloudcore.kms import key_routes, use_routes  # noqa: PLC0415 - the web framework
+    from cloudcore.kms.routes import HANDLERS  # noqa: PLC0415 - the web framework
 
-    return (*key_routes.HANDLERS, *use_routes.HANDLERS)
+    return HANDLERS
 
 
 def _schedule(needs: KmsNeeds) -> Sequence[Scheduled]:
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
-    from cloudcore.kms.deletion import delete_due_keys  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.kms.services import delete_due_keys  # noqa: PLC0415 - SQLAlchemy
 
     async def delete() -> None:
         await delete_due_keys(needs)
@@ -48,9 +48,9 @@ def _schedule(needs: KmsNeeds) -> Sequence[Scheduled]:
 
 
 def _tables() -> Sequence[Table]:
-    from cloudcore.kms import tables  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.kms import rows  # noqa: PLC0415 - SQLAlchemy
 
-    return tables.TABLES
+    return rows.TABLES
 
 
 KMS: Final[Family[KmsNeeds]] = Family(

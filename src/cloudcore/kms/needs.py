@@ -9,10 +9,9 @@ from typing import Final
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from cloudcore.iam.audit import AUDITOR, Auditor
-from cloudcore.kms.account_keys import PlatformKeys
-from cloudcore.kms.making import KeyMaker
 from cloudcore.kms.providers import Providers
-from cloudcore.kms.vault import Vault
+from cloudcore.kms.services import KeyMaker
+from cloudcore.kms.vault import PlatformKeys, Vault
 from cloudcore.ports import Opening, Port, offer
 
 PROVIDERS: Final[Port[Providers]] = Port("kms.providers")

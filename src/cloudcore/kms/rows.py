@@ -1,17 +1,123 @@
-"""Queries of the versions of keys, and those of keys that do not follow from their description."""
+"""The tables of keys and their versions, their queries, and what a request's ``kms_key`` means.
+
+That is an id, a name or a CRN. A key of another account or region looks like one that does not
+exist, and a CRN tells only whether it is this account's and region's.
+"""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast, get_args
 
-from sqlalchemy import bindparam, column, exists, func, literal_column, select, table, text
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+    UniqueConstraint,
+    bindparam,
+    column,
+    exists,
+    func,
+    literal_column,
+    select,
+    table,
+    text,
+)
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import bound, count
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
-from cloudcore.kms.key import Key, KeyState
-from cloudcore.kms.tables import IS_PENDING, IS_PLATFORM, KEY_ROWS, kms_key_versions, kms_keys
+from cloudcore.kms.key import KEY, Key, KeyOrigin, KeySpec, KeyState, KeyUsage
+from cloudcore.kms.rules import KeyMissing, check_bindable, check_usable
+from cloudcore.resource_references import Authorize, Kind, Scope, resolve
+from cloudcore.resources.rows import Rows, one_of
+
+_IS_NAMED: Final = text("name IS NOT NULL")
+IS_PLATFORM: Final = text("origin = 'platform'")
+_IS_DELETED: Final = text("state = 'deleted'")
+IS_PENDING: Final = text("state = 'pending_deletion'")
+
+KEY_ROWS: Final = Rows(
+    KEY,
+    one_of("key_spec", *get_args(KeySpec)),
+    one_of("key_usage", *get_args(KeyUsage)),
+    one_of("state", *get_args(KeyState)),
+    one_of("origin", *get_args(KeyOrigin)),
+    CheckConstraint("current_version > 0", name="current_version"),
+    CheckConstraint("(state = 'deleted') = (name IS NULL)", name="deleted_name"),
+    CheckConstraint(
+        "(state IN ('pending_deletion', 'deleted')) = (deletion_at IS NOT NULL)",
+        name="deletion_at",
+    ),
+    CheckConstraint("origin = 'customer' OR state = 'enabled'", name="platform_state"),
+    UniqueConstraint("id", "name"),
+    Index(
+        "uq_kms_keys_platform",
+        "account_id",
+        unique=True,
+        sqlite_where=IS_PLATFORM,
+        postgresql_where=IS_PLATFORM,
+    ),
+    Index("ix_kms_keys_deleted", "id", sqlite_where=_IS_DELETED, postgresql_where=_IS_DELETED),
+    Index(
+        "ix_kms_keys_deletion_at",
+        "deletion_at",
+        sqlite_where=IS_PENDING,
+        postgresql_where=IS_PENDING,
+    ),
+    unique=Index(
+        "uq_kms_keys_name",
+        "account_id",
+        "region",
+        "name",
+        unique=True,
+        sqlite_where=_IS_NAMED,
+        postgresql_where=_IS_NAMED,
+    ),
+    types={
+        "key_spec": String(16),
+        "key_usage": String(24),
+        "state": String(24),
+        "origin": String(16),
+        "current_version": Integer(),
+    },
+    missing=KeyMissing,
+)
+kms_keys: Final = KEY_ROWS.table
+
+# The name is here for the foreign key alone: a key that has material keeps its name, so a deleted
+# key, which has none, has no material either.
+kms_key_versions = Table(
+    "kms_key_versions",
+    metadata,
+    Column("key_id", Id, primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("key_name", ByteOrdered, nullable=False),
+    Column("account_id", Id, nullable=False),
+    Column("provider", String(16), nullable=False),  # that can unwrap the material
+    Column("wrapped_material", LargeBinary, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    ForeignKeyConstraint(
+        ["key_id", "key_name"],
+        ["kms_keys.id", "kms_keys.name"],
+        name="fk_kms_key_versions_key_name",
+    ),
+    ForeignKeyConstraint(
+        ["key_id", "account_id"],
+        ["kms_keys.id", "kms_keys.account_id"],
+        name="fk_kms_key_versions_key_account",
+    ),
+    CheckConstraint("version > 0", name="version"),
+    CheckConstraint("provider IN ('embedded', 'aws')", name="provider"),
+)
+TABLES: Final = (kms_keys, kms_key_versions)
+
 
 _k = kms_keys.c
 _v = kms_key_versions.c
@@ -146,3 +252,38 @@ def list_due(tx: Connection, now: int, limit: int) -> list[tuple[str, str]]:
 def list_accounts_without_platform_key(tx: Connection, limit: int) -> list[str]:
     """Return the ids of accounts that have no platform key."""
     return [row[0] for row in tx.rows(_LIST_WITHOUT_PLATFORM, limit=limit)]
+
+
+def key_to_bind(tx: Connection, scope: Scope, value: str, authorize: Authorize) -> Key:
+    """Return the key that something is to be bound to; see `resolve` and `check_bindable`.
+
+    `authorize` raises unless the caller may use the key (``kms:UseKey``).
+    """
+    key = resolve(tx, scope, KEY_KIND, "kms_key", value, authorize)
+    check_bindable(key)
+    return key
+
+
+def key_to_use(tx: Connection, account_id: str, key_id: str) -> Key:
+    """Return the key of an account under which something is to be encrypted or decrypted.
+
+    Raises:
+        KeyMissing: it does not exist, or was deleted.
+        KeyUnusable: it is disabled, or its deletion is pending.
+        InvalidInput: it is not a symmetric key for encryption.
+
+    """
+    key = KEY_ROWS.find(tx, account_id, key_id)
+    if key is None:
+        raise KeyMissing
+    check_usable(key)
+    return key
+
+
+def _find_live(tx: Connection, scope: Scope, key_id: str) -> Key | None:
+    found: Key | None = KEY_ROWS.kind.find(tx, scope, key_id)
+    return None if found is None or found.state == "deleted" else found
+
+
+KEY_KIND: Final[Kind[Key]] = KEY_ROWS.kind._replace(find=_find_live)
+"""Deleted keys have no name to be found by, and are not found by their ids."""

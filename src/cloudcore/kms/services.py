@@ -1,26 +1,42 @@
-"""Keys of an account: changes with their rules."""
+"""Keys of accounts: how they are made, changed and deleted, with their rules."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from cloudcore.account_rows import lock_account
 from cloudcore.clock import MICROSECONDS
-from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict
-from cloudcore.kms import rows
-from cloudcore.kms.key import Key
-from cloudcore.kms.rows import KeyVersion
-from cloudcore.kms.rules import KeyUnusable, check_encrypts
-from cloudcore.kms.tables import KEY_ROWS
+from cloudcore.db.base import Connection, Database
+from cloudcore.errors import Conflict, KeyBeingMade
+from cloudcore.iam.audit import AuditEvent
+from cloudcore.kms.key import KEY, Key, KeyOrigin, KeySpec, KeyUsage
+from cloudcore.kms.providers import Providers, VersionRef
+from cloudcore.kms.rows import (
+    KEY_ROWS,
+    KeyVersion,
+    add_version,
+    erase_versions,
+    forget_key,
+    list_accounts_without_platform_key,
+    list_due,
+)
+from cloudcore.kms.rules import SLOW, KeyUnusable, check_encrypts, new_material
+from cloudcore.threads import SLOW_KEYS
+
+if TYPE_CHECKING:
+    from cloudcore.kms.needs import KmsNeeds
 
 PLATFORM_NAME: Final = "platform"
 """Name of the platform key of each account."""
 MAX_VERSIONS: Final = 1000
 """Maximum number of versions of a key."""
 _DAY: Final = 24 * 3600 * MICROSECONDS
+_BATCH: Final = 100
+_SLOW_SECONDS: Final = 5
+"""When to ask again while another slow key is made."""
 
 
 class RotatedMeanwhile(Conflict):
@@ -50,7 +66,7 @@ def create_key(tx: Connection, key: Key, version: KeyVersion) -> Key:
     lock_account(tx, key.account_id)
     check_can_create(tx, key.account_id, key.region, key.name)
     KEY_ROWS.add(tx, key)
-    rows.add_version(tx, version)
+    add_version(tx, version)
     return key
 
 
@@ -60,7 +76,7 @@ def add_platform_key(tx: Connection, key: Key, version: KeyVersion) -> None:
         KEY_ROWS.add(tx, key)
     except Conflict:
         return
-    rows.add_version(tx, version)
+    add_version(tx, version)
 
 
 def check_change(new: Key, _old: Key | None, _now: int) -> Key:
@@ -148,7 +164,7 @@ def rotate_key(tx: Connection, version: KeyVersion, now: int) -> Key:
     check_rotatable(found)
     if version.version != found.current_version + 1:
         raise RotatedMeanwhile
-    rows.add_version(tx, version)
+    add_version(tx, version)
     return _saved(tx, found, now, current_version=version.version)
 
 
@@ -165,19 +181,6 @@ def check_rotatable(key: Key) -> None:
             reason="too_many_versions",
             limit=MAX_VERSIONS,
         )
-
-
-def delete_due_key(tx: Connection, account_id: str, key_id: str, now: int) -> Key | None:
-    """Erase the material and the name of a key whose time has come.
-
-    Return the key as it was, or None if its deletion was taken back meanwhile.
-    """
-    found = KEY_ROWS.lock(tx, account_id, key_id)
-    if found.state != "pending_deletion" or (found.deletion_at or now) > now:
-        return None
-    rows.erase_versions(tx, account_id, key_id)
-    rows.forget_key(tx, account_id, key_id, now)
-    return found
 
 
 def _saved(tx: Connection, key: Key, now: int, **changes: object) -> Key:
@@ -198,3 +201,144 @@ def _check_customers(key: Key, what: str) -> None:
             f"the platform key cannot be {what}: it holds whatever has no key of its own",
             origin=key.origin,
         )
+
+
+class KeyMaker:
+    """Makes the material of keys in one region."""
+
+    def __init__(self, providers: Providers, region: str, new_id: Callable[[], str]) -> None:
+        self._providers = providers
+        self._region = region
+        self._new_id = new_id
+        self._accounts: set[str] = set()
+        """Whose slow keys are made or wait for it."""
+
+    async def new_key(
+        self,
+        account_id: str,
+        name: str,
+        now: int,
+        *,
+        spec: KeySpec = "aes-256",
+        usage: KeyUsage = "encrypt_decrypt",
+        origin: KeyOrigin = "customer",
+        description: str = "",
+        tags: dict[str, str] | None = None,
+    ) -> tuple[Key, KeyVersion]:
+        """Return a new key and its first version, for a transaction to insert.
+
+        Raises:
+            KeyBeingMade: another RSA key of the account is being made.
+            Unavailable: the provider of material cannot be reached.
+
+        """
+        key = Key(
+            id=self._new_id(),
+            account_id=account_id,
+            region=self._region,
+            name=name,
+            description=description,
+            tags=tags or {},
+            key_spec=spec,
+            key_usage=usage,
+            state="enabled",
+            origin=origin,
+            current_version=1,
+            deletion_at=None,
+            created_at=now,
+            updated_at=now,
+        )
+        return key, await self.new_version(key, 1, now)
+
+    async def new_version(self, key: Key, number: int, now: int) -> KeyVersion:
+        """Return a version of a key with new material, for a transaction to insert.
+
+        Raises:
+            Unavailable: the provider of material cannot be reached.
+
+        """
+        assert key.name is not None
+        material = await self._material(key.account_id, key.key_spec)
+        ref = VersionRef(key.account_id, key.id, number)
+        provider = self._providers.current
+        wrapped = await provider.wrap(material, ref)
+        return KeyVersion(
+            key.id, number, key.name, key.account_id, provider.name, wrapped, created_at=now
+        )
+
+    async def prepare_platform_key(self, account_id: str, now: int) -> Callable[[Connection], None]:
+        """Return the change that inserts the platform key of an account, unless it has one."""
+        key, version = await self.new_key(
+            account_id,
+            PLATFORM_NAME,
+            now,
+            origin="platform",
+            description="Made with the account; used where no other key is set.",
+        )
+        return lambda tx: add_platform_key(tx, key, version)
+
+    async def add_missing_platform_keys(self, database: Database, now: int) -> None:
+        """Insert the platform keys of accounts that are older than keys; others have theirs."""
+        before: list[str] = []
+        while found := await database.read(list_accounts_without_platform_key, _BATCH):
+            assert found != before, "a platform key could not be inserted"
+            for account_id in found:
+                await database.write(await self.prepare_platform_key(account_id, now))
+            before = found
+
+    async def _material(self, account_id: str, spec: KeySpec) -> bytes:
+        if spec not in SLOW:
+            return new_material(spec)
+        if account_id in self._accounts:
+            raise KeyBeingMade(
+                "another RSA key of the account is being made; they are made one at a time",
+                retry_after=_SLOW_SECONDS,
+            )
+        self._accounts.add(account_id)
+        try:
+            return await SLOW_KEYS.run(account_id, new_material, spec)
+        finally:
+            self._accounts.discard(account_id)
+
+
+ACTION: Final = "kms:DeleteKey"
+"""The action in the audit log; no policy can allow it, since nobody asks for it."""
+
+
+async def delete_due_keys(needs: KmsNeeds) -> None:
+    """Delete all keys that are due, each in a transaction of its own."""
+    now = needs.clock()
+    while due := await needs.database.read(list_due, now, _BATCH):
+        for account_id, key_id in due:
+            await needs.database.write(_delete, needs, account_id, key_id, now)
+
+
+def delete_due_key(tx: Connection, account_id: str, key_id: str, now: int) -> Key | None:
+    """Erase the material and the name of a key whose time has come.
+
+    Return the key as it was, or None if its deletion was taken back meanwhile.
+    """
+    found = KEY_ROWS.lock(tx, account_id, key_id)
+    if found.state != "pending_deletion" or (found.deletion_at or now) > now:
+        return None
+    erase_versions(tx, account_id, key_id)
+    forget_key(tx, account_id, key_id, now)
+    return found
+
+
+def _delete(tx: Connection, needs: KmsNeeds, account_id: str, key_id: str, now: int) -> None:
+    deleted = delete_due_key(tx, account_id, key_id, now)
+    if deleted is None or needs.auditor is None:
+        return
+    event = AuditEvent(
+        id=needs.new_id(),
+        owner_id=account_id,
+        occurred_at=now,
+        action=ACTION,
+        resources=(KEY.crn_of(deleted),),
+        principal="",
+        source=None,
+        client=None,
+        details={"key_id": key_id, "versions": deleted.current_version},
+    )
+    needs.auditor.record(tx, event)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, Deletion, Noun, Option
+from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record
 from cloudcore.notifications.topic import TOPIC
 from cloudcore.resources.nouns import noun_of
 
@@ -61,6 +61,15 @@ _SETTINGS: Final = (
     Option("raw_message_delivery", "post the message itself; webhooks only", "boolean", "raw"),
     *_RETRIES,
 )
+
+
+def _created(_run: Invocation, made: Record) -> str:
+    """Return what is told of a new one: an endpoint that is a webhook has a secret."""
+    secret = made.get("signing_secret")
+    told = f"; its signing secret is {secret}" if secret else ""
+    return f"Created the subscription {made['id']}{told}"
+
+
 SUBSCRIPTIONS: Final = Noun(
     noun="subscriptions",
     words="who is sent what is published to a topic",
@@ -90,8 +99,7 @@ SUBSCRIPTIONS: Final = Noun(
         ),
         *_SETTINGS,
     ),
-    created="Created the subscription {id}",
-    told_once="signing_secret",
+    created=_created,
     update=(
         *_SETTINGS,
         Option("redrive_policy", "drop what cannot be delivered", "null", "no-redrive-policy"),

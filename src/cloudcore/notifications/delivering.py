@@ -25,8 +25,9 @@ from cloudcore.notifications.envelope import Links
 from cloudcore.notifications.mail_messages import mail_of
 from cloudcore.notifications.outcomes import BACKLOG_FULL, DELIVERED, Attempted, Outcome, record
 from cloudcore.notifications.ports import Mail, MailRefused, Queues
-from cloudcore.notifications.records import Delivery, Subscription
+from cloudcore.notifications.records import Delivery
 from cloudcore.notifications.rules import MAX_BACKLOG, MAX_BACKLOG_BYTES
+from cloudcore.notifications.subscription import Subscription
 from cloudcore.notifications.topic import Topic
 from cloudcore.notifications.waking import wake
 from cloudcore.notifications.webhooks import Webhooks

@@ -11,16 +11,17 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import insert_new
+from cloudcore.db.rows import bound, insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.notifications.records import Delivery, Publication, encoded
-from cloudcore.notifications.tables import deliveries, publications, subscriptions
+from cloudcore.notifications.tables import SUBSCRIPTION_ROWS, deliveries, publications
 
 KEPT_SECONDS: Final = 3600
 """Seconds for which a publication without deliveries is kept."""
 DROPPED_AT_ONCE: Final = 500
 """Most rows that one transaction drops of a topic that is deleted."""
 _d = deliveries.c
+_s = SUBSCRIPTION_ROWS.table.c
 _p = publications.c
 _IS_OURS: Final = (_d.id == bindparam("id"), _d.account_id == bindparam("account_id"))
 _OF_SUBSCRIPTION: Final = (
@@ -49,11 +50,7 @@ _END: Final = Statement(
 _ADD: Final = Statement(
     insert(deliveries)
     .values(
-        id=bindparam("id"),
-        account_id=bindparam("account_id"),
-        subscription_id=bindparam("subscription_id"),
-        publication_id=bindparam("publication_id"),
-        size=bindparam("size"),
+        **bound(("id", "account_id", "subscription_id", "publication_id", "size")),
         attempts=literal_column("0"),
         due_at=bindparam("now"),
         created_at=bindparam("now"),
@@ -86,8 +83,8 @@ def _summed(sizes: Select[Any]) -> Statement:
 _BACKLOG: Final = _summed(select(_d.size).where(*_OF_SUBSCRIPTION))
 _BACKLOG_OF_ACCOUNT: Final = _summed(
     select(_d.size)
-    .join_from(subscriptions, deliveries, _d.subscription_id == subscriptions.c.id)
-    .where(subscriptions.c.account_id == bindparam("account_id"))
+    .join_from(SUBSCRIPTION_ROWS.table, deliveries, _d.subscription_id == _s.id)
+    .where(_s.account_id == bindparam("account_id"))
 )
 _POSTPONE: Final = Statement(
     update(deliveries)
@@ -105,10 +102,10 @@ _DROP_DELIVERIES: Final = Statement(
         _d.id.in_(
             page(
                 select(_some.c.id)
-                .join_from(subscriptions, _some, _some.c.subscription_id == subscriptions.c.id)
+                .join_from(SUBSCRIPTION_ROWS.table, _some, _some.c.subscription_id == _s.id)
                 .where(
-                    subscriptions.c.topic_id == bindparam("topic_id"),
-                    subscriptions.c.account_id == bindparam("account_id"),
+                    _s.topic_id == bindparam("topic_id"),
+                    _s.account_id == bindparam("account_id"),
                 )
             )
         ),

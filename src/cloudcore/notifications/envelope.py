@@ -7,7 +7,8 @@ from urllib.parse import urlencode
 
 from cloudcore.keyring import Keyring
 from cloudcore.notifications import signing
-from cloudcore.notifications.records import Publication, Subscription
+from cloudcore.notifications.records import Publication
+from cloudcore.notifications.subscription import Subscription
 from cloudcore.notifications.topic import Topic
 from cloudcore.wire import rfc3339
 

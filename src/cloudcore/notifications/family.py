@@ -102,6 +102,7 @@ def _tables() -> Sequence[Table]:
 NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
     name="notifications",
     title="Topics",
+    paths=("/v1/subscription-confirmations", "/v1/unsubscriptions"),
     open=_open,
     routes=_routes,
     job_kinds=_job_kinds,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from cloudcore.notifications.records import Subscription
+from cloudcore.notifications.subscription import Subscription
 
 if TYPE_CHECKING:
     from email.headerregistry import BaseHeader

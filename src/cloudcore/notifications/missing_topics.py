@@ -12,6 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.outbox import OutboxEvent
 from cloudcore.notifications.records import encoded
@@ -41,11 +42,9 @@ class MissingTopic(NamedTuple):
 
 
 _new_missing: Final = insert(missing_topics).values(
-    account_id=bindparam("account_id"),
-    crn=bindparam("crn"),
+    **bound(("account_id", "crn", "events")),
     first_at=bindparam("now"),
     last_at=bindparam("now"),
-    events=bindparam("events"),
 )
 _NOTE_MISSING: Final = Statement(
     _new_missing.on_conflict_do_update(
@@ -62,14 +61,7 @@ _LIST_MISSING: Final = Statement(
 )
 _ADD_WAITING: Final = Statement(
     insert(waiting_events)
-    .values(
-        event_id=bindparam("event_id"),
-        crn=bindparam("crn"),
-        account_id=bindparam("account_id"),
-        type=bindparam("type"),
-        payload=bindparam("payload"),
-        created_at=bindparam("created_at"),
-    )
+    .values(bound(("event_id", "crn", "account_id", "type", "payload", "created_at")))
     .on_conflict_do_nothing()
 )
 _WAIT_FOR: Final = (_w.account_id == bindparam("account_id"), _w.crn == bindparam("crn"))

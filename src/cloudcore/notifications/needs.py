@@ -53,7 +53,7 @@ async def open_needs(opening: Opening) -> NotificationNeeds:
         new_id=install.new_id,
         keyring=await opening.get(KEYRING),
         region=install.region,
-        url=install.url,
+        url=install.url_of("notifications"),
         client=client,
         queues=await opening.get(QUEUES),
         mail=await opening.get(MAIL),

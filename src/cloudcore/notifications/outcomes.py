@@ -9,10 +9,14 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound, QuotaExceeded
 from cloudcore.jobs.faults import Fault, add_fault
-from cloudcore.notifications import delivery_rows, subscription_rows
+from cloudcore.notifications import delivery_rows
 from cloudcore.notifications.delivery_policy import LONGEST_DELAY_SECONDS, Retries
 from cloudcore.notifications.ports import Queues
-from cloudcore.notifications.records import Delivery, Publication, Subscription, encoded
+from cloudcore.notifications.records import Delivery, Publication, encoded
+from cloudcore.notifications.rules import SubscriptionMissing
+from cloudcore.notifications.subscription import Subscription
+from cloudcore.notifications.subscription_rows import save_faults
+from cloudcore.notifications.tables import SUBSCRIPTION_ROWS
 from cloudcore.notifications.waking import wake
 from cloudcore.wire import rfc3339
 
@@ -25,7 +29,6 @@ MESSAGE_DROPPED: Final = "MESSAGE_DROPPED"
 FAULT_SECONDS: Final = 7 * 24 * 3600
 """Seconds after which a fault that nothing clears is no longer shown."""
 _LASTING: Final = frozenset({MESSAGE_DROPPED, DEAD_LETTER_QUEUE_MISSING, DEAD_LETTER_REFUSED})
-_WARNINGS: Final = frozenset({"ENDPOINT_FAILED", "ENDPOINT_TIMEOUT", "ENDPOINT_UNREACHABLE"})
 _MAX_WORDS: Final = 300
 _OF_REQUESTS: Final = Retries()
 """Nobody who is asked to confirm is asked as often as a policy says."""
@@ -74,23 +77,19 @@ def record(
 
     They are looked at at `not_before` at the earliest.
     """
-    found = subscription_rows.lock_own_subscription(tx, subscription.account_id, subscription.id)
-    if found is None:
+    try:
+        found = SUBSCRIPTION_ROWS.lock(tx, subscription.account_id, subscription.id)
+    except SubscriptionMissing:
         return  # its deliveries are gone with it
     faults = list(found.faults)
     for attempted in attempts:
         outcome = attempted.outcome or _send(tx, queues, found, attempted)
         faults = _apply(tx, queues, found, retries, attempted, outcome, faults, now)
     if faults != list(found.faults):
-        subscription_rows.save_faults(tx, found.account_id, found.id, faults)
+        save_faults(tx, found.account_id, found.id, faults)
     due_at = delivery_rows.first_due(tx, found.account_id, found.id)
     if due_at is not None:
         wake(tx, found.account_id, found.id, now, max(due_at, not_before))
-
-
-def severity(fault: Fault) -> Literal["warning", "error"]:
-    """Return how bad a fault is: a warning while the platform still tries."""
-    return "warning" if fault.code in _WARNINGS else "error"
 
 
 def current(faults: Sequence[Fault], now: int) -> list[Fault]:

@@ -24,8 +24,8 @@ from cloudcore.notifications.recipient_pages import (
     unsubscribe_page,
     unsubscribed_page,
 )
-from cloudcore.notifications.records import Subscription
 from cloudcore.notifications.signing import read_unsubscribe_token
+from cloudcore.notifications.subscription import Subscription
 from cloudcore.notifications.subscription_shapes import Confirm, Confirmed
 from cloudcore.notifications.topic import Topic
 from cloudcore.outbound.destinations import origin_of

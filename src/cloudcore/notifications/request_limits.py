@@ -7,7 +7,7 @@ from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import TooManyConfirmations
-from cloudcore.notifications.records import Subscription
+from cloudcore.notifications.subscription import Subscription
 from cloudcore.web.ratelimit import Budget, count_request
 
 _HOUR: Final = 3600

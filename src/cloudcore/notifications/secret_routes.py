@@ -9,15 +9,16 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from cloudcore.notifications import signing, subscribing
-from cloudcore.notifications.records import Subscription
+from cloudcore.notifications.subscription import Subscription
 from cloudcore.notifications.subscription_routes import (
     ONE,
     authorized_subscription,
     one_subscription,
 )
-from cloudcore.notifications.subscription_shapes import OneSubscription, SigningSecret
+from cloudcore.notifications.subscription_shapes import SUBSCRIPTIONS, SigningSecret
+from cloudcore.resources.routes import answers_one
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.wire import rfc3339
+from cloudcore.wire import ResponseBody, rfc3339
 
 SECRET: Final = ONE + "/signing-secret"
 
@@ -61,11 +62,12 @@ async def rotate_signing_secret(
     status_code=202,
     opt={"action": "notifications:ResendConfirmation", "idempotent": True, "statuses": (409, 429)},
 )
+@answers_one(SUBSCRIPTIONS)
 async def resend_confirmation(
     topic_id: FromPath[str],
     subscription_id: FromPath[str],
     ctx: NamedDependency[RequestContext],
-) -> Reply[OneSubscription]:
+) -> Reply[ResponseBody]:
     """Ask the endpoint again to confirm, with a new token; the one before is no longer valid.
 
     An endpoint is asked at most 10 times an hour, and an account's 300 times; then it is 429.

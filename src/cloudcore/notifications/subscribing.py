@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from cloudcore.notifications import delivery_rows, subscription_rows
 from cloudcore.notifications.fan_out import release_waiting
-from cloudcore.notifications.records import Subscription
 from cloudcore.notifications.request_limits import count_ask
-from cloudcore.notifications.rules import SubscriptionMissing, check_raw
+from cloudcore.notifications.rules import SubscriptionMissing
 from cloudcore.notifications.signing import token_hash
+from cloudcore.notifications.subscription import Subscription
+from cloudcore.notifications.tables import SUBSCRIPTION_ROWS as ROWS
 from cloudcore.notifications.topic import Topic
 from cloudcore.notifications.topics import ROWS as TOPICS
 from cloudcore.notifications.waking import wake
@@ -44,11 +47,12 @@ class BadToken(InvalidInput):
 
 def pending(subscription: Subscription, nonce: str, token: str, now: int) -> Subscription:
     """Return a subscription that waits for its confirmation by a token."""
-    return subscription._replace(
+    return structs.replace(
+        subscription,
         status="pending_confirmation",
         confirmation_nonce=nonce,
         confirmation_hash=token_hash(token),
-        confirmation_until=now + CONFIRMATION_SECONDS * MICROSECONDS,
+        confirmation_expires_at=now + CONFIRMATION_SECONDS * MICROSECONDS,
         active_since=None,
     )
 
@@ -80,9 +84,7 @@ def find_or_create(
             limit=MAX_SUBSCRIPTIONS,
             used=used,
         )
-    made = finish(tx, wanted)
-    is_added = subscription_rows.add_subscription(tx, made)
-    assert is_added, "the topic is locked, and it had none to this endpoint"
+    made = ROWS.add(tx, finish(tx, wanted))
     if made.active_since is None:
         _ask(tx, made, now)
     else:
@@ -94,29 +96,15 @@ def get_subscription(
     tx: Connection, account_id: str, topic_id: str, subscription_id: str
 ) -> Subscription:
     """Return a subscription to a topic, or raise `SubscriptionMissing`."""
-    found = subscription_rows.find_subscription(tx, account_id, topic_id, subscription_id)
-    if found is None:
+    found = ROWS.find(tx, account_id, subscription_id)
+    if found is None or found.topic_id != topic_id:
         raise SubscriptionMissing
     return found
 
 
-def update_subscription(
-    tx: Connection, subscription: Subscription, changes: Mapping[str, Any], now: int
-) -> Subscription:
-    """Change the settings of a subscription."""
-    found = _locked(tx, subscription)
-    if not changes:
-        return found
-    changed = found._replace(**changes, updated_at=now)
-    check_raw(changed.protocol, is_raw=changed.raw_message_delivery)
-    subscription_rows.save_subscription(tx, changed)
-    return changed
-
-
 def delete_subscription(tx: Connection, subscription: Subscription) -> None:
     """Delete a subscription; nothing more is delivered to its endpoint."""
-    ids = (subscription.account_id, subscription.topic_id, subscription.id)
-    if not subscription_rows.remove_subscription(tx, *ids):
+    if not subscription_rows.remove_subscription(tx, subscription.account_id, subscription.id):
         raise SubscriptionMissing
 
 
@@ -124,16 +112,16 @@ def rotate_secret(
     tx: Connection, subscription: Subscription, sealed: bytes, now: int
 ) -> Subscription:
     """Give a webhook a new signing secret; the one before signs too for `COSIGN_SECONDS`."""
-    found = _locked(tx, subscription)
+    found = ROWS.lock(tx, subscription.account_id, subscription.id)
     check_has_secret(found)
-    changed = found._replace(
+    changed = structs.replace(
+        found,
         signing_secret=sealed,
         previous_secret=found.signing_secret,
         previous_until=now + COSIGN_SECONDS * MICROSECONDS,
         updated_at=now,
     )
-    subscription_rows.save_subscription(tx, changed)
-    return changed
+    return ROWS.save(tx, changed)
 
 
 def check_has_secret(subscription: Subscription) -> None:
@@ -154,11 +142,11 @@ def resend_confirmation(
     """
     # First: a step too locks its job, and then the subscription.
     wake(tx, subscription.account_id, subscription.id, now)
-    found = _locked(tx, subscription)
+    found = ROWS.lock(tx, subscription.account_id, subscription.id)
     if found.status == "confirmed":
         raise Conflict("the subscription is confirmed", status=found.status)
-    changed = pending(found, nonce, token, now)._replace(updated_at=now)
-    subscription_rows.save_subscription(tx, changed)
+    changed = structs.replace(pending(found, nonce, token, now), updated_at=now)
+    ROWS.save(tx, changed)
     _ask(tx, changed, now)
     return changed
 
@@ -171,18 +159,19 @@ def confirm(tx: Connection, token: str, now: int) -> tuple[Subscription, Topic]:
 
     """
     found = subscription_rows.lock_confirmed_by(tx, token_hash(token))
-    if found is None or (found.confirmation_until or 0) <= now:
+    if found is None or (found.confirmation_expires_at or 0) <= now:
         raise BadToken
-    confirmed = found._replace(
+    confirmed = structs.replace(
+        found,
         status="confirmed",
         confirmation_nonce=None,
         confirmation_hash=None,
-        confirmation_until=None,
+        confirmation_expires_at=None,
         active_since=now,
-        faults=[],
+        faults=(),
         updated_at=now,
     )
-    subscription_rows.save_subscription(tx, confirmed)
+    ROWS.save(tx, confirmed)
     delivery_rows.remove_requests(tx, confirmed.account_id, confirmed.id)
     topic = TOPICS.find(tx, confirmed.account_id, confirmed.topic_id)
     assert topic is not None, "a subscription has a topic"
@@ -195,9 +184,7 @@ def unsubscribe(
 ) -> tuple[Subscription, Topic] | None:
     """Delete a subscription as its recipient asks; return what it was, or None if there is none."""
     found = subscription_rows.find_with_topic(tx, account_id, subscription_id)
-    if found is None or not subscription_rows.remove_subscription(
-        tx, account_id, found[1].id, subscription_id
-    ):
+    if found is None or not subscription_rows.remove_subscription(tx, account_id, subscription_id):
         return None
     return found
 
@@ -209,12 +196,3 @@ def _ask(tx: Connection, subscription: Subscription, now: int) -> None:
     wake(tx, *ids, now)
     delivery_rows.remove_requests(tx, *ids)
     delivery_rows.add_delivery(tx, *ids, None, now)
-
-
-def _locked(tx: Connection, subscription: Subscription) -> Subscription:
-    found = subscription_rows.lock_subscription(
-        tx, subscription.account_id, subscription.topic_id, subscription.id
-    )
-    if found is None:
-        raise SubscriptionMissing
-    return found

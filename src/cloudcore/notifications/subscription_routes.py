@@ -7,14 +7,15 @@ from typing import Final, NamedTuple
 from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from cloudcore.db.base import Connection
 from cloudcore.notifications import signing, subscribing
 from cloudcore.notifications.delivery_policy import stored
 from cloudcore.notifications.family import SEND_MESSAGE
 from cloudcore.notifications.needs import NotificationNeeds
-from cloudcore.notifications.records import WEBHOOKS, Subscription
+from cloudcore.notifications.outcomes import current
+from cloudcore.notifications.records import WEBHOOKS
 from cloudcore.notifications.rules import (
     bad_endpoint,
     check_filter,
@@ -22,24 +23,24 @@ from cloudcore.notifications.rules import (
     mailbox,
     webhook_url,
 )
+from cloudcore.notifications.subscription import Subscription
 from cloudcore.notifications.subscription_rows import count_subscriptions, list_subscriptions
 from cloudcore.notifications.subscription_shapes import (
+    SUBSCRIPTIONS,
     DeadLetters,
-    ManySubscriptions,
     NewSubscription,
-    OneSubscription,
     Subscribe,
     UpdateSubscription,
-    subscription_record,
 )
 from cloudcore.notifications.topic import TOPIC
 from cloudcore.notifications.topics import TOPICS
 from cloudcore.outbound.destinations import NotAllowed
+from cloudcore.resources.routes import answers_one, answers_page
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageQuery
-from cloudcore.wire import changes_of
+from cloudcore.wire import ResponseBody, changes_of
 
 PATH: Final = TOPIC.path_of_one + "/subscriptions"
 ONE: Final = PATH + "/{subscription_id:str}"
@@ -81,10 +82,14 @@ async def authorized_subscription(
     )
 
 
-def one_subscription(ctx: RequestContext, found: Subscription) -> OneSubscription:
+def shown_now(ctx: RequestContext, found: Subscription) -> Subscription:
+    """Return a subscription with the faults that are shown at this moment."""
+    return structs.replace(found, faults=tuple(current(found.faults, ctx.clock())))
+
+
+def one_subscription(ctx: RequestContext, found: Subscription) -> ResponseBody:
     """Return the record of a subscription, wrapped."""
-    record = subscription_record(found, ctx.settings.region, ctx.clock())
-    return OneSubscription(subscription=record)
+    return SUBSCRIPTIONS.one(shown_now(ctx, found))
 
 
 @post(
@@ -115,8 +120,9 @@ async def subscribe(
     token = signing.confirmation_token(ctx.keyring, subscription_id, nonce)
     wanted = Subscription(
         id=subscription_id,
-        topic_id=topic.id,
         account_id=topic.account_id,
+        region=topic.region,
+        topic_id=topic.id,
         protocol=data.protocol,
         endpoint=endpoint,
         status="confirmed",
@@ -136,17 +142,19 @@ async def subscribe(
     queues = _OwnQueues(ctx, needs, topic.account_id)
 
     def finish(tx: Connection, new: Subscription) -> Subscription:
-        return new._replace(dead_letter_queue=queues.dead_letters(tx, data.redrive_policy))
+        return structs.replace(new, dead_letter_queue=queues.dead_letters(tx, data.redrive_policy))
 
     def create(tx: Connection) -> _Made:
         of_endpoint = wanted
         if data.protocol == "queue":
-            of_endpoint = wanted._replace(endpoint=queues.crn_of(tx, data.endpoint, "endpoint"))
+            of_endpoint = structs.replace(
+                wanted, endpoint=queues.crn_of(tx, data.endpoint, "endpoint")
+            )
         found, is_new = subscribing.find_or_create(tx, topic, of_endpoint, finish, now)
         return _Made(found, secret if is_new else None)
 
     def wrap(made: _Made) -> NewSubscription:
-        record = subscription_record(made.subscription, ctx.settings.region, ctx.clock())
+        record = SUBSCRIPTIONS.bodies.shown(shown_now(ctx, made.subscription))
         return NewSubscription(subscription=record, signing_secret=made.secret or UNSET)
 
     path = PATH.replace("{topic_id:str}", topic.id)
@@ -159,9 +167,10 @@ async def subscribe(
 
 
 @get(PATH, opt={"action": "notifications:ListSubscriptions", "query": PageQuery})
+@answers_page(SUBSCRIPTIONS)
 async def list_topic_subscriptions(
     topic_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManySubscriptions:
+) -> ResponseBody:
     """List the subscriptions to a topic, oldest first."""
     topic = await TOPICS.authorized(ctx, topic_id)
     found, meta = await read_page(
@@ -173,46 +182,45 @@ async def list_topic_subscriptions(
         topic.id,
         key=lambda each: each.id,
     )
-    region, now = ctx.settings.region, ctx.clock()
-    return ManySubscriptions(
-        subscriptions=[subscription_record(each, region, now) for each in found], meta=meta
-    )
+    bodies = SUBSCRIPTIONS.bodies
+    shown = [bodies.shown(shown_now(ctx, each)) for each in found]
+    return bodies.page(subscriptions=shown, meta=meta)
 
 
 @get(ONE, opt={"action": "notifications:GetSubscription"})
+@answers_one(SUBSCRIPTIONS)
 async def get_subscription(
     topic_id: FromPath[str],
     subscription_id: FromPath[str],
     ctx: NamedDependency[RequestContext],
-) -> OneSubscription:
+) -> ResponseBody:
     """Return a subscription, with the faults of its deliveries."""
     return one_subscription(ctx, await authorized_subscription(ctx, topic_id, subscription_id))
 
 
 @patch(ONE, opt={"action": "notifications:UpdateSubscription"})
+@answers_one(SUBSCRIPTIONS)
 async def update_subscription(
     topic_id: FromPath[str],
     subscription_id: FromPath[str],
     data: JSONBody[UpdateSubscription],
     ctx: NamedDependency[RequestContext],
     needs: Needs[NotificationNeeds],
-) -> Reply[OneSubscription]:
+) -> Reply[ResponseBody]:
     """Change the settings of a subscription; protocol and endpoint are fixed."""
-    topic = await TOPICS.authorized(ctx, topic_id)
-    ids = (topic.account_id, topic.id, subscription_id)
-    found = await ctx.database.read(subscribing.get_subscription, *ids)
-    changes = changes_of(data)
-    if data.filter_policy is not UNSET:
-        check_filter(data.filter_policy)
+    found = await authorized_subscription(ctx, topic_id, subscription_id)
+    changes = changes_of(data, Subscribe)
+    if "filter_policy" in changes:
+        check_filter(changes["filter_policy"])
     if data.delivery_policy is not UNSET:
         changes["delivery_policy"] = stored(data.delivery_policy)
     changes.pop("redrive_policy", None)
-    now, queues = ctx.clock(), _OwnQueues(ctx, needs, topic.account_id)
+    now, queues = ctx.clock(), _OwnQueues(ctx, needs, found.account_id)
 
     def update(tx: Connection) -> Subscription:
         if data.redrive_policy is not UNSET:
             changes["dead_letter_queue"] = queues.dead_letters(tx, data.redrive_policy)
-        return subscribing.update_subscription(tx, found, changes, now)
+        return SUBSCRIPTIONS.update(tx, found, changes, now)
 
     return await ctx.commit(update, wrap=lambda made: one_subscription(ctx, made))
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, UnsetType, field
 
 from cloudcore.notifications.delivery_policy import DeliveryPolicy, shown
-from cloudcore.notifications.outcomes import current, severity
-from cloudcore.notifications.records import Protocol, Status, Subscription
+from cloudcore.notifications.records import Protocol, Status
+from cloudcore.notifications.rules import check_raw
+from cloudcore.notifications.subscription import Subscription
+from cloudcore.notifications.tables import SUBSCRIPTION_ROWS
+from cloudcore.resources.bodies import Composite
+from cloudcore.resources.methods import Methods
 from cloudcore.uuids import Uuid
-from cloudcore.web.fault_records import FaultRecord, fault_record
-from cloudcore.web.pagination import PageMeta
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 MAX_ENDPOINT: Final = 2048
 """PostgreSQL indexes no text of more than 2,704 bytes, and an endpoint is in a unique index."""
@@ -46,53 +47,49 @@ class Subscribe(RequestBody):
 class UpdateSubscription(RequestBody):
     """The fields to change; each is replaced whole."""
 
-    filter_policy: FilterPolicy | UnsetType = UNSET
+    filter_policy: FilterPolicy | UnsetType | None = UNSET
     """Empty: every message."""
     redrive_policy: DeadLetters | UnsetType | None = UNSET
-    raw_message_delivery: bool | UnsetType = UNSET
+    raw_message_delivery: bool | UnsetType | None = UNSET
     delivery_policy: DeliveryPolicy | UnsetType | None = UNSET
 
 
-class SubscriptionRecord(ResponseBody):
-    """A subscription, without its topic and its secret."""
-
-    id: Uuid
-    crn: str
-    protocol: Protocol
-    endpoint: str
-    """Of a queue its CRN."""
-    status: Status
-    filter_policy: dict[str, list[str]]
-    redrive_policy: DeadLetters | None
-    raw_message_delivery: bool
-    delivery_policy: DeliveryPolicy | None
-    """Only the fields that are set here."""
-    confirmation_expires_at: RFC3339 | None
-    """Null once it is confirmed."""
-    faults: Sequence[FaultRecord]
-    created_at: RFC3339
-    updated_at: RFC3339
+def _checked(new: Subscription, _old: Subscription | None, _now: int) -> Subscription:
+    check_raw(new.protocol, is_raw=new.raw_message_delivery)
+    return new
 
 
-class OneSubscription(ResponseBody):
-    """A subscription, wrapped."""
+def _dead_letters(found: Subscription) -> DeadLetters | None:
+    queue = found.dead_letter_queue
+    return None if queue is None else DeadLetters(dead_letter_queue=queue)
 
-    subscription: SubscriptionRecord
+
+SUBSCRIPTIONS: Final = Methods(
+    SUBSCRIPTION_ROWS,
+    check=_checked,
+    composites=(
+        Composite(
+            name="redrive_policy",
+            given=DeadLetters,
+            shown=DeadLetters,
+            show=_dead_letters,
+        ),
+        Composite(
+            name="delivery_policy",
+            words="Only the fields that are set here.",
+            given=DeliveryPolicy,
+            shown=DeliveryPolicy,
+            show=lambda found: shown(found.delivery_policy),
+        ),
+    ),
+)
 
 
-class NewSubscription(ResponseBody):
+class NewSubscription(SUBSCRIPTIONS.bodies.one, kw_only=True):  # type: ignore[call-arg,misc,name-defined] # made at run time
     """A subscription, wrapped; a webhook that is new comes with its secret."""
 
-    subscription: SubscriptionRecord
     signing_secret: str | UnsetType = UNSET
     """Shown when a webhook is first created; also see ``…/signing-secret``."""
-
-
-class ManySubscriptions(ResponseBody):
-    """A page of subscriptions."""
-
-    subscriptions: Sequence[SubscriptionRecord]
-    meta: PageMeta
 
 
 class SigningSecret(ResponseBody):
@@ -118,23 +115,3 @@ class Confirmed(ResponseBody):
     endpoint: str
     status: Status
     topic_name: str
-
-
-def subscription_record(found: Subscription, region: str, now: int) -> SubscriptionRecord:
-    """Return the record of a subscription."""
-    queue, until = found.dead_letter_queue, found.confirmation_until
-    return SubscriptionRecord(
-        id=found.id,
-        crn=f"crn:notifications:{region}:{found.account_id}:subscription/{found.id}",
-        protocol=found.protocol,
-        endpoint=found.endpoint,
-        status=found.status,
-        filter_policy={name: list(values) for name, values in found.filter_policy.items()},
-        redrive_policy=None if queue is None else DeadLetters(dead_letter_queue=queue),
-        raw_message_delivery=found.raw_message_delivery,
-        delivery_policy=shown(found.delivery_policy),
-        confirmation_expires_at=None if until is None else rfc3339(until),
-        faults=[fault_record(each, severity(each)) for each in current(found.faults, now)],
-        created_at=rfc3339(found.created_at),
-        updated_at=rfc3339(found.updated_at),
-    )

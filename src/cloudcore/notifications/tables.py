@@ -6,13 +6,12 @@ from typing import Final
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
     CheckConstraint,
     Column,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
-    LargeBinary,
     String,
     Table,
     Text,
@@ -21,6 +20,9 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.notifications.rules import SubscriptionMissing
+from cloudcore.notifications.subscription import SUBSCRIPTION
+from cloudcore.resources.rows import Rows, one_of
 
 # A topic that something names though it does not exist: it was deleted, or never created.
 missing_topics = Table(
@@ -48,49 +50,37 @@ waiting_events = Table(
     Index("ix_waiting_events_created_at", "created_at"),
 )
 
-subscriptions = Table(
-    "subscriptions",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("topic_id", Id, ForeignKey("topics.id", ondelete="CASCADE"), nullable=False),
-    Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
-    Column("protocol", String(8), nullable=False),
-    Column("endpoint", ByteOrdered, nullable=False),  # normalized; of a queue its CRN
-    Column("status", String(24), nullable=False),
-    Column("filter_policy", Text, nullable=False),  # a JSON object, maybe empty
-    Column("dead_letter_queue", ByteOrdered),  # CRN
-    Column("raw_message_delivery", Boolean, nullable=False),
-    Column("delivery_policy", Text, nullable=False),  # a JSON object, maybe empty
-    Column("signing_secret", LargeBinary),  # sealed; webhooks only
-    Column("previous_secret", LargeBinary),  # sealed; signs too until `previous_until`
-    Column("previous_until", Moment),
-    Column("confirmation_nonce", ByteOrdered),  # the token is derived from it and the root key
-    Column("confirmation_hash", LargeBinary),  # SHA-256 of the token
-    Column("confirmation_until", Moment),
-    Column("active_since", Moment),  # when it was confirmed; null until then
-    Column("faults", Text, nullable=False),  # a JSON array
-    Column("created_at", Moment, nullable=False),
-    Column("updated_at", Moment, nullable=False),
-    CheckConstraint("protocol IN ('email', 'http', 'https', 'queue')", name="protocol"),
-    CheckConstraint("status IN ('pending_confirmation', 'confirmed')", name="status"),
+SUBSCRIPTION_ROWS: Final = Rows(
+    SUBSCRIPTION,
+    ForeignKeyConstraint(["topic_id"], ["topics.id"], ondelete="CASCADE"),
+    one_of("protocol", "email", "http", "https", "queue"),
+    one_of("status", "pending_confirmation", "confirmed"),
     CheckConstraint("status = 'confirmed' OR protocol <> 'queue'", name="queue_status"),
     CheckConstraint(
         "(protocol IN ('http', 'https')) = (signing_secret IS NOT NULL)", name="signing_secret"
     ),
     CheckConstraint("(previous_secret IS NULL) = (previous_until IS NULL)", name="previous_secret"),
     CheckConstraint(
-        "(confirmation_hash IS NULL) = (confirmation_until IS NULL)", name="confirmation_until"
+        "(confirmation_hash IS NULL) = (confirmation_expires_at IS NULL)",
+        name="confirmation_expires_at",
     ),
     CheckConstraint(
         "(confirmation_hash IS NULL) = (status = 'confirmed')", name="confirmation_hash"
     ),
     CheckConstraint("(active_since IS NULL) = (status <> 'confirmed')", name="active_since"),
-    UniqueConstraint("topic_id", "protocol", "endpoint"),
     UniqueConstraint("confirmation_hash"),
     Index("ix_subscriptions_topic_id_id", "topic_id", "id"),
-    Index("ix_subscriptions_account_id", "account_id"),
+    unique=UniqueConstraint("topic_id", "protocol", "endpoint"),
+    types={
+        "topic_id": Id,
+        "protocol": String(8),
+        "endpoint": ByteOrdered,
+        "status": String(24),
+        "dead_letter_queue": ByteOrdered,
+        "confirmation_nonce": ByteOrdered,
+    },
+    missing=SubscriptionMissing,
 )
-
 publications = Table(
     "publications",
     metadata,
@@ -129,7 +119,7 @@ deliveries = Table(
 TABLES: Final = (
     missing_topics,
     waiting_events,
-    subscriptions,
+    SUBSCRIPTION_ROWS.table,
     publications,
     deliveries,
 )

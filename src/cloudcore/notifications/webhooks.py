@@ -11,8 +11,9 @@ import msgspec
 from cloudcore.clock import MICROSECONDS
 from cloudcore.keyring import Keyring
 from cloudcore.notifications.outcomes import DELIVERED, Outcome
-from cloudcore.notifications.records import Publication, Subscription
+from cloudcore.notifications.records import Publication
 from cloudcore.notifications.signing import secrets_of, signature
+from cloudcore.notifications.subscription import Subscription
 from cloudcore.outbound.answer_parser import Head
 from cloudcore.outbound.destinations import NotAllowed
 from cloudcore.outbound.failures import RequestFailed

@@ -30,9 +30,9 @@ def _offers() -> Sequence[Offer]:
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
-    from cloudcore.queue import message_routes, queue_routes  # noqa: PLC0415 - the web framework
+    from cloudcore.queue.routes import HANDLERS  # noqa: PLC0415 - the web framework
 
-    return (*queue_routes.HANDLERS, *message_routes.HANDLERS)
+    return HANDLERS
 
 
 def _schedule(needs: QueueNeeds) -> Sequence[Scheduled]:
@@ -52,9 +52,9 @@ def _schedule(needs: QueueNeeds) -> Sequence[Scheduled]:
 
 
 def _tables() -> Sequence[Table]:
-    from cloudcore.queue import queues, tables  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.queue import message_rows, queues  # noqa: PLC0415 - SQLAlchemy
 
-    return queues.ROWS.table, tables.queue_messages
+    return queues.ROWS.table, message_rows.queue_messages
 
 
 QUEUES: Final[Family[QueueNeeds]] = Family(

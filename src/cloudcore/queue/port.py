@@ -8,8 +8,8 @@ from typing import NamedTuple
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection
 from cloudcore.queue.messages import NewMessage, send_messages
+from cloudcore.queue.queue import check_message
 from cloudcore.queue.queues import ROWS
-from cloudcore.queue.rules import check_message
 from cloudcore.resource_references import Authorize
 
 

@@ -1,13 +1,77 @@
-"""What a queue is."""
+"""What a queue is, and what its settings and messages may be."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 from msgspec import Meta, field
 
+from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.resources.record import Record, Reference, fixed, given, own
 from cloudcore.resources.resource import Filter, Resource
+
+MAX_MESSAGES: Final = 100_000
+"""Most messages of a queue."""
+MAX_QUEUE_BYTES: Final = 1 << 30
+"""Most bytes of the messages of a queue."""
+MAX_MESSAGE_BYTES: Final = 256 * 1024
+"""Most bytes of the body and the attributes of a message."""
+MAX_BATCH: Final = 100
+"""Most messages of one request."""
+MAX_LEASED_BYTES: Final = 4 << 20
+"""Bytes after which a lease takes no further message."""
+MAX_ATTRIBUTES: Final = 20
+"""As many as a message of a topic has: a queue that is subscribed to one gets them all."""
+_ATTRIBUTE: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+
+
+class QueueMissing(NotFound):
+    """The queue does not exist, or is another account's."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no such queue", reason="queue_not_found")
+
+
+def check_message(field: str, body: str, attributes: Mapping[str, str]) -> int:
+    """Refuse an empty or too large message, or malformed attributes; return its size in bytes.
+
+    `field` is where the request has it: empty, or ``messages[3]`` and a dot.
+    """
+    if not body:
+        raise InvalidInput(
+            f"{field}body: at least one character", field=f"{field}body", reason="out_of_range"
+        )
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise InvalidInput(
+            f"{field}attributes: at most {MAX_ATTRIBUTES}",
+            field=f"{field}attributes",
+            reason="out_of_range",
+        )
+    for name in attributes:
+        if not _ATTRIBUTE.fullmatch(name):
+            raise InvalidInput(
+                f"{field}attributes: a name is 1 to 256 of A-Z a-z 0-9 _ . -",
+                field=f"{field}attributes",
+                reason="malformed",
+            )
+    size = message_size(body, attributes)
+    if size > MAX_MESSAGE_BYTES:
+        raise InvalidInput(
+            f"{field}body: with the attributes at most {MAX_MESSAGE_BYTES} bytes of UTF-8, "
+            f"not {size}",
+            field=f"{field}body",
+            reason="out_of_range",
+        )
+    return size
+
+
+def message_size(body: str, attributes: Mapping[str, str]) -> int:
+    """Return the bytes of a body and its attributes in UTF-8."""
+    texts = (body, *attributes, *attributes.values())
+    return sum(len(each.encode()) for each in texts)
+
 
 Delay = Annotated[int, Meta(ge=0, le=900)]
 LeaseSeconds = Annotated[int, Meta(ge=1, le=43_200)]

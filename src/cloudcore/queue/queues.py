@@ -22,10 +22,8 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, InvalidInput
-from cloudcore.queue.message_rows import Depth
-from cloudcore.queue.queue import QUEUE, Queue
-from cloudcore.queue.rules import QueueMissing
-from cloudcore.queue.tables import queue_messages
+from cloudcore.queue.message_rows import Depth, queue_messages
+from cloudcore.queue.queue import QUEUE, Queue, QueueMissing
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.record import Reference

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType, defstruct
 
 from cloudcore.jobs.faults import Fault
-from cloudcore.resources.record import Described, Record, without_bounds
+from cloudcore.resource_names import with_article
+from cloudcore.resources.record import Described, Record
 from cloudcore.resources.resource import Resource, camel
 from cloudcore.uuids import Uuid
 from cloudcore.web.fault_records import FaultRecord, fault_record
@@ -63,7 +64,7 @@ class Bodies(Generic[R]):
     @cached_property
     def update(self) -> type[RequestBody]:
         """Return ``UpdateQueue``."""
-        taken = [(each.name, _taken(each) | UnsetType, UNSET) for each in self.of.of_use("given")]
+        taken = [(each.name, _cleared(each) | UnsetType, UNSET) for each in self.of.of_use("given")]
         taken += [(each.name, each.given | UnsetType | None, UNSET) for each in self._given]
         doc = "The fields to change; null takes an optional one away, others are replaced whole."
         return self._made("Update", taken, RequestBody, doc)
@@ -80,20 +81,20 @@ class Bodies(Generic[R]):
             for each in self.composites
         ]
         shown += [("created_at", RFC3339), ("updated_at", RFC3339)]
-        return self._made("", shown, ResponseBody, f"A {self.of.noun}.", "Record")
+        return self._made("", shown, ResponseBody, f"{self._a_noun}.", "Record")
 
     @cached_property
     def one(self) -> type[ResponseBody]:
         """Return ``OneQueue``: a record under its name."""
         return self._made(
-            "One", [(self.of.one, self.record)], ResponseBody, f"A {self.of.noun}, wrapped."
+            "One", [(self.of.one, self.record)], ResponseBody, f"{self._a_noun}, wrapped."
         )
 
     @cached_property
     def page(self) -> type[ResponseBody]:
         """Return ``ManyQueues``: a page of records."""
         shown = [(self.of.many, Sequence[self.record]), ("meta", PageMeta)]  # type: ignore[name-defined]
-        doc = f"A page of {self.of.many.replace('_', ' ')}."
+        doc = f"A page of {self.of.nouns}."
         return self._made("Many", shown, ResponseBody, doc, name=camel(self.of.many))
 
     @cached_property
@@ -142,9 +143,14 @@ class Bodies(Generic[R]):
             fault_record(each, "warning" if each.code in warnings else "error") for each in faults
         ]
 
+    @property
+    def _a_noun(self) -> str:
+        words = with_article(self.of.noun)
+        return words[0].upper() + words[1:]
+
     @cached_property
     def _may_lack_key(self) -> bool:
-        return self.of.fields[self.of.key].is_optional
+        return self.of.key in self.of.fields and self.of.fields[self.of.key].is_optional
 
     @cached_property
     def _words(self) -> Mapping[str, str]:
@@ -154,9 +160,8 @@ class Bodies(Generic[R]):
 
     @cached_property
     def _filter_words(self) -> Mapping[str, str]:
-        many = self.of.many.replace("_", " ")
         return {
-            each.name: f"Only {many} of this {each.name}."
+            each.name: f"Only {self.of.nouns} of this {each.name}."
             + (f" Without one, all but {each.hides} ones." if each.hides else "")
             for each in self.of.filters
         }
@@ -202,27 +207,23 @@ def _taken(each: Described) -> Any:  # noqa: ANN401 - a type
     return each.kind
 
 
+def _cleared(each: Described) -> Any:  # noqa: ANN401 - a type
+    """Return the type of a field in changes, which may be null if the creation may omit it."""
+    return _taken(each) if each.default is NODEFAULT else _taken(each) | None
+
+
 def _answered(each: Described) -> Any:  # noqa: ANN401 - a field
-    kind = without_bounds(each)
+    kind = each.plain
     if each.is_reference:
-        kind = ResourceRef | None if each.is_optional else ResourceRef
+        kind = ResourceRef
     elif each.is_moment:
-        kind = RFC3339 | None if each.is_optional else RFC3339
+        kind = RFC3339
     elif each.is_faults:
         kind = Sequence[FaultRecord]
-    if not each.is_optional or each.use.shows_null:
+    if not each.is_optional:
         return (each.name, kind)
-    return (each.name, kind | UnsetType, UNSET)
+    return (each.name, kind | None) if each.use.shows_null else (each.name, kind | UnsetType, UNSET)
 
 
 def _filtered(fields: Mapping[str, Described], name: str) -> Any:  # noqa: ANN401 - a type
     return fields[name].kind if name in fields else str
-
-
-def values_of(data: Struct) -> dict[str, Any]:
-    """Return what a request has, by field."""
-    return {
-        name: value
-        for name in data.__struct_fields__
-        if (value := getattr(data, name)) is not UNSET
-    }

@@ -16,14 +16,14 @@ from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.resource_names import check_tags
-from cloudcore.resources.bodies import Bodies, Composite, values_of
+from cloudcore.resources.bodies import Bodies, Composite
 from cloudcore.resources.record import Record, Reference
 from cloudcore.resources.resource import Resource, Verb
 from cloudcore.resources.rows import Rows
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.wire import RequestBody, ResponseBody, moment_of
+from cloudcore.wire import RequestBody, ResponseBody, changes_of, moment_of
 
 R = TypeVar("R", bound=Record)
 _UNRESOLVED: Final = Reference("")
@@ -70,10 +70,12 @@ class Methods(Generic[R]):
         """Make the methods of `rows`.
 
         `check` completes or refuses a new or changed record; it gets the one before, or None, and
-        the moment of the request, and must be pure. It sees a request that changes nothing, too.
-        `before_save` does the same in the transaction, for what changes. `before_delete` refuses a
-        deletion, or deletes what goes with it; `removal`, such as `Work.delete`, is what a deletion
-        does instead of deleting the row. `targets` are the rows that references mean, by field.
+        the moment of the request, and must be pure. It sees a request that changes nothing, too,
+        and a new record twice if it has references or composite fields: without what they mean,
+        until policies have allowed its creation, and then with it. `before_save` does the same in
+        the transaction, for what changes. `before_delete` refuses a deletion, or deletes what goes
+        with it; `removal`, such as `Work.delete`, is what a deletion does instead of deleting the
+        row. `targets` are the rows that references mean, by field.
         Changes of the fields `one_at_a_time` of an account wait for one another. `docs` replaces
         what the OpenAPI document says of a method, and `statuses` adds to it.
         """
@@ -113,14 +115,18 @@ class Methods(Generic[R]):
         return self.rows.add(tx, self._before_save(tx, new, None))
 
     def update(self, tx: Connection, found: R, changes: Mapping[str, Any], now: int) -> R:
-        """Change fields of one; raise `NotFound` if it, or what it refers to, was deleted."""
+        """Change fields of one; one that has these values already stays as it is.
+
+        Raise `NotFound` if it, or what it refers to, was deleted.
+        """
         if not self._one_at_a_time.isdisjoint(changes):
             lock_account(tx, found.account_id)
         old = self.rows.lock(tx, found.account_id, found.id)
-        changed = self._check(structs.replace(old, **changes, updated_at=now), old, now)
-        if not changes:
+        changed = self._check(structs.replace(old, **changes), old, now)
+        if changed == old:
             return old
         self._hold_targets(tx, changed, old)
+        changed = structs.replace(changed, updated_at=now)
         return self.rows.save(tx, self._before_save(tx, changed, old))
 
     def remove(self, tx: Connection, found: R, now: int) -> None:
@@ -167,7 +173,7 @@ class Methods(Generic[R]):
 
     def given(self, data: RequestBody) -> dict[str, Any]:
         """Return the fields of the record that a request sets, checked as far as each can be."""
-        values = values_of(data)
+        values = changes_of(data, self.bodies.create)
         if "tags" in values:
             check_tags(values["tags"])
         for name in self._moments:
@@ -218,10 +224,10 @@ class Methods(Generic[R]):
         """Create one as a request says."""
         values = self.given(data)
         parts = {part.name: values.pop(part.name) for part in self.bodies.composites if part.given}
-        named = {name: values[name] for name in self._targets if values.get(name)}
+        named = {name: values[name] for name in self._targets if values.get(name) is not None}
         new = self.new(ctx, values | dict.fromkeys(named, _UNRESOLVED))
         if found := await self.resolved(ctx, parts | named):
-            new = structs.replace(new, **found)
+            new = self._check(structs.replace(new, **found), None, new.created_at)
         path = self.of.path
         return await ctx.commit(
             self.create, new, wrap=self.one, location=lambda made: f"{path}/{made.id}"
@@ -251,7 +257,15 @@ class Methods(Generic[R]):
         """Change one as a request says."""
         found = await self.authorized(ctx, found_id)
         changes = await self.resolved(ctx, self.given(data))
-        return await ctx.commit(self.update, found, changes, ctx.clock(), wrap=self.one)
+        now = ctx.clock()
+        return await ctx.commit(
+            self.update,
+            found,
+            changes,
+            now,
+            wrap=self.one,
+            told=lambda made: {} if made.updated_at == now else None,
+        )
 
     async def answer_delete(self, ctx: RequestContext, found_id: str) -> None:
         """Delete one."""

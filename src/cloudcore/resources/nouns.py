@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from cloudcore.command_line import Act, Cell, Deletion, Noun, Option, OptionKind
+from cloudcore.resource_names import with_article
 from cloudcore.resources.record import Described
 from cloudcore.resources.resource import Resource
 
@@ -45,6 +46,8 @@ def noun_of(
         one=of.one,
         many=of.many,
         name=label,
+        singular=of.noun,
+        plural=of.nouns,
         name_filter=label if any(each.name == label for each in of.filters) else "",
         columns=(
             *(
@@ -70,7 +73,7 @@ def noun_of(
         created=created or f"Created {{{label}}}",
         update=(*changed, *options, *cleared, *more_updates) if "update" in has else None,
         delete=Deletion(
-            words=delete_words or f"delete a {of.noun}",
+            words=delete_words or f"delete {with_article(of.noun)}",
             question=question or f"Delete the {of.noun} {{{label}}}?",
             said=f"Deleted {{{label}}}",
         )

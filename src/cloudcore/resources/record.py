@@ -157,6 +157,13 @@ class Described(NamedTuple):
         return not (self.is_text or self.is_reference or self.plain in (int, bool, bytes))
 
     @property
+    def is_bounded(self) -> bool:
+        """Return True if the bounds of a number keep it within 32 bits."""
+        metas = [each for kind in _members(self.kind) for each in getattr(kind, "__metadata__", ())]
+        ends = [end for each in metas for end in (each.ge, each.le) if end is not None]
+        return len(ends) == 2 and all(-(1 << 31) <= end < 1 << 31 for end in ends)
+
+    @property
     def column(self) -> str:
         """Return the name of its column."""
         return f"{self.name}_id" if self.is_reference else self.name
@@ -175,11 +182,6 @@ def fields_of(record: type[Record]) -> Mapping[str, Described]:
 def bare(kind: Any) -> Any:  # noqa: ANN401 - a type
     """Return a type without its bounds."""
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
-
-
-def without_bounds(described: Described) -> Any:  # noqa: ANN401 - a type
-    """Return the type of a field in answers, which need not be checked."""
-    return described.plain | None if described.is_optional else described.plain
 
 
 def _members(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a type

@@ -38,7 +38,7 @@ class Target(NamedTuple):
     """What a field means that refers to another resource."""
 
     resource: Resource[Any]
-    action: str = ""
+    action: str
     """The right on it that naming it needs, such as ``queue:SendMessage``."""
 
 
@@ -53,7 +53,8 @@ class Resource(Generic[R]):
     """As bodies call one: ``queue``."""
     many: str
     words: str = ""
-    """What one is called in sentences; by default `one`."""
+    """What one is called in sentences; by default `one`. Several are called so too, with the last
+    word of `many`."""
     table: str = ""
     """Name of the table; by default `many`."""
     key: str = "name"
@@ -101,6 +102,12 @@ class Resource(Generic[R]):
     def noun(self) -> str:
         """Return what one is called in sentences."""
         return self.words or self.one.replace("_", " ")
+
+    @property
+    def nouns(self) -> str:
+        """Return what several are called in sentences."""
+        *before, _ = self.noun.split(" ")
+        return " ".join((*before, self.many.rpartition("_")[2]))
 
     @property
     def path(self) -> str:

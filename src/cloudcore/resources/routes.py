@@ -11,6 +11,7 @@ from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, JSONBody
 
+from cloudcore.resource_names import with_article
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import Verb
 from cloudcore.web.context import Reply, RequestContext
@@ -42,16 +43,26 @@ def answers_one(of: Methods[Any]) -> Callable[[H], H]:
     return decorated
 
 
+def answers_page(of: Methods[Any]) -> Callable[[H], H]:
+    """Return a decorator of a list that a family writes by hand, of what `of` shows."""
+
+    def decorated(handler: H) -> H:
+        handler.__annotations__["return"] = of.bodies.page
+        return handler
+
+    return decorated
+
+
 def _create(of: Methods[Any]) -> HTTPRouteHandler:
     async def create(data: RequestBody, ctx: RequestContext) -> Reply[ResponseBody]:
         return await of.answer_create(ctx, data)
 
-    noun, opt = of.of.noun, _opt(of, "create", 409, idempotent=True)
+    noun, opt = with_article(of.of.noun), _opt(of, "create", 409, idempotent=True)
     _describe(
         create,
         of.of.one,
         "create",
-        of.docs.get("create", f"Create a {noun}. An account has at most {of.of.quota:,}."),
+        of.docs.get("create", f"Create {noun}. An account has at most {of.of.quota:,}."),
         {"data": _body(of.bodies.create), "return": _reply(of)},
     )
     return post(of.of.path, status_code=201, opt=opt)(create)
@@ -61,12 +72,11 @@ def _list(of: Methods[Any]) -> HTTPRouteHandler:
     async def list_(ctx: RequestContext) -> ResponseBody:
         return await of.answer_list(ctx)
 
-    words = of.of.many.replace("_", " ")
     _describe(
         list_,
         of.of.many,
         "list_account",
-        of.docs.get("list", f"List the account's {words}, oldest first."),
+        of.docs.get("list", f"List the account's {of.of.nouns}, oldest first."),
         {"return": of.bodies.page},
     )
     return get(of.of.path, opt=_opt(of, "list", query=of.bodies.query))(list_)
@@ -76,7 +86,7 @@ def _get(of: Methods[Any]) -> HTTPRouteHandler:
     async def show(ctx: RequestContext, **ids: str) -> ResponseBody:
         return await of.answer_get(ctx, *ids.values())
 
-    doc = of.docs.get("get", f"Return a {of.of.noun}.")
+    doc = of.docs.get("get", f"Return {with_article(of.of.noun)}.")
     _describe(show, of.of.one, "get", doc, {"return": of.bodies.one}, has_id=True)
     return get(of.of.path_of_one, opt=_opt(of, "get"))(show)
 
@@ -87,7 +97,7 @@ def _update(of: Methods[Any]) -> HTTPRouteHandler:
         return await of.answer_update(ctx, found_id, data)
 
     types = {"data": _body(of.bodies.update), "return": _reply(of)}
-    doc = of.docs.get("update", f"Change a {of.of.noun}.")
+    doc = of.docs.get("update", f"Change {with_article(of.of.noun)}.")
     _describe(update, of.of.one, "update", doc, types, has_id=True)
     return patch(of.of.path_of_one, opt=_opt(of, "update"))(update)
 
@@ -97,7 +107,7 @@ def _delete(of: Methods[Any]) -> HTTPRouteHandler:
         await of.answer_delete(ctx, *ids.values())
 
     opt = _opt(of, "delete", *((409,) if of.is_referred_to else ()))
-    doc = of.docs.get("delete", f"Delete a {of.of.noun}.")
+    doc = of.docs.get("delete", f"Delete {with_article(of.of.noun)}.")
     _describe(remove, of.of.one, "delete", doc, {"return": None}, has_id=True)
     return delete(of.of.path_of_one, status_code=204, opt=opt)(remove)
 

@@ -6,6 +6,7 @@ Make them while a module of the family is imported, as all statements (`cloudcor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -40,8 +41,9 @@ from cloudcore.db.rows import bound, count
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound, QuotaExceeded
+from cloudcore.resource_names import with_article
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
-from cloudcore.resources.record import BASE, Described, Record, Reference
+from cloudcore.resources.record import BASE, DELETING, Described, Record, Reference, Worked
 from cloudcore.resources.resource import Filter, Resource
 
 R = TypeVar("R", bound=Record)
@@ -82,6 +84,7 @@ class Rows(Generic[R]):
             *(each.column for each in fields if each.use.use != "fixed"),
             "updated_at",
         )
+        self._booleans: Final = [each.column for each in fields if each.plain is bool]
         self._documents: Final = {
             each.column: msgspec.json.Decoder(each.plain) for each in fields if each.is_document
         }
@@ -95,7 +98,13 @@ class Rows(Generic[R]):
         }
         self.statements: Final = self._statements({**freed, **(on_delete or {})})
         self.kind: Final[Kind[Any]] = Kind(
-            of.service, of.type, self._find_in, self._find_named_in, self.missing, of.check_key
+            of.service,
+            of.type,
+            self._find_in,
+            self._find_named_in,
+            self.missing,
+            of.check_key,
+            attrgetter(of.key),
         )
         """How a reference in a request finds one; see `cloudcore.resource_references.resolve`."""
 
@@ -108,11 +117,12 @@ class Rows(Generic[R]):
         wanted = [_wanted(c[each.column or each.name], each) for each in of.filters]
         listed = rows.where(*region, *wanted, c.id > bindparam("after")).order_by(c.id)
         is_it = (c.id == bindparam("of_id"), account)
+        stays = (c.status != sql(f"'{DELETING}'"),) if issubclass(of.record, Worked) else ()
         made = {
             "add": insert(self.table).values(bound(self._stored)).on_conflict_do_nothing(),
             "find": one,
             "lock": one.with_for_update(of=self.table),
-            "hold": one.with_for_update(of=self.table, read=True, key_share=True),
+            "hold": one.where(*stays).with_for_update(of=self.table, read=True, key_share=True),
             "named": rows.where(*region, c[of.key] == bindparam("key")),
             "list": page(listed),
             "count": select(func.count()).select_from(self.table).where(*region, *wanted),
@@ -191,7 +201,10 @@ class Rows(Generic[R]):
         return found
 
     def hold(self, tx: Connection, account_id: str, found_id: str) -> R | None:
-        """Return one, or None; it is not deleted until `tx` ends. Others may hold it too."""
+        """Return one, or None if it is deleted, or about to be; until `tx` ends it stays.
+
+        Others may hold it too.
+        """
         return self._record(tx.row(self.statements["hold"], account_id=account_id, id=found_id))
 
     def list(
@@ -228,9 +241,8 @@ class Rows(Generic[R]):
         of, every = self.of, [""] * len(self.of.filters)
         used = self.count(tx, account_id, region, every)
         if used >= of.quota:
-            words = of.many.replace("_", " ")
             raise QuotaExceeded(
-                f"an account has at most {of.quota} {words}; delete some that nothing uses",
+                f"an account has at most {of.quota} {of.nouns}; delete some that nothing uses",
                 quota=of.many,
                 limit=of.quota,
                 used=used,
@@ -240,7 +252,7 @@ class Rows(Generic[R]):
         """Insert one; raise `Conflict` if its key is taken."""
         if tx.execute(self.statements["add"], **self._values(new, self._stored)) != 1:
             label = self.of.label
-            words = f"there is a {self.of.noun} of this {label}"
+            words = f"there is {with_article(self.of.noun)} of this {label}"
             raise Conflict(words, **{label: getattr(new, label)})
         return new
 
@@ -269,6 +281,8 @@ class Rows(Generic[R]):
         """Return the record of a row with all columns that are selected."""
         size = len(self._stored)
         values = dict(zip(self._names, row[:size], strict=True))
+        for name in self._booleans:  # SQLite has numbers
+            values[name] = None if values[name] is None else bool(values[name])
         for name, decoder in self._documents.items():
             if values[name] is not None:
                 values[name] = decoder.decode(values[name])
@@ -367,7 +381,7 @@ def _type(of: Resource[Any], described: Described) -> TypeEngine[Any]:
     if described.is_moment:
         return Moment
     if described.plain is int:
-        return BigInteger() if described.use.use == "own" else Integer()
+        return Integer() if described.is_bounded else BigInteger()
     if described.plain is bool:
         return Boolean()
     if described.plain is bytes:

@@ -6,7 +6,7 @@ have the plane's error format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -31,10 +31,12 @@ class Plane(NamedTuple):
     port: int | None = None
     """The port of this machine that is the plane's own, whatever the path, or None."""
     hosts: tuple[bytes, ...] = ()
-    """Host names in lower case; one with a leading dot is a domain and all its subdomains.
-    Empty: every host."""
+    """Host names in lower case; one with a leading dot is a domain and all its subdomains, but for
+    those that another plane names. Empty: every host."""
     refusal_type: bytes = b"application/json"
     """Type of that body."""
+    is_empty: bool = False
+    """There is nothing at its paths."""
     logged_parameters: frozenset[bytes] = frozenset()
     """Query parameters whose values the access log may show; any other could hold a secret."""
 
@@ -44,6 +46,11 @@ class Plane(NamedTuple):
             host == name.lstrip(b".") or (name.startswith(b".") and host.endswith(name))
             for name in self.hosts
         )
+
+
+_Candidate = tuple[int, Plane | None, frozenset[bytes], tuple[bytes, ...]]
+"""Number of a plane, the plane if its hosts are to be looked at, its prefixes, and what is below
+them."""
 
 
 class Planes:
@@ -62,10 +69,24 @@ class Planes:
             plane.port: at for at, plane in enumerate(planes) if plane.port is not None
         }
         self._before_last = tuple(
-            (at, plane, frozenset(plane.prefixes), tuple(each + b"/" for each in plane.prefixes))
+            (
+                at,
+                plane if plane.hosts else None,
+                frozenset(plane.prefixes),
+                tuple(each + b"/" for each in plane.prefixes),
+            )
             for at, plane in enumerate(planes[:-1])
             if plane.port is None
         )
+        names = {host for plane in planes for host in plane.hosts if not host.startswith(b".")}
+        self._by_host = {
+            name: tuple(
+                (at, None, exact, below)
+                for at, plane, exact, below in self._before_last
+                if plane is None or name in plane.hosts
+            )
+            for name in names
+        }
 
     def find(self, path: bytes, headers: Headers = (), port: int | None = None) -> int:
         """Return the number of the plane that owns a raw path under the ``Host`` in `headers`.
@@ -74,10 +95,14 @@ class Planes:
         """
         if port in self._by_port:
             return self._by_port[port]
-        host = _host(headers) if self._with_host else b""
-        for at, plane, exact, below in self._before_last:
+        host = b""
+        planes: Sequence[_Candidate] = self._before_last
+        if self._with_host:
+            host = host_of(headers)
+            planes = self._by_host.get(host, planes)
+        for at, plane, exact, below in planes:
             if (not exact or path in exact or path.startswith(below)) and (
-                not plane.hosts or plane.owns_host(host)
+                plane is None or plane.owns_host(host)
             ):
                 return at
         return len(self.planes) - 1
@@ -95,7 +120,7 @@ PLAIN: Final = Planes(Plane("application", _plain_refusal))
 """One plane for all requests."""
 
 
-def _host(headers: Headers) -> bytes:
+def host_of(headers: Headers) -> bytes:
     """Return the ``Host`` in lower case without its port, or an empty string."""
     for name, value in headers:
         if name == b"host":

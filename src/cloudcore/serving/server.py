@@ -77,8 +77,8 @@ class Service:
     loop: LoopName
     tls: tuple[TlsFiles, TlsIdentity] | None = None
     keeper: CertificateKeeper | None = None
-    validation: tuple[socket.socket, str] | None = None
-    """Listener of plain HTTP for authorities, and the URL that all others are sent to."""
+    validation: tuple[socket.socket, Sequence[str]] | None = None
+    """Listener of plain HTTP for authorities, and the URLs that all others are sent to."""
 
 
 def run(
@@ -96,7 +96,7 @@ def run(
     loop: LoopName = "uvloop",
     tls: TlsFiles | None = None,
     keeper: CertificateKeeper | None = None,
-    validation: tuple[Address, str] | None = None,
+    validation: tuple[Address, Sequence[str]] | None = None,
     more_ports: Sequence[int] = (),
 ) -> int:
     """Serve until SIGTERM or SIGINT, then drain; return the exit status of the process.
@@ -107,7 +107,7 @@ def run(
     `on_ready` gets the base URL once every worker accepts connections. A `port` of 0 takes any
     free one. With `tls`, connections are encrypted, and a certificate renewed in its files is
     served; `keeper` renews it there. `validation` is an address where authorities that ask it by
-    plain HTTP are answered, and the URL that all others are sent to. `more_ports` of the same host
+    plain HTTP are answered, and the URLs that all others are sent to. `more_ports` of the same host
     serve the same as `port`.
 
     Raises:
@@ -295,11 +295,13 @@ class Server(uvicorn.server.Server):
         application = MetricsApplication(self._service.counters, self._measure_all)
         return await self._serve_beside(listener, application)
 
-    async def _serve_validation(self, listener: socket.socket, url: str) -> asyncio.Server:
+    async def _serve_validation(
+        self, listener: socket.socket, urls: Sequence[str]
+    ) -> asyncio.Server:
         assert self._worker.tls is not None
         assert self._worker.tls.validations is not None
         return await self._serve_beside(
-            listener, ValidationApplication(self._worker.tls.validations, url)
+            listener, ValidationApplication(self._worker.tls.validations, urls)
         )
 
     async def _serve_beside(

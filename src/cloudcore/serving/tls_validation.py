@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from cloudcore.serving.body import Receive, Scope, Send
+from cloudcore.serving.planes import host_of
 
 _PROTOCOL: Final = "acme-tls/1"
 _OFFERED: Final = bytes([len(_PROTOCOL)]) + _PROTOCOL.encode()
@@ -90,10 +92,11 @@ class Validations:
 class ValidationApplication:
     """An ASGI application for plain HTTP: it answers authorities, and sends all others to https."""
 
-    def __init__(self, validations: Validations, url: str) -> None:
-        """Send clients to `url`."""
+    def __init__(self, validations: Validations, urls: Sequence[str]) -> None:
+        """Send clients to that of `urls` whose host they asked, any others to the first."""
         self._validations = validations
-        self._url = url
+        self._url = urls[0]
+        self._urls = {host_of([(b"host", urlsplit(url).netloc.encode())]): url for url in urls}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Answer; a method that writes is refused, since its body came in the open."""
@@ -108,7 +111,8 @@ class ValidationApplication:
             status, headers, body = 404, [], b"not found\n"
         else:
             query = scope["query_string"]
-            target = self._url.encode() + scope["raw_path"] + (b"?" + query if query else b"")
+            url = self._urls.get(host_of(scope["headers"]), self._url)
+            target = url.encode() + scope["raw_path"] + (b"?" + query if query else b"")
             status, headers, body = 308, [(b"location", target)], b""
         headers = [*headers, (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -14,10 +14,9 @@ from cloudcore.errors import InvalidInput
 from cloudcore.iam.principal import stored_source
 from cloudcore.resource_names import check_tags
 from cloudcore.storage import buckets, rewrapping
+from cloudcore.storage.bucket import BUCKET, Bucket, named_bucket_crn
 from cloudcore.storage.bucket_rows import (
-    Bucket,
     Held,
-    count_buckets,
     damaged_keys,
     held_by_each,
     list_buckets,
@@ -36,7 +35,8 @@ from cloudcore.storage.records import (
     cors_rules,
     given_rules,
 )
-from cloudcore.storage.rules import bucket_crn, check_bucket_name, named_bucket_crn
+from cloudcore.storage.rules import check_bucket_name
+from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -103,17 +103,18 @@ async def create_bucket(
         raise InvalidInput(
             f"region: must be this region, {region}", field="region", reason="foreign_region"
         )
-    ctx.authorize(bucket_crn(region, account_id, data.name))
+    ctx.authorize(BUCKET.crn(region, account_id, data.name))
     key = None if data.kms_key is None else await _key_to_bind(ctx, needs, data.kms_key)
+    now = ctx.clock()
     bucket = Bucket(
-        ctx.new_id(),
-        account_id,
-        region,
-        data.name,
-        key and key.id,
-        None,
-        data.tags,
-        ctx.clock(),
+        id=ctx.new_id(),
+        account_id=account_id,
+        region=region,
+        name=data.name,
+        kms_key_id=key and key.id,
+        tags=data.tags,
+        created_at=now,
+        updated_at=now,
     )
 
     def create(tx: Connection) -> OneBucket:
@@ -127,10 +128,10 @@ async def create_bucket(
 async def list_account_buckets(ctx: NamedDependency[RequestContext]) -> ManyBuckets:
     """List the account's buckets by name."""
     account_id, region, query = account_of(ctx), ctx.settings.region, ctx.query(BucketQuery)
-    ctx.authorize(bucket_crn(region, account_id, "*"))
-    of = account_id, region
+    ctx.authorize(BUCKET.crn(region, account_id, "*"))
+    of = account_id, region, [query.name or ""]
     found, meta = await read_page(
-        ctx, query, list_buckets, count_buckets, *of, query.name or "", key=lambda each: each.name
+        ctx, query, list_buckets, BUCKET_ROWS.count, *of, key=lambda each: each.name
     )
     ids = [each.id for each in found]
     held = await ctx.database.read(held_by_each, account_id, ids) if ids else {}
@@ -161,17 +162,18 @@ async def update_bucket(
     byte is written anew. The bucket shows how far that is.
     """
     found, run_id = await authorized_bucket(ctx, bucket), ctx.new_id()
-    tags = None if data.tags is UNSET else data.tags
-    check_tags(tags or {})
-    key: tuple[str | None] | None = None
-    if data.kms_key is None:
-        key = (None,)
-    elif data.kms_key is not UNSET:
-        key = ((await _key_to_bind(ctx, needs, data.kms_key)).id,)
+    changes: dict[str, object] = {}
+    if data.tags is not UNSET:
+        check_tags(data.tags or {})
+        changes["tags"] = data.tags or {}
+    if data.kms_key is not UNSET:
+        key = None if data.kms_key is None else await _key_to_bind(ctx, needs, data.kms_key)
+        changes["kms_key_id"] = key and key.id
+    now = ctx.clock()
 
     def change(tx: Connection) -> OneBucket:
-        changed = buckets.update_bucket(tx, found, tags=tags, key=key)
-        if key is not None:
+        changed = buckets.BUCKETS.update(tx, found, changes, now)
+        if "kms_key_id" in changes:
             caller = ctx.caller
             assert caller is not None
             rewrapping.start_rewrap(
@@ -180,7 +182,7 @@ async def update_bucket(
                 run_id,
                 started_by=caller.crn,
                 started_by_source=stored_source(caller.source),
-                now=ctx.clock(),
+                now=now,
             )
         return _described(tx, needs, changed)
 
@@ -197,7 +199,7 @@ async def delete_bucket(
 
     def erase(tx: Connection) -> None:
         ctx.details["bucket_id"] = found.id
-        buckets.delete_bucket(tx, found)
+        buckets.BUCKETS.remove(tx, found, ctx.clock())
 
     await ctx.database.write(erase)
 
@@ -216,7 +218,7 @@ async def put_bucket_cors(
     found, rules = await authorized_bucket(ctx, bucket), given_rules(data)
 
     def change(tx: Connection) -> Bucket:
-        return buckets.put_cors(tx, found, rules)
+        return buckets.put_cors(tx, found, rules, ctx.clock())
 
     return await ctx.commit(change, wrap=lambda _: cors_rules(rules))
 
@@ -225,7 +227,7 @@ async def put_bucket_cors(
 async def delete_bucket_cors(bucket: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
     """Take the CORS rules of a bucket away, if it has any."""
     found = await authorized_bucket(ctx, bucket)
-    await ctx.database.write(buckets.put_cors, found, None)
+    await ctx.database.write(buckets.put_cors, found, None, ctx.clock())
 
 
 async def _key_to_bind(ctx: RequestContext, needs: StorageNeeds, value: str) -> KeyRef:

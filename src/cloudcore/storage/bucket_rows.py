@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, cast
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
-import msgspec
 from sqlalchemy import bindparam, func, literal_column, select
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, columns, count
+from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.storage.rules import bucket_crn
+from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.tables import (
+    BUCKET_ROWS,
     storage_buckets,
     storage_counts,
     storage_objects,
@@ -28,26 +28,6 @@ _c = storage_counts.c
 _o, _p = storage_objects.c, storage_pieces.c
 
 
-class Bucket(NamedTuple):
-    """A bucket."""
-
-    id: str
-    account_id: str
-    region: str
-    name: str
-    kms_key_id: str | None
-    """The KMS key it is bound to, or None for the account's platform key."""
-    cors: str | None
-    """Its CORS rules as JSON, or None."""
-    tags: Mapping[str, str]
-    created_at: int
-
-    @property
-    def crn(self) -> str:
-        """Return its CRN."""
-        return bucket_crn(self.region, self.account_id, self.name)
-
-
 class Held(NamedTuple):
     """What a bucket holds; or how that changes."""
 
@@ -58,40 +38,22 @@ class Held(NamedTuple):
 
 
 _OF_ACCOUNT: Final = _b.account_id == bindparam("account_id")
-_IS_BUCKET: Final = (_b.id == bindparam("id"), _OF_ACCOUNT)
-_IN_LIST: Final = (
-    _OF_ACCOUNT,
-    _b.region == bindparam("region"),
-    (bindparam("name") == sql("''")) | (_b.name == bindparam("name")),
-)
-
-
-_rows: Final = columns(storage_buckets, Bucket._fields)
-_ADD: Final = Statement(
-    insert(storage_buckets)
-    .values(bound(Bucket._fields))
-    .on_conflict_do_nothing(index_elements=["region", "name"])
-)
-_FIND_NAMED: Final = Statement(
-    _rows.where(_OF_ACCOUNT, _b.region == bindparam("region"), _b.name == bindparam("name"))
-)
 _FIND_PUBLIC: Final = Statement(
-    _rows.where(_b.region == bindparam("region"), _b.name == bindparam("name"))
+    BUCKET_ROWS.columns.where(_b.region == bindparam("region"), _b.name == bindparam("name"))
 )
-_GET: Final = Statement(_rows.where(*_IS_BUCKET))
-_HOLD: Final = Statement(_rows.where(*_IS_BUCKET).with_for_update(read=True, key_share=True))
-_KEEP: Final = Statement(_rows.where(*_IS_BUCKET).with_for_update(key_share=True))
-_LOCK: Final = Statement(_rows.where(*_IS_BUCKET).with_for_update())
+_KEEP: Final = Statement(
+    BUCKET_ROWS.columns.where(_b.id == bindparam("id"), _OF_ACCOUNT).with_for_update(key_share=True)
+)
 _LIST: Final = Statement(
-    page(_rows.where(*_IN_LIST, _b.name > bindparam("after")).order_by(_b.name))
+    page(
+        BUCKET_ROWS.columns.where(
+            _OF_ACCOUNT,
+            _b.region == bindparam("region"),
+            (bindparam("name") == sql("''")) | (_b.name == bindparam("name")),
+            _b.name > bindparam("after"),
+        ).order_by(_b.name)
+    )
 )
-_COUNT: Final = Statement(select(func.count()).select_from(storage_buckets).where(*_IN_LIST))
-_SAVE: Final = Statement(
-    storage_buckets.update()
-    .where(_b.id == bindparam("bucket_id"), _OF_ACCOUNT)
-    .values(cors=bindparam("cors"), tags=bindparam("tags"), kms_key_id=bindparam("kms_key_id"))
-)
-_ERASE: Final = Statement(storage_buckets.delete().where(*_IS_BUCKET))
 _ERASE_COUNTS: Final = Statement(
     storage_counts.delete().where(
         _c.bucket_id == bindparam("id"), _c.account_id == bindparam("account_id")
@@ -133,71 +95,30 @@ _HIT: Final = (
 _DAMAGED: Final = Statement(page(select(_HIT.c.key, _HIT.c.damaged_at).order_by(_HIT.c.key)))
 
 
-def add_bucket(tx: Connection, bucket: Bucket) -> bool:
-    """Insert a bucket; return False if its name is taken in the region."""
-    row = bucket._asdict() | {"tags": _encoded(bucket.tags)}
-    return tx.execute(_ADD, **row) == 1
-
-
-def find_bucket(tx: Connection, account_id: str, region: str, name: str) -> Bucket | None:
-    """Return the account's bucket of a name, or None."""
-    return _bucket(tx.row(_FIND_NAMED, account_id=account_id, region=region, name=name))
-
-
-def get_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | None:
-    """Return the account's bucket of an id, or None."""
-    return _bucket(tx.row(_GET, account_id=account_id, id=bucket_id))
-
-
 def find_public_bucket(tx: Connection, region: str, name: str) -> Bucket | None:
     """Return the bucket of a name, whoever has it: for what a browser asks before it signs in."""
-    return _bucket(tx.row(_FIND_PUBLIC, region=region, name=name))
-
-
-def hold_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | None:
-    """Return a bucket, or None; it is not deleted until `tx` ends."""
-    return _bucket(tx.row(_HOLD, account_id=account_id, id=bucket_id))
+    row = tx.row(_FIND_PUBLIC, region=region, name=name)
+    return None if row is None else BUCKET_ROWS.record_of(row)
 
 
 def keep_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | None:
     """Return a bucket, or None; block changes of it, but no additions to it, until `tx` ends."""
-    return _bucket(tx.row(_KEEP, account_id=account_id, id=bucket_id))
-
-
-def lock_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | None:
-    """Return a bucket, or None; block changes of it, and additions to it, until `tx` ends."""
-    return _bucket(tx.row(_LOCK, account_id=account_id, id=bucket_id))
+    row = tx.row(_KEEP, account_id=account_id, id=bucket_id)
+    return None if row is None else BUCKET_ROWS.record_of(row)
 
 
 def list_buckets(
-    tx: Connection, account_id: str, region: str, name: str, after: str, limit: int
+    tx: Connection, account_id: str, region: str, asked: Sequence[str], after: str, limit: int
 ) -> list[Bucket]:
-    """Return buckets of an account by name; if `name` is not empty, only that one."""
+    """Return buckets of an account by name; `asked` is an empty name, or that of the only one."""
+    (name,) = asked
     rows = tx.rows(_LIST, account_id=account_id, region=region, name=name, after=after, limit=limit)
-    return [found for row in rows if (found := _bucket(row))]
+    return [BUCKET_ROWS.record_of(row) for row in rows]
 
 
-def count_buckets(tx: Connection, account_id: str, region: str, name: str) -> int:
-    """Count the buckets that `list_buckets` lists."""
-    return count(tx, _COUNT, account_id=account_id, region=region, name=name)
-
-
-def save_bucket(tx: Connection, bucket: Bucket) -> None:
-    """Update the changeable columns of a bucket."""
-    tx.execute(
-        _SAVE,
-        bucket_id=bucket.id,
-        account_id=bucket.account_id,
-        cors=bucket.cors,
-        tags=_encoded(bucket.tags),
-        kms_key_id=bucket.kms_key_id,
-    )
-
-
-def erase_bucket(tx: Connection, bucket: Bucket) -> None:
-    """Delete the row of an empty bucket, and its counts."""
+def erase_counts(tx: Connection, bucket: Bucket) -> None:
+    """Delete the counts of an empty bucket."""
     tx.execute(_ERASE_COUNTS, id=bucket.id, account_id=bucket.account_id)
-    tx.execute(_ERASE, id=bucket.id, account_id=bucket.account_id)
 
 
 def change_held(tx: Connection, account_id: str, bucket_id: str, by: str, change: Held) -> None:
@@ -229,14 +150,3 @@ def damaged_keys(
 
 def _held(row: Row | None) -> Held:
     return Held() if row is None else Held(*map(int, row))
-
-
-def _encoded(tags: Mapping[str, str]) -> str:
-    return msgspec.json.encode(tags, order="deterministic").decode()
-
-
-def _bucket(row: Row | None) -> Bucket | None:
-    if row is None:
-        return None
-    bucket = Bucket(*row)
-    return bucket._replace(tags=msgspec.json.decode(cast("str", bucket.tags), type=dict[str, str]))

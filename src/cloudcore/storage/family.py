@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
+from cloudcore.storage.bucket import BUCKET
 from cloudcore.storage.rules import OBJECT_CREATED, OBJECT_DELETED
 
 if TYPE_CHECKING:
@@ -81,30 +82,15 @@ def _tables() -> Sequence[Table]:
 STORAGE: Final[Family[StorageNeeds]] = Family(
     name="storage",
     title="Buckets",
+    paths=("/v1/buckets",),
     open=_open,
     routes=_routes,
     job_kinds=_job_kinds,
     schedule=_schedule,
     expiry=_expiry,
     tables=_tables,
+    resources=(BUCKET,),
     resource_kinds=(
-        ResourceKind(
-            crn="crn:storage:<region>:<account>:bucket/<name>",
-            actions=(
-                "storage:CreateBucket",
-                "storage:DeleteBucket",
-                "storage:GetBucket",
-                "storage:GetBucketCORS",
-                "storage:ListBuckets",
-                "storage:ListMultipartUploads",
-                "storage:ListObjects",
-                "storage:PutBucketCORS",
-                "storage:UpdateBucket",
-            ),
-            summaries={
-                "storage:PutBucketCORS": "Set the CORS rules of a bucket, or take them away.",
-            },
-        ),
         ResourceKind(
             crn="crn:storage:<region>:<account>:bucket/<name>/<key>",
             actions=(
@@ -121,14 +107,10 @@ STORAGE: Final[Family[StorageNeeds]] = Family(
             },
         ),
     ),
-    told_changes={
-        "storage:CreateBucket": "storage.bucket.created",
-        "storage:DeleteBucket": "storage.bucket.deleted",
-    },
     other_events=(OBJECT_CREATED, OBJECT_DELETED),
     event_words={
         "storage.object.created": "An object was stored",
     },
-    quotas=("bucket_bytes", "buckets"),
+    quotas=("bucket_bytes",),
     commands=(CommandGroup("use the platform's services", ("cloudcore.storage.commands",)),),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.object_rows import Entry, list_keys
 
 _FIRST_READ: Final = 16

@@ -18,7 +18,8 @@ from cloudcore.events import Events
 from cloudcore.storage import checksums, piece_rows
 from cloudcore.storage import upload_rows as rows
 from cloudcore.storage.account_bytes import check_room
-from cloudcore.storage.bucket_rows import Bucket, Held, change_held, hold_bucket
+from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.bucket_rows import Held, change_held
 from cloudcore.storage.bytes_port import BucketBytes
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions
@@ -43,6 +44,7 @@ from cloudcore.storage.rules import (
     OBJECT_CREATED,
     check_size,
 )
+from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.storage.upload_rows import Upload
 
 KEPT_SECONDS: Final = 24 * 3600
@@ -93,7 +95,7 @@ def create_upload(tx: Connection, upload: Upload, store: BucketBytes) -> Upload:
         KmsKeyDeleted, KmsKeyDisabled: its KMS key can be used no more.
 
     """
-    bucket = hold_bucket(tx, upload.account_id, upload.bucket_id)
+    bucket = BUCKET_ROWS.hold(tx, upload.account_id, upload.bucket_id)
     if bucket is None:
         raise NoSuchBucket
     store.look_to_write(tx, bucket.account_id, bucket.kms_key_id)

@@ -13,8 +13,8 @@ from litestar.params import FromPath, JSONBody
 
 from cloudcore.db.base import Connection
 from cloudcore.storage import multipart, piece_rows, storing, upload_rows
+from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.bucket_routes import ONE, authorized_bucket, bucket_crn_of, found_bucket
-from cloudcore.storage.bucket_rows import Bucket, find_bucket
 from cloudcore.storage.errors import InvalidPartNumber, NoSuchBucket, NoSuchUpload
 from cloudcore.storage.listing import span_of
 from cloudcore.storage.multipart import Completion, GivenPart
@@ -41,6 +41,7 @@ from cloudcore.storage.rules import (
     object_crn,
 )
 from cloudcore.storage.storing import Terms
+from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.storage.upload_rows import Upload
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
@@ -69,7 +70,7 @@ async def _authorized_upload(
     crn, account_id, authorize = bucket_crn_of(ctx, name), account_of(ctx), ctx.right_to(ctx.action)
 
     def find(tx: Connection) -> tuple[Bucket | None, Upload | None]:
-        bucket = find_bucket(tx, account_id, ctx.settings.region, name)
+        bucket = BUCKET_ROWS.find_named(tx, account_id, ctx.settings.region, name)
         if bucket is None:
             return None, None
         return bucket, upload_rows.find_upload(tx, account_id, bucket.id, upload_id)

@@ -16,8 +16,8 @@ from litestar.params import FromPath
 
 from cloudcore.errors import InvalidInput, PayloadTooLarge
 from cloudcore.storage import objects, reading, storing
+from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.bucket_routes import ONE, authorized_bucket, bucket_crn_of, found_bucket
-from cloudcore.storage.bucket_rows import Bucket
 from cloudcore.storage.errors import NoSuchKey
 from cloudcore.storage.listing import list_page
 from cloudcore.storage.needs import StorageNeeds

@@ -9,7 +9,8 @@ from cloudcore.errors import PlatformError
 from cloudcore.events import Events
 from cloudcore.storage import object_rows as rows
 from cloudcore.storage.account_bytes import check_room
-from cloudcore.storage.bucket_rows import Bucket, Held, change_held, hold_bucket
+from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.bucket_rows import Held, change_held
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
 from cloudcore.storage.errors import ConditionFailed, NoSuchBucket, NoSuchKey
 from cloudcore.storage.object_rows import StoredObject
@@ -21,6 +22,7 @@ from cloudcore.storage.rules import (
     key_bytes,
     object_crn,
 )
+from cloudcore.storage.tables import BUCKET_ROWS
 
 
 def find_object(tx: Connection, bucket: Bucket, key: str) -> StoredObject:
@@ -66,7 +68,7 @@ def hold(tx: Connection, bucket: Bucket) -> Bucket:
         NoSuchBucket: it was deleted meanwhile.
 
     """
-    found = hold_bucket(tx, bucket.account_id, bucket.id)
+    found = BUCKET_ROWS.hold(tx, bucket.account_id, bucket.id)
     if found is None:
         raise NoSuchBucket
     return found

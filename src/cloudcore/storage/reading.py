@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.serving.begun_stream import begin_stream
 from cloudcore.storage import objects, piece_rows
-from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.bytes_port import Looked, OpenBytes, Region, StoredPiece
 from cloudcore.storage.conditions import (
     NO_CONDITIONS,

@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from cloudcore.storage.bucket_rows import Bucket, Held
+from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.bucket_rows import Held
 from cloudcore.storage.bucket_status import Rewrap
 from cloudcore.storage.bytes_port import KeyRef
 from cloudcore.storage.cors import MAX_AGE_SECONDS, CorsRule
@@ -18,7 +19,7 @@ from cloudcore.storage.upload_rows import Upload
 from cloudcore.uuids import Uuid
 from cloudcore.web.fault_records import FaultRecord
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.references import KeyReference
+from cloudcore.web.references import KeyReference, reference_to
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 BucketName = Annotated[str, Meta(min_length=3, max_length=63)]
@@ -50,7 +51,7 @@ class UpdateBucket(RequestBody):
 
     kms_key: GivenKey | UnsetType | None = UNSET
     """For what is stored from now on, and soon for all. Null: the account's platform key."""
-    tags: dict[str, str] | UnsetType = UNSET
+    tags: dict[str, str] | UnsetType | None = UNSET
 
 
 class BucketQuery(PageQuery):
@@ -292,7 +293,7 @@ def bucket_record(
         crn=bucket.crn,
         name=bucket.name,
         region=bucket.region,
-        kms_key=KeyReference(**key._asdict()) if isinstance(key, KeyRef) else key,
+        kms_key=reference_to(key) if isinstance(key, KeyRef) else key,
         tags=dict(bucket.tags),
         object_count=held.objects,
         byte_count=held.object_bytes,

@@ -24,10 +24,11 @@ from cloudcore.jobs.queue import Job
 from cloudcore.jobs.run_kinds import run_kind
 from cloudcore.jobs.runs import NewRun, Progress, Run
 from cloudcore.storage import bucket_rows, piece_keys
-from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.bytes_port import Rewrapped, SealedPiece
 from cloudcore.storage.errors import KmsKeyDeleted, KmsKeyDisabled
 from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.tables import BUCKET_ROWS
 
 KIND: Final = "storage.rewrap"
 KEPT_SECONDS: Final = 90 * 24 * 3600
@@ -113,7 +114,7 @@ async def run_step(needs: StorageNeeds, run: Run, job: Job) -> Next | Done:
 
 
 def _read(tx: Connection, needs: StorageNeeds, run: Run, cursor: Cursor | None) -> _Batch:
-    target = _target(tx, needs, bucket_rows.get_bucket(tx, run.account_id, run.scope_id))
+    target = _target(tx, needs, BUCKET_ROWS.find(tx, run.account_id, run.scope_id))
     at = cursor if cursor is not None and cursor.kms_key_id == target else Cursor(target)
     of = run.account_id, run.scope_id
     found: Sequence[tuple[str, SealedPiece]]

@@ -15,7 +15,6 @@ from cloudcore.storage.errors import (
     InvalidTag,
     KeyTooLong,
     MetadataTooLarge,
-    NoSuchBucket,
 )
 
 StorageClass = Literal[
@@ -37,8 +36,6 @@ StorageClass = Literal[
 OBJECT_CREATED: Final = "storage.object.created"
 OBJECT_DELETED: Final = "storage.object.deleted"
 """Types of events."""
-MAX_BUCKETS: Final = 1000
-"""Most buckets of an account."""
 MAX_KEY_BYTES: Final = 1024
 MAX_OBJECT_BYTES: Final = 5 << 30
 """Most bytes of an object that is sent in one request, and of a part."""
@@ -92,23 +89,6 @@ def key_bytes(key: str) -> bytes:
     except UnicodeDecodeError:
         raise KeyTooLong from None
     return encoded
-
-
-def bucket_crn(region: str, account_id: str, name: str) -> str:
-    """Return the CRN of a bucket; `name` may be a pattern."""
-    return f"crn:storage:{region}:{account_id}:bucket/{name}"
-
-
-def named_bucket_crn(region: str, account_id: str, name: str) -> str:
-    """Return the CRN of the bucket that a request names, whether or not there is one.
-
-    Raises:
-        NoSuchBucket: no bucket can be called so.
-
-    """
-    if not is_bucket_name(name):
-        raise NoSuchBucket
-    return bucket_crn(region, account_id, name)
 
 
 def object_crn(bucket_crn: str, key: str) -> str:

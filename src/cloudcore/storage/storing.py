@@ -19,7 +19,7 @@ from cloudcore.errors import PlatformError
 from cloudcore.events import Events
 from cloudcore.storage import checksums, multipart, objects
 from cloudcore.storage.account_bytes import check_room
-from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.bytes_port import Looked, SealedPiece, StagedPiece, StoredPiece
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write

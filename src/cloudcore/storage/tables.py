@@ -20,7 +20,10 @@ from sqlalchemy import (
     text,
 )
 
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.schema import Id, Moment, metadata
+from cloudcore.resources.rows import Rows
+from cloudcore.storage.bucket import BUCKET
+from cloudcore.storage.errors import NoSuchBucket
 
 OF_OBJECT: Final = text("object_id IS NOT NULL")
 OF_UPLOAD: Final = text("upload_id IS NOT NULL")
@@ -32,19 +35,8 @@ IS_DAMAGED: Final = text("damage IS NOT NULL")
 StorageClassName: Final = String(16).with_variant(String(32), "postgresql")
 IS_KEYED: Final = text("kms_key_id IS NOT NULL")
 
-storage_buckets = Table(
-    "storage_buckets",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
-    Column("region", ByteOrdered, nullable=False),
-    Column("name", ByteOrdered, nullable=False),
-    Column("kms_key_id", Id),  # null: the platform key of the account
-    Column("cors", Text),  # a JSON array of rules
-    Column("tags", Text, nullable=False),  # a JSON object
-    Column("created_at", Moment, nullable=False),
-    UniqueConstraint("region", "name"),
-    UniqueConstraint("id", "account_id"),
+BUCKET_ROWS: Final = Rows(
+    BUCKET,
     ForeignKeyConstraint(
         ["kms_key_id", "account_id"],
         ["kms_keys.id", "kms_keys.account_id"],
@@ -52,7 +44,11 @@ storage_buckets = Table(
     ),
     Index("ix_storage_buckets_account_id_region_name", "account_id", "region", "name"),
     Index("ix_storage_buckets_kms_key_id", "kms_key_id"),
+    unique=UniqueConstraint("region", "name"),
+    types={"kms_key_id": Id},
+    missing=NoSuchBucket,
 )
+storage_buckets: Final = BUCKET_ROWS.table
 
 # What a bucket holds is the sum of its shards. Several, so that writers do not wait for one row.
 storage_counts = Table(

@@ -52,6 +52,10 @@ class ControlSettings:
     region: str = "local"
     auth_url: str = "http://127.0.0.1:5000"
     """Base URL of the token endpoints; also the issuer of tokens."""
+    console_url: str = ""
+    """Base URL of the console; empty: `auth_url`."""
+    container_host: str = ""
+    """Host, with its port, that container clients use; empty: that of `auth_url`."""
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     """Networks of proxies whose ``X-Forwarded-For`` is trusted."""
     budget: Budget = DEFAULT_BUDGET
@@ -64,9 +68,14 @@ class ControlSettings:
     """Origins of identity providers that may have any address, and may be plain HTTP."""
 
     @property
+    def signed_in_at(self) -> str:
+        """Return the base URL to which the console's sign-ins return."""
+        return self.console_url or self.auth_url
+
+    @property
     def host(self) -> str:
-        """Return the host with its port at which clients reach this install."""
-        return urlsplit(self.auth_url).netloc
+        """Return the host, with its port, that container clients use."""
+        return self.container_host or urlsplit(self.auth_url).netloc
 
 
 CONTROL_SETTINGS: Final[Port[ControlSettings]] = Port("platform.settings")

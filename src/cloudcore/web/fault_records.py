@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from cloudcore.jobs.faults import Fault
@@ -23,13 +24,15 @@ class FaultRecord(ResponseBody):
     occurrences: int
 
 
-def fault_record(fault: Fault, severity: Severity) -> FaultRecord:
+def fault_record(
+    fault: Fault, severity: Severity, details: Mapping[str, str] | None = None
+) -> FaultRecord:
     """Return the record of a fault."""
     return FaultRecord(
         code=fault.code,
         severity=severity,
         message=fault.message,
-        details={},
+        details=dict(details or {}),
         first_at=rfc3339(fault.first_at),
         last_at=rfc3339(fault.last_at),
         occurrences=fault.occurrences,

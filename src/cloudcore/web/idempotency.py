@@ -32,6 +32,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import bound
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, IdempotencyKeyReused, InvalidInput
@@ -159,13 +160,8 @@ _IS_OURS: Final = (
 _BEGIN: Final = Statement(
     insert(idempotency_records)
     .values(
-        principal=bindparam("principal"),
-        operation=bindparam("operation"),
-        key=bindparam("key"),
-        fingerprint=bindparam("fingerprint"),
+        **bound(("principal", "operation", "key", "fingerprint", "lease_token", "lease_until")),
         state=text("'in_progress'"),
-        lease_token=bindparam("lease_token"),
-        lease_until=bindparam("lease_until"),
         created_at=bindparam("now"),
     )
     .on_conflict_do_nothing()

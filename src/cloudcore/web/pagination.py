@@ -43,6 +43,13 @@ class PageQuery(Struct, kw_only=True):
     marker: Marker = None
 
 
+class NamedPageQuery(PageQuery, kw_only=True):
+    """Base of the query parameters of a list of what has a name."""
+
+    name: str | None = None
+    """Only the one of this name."""
+
+
 class UuidPage(Struct, kw_only=True):
     """Base of a list's query parameters where the marker is the last row's id."""
 

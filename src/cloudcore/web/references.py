@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from msgspec import UNSET, UnsetType
+
 from cloudcore.uuids import Uuid
-from cloudcore.wire import ResponseBody
+from cloudcore.wire import ResponseBody, or_absent
 
 
 class ResourceRef(ResponseBody):
@@ -18,7 +22,21 @@ class KeyReference(ResponseBody):
     """A reference to a key, which keeps its id when the key is deleted."""
 
     id: Uuid
-    crn: str | None
-    """Null once the key is deleted."""
-    name: str | None
-    """Null once the key is deleted."""
+    crn: str | UnsetType = UNSET
+    """Absent once the key is deleted."""
+    name: str | UnsetType = UNSET
+    """Absent once the key is deleted."""
+
+
+class _Identified(Protocol):
+    @property
+    def id(self) -> str: ...
+    @property
+    def crn(self) -> str | None: ...
+    @property
+    def name(self) -> str | None: ...
+
+
+def reference_to(key: _Identified) -> KeyReference:
+    """Return the reference to a key for a response; nameless if the key was deleted."""
+    return KeyReference(id=key.id, crn=or_absent(key.crn), name=or_absent(key.name))

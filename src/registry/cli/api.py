@@ -15,10 +15,18 @@ from uuid import uuid4
 import msgspec
 
 from cloudcore.command_line import Invocation, TokenClaims
+from registry.cli.base_urls import PULL
 from registry.cli.credentials import Credential, changing, credentials_path, load
 from registry.cli.environment_key import KeyTokens, find_key
 from registry.cli.failure import NotSignedIn
-from registry.cli.sign_in import SignIn, assume_role, bearer, choose_registry, claims_of
+from registry.cli.sign_in import (
+    SignIn,
+    assume_role,
+    bearer,
+    choose_registry,
+    claims_of,
+    transport_to,
+)
 from registry.cli.transport import Lost, RequestRefused, Transport, base_url
 
 PAGE_ROWS: Final = 200
@@ -75,7 +83,12 @@ class ApiClient:
     @property
     def host(self) -> str:
         """Return the registry's host and port as image references have them."""
-        return urlsplit(self.url).netloc
+        return urlsplit(self._transport.own_urls.get(PULL, self.url)).netloc
+
+    @property
+    def own_urls(self) -> Mapping[str, str]:
+        """Return the base URLs of families that the registry has elsewhere."""
+        return self._transport.own_urls
 
     @property
     def account_id(self) -> str | None:
@@ -200,7 +213,7 @@ def send_public(
 ) -> dict[str, Any]:
     """Send a request that needs no sign-in, a GET with one if there is one; return the answer."""
     stored = credentials_path(os.environ)
-    transport = Transport(choose_registry(options.registry, os.environ, stored))
+    transport = transport_to(choose_registry(options.registry, os.environ, stored), stored)
     request = _request(method, path, document, None)
     if method == "GET":
         with suppress(NotSignedIn):
@@ -210,7 +223,7 @@ def send_public(
 
 def client_for(url: str, environ: Mapping[str, str]) -> ApiClient:
     """Return a client of a registry, signed in by the environment's access key if it is for it."""
-    transport = Transport(url)
+    transport = transport_to(url, credentials_path(environ))
     key = find_key(environ, transport.url)
     if key is not None:
         return ApiClient(transport, KeyTokens(transport, key))
@@ -255,7 +268,7 @@ class StoredSignIn:
         named: str | None = options.registry
         self._key = find_key(os.environ, None if named is None else base_url(named))
         url = self._key.url if self._key else choose_registry(named, os.environ, self._path)
-        self._transport = Transport(url)
+        self._transport = transport_to(url, self._path)
         if self._key is None:  # one that is stored may be of the environment's registry
             self._key = find_key(os.environ, self._transport.url)
         self._key_tokens = KeyTokens(self._transport, self._key) if self._key else None

@@ -28,8 +28,7 @@ from registry.cli.invocation import words_of
 from registry.cli.nouns import CommandTable
 from registry.cli.parser import Verbs
 from registry.cli.references import repository_path
-from registry.cli.sign_in import SignIn, choose_registry
-from registry.cli.transport import Transport
+from registry.cli.sign_in import SignIn, choose_registry, transport_to
 
 COMMAND: Final = "__complete"
 KINDS: Final = {
@@ -85,7 +84,7 @@ def _print(described: Mapping[str, Noun], options: argparse.Namespace) -> int:
     try:
         path = credentials_path(os.environ)
         url = choose_registry(None, os.environ, path)
-        transport = Transport(url, timeout_seconds=_TIMEOUT_SECONDS)
+        transport = transport_to(url, path, timeout_seconds=_TIMEOUT_SECONDS)
         noun = described.get(options.kind)
         is_of_people = options.kind == _PROVIDER or (noun is not None and noun.caller is not None)
         client = ApiClient(transport, SignIn(transport, path, in_role=not is_of_people))

@@ -117,7 +117,8 @@ def _sources(environ: Mapping[str, str]) -> list[Source]:
 def _distance(source: Source, asked: SplitResult, kept: ContainerPassword | None) -> int:
     """Return how far a source is from what is asked for: from 0 to `_ELSEWHERE`."""
     own = urlsplit(source.client.url)
-    if _plain(own.netloc, own.scheme) == _plain(asked.netloc, own.scheme):
+    hosts = {_plain(host, own.scheme) for host in (own.netloc, source.client.host)}
+    if _plain(asked.netloc, own.scheme) in hosts:
         if asked.scheme == own.scheme:
             return 0
         return 1 if own.scheme == "https" else 2

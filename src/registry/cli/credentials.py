@@ -42,6 +42,8 @@ class Credential(msgspec.Struct, omit_defaults=True):
     role_token: ApiToken | None = None
     signed_in_at: float = 0
     """Seconds since the epoch by this machine's clock."""
+    own_urls: dict[str, str] = {}
+    """Base URLs of families that the registry has elsewhere."""
 
     @property
     def acting(self) -> ApiToken | None:

@@ -34,7 +34,7 @@ def run_dev(settings: Settings) -> int:
             f"{settings.data} holds an install with accounts, and 'entrepot dev' has no sign-in:"
             " run 'entrepot serve', or name another folder with --data"
         )
-    settings = replace(settings, s3_port=0, s3_host="")  # whoever uses it signs in
+    settings = replace(settings, s3_port=0, s3_host="", family_hosts="")  # whoever uses it signs in
     prepare(settings)
     check_disk(settings)
     load_before_fork(settings, DEV)

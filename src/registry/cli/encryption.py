@@ -29,7 +29,7 @@ _REPOSITORY: Final = argument("repository", "its name (app, team/app, HOST/ACCOU
 
 def _name_of(key: Record) -> str:
     """Return the name of a key, or the id of a deleted one."""
-    return str(key["name"] or key["id"])
+    return str(key.get("name") or key["id"])
 
 
 _BINDINGS: Final = (
@@ -78,7 +78,7 @@ def _list_history(run: Invocation) -> bool:
 def _tell(run: Invocation, binding: Record) -> bool:
     """Print in a line which key seals what; for a program the record."""
     whose = run.values.get("repository") or "Repositories without a key of their own"
-    if binding["kms_key"] is None:
+    if "kms_key" not in binding:
         run.say(f"{whose}: not encrypted; this registry has no keys", binding)
         return True
     words = f"{whose}: {_name_of(binding['kms_key'])} ({_REASONS[binding['source']]})"

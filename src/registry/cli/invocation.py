@@ -26,6 +26,7 @@ from cloudcore.command_line import (
 )
 from cloudcore.crn import Crn
 from cloudcore.errors import InvalidInput
+from cloudcore.resource_names import with_article
 from cloudcore.uuids import parse_uuid
 from registry.cli.confirmation import confirm
 from registry.cli.failure import Missing, Misuse
@@ -44,7 +45,8 @@ from registry.cli.output import (
     time_text,
     write_record,
 )
-from registry.cli.secret_text import read_new_password, read_secret, show_secret
+from registry.cli.secret_text import show_secret
+from registry.cli.typed_secrets import read_new_password, read_secret
 
 if TYPE_CHECKING:  # a server's command line needs no client
     from registry.cli.api import StoredSignIn
@@ -398,5 +400,4 @@ def words_of(noun: Noun) -> str:
 
 def one_of(noun: Noun) -> str:
     """Return the same with its article."""
-    words = words_of(noun)
-    return f"{'an' if words[0] in 'aeio' else 'a'} {words}"
+    return with_article(words_of(noun))

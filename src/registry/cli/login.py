@@ -21,8 +21,15 @@ from registry.cli.failure import FAILED, CommandFailure, Missing, Misuse
 from registry.cli.output import printable, write_now
 from registry.cli.parser import Verbs
 from registry.cli.person_sign_in import choose_role, sign_in_person
-from registry.cli.secret_text import read_secret
-from registry.cli.sign_in import SignIn, assume_role, choose_registry, post_form, token_of
+from registry.cli.typed_secrets import read_secret
+from registry.cli.sign_in import (
+    SignIn,
+    assume_role,
+    choose_registry,
+    post_form,
+    token_of,
+    transport_to,
+)
 from registry.cli.transport import RequestRefused, Transport
 
 _KEY_PAIR_SECONDS: Final = 12 * 3600
@@ -65,6 +72,7 @@ def sign_in(options: argparse.Namespace) -> int:
         raise Misuse("a person signs a container client in by a role: leave --no-role out")
     check_readers(transport.url, is_accepted=options.insecure_http)
     try:
+        transport.look()
         if options.access_key_id:
             credential = _by_key_pair(transport, options.access_key_id)
         else:
@@ -76,7 +84,9 @@ def sign_in(options: argparse.Namespace) -> int:
             f"there is no sign-in at {transport.url}; check the URL, and mind that 'entrepot dev' "
             "has none: 'entrepot init' and 'entrepot serve' make a registry that has"
         ) from None
-    credential = msgspec.structs.replace(credential, signed_in_at=time.time())
+    credential = msgspec.structs.replace(
+        credential, signed_in_at=time.time(), own_urls=dict(transport.own_urls)
+    )
     path = credentials_path(os.environ)
     replaced = _keep(path, transport.url, credential)
     if replaced is not None:
@@ -129,7 +139,7 @@ def _sign_client_in(
 def sign_out(options: argparse.Namespace) -> int:
     """Delete a credential here in any case, and end the sign-in at the registry."""
     path = credentials_path(os.environ)
-    transport = Transport(choose_registry(options.registry, os.environ, path))
+    transport = transport_to(choose_registry(options.registry, os.environ, path), path)
     with changing(path) as credentials:
         credential = credentials.pop(transport.url, None)
     forget_password(transport.url, os.environ)

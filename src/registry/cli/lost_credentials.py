@@ -34,7 +34,7 @@ from cloudcore.serving.logs import configure_logging
 from registry.cli.existing_data import prepare_existing
 from registry.cli.failure import Missing, Misuse
 from registry.cli.output import write_now
-from registry.cli.run_server import find_url
+from registry.cli.run_server import find_console, find_url
 from registry.cli.serve import check_install
 from registry.cli.server_options import settings_of
 from registry.main import Registry
@@ -65,7 +65,7 @@ def run_reset_password(options: argparse.Namespace) -> int:
         "All sessions of the person have ended. The password is shown only once:\n\n"
         f"  person              {email}\n"
         f"  one-time password   {password}\n\n"
-        f"Next, as the person, in a browser: {find_url(settings)}/console\n"
+        f"Next, as the person, in a browser: {find_console(settings)}\n"
     )
     return 0
 
@@ -176,7 +176,7 @@ def run_restore_admin(options: argparse.Namespace) -> int:
     next_step = (
         "Next, as the person:\n"
         f"  entrepot login {url} --role admin\n"
-        f"or, in a browser: {url}/console\n"
+        f"or, in a browser: {find_console(settings)}\n"
     )
     if not changes:
         write_now(f"{email} has all rights in {handle} already; nothing was changed.\n{next_step}")

@@ -203,7 +203,9 @@ class _Puller:
         image: MirroredImage,
         show: Callable[[str], None],
     ) -> None:
-        self._transport = Transport(client.url, timeout_seconds=_SLOW_SECONDS)
+        self._transport = Transport(
+            client.url, timeout_seconds=_SLOW_SECONDS, own_urls=client.own_urls
+        )
         self._password = password
         self._image = image
         self._show = show

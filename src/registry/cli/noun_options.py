@@ -16,7 +16,7 @@ import msgspec
 from cloudcore.command_line import Option
 from registry.cli.failure import Misuse
 from registry.cli.output import printable
-from registry.cli.secret_text import read_secret
+from registry.cli.typed_secrets import read_secret
 
 Parser: TypeAlias = "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup"
 

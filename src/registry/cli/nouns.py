@@ -35,7 +35,7 @@ def add_described(commands: Verbs, noun: Noun) -> Verbs:
     one = one_of(noun)
     own = {each.verb for each in noun.acts}
     if noun.columns and "list" not in own:
-        words = f"list {noun.many.replace('_', ' ')}"
+        words = f"list {noun.plural or noun.many.replace('_', ' ')}"
         listing = add_verb(verbs, "list", partial(_list, noun), words)
         _add_parents(listing, noun)
         add_options(listing, noun.filters)
@@ -121,17 +121,12 @@ def _create(noun: Noun, parsed: argparse.Namespace) -> int:
     path = run.path
     document, query = document_of(sent_of(run.values, options)), query_of(run.values, options)
     answer = _advised(noun, run, lambda: run.client.create(path, document, query))
-    made = answer[noun.one]
+    made = {**answer.pop(noun.one), **answer}
     words = _told(noun.created, run, made)
     if noun.secret is not None:
         run.say_secret(words, made, noun.secret)
-        return 0
-    if noun.told_once not in answer:
+    else:
         run.say(words, made)
-        return 0
-    secret = answer[noun.told_once]
-    run.say(words, {**made, noun.told_once: secret})
-    run.say(f"Its {noun.told_once.replace('_', ' ')} is {secret}")
     return 0
 
 

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from cloudcore.acme.conversing import Directory
-from cloudcore.certificate.embedded import EmbeddedAuthority
-from cloudcore.certificate.server_certificate import write_server_certificate
+from cloudcore.certificate.embedded import EmbeddedAuthority, write_server_certificate
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.opening import open_database
 from cloudcore.keyring import load_keyring
@@ -80,7 +79,7 @@ async def _issue(settings: Settings, folder: Path) -> None:
     """Issue the certificate; the server's own database may be open beside."""
     database = open_database(settings.database)
     try:
-        url = (settings.certificate_url or settings.url).rstrip("/")
+        url = (settings.certificate_url or settings.url_of("certificate")).rstrip("/")
         keyring = load_keyring(settings.root_key)
         embedded = EmbeddedAuthority(database, system_clock, uuid7, keyring, url)
         await write_server_certificate(database, embedded, settings.own_names, folder)

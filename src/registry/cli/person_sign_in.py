@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 from registry.cli.credentials import Credential
 from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.output import printable, write_now
-from registry.cli.secret_text import checked_secret, prompting, read_secret
+from registry.cli.typed_secrets import checked_secret, prompting, read_secret
 from registry.cli.sign_in import CLIENT, bearer, post_form, token_of
 from registry.cli.transport import Transport
 
@@ -59,9 +59,9 @@ def sign_in_person(transport: Transport, *, with_browser: bool = True) -> Creden
     transport.fetch("GET", pasting, {"Accept": "text/html"})  # fails here if there is no such page
     open_page = _browser() if with_browser else None
     if open_page is None:
-        received = _by_pasting(f"{transport.url}{pasting}")
+        received = _by_pasting(f"{transport.url_for(_PATH)}{pasting}")
     else:
-        received = _by_browser(transport.url, pasting, verifier, open_page)
+        received = _by_browser(transport.url_for(_PATH), pasting, verifier, open_page)
     form = {
         "grant_type": "authorization_code",
         "code": received.code,

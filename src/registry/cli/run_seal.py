@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
-from cloudcore.kms.making import KeyMaker
+from cloudcore.kms.services import KeyMaker
 from cloudcore.kms.vault import Vault
 from registry.cli.api import Record
 from registry.cli.existing_data import prepare_existing

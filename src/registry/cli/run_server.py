@@ -25,7 +25,7 @@ from cloudcore.serving.tls_files import TlsFilesError
 from cloudcore.serving.tls_serving import CertificateKeeper
 from registry.main import Edition, Registry
 from registry.planes import planes_of
-from registry.setting_texts import SettingsError
+from registry.setting_texts import CONSOLE, SettingsError
 from registry.settings import Settings
 from registry.watched import WATCHED
 
@@ -78,7 +78,7 @@ def serve_application(
             on_ready=on_ready,
             tls=settings.tls_files,
             keeper=keeper,
-            validation=(http, settings.url) if http is not None else None,
+            validation=(http, settings.urls) if http is not None else None,
             more_ports=[settings.s3_port] if settings.s3_port else (),
         )
     except TlsFilesError as error:
@@ -109,6 +109,11 @@ def find_url(settings: Settings) -> str:
     except (OSError, ValueError):
         return settings.url
     return noted if noted.startswith("http") and noted.isprintable() else settings.url
+
+
+def find_console(settings: Settings) -> str:
+    """Return the URL of the console."""
+    return f"{settings.own_urls.get(CONSOLE) or find_url(settings)}/console"
 
 
 def names_url(settings: Settings) -> bool:

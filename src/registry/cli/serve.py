@@ -23,13 +23,14 @@ from cloudcore.identity.rows.accounts import is_any_account
 from cloudcore.identity.rows.signing_keys import list_signing_keys
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
-from cloudcore.kms.making import KeyMaker
+from cloudcore.kms.services import KeyMaker
 from cloudcore.serving.shared_memory import limit_arenas
 from cloudcore.serving.tls_serving import CertificateKeeper
 from registry.cli.existing_data import no_account
 from registry.cli.output import write_now
 from registry.cli.run_server import (
     check_disk,
+    find_console,
     load_before_fork,
     names_url,
     note_url,
@@ -38,11 +39,12 @@ from registry.cli.run_server import (
 from registry.cli.server_options import DEFAULT_DATA, settings_of
 from registry.main import DEV_ACCOUNT, Registry, prepare
 from registry.metadata.repositories.live import find_account
+from registry.planes import planes_of
 from registry.ports import key_providers
 from registry.served import SERVE, create_app
 from registry.services.bearers import KEY_KINDS
 from registry.services.context import ServiceContext
-from registry.setting_texts import SettingsError
+from registry.setting_texts import CONSOLE, SettingsError
 from registry.settings import Settings
 
 
@@ -95,12 +97,14 @@ def run_serve(settings: Settings) -> int:
 
     Raises:
         SettingsError: there is no account yet, the root key cannot be used, no setting says under
-            which URL clients reach the registry, or its zone cannot be served.
+            which URL clients reach the registry, what has a host is unknown, or its zone cannot be
+            served.
         Unavailable: the disk of the data is read-only.
 
     """
     limit_arenas()
     settings.check_has_url()
+    planes_of(settings)
     check_name_server(settings)
     if not settings.data.exists():  # do not create it: the name may be a typo
         raise no_account(settings)
@@ -125,7 +129,7 @@ def _greet(settings: Settings, note: str, url: str) -> None:
     """Print the URLs of the registry and its console, and a note; tell systemd that it is ready."""
     shown = settings.url if names_url(settings) else url
     note_url(settings, shown)
-    write_now(f"Entrepot is ready on {url} (console: {shown}/console, stop with Ctrl+C)\n")
+    write_now(f"Entrepot is ready on {url} (console: {find_console(settings)}, stop with Ctrl+C)\n")
     if note:
         write_now(f"{note}\n")
     if settings.s3_port:
@@ -165,7 +169,7 @@ def run_init(options: argparse.Namespace) -> int:
         "Next:\n"
         f"  entrepot serve{where}\n"
         f"  entrepot login {settings.url} --docker --access-key-id {first.access_key_id}\n"
-        f"or, as the person, in a browser: {settings.url}/console\n{other}"
+        f"or, as the person, in a browser: {settings.url_of(CONSOLE)}/console\n{other}"
     )
     return 0
 
@@ -182,7 +186,7 @@ def _check_names(handle: str, email: str) -> None:
 
 async def _check(settings: Settings) -> None:
     """Raise `SettingsError` if there is no account, or root key or catalog cannot be used."""
-    load_catalog(settings.catalog, settings.region, settings.url)
+    load_catalog(settings.catalog, settings.region, settings.url, settings.own_urls.items())
     async with Registry(settings).open() as process:
         keyring = await check_install(settings, process.ctx)
     key_providers(settings, keyring)

@@ -10,6 +10,7 @@ from contextlib import closing
 from cloudcore.catalog.documents import CatalogInvalid, load_catalog
 from cloudcore.kms.aws import AwsMissing, AwsProvider
 from cloudcore.serving.tls_files import TlsFilesError, load_tls
+from registry.planes import planes_of
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
 
@@ -23,6 +24,10 @@ def refusals(settings: Settings) -> Iterator[str]:
         settings.check_has_url()
     except SettingsError as error:
         yield f"host: {error}"
+    try:
+        planes_of(settings)
+    except SettingsError as error:
+        yield str(error)
     makes_own = settings.acme_folder is not None or settings.own_folder is not None
     if settings.tls_files is not None and not makes_own:
         try:
@@ -39,7 +44,7 @@ def refusals(settings: Settings) -> Iterator[str]:
         if address is not None and (problem := _address_problem(address[0])):
             yield f"{name}: this machine cannot listen on {address[0]!r}: {problem}"
     try:
-        load_catalog(settings.catalog, settings.region, settings.url)
+        load_catalog(settings.catalog, settings.region, settings.url, settings.own_urls.items())
     except CatalogInvalid as error:
         yield f"catalog_file: {error}"
     if settings.kms_aws_key:

@@ -17,7 +17,7 @@ import msgspec
 from cloudcore.command_line import TokenClaims
 from registry.cli.credentials import ApiToken, Credential, changing, load
 from registry.cli.failure import CommandFailure, Misuse, NotSignedIn
-from registry.cli.transport import RequestRefused, Transport, base_url
+from registry.cli.transport import TIMEOUT_SECONDS, RequestRefused, Transport, base_url
 
 CLIENT: Final = "cli"
 _EARLY_SECONDS: Final = 30
@@ -136,6 +136,13 @@ def choose_registry(given: str | None, environ: Mapping[str, str], path: Path) -
     if not urls:
         raise NotSignedIn("not signed in: run 'entrepot login URL'")
     return urls[0]
+
+
+def transport_to(url: str, path: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> Transport:
+    """Return what sends requests to a registry, whose base URLs a sign-in may have stored."""
+    stored = load(path).get(base_url(url))
+    own_urls = None if stored is None else stored.own_urls
+    return Transport(url, timeout_seconds=timeout_seconds, own_urls=own_urls)
 
 
 def assume_role(transport: Transport, access_token: str, role: str) -> ApiToken:

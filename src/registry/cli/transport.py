@@ -7,6 +7,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, BinaryIO, Final, TypeVar
 from urllib.parse import urlsplit
@@ -14,12 +15,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from cloudcore.command_failures import RequestRefused as RequestRefused  # noqa: PLC0414
+from registry.cli.base_urls import PLACE, own_urls_in, url_for
 from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.output import printable
 
 T = TypeVar("T")
 
-_TIMEOUT_SECONDS: Final = 30
+TIMEOUT_SECONDS: Final = 30
 
 
 class Lost(CommandFailure):
@@ -41,12 +43,36 @@ class _Answer(dict[str, Any]):
 
 
 class Transport:
-    """Sends requests to one base URL; redirects are not followed, so credentials go to one host."""
+    """Sends requests to one registry, of which families may have base URLs of their own.
 
-    def __init__(self, url: str, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
+    Redirects are not followed, so credentials go there alone.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        own_urls: Mapping[str, str] | None = None,
+    ) -> None:
+        """Send to `url`, and what is elsewhere to `own_urls`, which are asked for after a 404."""
         self.url = base_url(url)
+        self.own_urls: Mapping[str, str] = own_urls or {}
+        self._has_looked = False
         self._timeout = timeout_seconds
         self._opener = urllib.request.build_opener(_NoRedirects)
+
+    def url_for(self, path: str) -> str:
+        """Return the base URL of a path."""
+        return url_for(path, self.url, self.own_urls)
+
+    def look(self) -> None:
+        """Ask the registry, once, which families have base URLs of their own."""
+        if self._has_looked:
+            return
+        self._has_looked = True
+        with suppress(RequestRefused):
+            self.own_urls = own_urls_in(self.send("GET", PLACE, {}), self.url)
 
     def send(
         self,
@@ -88,6 +114,8 @@ class Transport:
     ) -> T:
         """Send a request; return what `reading` makes of the answer.
 
+        After a 404 it is sent again if the registry has the path elsewhere than is known.
+
         Raises:
             RequestRefused: the registry answered an error.
             Lost: the connection broke; the request may have taken effect.
@@ -95,9 +123,31 @@ class Transport:
                 request may have taken effect too.
 
         """
+        base = self.url_for(path)
+        try:
+            return self._read(base, method, path, headers, body, reading)
+        except RequestRefused as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            self.look()
+            if self.url_for(path) == base:
+                raise
+        if body is not None and not isinstance(body, bytes):
+            body.seek(0)
+        return self._read(self.url_for(path), method, path, headers, body, reading)
+
+    def _read(
+        self,
+        base: str,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | BinaryIO | None,
+        reading: Callable[[http.client.HTTPResponse], T],
+    ) -> T:
         advice = "try again later" if method == "GET" else "check whether it was done nevertheless"
         request = urllib.request.Request(  # noqa: S310 - `base_url` has checked the scheme
-            self.url + path,
+            base + path,
             data=body,
             headers={"Accept": "application/json", **headers},
             method=method,
@@ -107,56 +157,15 @@ class Transport:
                 return reading(response)
         except urllib.error.HTTPError as error:
             with error:
-                raise self._refusal(error) from None
+                raise _refusal(base, error) from None
         except ConnectionError:
-            raise Lost(f"{self.url} hung up before it had answered; {advice}") from None
+            raise Lost(f"{base} hung up before it had answered; {advice}") from None
         except TimeoutError:  # after the request was sent; before that, it is within a `URLError`
-            raise CommandFailure(f"no answer of {self.url} in time; {advice}") from None
+            raise CommandFailure(f"no answer of {base} in time; {advice}") from None
         except http.client.IncompleteRead as error:
-            raise Lost(self._trouble(error)) from None
+            raise Lost(_trouble(base, error)) from None
         except (OSError, http.client.HTTPException) as error:
-            raise CommandFailure(self._trouble(error)) from None
-
-    def _refusal(self, error: urllib.error.HTTPError) -> RequestRefused:
-        status, target = error.code, error.headers.get("Location")
-        if 300 <= status < 400 and target:
-            return RequestRefused(
-                f"{self.url} redirects to {printable(target)}; use that URL", status
-            )
-        try:
-            document = msgspec.json.decode(error.read(), type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError, OSError, http.client.HTTPException):
-            return RequestRefused(
-                f"{self.url} answered {status} without saying why; "
-                "is it the URL of the registry, and is there a proxy before it?",
-                status,
-            )
-        code, message = _code_and_message(document)
-        if status == HTTPStatus.TOO_MANY_REQUESTS and (seconds := error.headers.get("Retry-After")):
-            message += f"; try again in {printable(seconds)} seconds, not before"
-        return RequestRefused(message or f"the registry answered {status}", status, code)
-
-    def _trouble(self, error: Exception) -> str:
-        """Return why there was no answer, and what to do about it if that is known."""
-        reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        match reason:
-            case ssl.SSLCertVerificationError():
-                advice = "name the file of its authority in SSL_CERT_FILE"
-                return (
-                    f"the certificate of {self.url} is not trusted: "
-                    f"{reason.verify_message}; {advice}"
-                )
-            case ssl.SSLError():
-                return f"{self.url} does not speak TLS as it should; is it an http:// URL?"
-            case http.client.HTTPException() if not isinstance(reason, OSError):
-                return f"{self.url} does not speak HTTP; is it an https:// URL?"
-            case TimeoutError():
-                words = "no answer in time"
-            case OSError(strerror=str(words)):
-                pass
-            case _:
-                words = str(reason)
-        return f"cannot reach {self.url}: {printable(words)}; check the URL, or try again later"
+            raise CommandFailure(_trouble(base, error)) from None
 
 
 def base_url(url: str) -> str:
@@ -211,3 +220,41 @@ def _code_and_message(document: dict[str, Any]) -> tuple[str, str]:
         described = document.get("error_description")
         return error, printable(f"{error}: {described}" if described else error)
     return "", ""
+
+
+def _refusal(url: str, error: urllib.error.HTTPError) -> RequestRefused:
+    status, target = error.code, error.headers.get("Location")
+    if 300 <= status < 400 and target:
+        return RequestRefused(f"{url} redirects to {printable(target)}; use that URL", status)
+    try:
+        document = msgspec.json.decode(error.read(), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError, http.client.HTTPException):
+        return RequestRefused(
+            f"{url} answered {status} without saying why; "
+            "is it the URL of the registry, and is there a proxy before it?",
+            status,
+        )
+    code, message = _code_and_message(document)
+    if status == HTTPStatus.TOO_MANY_REQUESTS and (seconds := error.headers.get("Retry-After")):
+        message += f"; try again in {printable(seconds)} seconds, not before"
+    return RequestRefused(message or f"the registry answered {status}", status, code)
+
+
+def _trouble(url: str, error: Exception) -> str:
+    """Return why there was no answer, and what to do about it if that is known."""
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    match reason:
+        case ssl.SSLCertVerificationError():
+            advice = "name the file of its authority in SSL_CERT_FILE"
+            return f"the certificate of {url} is not trusted: {reason.verify_message}; {advice}"
+        case ssl.SSLError():
+            return f"{url} does not speak TLS as it should; is it an http:// URL?"
+        case http.client.HTTPException() if not isinstance(reason, OSError):
+            return f"{url} does not speak HTTP; is it an https:// URL?"
+        case TimeoutError():
+            words = "no answer in time"
+        case OSError(strerror=str(words)):
+            pass
+        case _:
+            words = str(reason)
+    return f"cannot reach {url}: {printable(words)}; check the URL, or try again later"

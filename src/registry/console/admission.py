@@ -163,7 +163,7 @@ def _check_own_form(page: PageRequest, session: ConsoleSession) -> None:
 
     """
     origin = header_of(page.scope, b"origin")
-    own = {page.host, urlsplit(page.console.settings.auth_url).netloc}
+    own = {page.host, urlsplit(page.console.settings.own_url).netloc}
     if origin is not None and origin.partition("://")[2] not in own:  # RFC 6454 §6.2
         raise AccessDenied("the form came from another site")
     if not hmac.compare_digest(page.form.get("csrf", "").encode(), session.csrf.encode()):

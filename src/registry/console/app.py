@@ -57,7 +57,6 @@ from registry.console.pages import (
     policies,
     repositories,
     repository_settings,
-    rewrap,
     search,
     service_account_keys,
     service_accounts,
@@ -89,7 +88,6 @@ ROUTES: Final[Sequence[HTTPRouteHandler]] = [
     *policies.HANDLERS,
     *search.HANDLERS,
     *repository_settings.HANDLERS,
-    *rewrap.HANDLERS,
     *overview.HANDLERS,
     *storage.HANDLERS,
     *settings.HANDLERS,
@@ -144,7 +142,7 @@ class Console:
         once: Once,
     ) -> None:
         """Seal cookies with `keyring`; renew sessions by `once`, which works across workers."""
-        jar = CookieJar(keyring, settings.auth_url)
+        jar = CookieJar(keyring, settings.own_url)
         nouns = nouns_of(settings.families)
         self._console = ConsoleApp(control, settings, Sessions(once, clock), jar, nouns)
         self._app = litestar_app(settings.families)

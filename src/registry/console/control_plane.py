@@ -5,6 +5,7 @@ All permissions, rules and errors are those of the control plane; the console de
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
@@ -15,10 +16,11 @@ from cloudcore.identity.oauth_forms import values_of
 from cloudcore.serving.body import Receive, Send
 from cloudcore.serving.dispatch import Application
 from registry.console.browser_request import Scope, host_of
-from registry.console.field_complaints import in_form_words
 
 T = TypeVar("T")
 
+_NAME: Final = re.compile(r"[a-z]+(?:_[a-z]+)+(?=: )")
+_PATH_OF_BOUND: Final = re.compile(r"[^\s:]+(?=: at (?:least|most) \d)")
 _PASSED_ON: Final = (b"x-forwarded-for", b"user-agent")
 
 
@@ -44,7 +46,7 @@ class Refused(Exception):
     @property
     def sentence(self) -> str:
         """Return the message as a sentence."""
-        words = in_form_words(self.message)
+        words = _in_form_words(self.message)
         return f"{words[:1].upper()}{words[1:]}."
 
 
@@ -261,3 +263,17 @@ def _refused(status: int, answer: bytes, request_id: str) -> Refused:
     return Refused(
         status, error["code"], error["message"], error["request_id"], error.get("params")
     )
+
+
+def _in_form_words(message: str) -> str:
+    """Return a message with the name of the field at its beginning in words.
+
+    Of a bound, the path to the field is left out: in a form it is clear which one is meant.
+    """
+    if found := _PATH_OF_BOUND.match(message):
+        name = found[0].rpartition(".")[2].partition("[")[0]
+    elif found := _NAME.match(message):
+        name = found[0]
+    else:
+        return message
+    return f"{name.replace('_', ' ')}{message[found.end() :]}"

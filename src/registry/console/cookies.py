@@ -15,10 +15,10 @@ T = TypeVar("T")
 class CookieJar:
     """Seals cookies whose path is that of the console."""
 
-    def __init__(self, keyring: Keyring, auth_url: str) -> None:
+    def __init__(self, keyring: Keyring, url: str) -> None:
         self._keyring = keyring
         self._flags = "; Path=/console; HttpOnly; SameSite=Lax"
-        if auth_url.startswith("https:"):
+        if url.startswith("https:"):
             self._flags += "; Secure"
 
     def seal(self, name: str, value: msgspec.Struct, seconds: int = 0) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args, get_origin
 from msgspec import NODEFAULT, Meta
 
 from cloudcore.resources.record import Described
-from cloudcore.resources.resource import Resource
+from cloudcore.resources.resource import Filter, Resource
 from registry.console.noun_pages import (
     CREATED,
     TAGS,
@@ -35,6 +35,7 @@ def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
         one=of.one,
         many=of.many,
         noun=of.noun,
+        plural=of.nouns,
         api=of.path,
         intro=intro or (of.record.__doc__ or "").partition("\n")[0],
         label=of.label,
@@ -43,7 +44,7 @@ def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
         update_action=of.action("update"),
         columns=(*(_column(each) for each in facts if each.use.heading), CREATED),
         facts=(*map(_column, facts), CREATED),
-        filters=tuple(_filter(of, each.name) for each in of.filters),
+        filters=tuple(_filter(of, each) for each in of.filters),
         creates=tuple(
             _input(of, each) for each in of.of_use("given", "fixed") if _is_writable(each)
         )
@@ -84,9 +85,12 @@ _FORMS: Final[dict[str, Form]] = {
 }
 
 
-def _filter(of: Resource[Any], name: str) -> Input:
+def _filter(of: Resource[Any], by: Filter) -> Input:
+    name = by.name
     choices = tuple(map(str, get_args(of.fields[name].plain))) if name in of.fields else ()
-    return Input(name, _label(name), "choice" if choices else "code", choices=choices)
+    kind: InputKind = "choice" if choices else "code"
+    usual = f"All but {by.hides}" if by.hides else ""
+    return Input(name, _label(name), kind, choices=choices, default=usual)
 
 
 def _input(of: Resource[Any], each: Described) -> Input:

@@ -43,7 +43,7 @@ class ConsoleSettings(NamedTuple):
     """The settings of the install that pages show."""
 
     auth_url: str
-    """The base URL of the install, where people sign in."""
+    """The base URL of the sign-in."""
     pull_host: str
     """The host of image references."""
     region: str
@@ -51,6 +51,20 @@ class ConsoleSettings(NamedTuple):
     """Those of the install: what their resources are, their rights and their events."""
     founders: Founders = "nobody"
     """Who may create accounts."""
+    console_url: str = ""
+    """The base URL of the console, if requests may come by other names; empty: `auth_url`."""
+    registry_url: str = ""
+    """The base URL by which commands sign in; empty: `auth_url`."""
+
+    @property
+    def own_url(self) -> str:
+        """Return the base URL of the console."""
+        return self.console_url or self.auth_url
+
+    @property
+    def url(self) -> str:
+        """Return the base URL by which commands sign in."""
+        return self.registry_url or self.auth_url
 
 
 @dataclass(frozen=True)  # no slots: cached properties
@@ -68,7 +82,7 @@ class ConsoleApp:
     @cached_property
     def asked_rights(self) -> AskedRights:
         """Return what pages ask about to know what the role may do."""
-        return AskedRights(self.settings.families)
+        return AskedRights(self.settings.families, self.settings.region)
 
     @cached_property
     def services(self) -> Sequence[NounPages]:
@@ -164,10 +178,8 @@ class PageRequest:
                 return Rights()
             if self.repository is not None:
                 self.asks_about(self.repository["crn"])
-            region = self.console.settings.region
-            rights = await read_rights(
-                self.api, self.console.asked_rights, session.acting, region, self._asked_about
-            )
+            asked, account_id = self.console.asked_rights, session.acting.account_id
+            rights = await read_rights(self.api, asked, account_id, self._asked_about)
             if self.repository is None and "repository" in self.parameters:
                 await rights.read_here(self.api, self.parameters["repository"])
             self._rights = rights
@@ -212,6 +224,7 @@ class PageRequest:
             "form": self.form,
             "said": said,
             "host": self.console.settings.pull_host,
+            "own_url": self.console.settings.own_url,
             "services": self.console.services,
             "now": self.console.sessions.now(),
         }

@@ -5,55 +5,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cloudcore.family import Family
 from registry.console.control_plane import ControlPlaneClient, Refused
-from registry.console.sessions import Acting
 
 _PRINCIPAL: Final = ("iam:AttachPolicy", "iam:DetachPolicy", "iam:SimulatePolicy")
-_MORE: Final[Mapping[str, tuple[str, ...]]] = {
-    "account": ("iam:SimulatePolicy",),
-    "role": _PRINCIPAL,
-    "service-account": _PRINCIPAL,
+_MORE: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("iam", "account"): ("iam:SimulatePolicy",),
+    ("iam", "role"): _PRINCIPAL,
+    ("iam", "service-account"): _PRINCIPAL,
 }
 """Actions on resources of other kinds than the one that names them."""
-_OF_PERSONS: Final = frozenset({"organization"})
-"""Types of resources that persons change as themselves, in no role."""
+_OF_PERSONS: Final = frozenset({("iam", "organization")})
+"""Kinds of resources that persons change as themselves, in no role."""
 _MOST: Final = 100
 """The most resources of one request."""
 
 
-def _nothing(_action: str, _kind: str) -> Sequence[str]:
-    return ()
-
-
 class AskedRights:
-    """What pages ask about: the actions of all families, by the type of resource."""
+    """What pages ask about: the actions of all families, by kind of resource.
 
-    def __init__(self, families: Sequence[Family[Any]]) -> None:
-        self.actions: Final[dict[str, tuple[str, ...]]] = {}
-        self._crns: Final[dict[str, str]] = {}
+    A kind is its family and its type, since two families may have a type of one name.
+    """
+
+    def __init__(self, families: Sequence[Family[Any]], region: str) -> None:
+        self._actions: Final[dict[tuple[str, str], tuple[str, ...]]] = {}
+        self._crns: Final[dict[tuple[str, str], str]] = {}
+        self._region: Final = region
         for family in families:
-            for kind in (*family.resource_kinds, *family.foreign_kinds):
-                if kind.type not in _OF_PERSONS:
-                    self._crns.setdefault(kind.type, kind.crn)
-                    known = self.actions.get(kind.type, _MORE.get(kind.type, ()))
-                    self.actions[kind.type] = tuple(dict.fromkeys((*known, *kind.actions)))
+            for each in (*family.resource_kinds, *family.foreign_kinds):
+                kind = each.family, each.type
+                if kind not in _OF_PERSONS:
+                    self._crns.setdefault(kind, each.crn)
+                    known = self._actions.get(kind, _MORE.get(kind, ()))
+                    self._actions[kind] = tuple(dict.fromkeys((*known, *each.actions)))
 
-    def kinds_with(self, action: str) -> Sequence[str]:
-        """Return the types of resources on which `action` is asked about."""
-        found = [kind for kind, actions in self.actions.items() if action in actions]
+    def everything(self, account_id: str, action: str, type_: str = "") -> Sequence[str]:
+        """Return the CRNs that stand for all resources, of a type, on which there is `action`."""
+        found = [kind for kind, actions in self._actions.items() if action in actions]
         assert found, f"no page asks about {action}"
-        return found
+        return [self._every(each, account_id) for each in found if type_ in ("", each[1])]
 
-    def every(self, kind: str, account_id: str, region: str) -> str:
-        """Return the CRN that stands for all resources of a kind in an account."""
+    def questions(self, account_id: str, crns: Iterable[str]) -> Sequence[Mapping[str, Any]]:
+        """Return what to ask ``/v1`` of all resources of each kind, and of those of these CRNs."""
+        every = [self._every(each, account_id) for each in self._actions]
+        wanted = list(dict.fromkeys([*every, *crns]))[:_MOST]
+        return [{"resource": each, "actions": self._actions[_kind_of(each)]} for each in wanted]
+
+    def _every(self, kind: tuple[str, str], account_id: str) -> str:
         _, service, where, _, named = self._crns[kind].split(":", 4)
         name = named.partition("/")[2]
         name = "*" if name.startswith("<") else name
-        return f"crn:{service}:{where and region}:{account_id}:{kind}/{name}"
+        return f"crn:{service}:{where and self._region}:{account_id}:{kind[1]}/{name}"
 
 
 class Rights:
@@ -61,11 +66,13 @@ class Rights:
 
     def __init__(
         self,
-        everything: Callable[[str, str], Sequence[str]] = _nothing,
+        asked: AskedRights | None = None,
+        account_id: str = "",
         answers: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Read the answers of ``/v1``; `everything` returns CRNs for an action and a kind."""
-        self._everything = everything
+        """Read the answers of ``/v1`` to the questions of `asked`, if there are any."""
+        self._asked = asked
+        self._account_id = account_id
         self._on = {each["resource"]: frozenset(each["actions"]) for each in answers}
         self._on_some = {
             each["resource"]: frozenset(each["on_some"]) for each in answers if "on_some" in each
@@ -95,34 +102,29 @@ class Rights:
         """Return False if the role may not do `action` on all resources of a kind at once."""
         return self._any(self._on, action, "")
 
-    def may_some(self, action: str, kind: str = "") -> bool:
-        """Return False if there is no resource, of this kind, on which the role may do `action`."""
-        return self._any(self._on_some, action, kind)
+    def may_some(self, action: str, type_: str = "") -> bool:
+        """Return False if there is no resource, of a type, on which the role may do `action`."""
+        return self._any(self._on_some, action, type_)
 
-    def _any(self, known: Mapping[str, frozenset[str]], action: str, kind: str) -> bool:
-        return not self._on or any(
-            action in known.get(each, ()) for each in self._everything(action, kind)
+    def _any(self, known: Mapping[str, frozenset[str]], action: str, type_: str) -> bool:
+        return self._asked is None or any(
+            action in known.get(each, ())
+            for each in self._asked.everything(self._account_id, action, type_)
         )
 
 
 async def read_rights(
-    api: ControlPlaneClient, asked: AskedRights, acting: Acting, region: str, crns: Iterable[str]
+    api: ControlPlaneClient, asked: AskedRights, account_id: str, crns: Iterable[str]
 ) -> Rights:
     """Return what the role may do on all resources of each kind, and on those of these CRNs."""
-
-    def everything(action: str, kind: str) -> Sequence[str]:
-        kinds = [kind] if kind else asked.kinds_with(action)
-        return [asked.every(each, acting.account_id, region) for each in kinds]
-
-    kinds = [asked.every(kind, acting.account_id, region) for kind in asked.actions]
-    wanted = list(dict.fromkeys([*kinds, *crns]))[:_MOST]
-    questions = [{"resource": crn, "actions": asked.actions[_kind_of(crn)]} for crn in wanted]
+    questions = asked.questions(account_id, crns)
     try:
         found = await api.post("/v1/allowed-actions", {"questions": questions})
     except Refused:
         return Rights()
-    return Rights(everything, found["allowed_actions"])
+    return Rights(asked, account_id, found["allowed_actions"])
 
 
-def _kind_of(crn: str) -> str:
-    return crn.split(":", 4)[-1].partition("/")[0]
+def _kind_of(crn: str) -> tuple[str, str]:
+    _, service, _, _, named = crn.split(":", 4)
+    return service, named.partition("/")[0]

@@ -15,8 +15,12 @@ from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import ResponseBody
-from registry.control.repositories import ManyRepositories, repository_answer
-from registry.control.visible_repositories import authorized_account, repository_ref
+from registry.control.repositories import (
+    ManyRepositories,
+    authorized_for_all,
+    reference_of,
+    repository_answer,
+)
 from registry.metadata.repositories.days import DAY
 from registry.metadata.repositories.stale import LastUse
 from registry.services.repositories.days import AccountHistory, list_stale, read_history
@@ -82,7 +86,7 @@ class OneStorageHistory(ResponseBody):
 )
 async def get_storage_history(ctx: NamedDependency[RequestContext]) -> OneStorageHistory:
     """Return the account's storage and pulls by day, and what grew; kept for 400 days."""
-    account_id = authorized_account(ctx)
+    account_id = authorized_for_all(ctx)
     days = ctx.query(HistoryQuery).days
     found = await ctx.database.read(read_history, account_id, ctx.clock(), days, _MOST)
     return OneStorageHistory(storage_history=_answer(ctx, account_id, found))
@@ -98,7 +102,7 @@ async def list_stale_repositories(ctx: NamedDependency[RequestContext]) -> ManyR
     Use is a push or a pull. Repositories are measured every six hours; one that was used since is
     left out, so a page may be short and not the last.
     """
-    account_id = authorized_account(ctx)
+    account_id = authorized_for_all(ctx)
     query = ctx.query(StaleQuery)
     pager = ctx.pager(query)
     after = None if pager.position is None else LastUse(*pager.position)
@@ -125,7 +129,7 @@ def _answer(ctx: RequestContext, account_id: str, found: AccountHistory) -> Stor
         growth_days=found.growth_days,
         repositories=[
             GrowthAnswer(
-                repository=repository_ref(ctx, account_id, each.repository_id, each.name),
+                repository=reference_of(ctx, account_id, each.repository_id, each.name),
                 size_bytes_before=each.before,
                 size_bytes=each.size_bytes,
             )

@@ -1,35 +1,25 @@
-"""``/v1/encryption-binding``, and that of a repository: the KMS key of blobs; rewrap to it."""
+"""``/v1/encryption-binding``, and that of a repository: under which KMS key blobs are sealed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Final, Literal
+from typing import Final
 
-import msgspec
-from litestar import delete, get, post, put
+from litestar import delete, get, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
+from msgspec import UNSET, UnsetType
 
 from cloudcore.db.base import Connection
-from cloudcore.jobs.runs import Run, count_runs, list_runs
-from cloudcore.kms.references import reference_to
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.references import KeyReference, ResourceRef
-from cloudcore.web.sources import ActingSource, acting_source
+from cloudcore.web.references import KeyReference, ResourceRef, reference_to
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.given_keys import GivenKey, key_to_bind_to
-from registry.control.repositories import authorized_repository
-from registry.control.visible_repositories import (
-    PATH,
-    authorized_account,
-    change_of,
-    repository_ref,
-)
+from registry.control.repositories import authorized_for_all, authorized_repository, reference_of
+from registry.control.visible_repositories import PATH
 from registry.metadata.encryption_bindings import (
     Binding,
     BindingSource,
@@ -37,7 +27,6 @@ from registry.metadata.encryption_bindings import (
     list_bindings,
 )
 from registry.metadata.repositories.details import RepositoryDetails
-from registry.services.blobs.rewrapping import KIND, get_rewrap, start_rewrap
 from registry.services.context import ServiceContext
 from registry.services.encryption_bindings import (
     BindingStatus,
@@ -51,7 +40,6 @@ from registry.services.encryption_bindings import (
 
 _DEFAULT: Final = "/v1/encryption-binding"
 _OF_REPOSITORY: Final = f"{PATH}/encryption-binding"
-_REWRAP: Final = f"{PATH}/encryption-binding/rewrap"
 
 
 class PutBinding(RequestBody):
@@ -70,14 +58,14 @@ class EncryptionBinding(ResponseBody):
     `platform` if neither has one."""
     repository: ResourceRef | None
     """Null unless `source` is `repository`."""
-    kms_key: KeyReference | None
-    """Null only in an install without keys, where nothing is encrypted."""
     status: BindingStatus
     """`key_disabled`: blobs can be neither read nor written until the key is enabled, or the
     deletion that is pending is cancelled; `key_deleted`: what only this key opened is gone;
     `ended`: replaced or deleted."""
     created_at: RFC3339 | None
     ended_at: RFC3339 | None
+    kms_key: KeyReference | UnsetType = UNSET
+    """Absent only in an install without keys, where nothing is encrypted."""
 
 
 class OneBinding(ResponseBody):
@@ -96,7 +84,7 @@ class ManyBindings(ResponseBody):
 @get(_DEFAULT, opt={"action": "registry:GetEncryptionBinding"})
 async def get_encryption_binding(ctx: NamedDependency[RequestContext]) -> OneBinding:
     """Return the key of repositories that are bound to none themselves."""
-    account_id = authorized_account(ctx)
+    account_id = authorized_for_all(ctx)
     return _one(ctx, None, await ctx.database.read(effective_binding, account_id, None))
 
 
@@ -110,7 +98,7 @@ async def put_encryption_binding(
 
     Needs `kms:UseKey` on the key, and the action on all repositories of the account.
     """
-    account_id = authorized_account(ctx)
+    account_id = authorized_for_all(ctx)
     new = await key_to_bind_to(ctx, data.kms_key, seals=needs.seals)
     return await _bind(ctx, account_id, None, new)
 
@@ -118,13 +106,13 @@ async def put_encryption_binding(
 @delete(_DEFAULT, opt={"action": "registry:DeleteEncryptionBinding", "statuses": (404,)})
 async def delete_encryption_binding(ctx: NamedDependency[RequestContext]) -> None:
     """Let the platform key seal later pushes to repositories that are bound to no key."""
-    await ctx.database.write(unbind, authorized_account(ctx), None, ctx.clock())
+    await ctx.database.write(unbind, authorized_for_all(ctx), None, ctx.clock())
 
 
 @get(f"{_DEFAULT}s", opt={"action": "registry:GetEncryptionBinding", "query": PageQuery})
 async def list_encryption_bindings(ctx: NamedDependency[RequestContext]) -> ManyBindings:
     """List what the account's default was bound to, newest first; ended bindings too."""
-    return await _history(ctx, authorized_account(ctx), None)
+    return await _history(ctx, authorized_for_all(ctx), None)
 
 
 @get(_OF_REPOSITORY, opt={"action": "registry:GetEncryptionBinding"})
@@ -228,7 +216,7 @@ def _one(
             id=found.id,
             source=found.source,
             repository=_reference(ctx, repository if found.source == "repository" else None),
-            kms_key=found.key and reference_to(found.key),
+            kms_key=reference_to(found.key) if found.key else UNSET,
             status="active" if found.key is None else status_of(found.key.state),
             created_at=None if found.created_at is None else rfc3339(found.created_at),
             ended_at=None,
@@ -236,125 +224,8 @@ def _one(
     )
 
 
-def _reference(ctx: RequestContext, repository: RepositoryDetails | None) -> ResourceRef | None:
-    if repository is None:
-        return None
-    return repository_ref(ctx, repository.account_id, repository.id, repository.name)
-
-
-class RewrapRun(ResponseBody):
-    """A run that moves the blobs of a repository to the key that it writes under.
-
-    It counts the repository's links to blobs, and the blobs of its deleted images.
-    """
-
-    id: Uuid
-    status: Literal["running", "succeeded", "failed"]
-    started_by: str
-    """CRN of the principal that started it."""
-    started_by_source: ActingSource | None
-    """Who is behind that principal; null if that is unknown or nobody."""
-    total: int | None
-    """Blobs that had another key; null until they are counted."""
-    done: int
-    """Blobs it has looked at."""
-    moved: int
-    """Blobs that are read through the repository's key now."""
-    plain: int
-    """Blobs that are stored plain, and so have no key."""
-    key_disabled: int
-    """Blobs that stayed, since their key is disabled or its deletion is pending."""
-    key_deleted: int
-    """Blobs that stayed, since their key was deleted."""
-    unreadable: int
-    """Blobs whose data key no key opens; push them again."""
-    fault: str | None
-    """Error code and message of a failed run; else null."""
-    started_at: RFC3339
-    finished_at: RFC3339 | None
-
-
-class OneRewrapRun(ResponseBody):
-    """A run, wrapped."""
-
-    run: RewrapRun
-
-
-class ManyRewrapRuns(ResponseBody):
-    """A page of runs."""
-
-    runs: Sequence[RewrapRun]
-    meta: PageMeta
-
-
-def _run(run: Run) -> RewrapRun:
-    return RewrapRun(
-        id=run.id,
-        status=msgspec.convert(run.state, Literal["running", "succeeded", "failed"]),
-        started_by=run.started_by,
-        started_by_source=acting_source(run.started_by_source),
-        total=run.total,
-        done=run.done,
-        moved=run.counts["moved"],
-        plain=run.counts["plain"],
-        key_disabled=run.counts["key_disabled"],
-        key_deleted=run.counts["key_deleted"],
-        unreadable=run.counts["unreadable"],
-        fault=run.fault,
-        started_at=rfc3339(run.started_at),
-        finished_at=None if run.finished_at is None else rfc3339(run.finished_at),
-    )
-
-
-@post(
-    _REWRAP,
-    status_code=202,
-    opt={"action": "registry:RewrapRepository", "idempotent": True, "statuses": (409,)},
-)
-async def start_rewrap_run(
-    repository_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[ServiceContext],
-) -> Reply[OneRewrapRun]:
-    """Move all blobs of a repository to its key; if a run is under way, return that one."""
-    repository = await authorized_repository(ctx, repository_id)
-    return await ctx.commit(
-        partial(start_rewrap, has_keys=needs.data_keys is not None),
-        repository.id,
-        ctx.new_id(),
-        change_of(ctx),
-        wrap=lambda run: OneRewrapRun(run=_run(run)),
-        location=lambda run: (
-            f"/v1/repositories/{repository.id}/encryption-binding/rewrap/runs/{run.id}"
-        ),
-    )
-
-
-@get(f"{_REWRAP}/runs", opt={"action": "registry:GetEncryptionBinding", "query": PageQuery})
-async def list_rewrap_runs(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyRewrapRuns:
-    """List the runs that moved a repository's blobs to its key, newest first."""
-    repository = await authorized_repository(ctx, repository_id)
-    found, meta = await read_page(
-        ctx,
-        ctx.query(PageQuery),
-        list_runs,
-        count_runs,
-        KIND,
-        repository.id,
-        key=lambda run: run.id,
-    )
-    return ManyRewrapRuns(runs=[_run(run) for run in found], meta=meta)
-
-
-@get(f"{_REWRAP}/runs/{{run_id:str}}", opt={"action": "registry:GetEncryptionBinding"})
-async def get_rewrap_run(
-    repository_id: FromPath[str], run_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneRewrapRun:
-    """Return a run that moves a repository's blobs to its key: its progress or its outcome."""
-    repository = await authorized_repository(ctx, repository_id)
-    return OneRewrapRun(run=_run(await ctx.database.read(get_rewrap, repository.id, run_id)))
+def _reference(ctx: RequestContext, of: RepositoryDetails | None) -> ResourceRef | None:
+    return of and reference_of(ctx, of.account_id, of.id, of.name)
 
 
 HANDLERS: Final = (
@@ -366,7 +237,4 @@ HANDLERS: Final = (
     put_repository_encryption_binding,
     delete_repository_encryption_binding,
     list_repository_encryption_bindings,
-    start_rewrap_run,
-    list_rewrap_runs,
-    get_rewrap_run,
 )

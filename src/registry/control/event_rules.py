@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from litestar import delete, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
+from cloudcore.jobs.faults import Fault
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.fault_records import FaultRecord, fault_record
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent, rfc3339
 from registry.metadata.event_rules import EventRule, count_rules, list_rules
 from registry.services import event_rules
 from registry.services.context import ServiceContext
@@ -45,22 +47,10 @@ class CreateEventRule(RequestBody):
 class TopicReference(ResponseBody):
     """A reference to a topic, which may have been deleted."""
 
-    id: Uuid | None
-    """Null if there is no such topic; see the rule's `faults`."""
     crn: str
     name: str
-
-
-class EventRuleFault(ResponseBody):
-    """Something that keeps a rule from working, counted."""
-
-    code: Literal["TOPIC_MISSING"]
-    severity: Literal["error"]
-    message: str
-    details: dict[str, str]
-    first_at: RFC3339
-    last_at: RFC3339
-    occurrences: int
+    id: Uuid | UnsetType = UNSET
+    """Absent if there is no such topic; see the rule's `faults`."""
 
 
 class EventRuleAnswer(ResponseBody):
@@ -71,7 +61,7 @@ class EventRuleAnswer(ResponseBody):
     topic: TopicReference
     event_types: Sequence[str]
     repository_prefix: str
-    faults: Sequence[EventRuleFault]
+    faults: Sequence[FaultRecord]
     """`TOPIC_MISSING`: there is no such topic. Events wait 30 days for one of its name, and of
     more than 10,000 the oldest are dropped; `details` tells how many."""
     created_at: RFC3339
@@ -94,29 +84,28 @@ def _crn(ctx: RequestContext, account_id: str, rule_id: str) -> str:
     return str(Crn("registry", ctx.settings.region, account_id, "event-rule", rule_id))
 
 
-def _faults(rule: EventRule, topic: NamedTopic) -> list[EventRuleFault]:
+def _faults(rule: EventRule, topic: NamedTopic) -> list[FaultRecord]:
     if topic.id is not None:
         return []
     first_at = topic.missing_since or rule.created_at
-    return [
-        EventRuleFault(
-            code="TOPIC_MISSING",
-            severity="error",
-            message="there is no such topic; events wait for one of its name",
-            details={"waiting": str(topic.waiting)}
-            | ({"dropped": str(topic.dropped)} if topic.dropped else {}),
-            first_at=rfc3339(first_at),
-            last_at=rfc3339(topic.missing_at or first_at),
-            occurrences=max(1, topic.waiting + topic.dropped),
-        )
-    ]
+    fault = Fault(
+        "TOPIC_MISSING",
+        "there is no such topic; events wait for one of its name",
+        first_at,
+        topic.missing_at or first_at,
+        max(1, topic.waiting + topic.dropped),
+    )
+    dropped = {"dropped": str(topic.dropped)} if topic.dropped else {}
+    return [fault_record(fault, "error", {"waiting": str(topic.waiting), **dropped})]
 
 
 def _answer(ctx: RequestContext, rule: EventRule, topic: NamedTopic) -> EventRuleAnswer:
     return EventRuleAnswer(
         id=rule.id,
         crn=_crn(ctx, rule.account_id, rule.id),
-        topic=TopicReference(id=topic.id, crn=rule.topic, name=Crn.parse(rule.topic).name),
+        topic=TopicReference(
+            id=or_absent(topic.id), crn=rule.topic, name=Crn.parse(rule.topic).name
+        ),
         event_types=rule.event_types,
         repository_prefix=rule.repository_prefix,
         faults=_faults(rule, topic),

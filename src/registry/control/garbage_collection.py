@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
-import msgspec
 from litestar import get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
-from cloudcore.errors import NotFound
-from cloudcore.jobs.runs import Run, count_runs, find_run, list_runs
-from cloudcore.uuids import Uuid
+from cloudcore.jobs.runs import Run
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.sources import ActingSource, acting_source
-from cloudcore.wire import RFC3339, ResponseBody, rfc3339
-from registry.control.visible_repositories import authorized_account, change_of
+from cloudcore.wire import ResponseBody
+from registry.control.changes import change_of
+from registry.control.repositories import authorized_for_all
+from registry.control.runs import RunRecord, read_run, read_runs, run_record
 from registry.metadata.collector.collection import Amount
 from registry.services import collector_runs
 from registry.services.context import ServiceContext
@@ -27,15 +24,11 @@ from registry.services.context import ServiceContext
 _PATH = "/v1/garbage-collection"
 
 
-class GarbageCollectionRun(ResponseBody):
+class GarbageCollectionRun(RunRecord):
     """A run of the collector over the account."""
 
-    id: Uuid
-    status: Literal["running", "succeeded", "failed"]
     started_by: str | None
     """CRN of the principal that started it; null if the schedule did."""
-    started_by_source: ActingSource | None
-    """Who is behind that principal; null if that is unknown or nobody."""
     unlinked: int
     """Blobs removed from repositories in which no manifest references them."""
     condemned: int
@@ -48,10 +41,6 @@ class GarbageCollectionRun(ResponseBody):
     """Bytes on disk of the removed blobs."""
     kept: int
     """Condemned blobs that stay, because something refers to them again."""
-    fault: str | None
-    """Error code and message of a failed run; else null."""
-    started_at: RFC3339
-    finished_at: RFC3339 | None
 
 
 class GarbageCollectionStatus(ResponseBody):
@@ -99,26 +88,8 @@ class ManyGarbageCollectionRuns(ResponseBody):
     meta: PageMeta
 
 
-def _run_answer(run: Run) -> GarbageCollectionRun:
-    return GarbageCollectionRun(
-        id=run.id,
-        status=msgspec.convert(run.state, Literal["running", "succeeded", "failed"]),
-        started_by=run.started_by or None,
-        started_by_source=acting_source(run.started_by_source),
-        unlinked=run.counts["unlinked"],
-        condemned=run.counts["condemned"],
-        swept=run.counts["swept"],
-        removed=run.counts["removed"],
-        freed_bytes=run.counts["freed_bytes"],
-        kept=run.counts["kept"],
-        fault=run.fault,
-        started_at=rfc3339(run.started_at),
-        finished_at=None if run.finished_at is None else rfc3339(run.finished_at),
-    )
-
-
 def _one(run: Run) -> OneGarbageCollectionRun:
-    return OneGarbageCollectionRun(run=_run_answer(run))
+    return OneGarbageCollectionRun(run=run_record(GarbageCollectionRun, run))
 
 
 @post(
@@ -130,7 +101,7 @@ async def start_garbage_collection(
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneGarbageCollectionRun]:
     """Start a run over what is due now; if one is under way, return that one."""
-    account_id = authorized_account(ctx)
+    account_id = authorized_for_all(ctx)
     return await ctx.commit(
         collector_runs.start_collection,
         account_id,
@@ -146,11 +117,9 @@ async def list_garbage_collection_runs(
     ctx: NamedDependency[RequestContext],
 ) -> ManyGarbageCollectionRuns:
     """List the collector's runs over the account, the newest first."""
-    within = (collector_runs.KIND, authorized_account(ctx))
-    found, meta = await read_page(
-        ctx, ctx.query(PageQuery), list_runs, count_runs, *within, key=lambda run: run.id
-    )
-    return ManyGarbageCollectionRuns(runs=[_run_answer(run) for run in found], meta=meta)
+    found, meta = await read_runs(ctx, collector_runs.KIND, authorized_for_all(ctx))
+    shown = [run_record(GarbageCollectionRun, run) for run in found]
+    return ManyGarbageCollectionRuns(runs=shown, meta=meta)
 
 
 @get(f"{_PATH}/runs/{{run_id:str}}", opt={"action": "registry:DescribeGarbageCollection"})
@@ -158,10 +127,7 @@ async def get_garbage_collection_run(
     run_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneGarbageCollectionRun:
     """Return a run of the collector over the account."""
-    run = await ctx.database.read(find_run, collector_runs.KIND, authorized_account(ctx), run_id)
-    if run is None:
-        raise NotFound("there is no such run")
-    return _one(run)
+    return _one(await read_run(ctx, collector_runs.KIND, authorized_for_all(ctx), run_id))
 
 
 @get(_PATH, opt={"action": "registry:DescribeGarbageCollection"})
@@ -169,7 +135,7 @@ async def get_garbage_collection(
     ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
 ) -> OneGarbageCollectionStatus:
     """Return what each stage holds in the account, and the last run."""
-    found = await ctx.database.read(collector_runs.status, authorized_account(ctx))
+    found = await ctx.database.read(collector_runs.status, authorized_for_all(ctx))
     return OneGarbageCollectionStatus(
         garbage_collection=GarbageCollectionStatus(
             status="running" if found.is_running else "idle",
@@ -179,7 +145,7 @@ async def get_garbage_collection(
             grace_seconds=needs.delays.gc_grace_seconds,
             condemned_seconds=needs.delays.gc_condemned_seconds,
             quarantine_seconds=needs.delays.gc_quarantine_seconds,
-            last_run=_run_answer(found.last_run) if found.last_run else None,
+            last_run=run_record(GarbageCollectionRun, found.last_run) if found.last_run else None,
         )
     )
 

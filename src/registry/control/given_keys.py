@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from cloudcore.errors import InvalidInput
-from cloudcore.kms.references import key_to_bind
+from cloudcore.kms.rows import key_to_bind
 from cloudcore.resource_references import Scope
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext

@@ -6,19 +6,18 @@ It is beside ``/v1/keys``, whose family does not know what is sealed with its ke
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
-from cloudcore.kms.references import reference_to
-from cloudcore.storage.rules import bucket_crn
-from cloudcore.web.callers import account_of
+from cloudcore.storage.bucket import BUCKET
 from cloudcore.web.context import RequestContext
-from cloudcore.web.references import KeyReference, ResourceRef
+from cloudcore.web.references import KeyReference, ResourceRef, reference_to
 from cloudcore.wire import ResponseBody
-from registry.services.access import repository_crn
+from registry.control.repositories import authorized_for_all, reference_of
 from registry.services.key_usage import KeyUsage, key_usage
 
 
@@ -72,18 +71,13 @@ class OneKeyUsage(ResponseBody):
 @get("/v1/key-usage/{key_id:str}", opt={"action": "registry:DescribeKeyUsage"})
 async def get_key_usage(key_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OneKeyUsage:
     """Return which blobs, images and objects a key protects: what its deletion would shred."""
-    account_id, region = account_of(ctx), ctx.settings.region
-    ctx.authorize(repository_crn(region, account_id, "*"))
-    return _one(region, await ctx.database.read(key_usage, account_id, region, key_id))
+    account_id, region = authorized_for_all(ctx), ctx.settings.region
+    return _one(ctx, await ctx.database.read(key_usage, account_id, region, key_id))
 
 
-def _one(region: str, found: KeyUsage) -> OneKeyUsage:
-    account_id = found.key.account_id
-
-    def reference(repository_id: str, name: str) -> ResourceRef:
-        crn = repository_crn(region, account_id, name)
-        return ResourceRef(id=repository_id, crn=crn, name=name)
-
+def _one(ctx: RequestContext, found: KeyUsage) -> OneKeyUsage:
+    account_id, region = found.key.account_id, ctx.settings.region
+    reference = partial(reference_of, ctx, account_id)
     return OneKeyUsage(
         key_usage=KeyUsageAnswer(
             kms_key=reference_to(found.key),
@@ -102,7 +96,7 @@ def _one(region: str, found: KeyUsage) -> OneKeyUsage:
             ],
             bucket_count=found.bucket_count,
             buckets=[
-                ResourceRef(id=each, crn=bucket_crn(region, account_id, name), name=name)
+                ResourceRef(id=each, crn=BUCKET.crn(region, account_id, name), name=name)
                 for each, name in found.buckets
             ],
             object_count=found.pieces.objects,

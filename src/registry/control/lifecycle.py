@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 from litestar import delete, get, post, put
@@ -12,17 +12,17 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
-from cloudcore.jobs.runs import Run, count_runs, list_runs
+from cloudcore.jobs.runs import Run
 from cloudcore.revisions import RevisionQuery
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
-from cloudcore.web.sources import ActingSource, acting_source
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.repositories import authorized_repository
-from registry.control.visible_repositories import PATH, change_of, repository_ref
+from registry.control.changes import change_of
+from registry.control.repositories import authorized_repository, reference_of
+from registry.control.runs import RunRecord, read_run, read_runs, run_record
+from registry.control.visible_repositories import PATH
 from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.services.lifecycle.preview import ExpiringImage, Previews, read_expiring
@@ -36,7 +36,7 @@ from registry.services.lifecycle.rules import (
     policy_of,
     put_policy,
 )
-from registry.services.lifecycle.runs import KIND, get_run, start_run
+from registry.services.lifecycle.runs import KIND, start_run
 
 _PATH: Final = f"{PATH}/lifecycle-policy"
 _PREVIEWS: Final = Previews()
@@ -122,23 +122,15 @@ class LifecyclePreview(ResponseBody):
     meta: PageMeta
 
 
-class LifecycleRun(ResponseBody):
+class LifecycleRun(RunRecord):
     """A run of a policy."""
 
-    id: Uuid
-    status: Literal["running", "succeeded", "failed"]
     started_by: str | None
     """CRN of the principal that started it; null if the schedule did."""
-    started_by_source: ActingSource | None
-    """Who is behind that principal; null if that is unknown or nobody."""
     evaluated: int
     expired: int
     freed_bytes: int
     """Bytes of blobs that no image of the account needs any more; see the preview."""
-    fault: str | None
-    """Error code and message of a failed run; else null."""
-    started_at: RFC3339
-    finished_at: RFC3339 | None
 
 
 class OneLifecycleRun(ResponseBody):
@@ -159,7 +151,7 @@ def _one(
 ) -> OneLifecyclePolicy:
     return OneLifecyclePolicy(
         lifecycle_policy=LifecyclePolicy(
-            repository=repository_ref(ctx, repository.account_id, repository.id, repository.name),
+            repository=reference_of(ctx, repository.account_id, repository.id, repository.name),
             rules=parse_rules(stored.document),
             revision=stored.revision,
             next_run_at=rfc3339(stored.next_run_at),
@@ -168,19 +160,8 @@ def _one(
     )
 
 
-def _run_answer(run: Run) -> LifecycleRun:
-    return LifecycleRun(
-        id=run.id,
-        status=msgspec.convert(run.state, Literal["running", "succeeded", "failed"]),
-        started_by=run.started_by or None,
-        started_by_source=acting_source(run.started_by_source),
-        evaluated=run.counts["evaluated"],
-        expired=run.counts["expired"],
-        freed_bytes=run.counts["freed_bytes"],
-        fault=run.fault,
-        started_at=rfc3339(run.started_at),
-        finished_at=None if run.finished_at is None else rfc3339(run.finished_at),
-    )
+def _one_run(run: Run) -> OneLifecycleRun:
+    return OneLifecycleRun(run=run_record(LifecycleRun, run))
 
 
 def _taken_answer(taken: ExpiringImage) -> PreviewedImage:
@@ -299,7 +280,7 @@ async def start_lifecycle_run(
         repository.id,
         ctx.new_id(),
         change_of(ctx),
-        wrap=lambda run: OneLifecycleRun(run=_run_answer(run)),
+        wrap=_one_run,
         location=lambda run: f"/v1/repositories/{repository.id}/lifecycle-policy/runs/{run.id}",
     )
 
@@ -310,16 +291,8 @@ async def list_lifecycle_runs(
 ) -> ManyLifecycleRuns:
     """List the runs of a repository's lifecycle policies, newest first."""
     repository = await authorized_repository(ctx, repository_id)
-    found, meta = await read_page(
-        ctx,
-        ctx.query(PageQuery),
-        list_runs,
-        count_runs,
-        KIND,
-        repository.id,
-        key=lambda run: run.id,
-    )
-    return ManyLifecycleRuns(runs=[_run_answer(run) for run in found], meta=meta)
+    found, meta = await read_runs(ctx, KIND, repository.id)
+    return ManyLifecycleRuns(runs=[run_record(LifecycleRun, run) for run in found], meta=meta)
 
 
 @get(f"{_PATH}/runs/{{run_id:str}}", opt={"action": "registry:GetLifecyclePolicy"})
@@ -328,7 +301,7 @@ async def get_lifecycle_run(
 ) -> OneLifecycleRun:
     """Return a run of a repository's lifecycle policies: its progress or its outcome."""
     repository = await authorized_repository(ctx, repository_id)
-    return OneLifecycleRun(run=_run_answer(await ctx.database.read(get_run, repository.id, run_id)))
+    return _one_run(await read_run(ctx, KIND, repository.id, run_id))
 
 
 HANDLERS: Final = (

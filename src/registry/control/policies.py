@@ -1,8 +1,7 @@
-"""``/v1/repositories/{id}/policy``: who else may use it; and what the caller may do there."""
+"""``/v1/repositories/{id}/policy``: who else may use the repository."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -15,22 +14,16 @@ from cloudcore.revisions import RevisionQuery
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
-from registry.control.repositories import authorized_repository, crn_of
-from registry.control.visible_repositories import (
-    PATH,
-    authorized_visible_repository,
-    repository_ref,
-)
+from registry.control.repositories import authorized_repository, crn_of, reference_of
+from registry.control.visible_repositories import PATH
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.metadata.repositories.policies import StoredResourcePolicy
-from registry.services.access import AccessSubject, verdict_on
 from registry.services.repositories.policies import (
     Setter,
     delete_resource_policy,
     get_resource_policy,
     put_resource_policy,
 )
-from registry.services.resource_kinds import REPOSITORY
 
 _PATH: Final = f"{PATH}/policy"
 
@@ -64,7 +57,7 @@ def _one(
 ) -> OneRepositoryPolicy:
     return OneRepositoryPolicy(
         policy=RepositoryPolicy(
-            repository=repository_ref(ctx, repository.account_id, repository.id, repository.name),
+            repository=reference_of(ctx, repository.account_id, repository.id, repository.name),
             document=stored.document,
             revision=stored.revision,
             updated_at=rfc3339(stored.updated_at),
@@ -141,33 +134,4 @@ async def delete_repository_policy(
     await ctx.database.write(delete_resource_policy, repository.id, revision)
 
 
-class AllowedActions(ResponseBody):
-    """What the caller may do on a repository now."""
-
-    actions: Sequence[str]
-    """IAM actions, sorted. A request may be refused for another reason, such as a pin."""
-
-
-@get(f"{PATH}/allowed-actions", opt={"action": "registry:DescribeRepositories"})
-async def list_allowed_actions(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> AllowedActions:
-    """List the actions that the caller's policies and the repository's allow the caller on it."""
-    found = await authorized_visible_repository(ctx, repository_id)
-    subject = AccessSubject(ctx.caller, ctx.policies, ctx.source_ip)
-    region, now, name = ctx.settings.region, ctx.clock(), found.repository.name
-    return AllowedActions(
-        actions=[
-            action
-            for action in sorted(REPOSITORY.actions)
-            if verdict_on(subject, action, found.target, name, region, now).is_allowed
-        ]
-    )
-
-
-HANDLERS: Final = (
-    get_repository_policy,
-    put_repository_policy,
-    delete_repository_policy,
-    list_allowed_actions,
-)
+HANDLERS: Final = (get_repository_policy, put_repository_policy, delete_repository_policy)

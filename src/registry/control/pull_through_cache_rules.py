@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import UnsetType
 
 from cloudcore.crn import Crn
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.rows.accounts import find_account
+from cloudcore.jobs.faults import Fault
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.fault_records import FaultRecord, fault_record
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageQuery
 from cloudcore.wire import changes_of, rfc3339
@@ -26,7 +27,6 @@ from registry.control.pull_through_cache_shapes import (
     ManyPullThroughCacheRules,
     OnePullThroughCacheRule,
     PullThroughCacheRuleAnswer,
-    RuleFault,
     ShownCredential,
     TestPullThroughCacheRule,
     UpdatePullThroughCacheRule,
@@ -42,9 +42,8 @@ from registry.services.context import ServiceContext
 from registry.services.pull_through import rules
 from registry.services.pull_through.credentials import credential_of, seal_secret
 from registry.services.pull_through.probe import Wanted, ask_upstream
-from registry.services.pull_through.rules import ShownRule
+from registry.services.pull_through.rules import ShownRule, upstream_origin
 from registry.services.pull_through.upstream_states import details, severity
-from registry.services.pull_through.upstream_urls import upstream_origin
 
 _PATH: Final = "/v1/pull-through-cache-rules"
 _ONE: Final = f"{_PATH}/{{pull_through_cache_rule_id:str}}"
@@ -91,16 +90,9 @@ def _answer(ctx: RequestContext, shown: ShownRule) -> PullThroughCacheRuleAnswer
     )
 
 
-def _fault(fault: UpstreamFault) -> RuleFault:
-    return RuleFault(
-        code=fault.code,
-        severity="warning" if severity(fault) == "warning" else "error",
-        message=fault.message,
-        details=details(fault),
-        first_at=rfc3339(fault.first_at),
-        last_at=rfc3339(fault.last_at),
-        occurrences=fault.occurrences,
-    )
+def _fault(of: UpstreamFault) -> FaultRecord:
+    fault = Fault(of.code, of.message, of.first_at, of.last_at, of.occurrences)
+    return fault_record(fault, severity(of), details(of))
 
 
 def _one(ctx: RequestContext, shown: ShownRule) -> OnePullThroughCacheRule:
@@ -213,14 +205,12 @@ async def update_pull_through_cache_rule(
 ) -> Reply[OnePullThroughCacheRule]:
     """Change a pull-through cache rule; what is cached stays."""
     rule = (await _authorized(ctx, pull_through_cache_rule_id)).details.rule
-    changes: dict[str, Any] = changes_of(data)
-    if not isinstance(data.upstream_url, UnsetType):
-        changes["upstream_url"] = upstream_origin(data.upstream_url, needs.upstream_allowed)
-    if not isinstance(data.upstream_prefix, UnsetType):
-        rules.check_upstream_prefix(data.upstream_prefix)
-    if not isinstance(data.credential, UnsetType):
-        del changes["credential"]
-        username, secret_sealed = _sealed(ctx, rule.id, data.credential)
+    changes = changes_of(data, CreatePullThroughCacheRule)
+    if "upstream_url" in changes:
+        changes["upstream_url"] = upstream_origin(changes["upstream_url"], needs.upstream_allowed)
+    rules.check_upstream_prefix(changes.get("upstream_prefix", ""))
+    if "credential" in changes:
+        username, secret_sealed = _sealed(ctx, rule.id, changes.pop("credential"))
         changes |= {"username": username, "secret_sealed": secret_sealed}
     return await ctx.commit(
         rules.update_rule,

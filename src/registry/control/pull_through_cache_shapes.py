@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.uuids import Uuid
+from cloudcore.web.fault_records import FaultRecord
 from cloudcore.web.pagination import PageMeta
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
@@ -56,13 +57,13 @@ class UpdatePullThroughCacheRule(RequestBody):
 
     upstream_url: UpstreamUrl | UnsetType = UNSET
     """With another upstream, give the credential again, or null."""
-    upstream_prefix: UpstreamPrefix | UnsetType = UNSET
+    upstream_prefix: UpstreamPrefix | UnsetType | None = UNSET
     credential: GivenCredential | UnsetType | None = UNSET
-    tag_ttl_seconds: TagTtl | UnsetType = UNSET
-    negative_ttl_seconds: NegativeTtl | UnsetType = UNSET
+    tag_ttl_seconds: TagTtl | UnsetType | None = UNSET
+    negative_ttl_seconds: NegativeTtl | UnsetType | None = UNSET
     keep_unpulled_days: KeepDays | UnsetType | None = UNSET
     max_bytes: MaxBytes | UnsetType | None = UNSET
-    enabled: bool | UnsetType = UNSET
+    enabled: bool | UnsetType | None = UNSET
 
 
 class TestPullThroughCacheRule(RequestBody):
@@ -97,18 +98,6 @@ class CacheStats(ResponseBody):
     """Pulls that the upstream still allows, as it last said; null if it does not say."""
 
 
-class RuleFault(ResponseBody):
-    """Something that went wrong at the upstream, counted."""
-
-    code: str
-    severity: Literal["warning", "error"]
-    message: str
-    details: dict[str, str]
-    first_at: RFC3339
-    last_at: RFC3339
-    occurrences: int
-
-
 class PullThroughCacheRuleAnswer(ResponseBody):
     """A rule of the pull-through cache."""
 
@@ -129,7 +118,7 @@ class PullThroughCacheRuleAnswer(ResponseBody):
     last_success_at: RFC3339 | None
     paused_until: RFC3339 | None
     """When the upstream is asked again; null if it is asked now."""
-    faults: Sequence[RuleFault]
+    faults: Sequence[FaultRecord]
     """Of the last day, the latest first; one for each code."""
     created_at: RFC3339
     updated_at: RFC3339

@@ -15,7 +15,6 @@ from cloudcore.crn import Crn
 from cloudcore.errors import AccessDenied
 from cloudcore.identity.own_rights import Asking, allowed_prefixes
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.kms.references import reference_to
 from cloudcore.resource_names import check_tags
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
@@ -23,10 +22,11 @@ from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.references import KeyReference
+from cloudcore.web.references import KeyReference, ResourceRef, reference_to
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
+from registry.control.changes import change_of
 from registry.control.given_keys import GivenKey, key_to_bind_to
-from registry.control.visible_repositories import PATH, change_of
+from registry.control.visible_repositories import PATH
 from registry.metadata.encryption_bindings import BindingSource
 from registry.metadata.repositories.details import (
     NameRange,
@@ -66,9 +66,9 @@ class UpdateRepository(RequestBody):
     """The fields to change; a repository's name is fixed."""
 
     description: Description | UnsetType | None = UNSET
-    tags: dict[str, str] | UnsetType = UNSET
-    tag_mutability: Mutability | UnsetType = UNSET
-    immutable_tag_exclusions: list[str] | UnsetType = UNSET
+    tags: dict[str, str] | UnsetType | None = UNSET
+    tag_mutability: Mutability | UnsetType | None = UNSET
+    immutable_tag_exclusions: list[str] | UnsetType | None = UNSET
 
 
 class RepositoryQuery(PageQuery):
@@ -90,10 +90,10 @@ class Encryption(ResponseBody):
 
     source: BindingSource
     """What binds the repository to the key: itself, its account, or neither."""
-    kms_key: KeyReference | None
-    """The key that seals what is pushed from now on; null only in an install without keys."""
     has_plain_blobs: bool
     """True if some of its blobs lie unencrypted: they were pushed while sealing was off."""
+    kms_key: KeyReference | UnsetType = UNSET
+    """The key that seals what is pushed from now on; absent only in an install without keys."""
 
 
 class RepositoryAnswer(ResponseBody):
@@ -140,6 +140,21 @@ def crn_of(ctx: RequestContext, repository: RepositoryDetails) -> str:
     return repository_crn(ctx.settings.region, repository.account_id, repository.name)
 
 
+def reference_of(
+    ctx: RequestContext, account_id: str, repository_id: str, name: str
+) -> ResourceRef:
+    """Return the reference to a repository of an account."""
+    crn = repository_crn(ctx.settings.region, account_id, name)
+    return ResourceRef(id=repository_id, crn=crn, name=name)
+
+
+def authorized_for_all(ctx: RequestContext) -> str:
+    """Return the caller's account; raise `AccessDenied` unless all its repositories are allowed."""
+    account_id = account_of(ctx)
+    ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
+    return account_id
+
+
 def uri_of(ctx: RequestContext, handle: str, name: str) -> str:
     """Return the image reference of a repository without a tag: host, account handle and name."""
     return f"{ctx.settings.host}/{handle}/{name}"
@@ -168,7 +183,7 @@ def repository_answer(ctx: RequestContext, found: RepositoryDetails) -> Reposito
         visibility=msgspec.convert(found.visibility, Visibility),
         encryption=Encryption(
             source=found.key_source,
-            kms_key=found.key and reference_to(found.key),
+            kms_key=reference_to(found.key) if found.key else UNSET,
             has_plain_blobs=found.has_plain_blobs,
         ),
         source=msgspec.convert(found.source, Source),
@@ -280,13 +295,11 @@ async def update_repository(
     data: JSONBody[UpdateRepository],
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneRepository]:
-    """Change a repository; each given field is replaced whole."""
+    """Change a repository; each given field is replaced whole, and null takes it away."""
     found = await authorized_repository(ctx, repository_id)
-    changes = changes_of(data)
-    if data.tags is not UNSET:
-        check_tags(data.tags)
-    if data.immutable_tag_exclusions is not UNSET:
-        repository_details.check_exclusions(data.immutable_tag_exclusions)
+    changes = changes_of(data, CreateRepository)
+    check_tags(changes.get("tags", {}))
+    repository_details.check_exclusions(changes.get("immutable_tag_exclusions", ()))
     return await ctx.commit(
         repository_details.update_repository,
         found.account_id,

@@ -19,19 +19,16 @@ from cloudcore.web.envelope import rendering
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.sources import ActingSource, acting_source
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from registry.control.changes import change_of
 from registry.control.repositories import (
     OneRepository,
+    authorized_for_all,
     authorized_repository,
     repository_answer,
     uri_of,
 )
-from registry.control.tags import TagChange
-from registry.control.visible_repositories import (
-    PATH,
-    authorized_account,
-    authorized_own,
-    change_of,
-)
+from registry.control.tag_history import TagChange
+from registry.control.visible_repositories import PATH, authorized_own
 from registry.metadata.images.tombstones import Tombstone, count_tombstones, list_tombstones
 from registry.metadata.repositories.deleted import (
     DeletedRepository,
@@ -154,7 +151,7 @@ class OneRestoredTag(ResponseBody):
 )
 async def list_deleted(ctx: NamedDependency[RequestContext]) -> ManyDeletedRepositories:
     """List the account's deleted repositories that can be restored, last created first."""
-    account_id = authorized_account(ctx)
+    account_id = authorized_for_all(ctx)
     pager = ctx.pager(ctx.query(PageQuery))
     (before,) = pager.position or (None,)
     now = ctx.clock()

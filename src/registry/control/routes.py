@@ -6,6 +6,8 @@ from typing import Final
 
 from registry.control import (
     activity,
+    allowed_actions,
+    attachments,
     credentials,
     encryption,
     event_rules,
@@ -20,9 +22,11 @@ from registry.control import (
     pull_through_cache_rules,
     repositories,
     restoration,
+    rewrap_runs,
     search,
     settings,
     storage,
+    tag_history,
     tags,
 )
 
@@ -30,9 +34,13 @@ HANDLERS: Final = (
     *repositories.HANDLERS,
     *restoration.HANDLERS,
     *search.HANDLERS,
+    *allowed_actions.HANDLERS,
+    *attachments.HANDLERS,
+    *tag_history.HANDLERS,
     *policies.HANDLERS,
     *encryption.HANDLERS,
     *key_usage.HANDLERS,
+    *rewrap_runs.HANDLERS,
     *images.HANDLERS,
     *index_deletion.HANDLERS,
     *tags.HANDLERS,

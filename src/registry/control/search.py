@@ -9,11 +9,11 @@ from litestar import get
 from litestar.di import NamedDependency
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import ResponseBody
+from registry.control.repositories import authorized_for_all, reference_of
 from registry.metadata.repositories.search_index import IndexedName, Position
 from registry.services.access import repository_crn
 from registry.services.repositories.search import search_names
@@ -65,11 +65,9 @@ async def search_repositories(ctx: NamedDependency[RequestContext]) -> SearchAns
 
     It also needs `registry:DescribeImages` on all repositories, for the tags.
     """
-    account_id, region = account_of(ctx), ctx.settings.region
-    query = ctx.query(SearchQuery)
-    everything = repository_crn(region, account_id, "*")
-    ctx.authorize(everything)
-    ctx.authorize(everything, action="registry:DescribeImages")
+    query, account_id = ctx.query(SearchQuery), authorized_for_all(ctx)
+    every = repository_crn(ctx.settings.region, account_id, "*")
+    ctx.authorize(every, action="registry:DescribeImages")
     pager = ctx.pager(query)
     after = None if pager.position is None else Position(*pager.position)
     found = await ctx.database.read(search_names, account_id, query.text, after, query.limit)
@@ -77,8 +75,7 @@ async def search_repositories(ctx: NamedDependency[RequestContext]) -> SearchAns
 
     def reference(each: IndexedName) -> ResourceRef:
         assert each.repository_id is not None
-        crn = repository_crn(region, account_id, each.repository)
-        return ResourceRef(id=each.repository_id, crn=crn, name=each.repository)
+        return reference_of(ctx, account_id, each.repository_id, each.repository)
 
     return SearchAnswer(
         repositories=[reference(each) for each in found.names if each.position.kind != "tag"],

@@ -26,14 +26,14 @@ PullerPatterns = Annotated[
 
 
 class UpdateSettings(RequestBody):
-    """The settings to change."""
+    """The settings to change; null gives back what accounts have that never changed one."""
 
-    undelete_days: UndeleteDays | UnsetType = UNSET
+    undelete_days: UndeleteDays | UnsetType | None = UNSET
     """For how many days images, tags and repositories deleted from now on can be restored;
     0: not at all. Earlier deletions keep the time they were given."""
-    uncounted_pullers: PullerPatterns | UnsetType = UNSET
+    uncounted_pullers: PullerPatterns | UnsetType | None = UNSET
     """CRNs of principals whose pulls are not recorded; ``*`` is any run of characters."""
-    access_key_login: bool | UnsetType = UNSET
+    access_key_login: bool | UnsetType | None = UNSET
     """True to let container clients log in with an access key itself (its id as user name, its
     secret as password), with all rights of its service account until the key is revoked. False
     takes effect at the next request for a token: within five minutes."""

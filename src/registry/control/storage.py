@@ -14,13 +14,8 @@ from msgspec import UNSET, UnsetType
 from cloudcore.web.context import RequestContext
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
-from registry.control.repositories import authorized_repository
-from registry.control.visible_repositories import (
-    PATH,
-    authorized_account,
-    authorized_own,
-    repository_ref,
-)
+from registry.control.repositories import authorized_for_all, authorized_repository, reference_of
+from registry.control.visible_repositories import PATH, authorized_own
 from registry.metadata.blobs.damage import DamagedImage, DamagedObject
 from registry.metadata.collector.plain_objects import estimate_plain_of
 from registry.metadata.storage_usage import NamedRepository
@@ -191,8 +186,7 @@ async def get_repository_storage(
 )
 async def get_storage_usage(ctx: NamedDependency[RequestContext]) -> OneStorageUsage:
     """Return the bytes the account uses, and what deduplication saves."""
-    account_id = authorized_account(ctx)
-    query = ctx.query(UsageQuery)
+    query, account_id = ctx.query(UsageQuery), authorized_for_all(ctx)
     measured = await storage.measure_account(ctx.database, account_id, ctx.clock())
     damaged = await ctx.database.read(list_damaged, account_id)
     plain = await ctx.database.read(estimate_plain_of, account_id)
@@ -220,7 +214,7 @@ def _usage(
     ctx: RequestContext, account_id: str, named: NamedRepository, measured: RepositoryStorage
 ) -> RepositoryUsage:
     return RepositoryUsage(
-        repository=repository_ref(ctx, account_id, named.id, named.name),
+        repository=reference_of(ctx, account_id, named.id, named.name),
         image_count=named.image_count,
         **measured._asdict(),
         shared_bytes=measured.shared_bytes,
@@ -237,7 +231,7 @@ def _damaged(
         found_at=rfc3339(found.damaged_at),
         images=[
             DamagedImageAnswer(
-                repository=repository_ref(ctx, account_id, image.repository_id, image.repository),
+                repository=reference_of(ctx, account_id, image.repository_id, image.repository),
                 digest=image.digest,
                 tags=image.tags,
             )

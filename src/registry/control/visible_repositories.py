@@ -8,10 +8,8 @@ from typing import Final
 from cloudcore.errors import NotFound
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext, refusal
-from cloudcore.web.references import ResourceRef
 from registry.metadata.repositories.live import VisibleRepository, find_visible_repository
 from registry.services.access import AccessSubject, PolicyTooCostly, repository_crn, verdict_on
-from registry.services.changes import Change, RegistryHost
 
 PATH: Final = "/v1/repositories/{repository_id:str}"
 
@@ -69,21 +67,6 @@ async def authorized_own(ctx: RequestContext, repository_id: str) -> VisibleRepo
     return found
 
 
-def authorized_account(ctx: RequestContext) -> str:
-    """Return the caller's account; raise `AccessDenied` unless all its repositories are allowed."""
-    account_id = account_of(ctx)
-    ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
-    return account_id
-
-
-def repository_ref(
-    ctx: RequestContext, account_id: str, repository_id: str, name: str
-) -> ResourceRef:
-    """Return what answers have of a repository that they refer to."""
-    crn = repository_crn(ctx.settings.region, account_id, name)
-    return ResourceRef(id=repository_id, crn=crn, name=name)
-
-
 async def admit(ctx: RequestContext, parameters: Mapping[str, str]) -> None:
     """Raise what `authorized_visible_repository` raises for the repository of a path."""
     await authorized_visible_repository(ctx, parameters["repository_id"])
@@ -91,10 +74,3 @@ async def admit(ctx: RequestContext, parameters: Mapping[str, str]) -> None:
 
 def _unknown() -> NotFound:
     return NotFound("there is no such repository")
-
-
-def change_of(ctx: RequestContext) -> Change:
-    """Return a change that the caller makes now."""
-    assert ctx.caller is not None
-    host = RegistryHost(ctx.settings.region, ctx.settings.host)
-    return Change(ctx.caller.crn, ctx.clock(), host, ctx.caller.source, details=ctx.details)

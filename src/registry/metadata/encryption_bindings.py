@@ -12,9 +12,10 @@ from typing import Any, Final, Literal, NamedTuple
 from sqlalchemy import Select, and_, bindparam, case, func, literal_column, select
 
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.kms.key import KEY, KeyState
-from cloudcore.kms.tables import kms_keys
+from cloudcore.kms.rows import kms_keys
 from registry.metadata.tables import encryption_bindings, repositories
 
 BindingSource = Literal["repository", "account", "platform"]
@@ -210,8 +211,7 @@ def list_bindings(
 def count_bindings(tx: Connection, account_id: str, repository_id: str | None) -> int:
     """Count the bindings that `list_bindings` lists."""
     scope, ids = _scope(account_id, repository_id)
-    row = tx.row(_COUNT[scope], **ids)
-    return int(row[0]) if row else 0
+    return count(tx, _COUNT[scope], **ids)
 
 
 def end_binding(tx: Connection, account_id: str, repository_id: str | None, now: int) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import Select, bindparam, func, select
 
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import bound, count
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import event_rules
@@ -51,9 +52,7 @@ _LIST: Final = Statement(page(_columns().where(_e.id > bindparam("after")).order
 _COUNT: Final = Statement(
     select(func.count()).select_from(event_rules).where(_e.account_id == bindparam("account_id"))
 )
-_ADD: Final = Statement(
-    event_rules.insert().values({name: bindparam(name) for name in EventRule._fields})
-)
+_ADD: Final = Statement(event_rules.insert().values(bound(EventRule._fields)))
 _REMOVE: Final = Statement(
     event_rules.delete().where(_e.account_id == bindparam("account_id"), _e.id == bindparam("id"))
 )
@@ -79,9 +78,7 @@ def list_rules(tx: Connection, account_id: str, after: str, limit: int) -> list[
 
 def count_rules(tx: Connection, account_id: str) -> int:
     """Return the number of rules of an account."""
-    row = tx.row(_COUNT, account_id=account_id)
-    assert row is not None
-    return int(row[0])
+    return count(tx, _COUNT, account_id=account_id)
 
 
 def add_rule(tx: Connection, rule: EventRule) -> None:

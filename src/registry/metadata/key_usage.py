@@ -17,8 +17,9 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, page
-from cloudcore.kms.tables import kms_keys
+from cloudcore.kms.rows import kms_keys
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,
@@ -155,9 +156,7 @@ def count_bound_repositories(
     tx: Connection, account_id: str, kms_key_id: str, most: int = MOST
 ) -> int:
     """Count the live repositories bound to a key, up to `most`."""
-    row = tx.row(_COUNT_REPOSITORIES, account_id=account_id, kms_key_id=kms_key_id, most=most)
-    assert row is not None
-    return int(row[0])
+    return count(tx, _COUNT_REPOSITORIES, account_id=account_id, kms_key_id=kms_key_id, most=most)
 
 
 def count_wrapped_blobs(

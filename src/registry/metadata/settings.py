@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import bound, columns
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.control_tables import registry_settings
 
@@ -31,38 +32,25 @@ class AccountSettings(NamedTuple):
     """None if they were never changed."""
 
 
-_FIND: Final = Statement(
-    select(_s.undelete_days, _s.uncounted_pullers, _s.access_key_login, _s.updated_at).where(
-        _s.account_id == bindparam("account_id")
-    )
+_of_account = columns(registry_settings, AccountSettings._fields).where(
+    _s.account_id == bindparam("account_id")
 )
+_FIND: Final = Statement(_of_account)
 _UNCOUNTED: Final = Statement(
     select(_s.account_id, _s.uncounted_pullers).where(_s.account_id.in_(listed("account_ids")))
 )
 _new = insert(registry_settings).values(
-    account_id=bindparam("account_id"),
-    undelete_days=bindparam("undelete_days"),
-    uncounted_pullers=bindparam("uncounted_pullers"),
-    access_key_login=bindparam("access_key_login"),
+    **bound(("account_id", "undelete_days", "uncounted_pullers", "access_key_login")),
     updated_at=bindparam("now"),
 )
 _PUT: Final = Statement(
     _new.on_conflict_do_update(
         index_elements=["account_id"],
-        set_={
-            "undelete_days": _new.excluded.undelete_days,
-            "uncounted_pullers": _new.excluded.uncounted_pullers,
-            "access_key_login": _new.excluded.access_key_login,
-            "updated_at": _new.excluded.updated_at,
-        },
+        set_={name: _new.excluded[name] for name in AccountSettings._fields},
     )
 )
 _ADD_DEFAULTS: Final = Statement(_new.on_conflict_do_nothing())
-_LOCK: Final = Statement(
-    select(_s.undelete_days, _s.uncounted_pullers, _s.access_key_login, _s.updated_at)
-    .where(_s.account_id == bindparam("account_id"))
-    .with_for_update()
-)
+_LOCK: Final = Statement(_of_account.with_for_update())
 
 
 def find_settings(tx: Connection, account_id: str) -> AccountSettings:

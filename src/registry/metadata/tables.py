@@ -40,7 +40,7 @@ from sqlalchemy import (
 
 from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, metadata
 from cloudcore.identity.tables import accounts
-from cloudcore.kms import tables as _kms_tables  # noqa: F401 - foreign keys refer to them
+from cloudcore.kms import rows as _kms_tables  # noqa: F401 - foreign keys refer to them
 
 repositories = Table(
     "repositories",

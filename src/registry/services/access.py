@@ -83,19 +83,6 @@ class PolicyTooCostly(AccessDenied):
     """Evaluating the policies takes more steps than a request may; the request is denied."""
 
 
-def is_allowed(
-    subject: AccessSubject,
-    action: str,
-    target: Target,
-    repository: str,
-    region: str,
-    now: int,
-    work: Work | None = None,
-) -> bool:
-    """Return True if `subject` may do `action` on the repository; see `verdict_on`."""
-    return verdict_on(subject, action, target, repository, region, now, work).is_allowed
-
-
 def verdict_on(
     subject: AccessSubject,
     action: str,

@@ -12,9 +12,8 @@ from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.kms.key import KeyState
-from cloudcore.kms.rows import find_platform_key, hold_key
+from cloudcore.kms.rows import KEY_ROWS, find_platform_key, hold_key
 from cloudcore.kms.rules import KeyMissing, check_bindable
-from cloudcore.kms.tables import KEY_ROWS
 from registry.metadata import encryption_bindings as rows
 from registry.metadata.encryption_bindings import BindingSource, BoundKey
 from registry.services.repositories.locks import lock_existing_repository

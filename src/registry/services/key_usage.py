@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.kms.key import Key
-from cloudcore.kms.tables import KEY_ROWS
+from cloudcore.kms.rows import KEY_ROWS
 from cloudcore.storage import piece_keys
 from cloudcore.storage.piece_keys import KeyedPieces
 from registry.metadata import key_usage as rows

@@ -20,6 +20,7 @@ from cloudcore.uuids import parse_uuid
 from registry.metadata import settings
 from registry.metadata.settings import AccountSettings
 
+_DEFAULTS: Final = AccountSettings()._asdict()
 _FIELD: Final = "uncounted_pullers"
 _PATTERN: Final = re.compile(r"\*|crn:iam::([a-z0-9*?-]{1,36}):([!-~]{1,512})")
 
@@ -29,16 +30,17 @@ def update_settings(
 ) -> AccountSettings:
     """Apply `changes` to the settings of an account, and return the settings.
 
-    A new undelete period applies to later deletions only.
+    None is the default of a setting. A new undelete period applies to later deletions only.
 
     Raises:
         InvalidInput: with ``field`` and ``reason``.
 
     """
     found = settings.lock_settings(tx, account_id, now)
-    if _FIELD in changes:
-        changes = {**changes, _FIELD: _with_ids(tx, account_id, changes[_FIELD])}
-    return settings.put_settings(tx, account_id, found._replace(**changes), now)
+    new = {name: _DEFAULTS[name] if value is None else value for name, value in changes.items()}
+    if _FIELD in new:
+        new[_FIELD] = _with_ids(tx, account_id, new[_FIELD])
+    return settings.put_settings(tx, account_id, found._replace(**new), now)
 
 
 def counts_pulls_of(

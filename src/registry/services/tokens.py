@@ -31,7 +31,6 @@ from registry.services.access import (
     DESCRIBE,
     PERMISSIONS,
     AccessSubject,
-    is_allowed,
     too_costly,
     verdict_on,
 )
@@ -253,7 +252,10 @@ class BearerTokens:
         allowed = set()
         for name, target in zip(names, targets, strict=True):
             await turns.give()
-            if is_allowed(found[0], action, target, name.repository, self.region, now, turns.work):
+            verdict = verdict_on(
+                found[0], action, target, name.repository, self.region, now, turns.work
+            )
+            if verdict.is_allowed:
                 allowed.add(name)
         return frozenset(allowed)
 
@@ -291,7 +293,8 @@ class BearerTokens:
         await turns.give()
         target = Target(login.account_id, None, None, None)
         now = self.clock()
-        return is_allowed(subject, DESCRIBE, target, name.repository, self.region, now, turns.work)
+        of = (subject, DESCRIBE, target, name.repository, self.region)
+        return verdict_on(*of, now, turns.work).is_allowed
 
     async def _login(
         self,

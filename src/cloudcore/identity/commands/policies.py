@@ -127,6 +127,7 @@ POLICIES: Final = Noun(
     noun="policies",
     words="what service accounts and roles may do",
     one="policy",
+    name_filter="name",
     columns=("name", Cell("REVISION", "revision", "number"), "description", "updated_at"),
     shown=_show,
     update=(_FILE, DESCRIPTION, FORCE),

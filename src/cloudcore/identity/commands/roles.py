@@ -134,6 +134,7 @@ _SENT: Final = frozenset(each.field for each in _NEW)
 ROLES: Final = Noun(
     noun="roles",
     words="roles, in which people act in the account",
+    name_filter="name",
     columns=("name", role_people.SESSION, "description", "last_used_at", "created_at"),
     shown=_show,
     update=(*_FIELDS, FORCE),

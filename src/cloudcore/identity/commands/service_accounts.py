@@ -41,6 +41,7 @@ def _create(run: Invocation) -> bool:
 SERVICE_ACCOUNTS: Final = Noun(
     noun="service-accounts",
     words="programs of the account, such as CI",
+    name_filter="name",
     columns=("name", "status", "description", "last_used_at", "created_at"),
     update=(
         DESCRIPTION,

@@ -23,7 +23,6 @@ from cloudcore.identity.routes import (
     policy_simulations,
     policy_templates,
     roles,
-    service_account_creation,
     service_accounts,
     users,
 )
@@ -38,7 +37,6 @@ HANDLERS: Final[tuple[HTTPRouteHandler, ...]] = (
     *my_roles.HANDLERS,
     *container_passwords.HANDLERS,
     *users.HANDLERS,
-    *service_account_creation.HANDLERS,
     *service_accounts.HANDLERS,
     *access_keys.HANDLERS,
     *roles.HANDLERS,

@@ -15,8 +15,9 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.routes.service_accounts import authorized, crn_of
+from cloudcore.identity.routes.owned import authorized, reference, shown
 from cloudcore.identity.rows.service_accounts import (
+    SERVICE_ACCOUNTS,
     AccessKey,
     ServiceAccount,
     count_access_keys,
@@ -36,7 +37,6 @@ from cloudcore.wire import (
     Timestamp,
     changes_of,
     moment_of,
-    rfc3339,
 )
 
 KeyDescription = Annotated[str, Meta(max_length=200)]
@@ -56,7 +56,7 @@ class UpdateAccessKey(RequestBody):
     """Changes of an access key."""
 
     status: KeyStatus | UnsetType = UNSET
-    description: KeyDescription | UnsetType = UNSET
+    description: KeyDescription | UnsetType | None = UNSET
     expires_at: Timestamp | UnsetType | None = UNSET
     """Its end, in the future; null: it does not expire."""
 
@@ -122,17 +122,8 @@ def end_of(expires_at: datetime | None, now: int) -> int | None:
 
 
 def _record(owner: ServiceAccount, key: AccessKey) -> AccessKeyRecord:
-    return AccessKeyRecord(
-        id=key.id,
-        crn=iam_crn(key.account_id, "access-key", key.access_key_id),
-        service_account=ResourceRef(id=owner.id, crn=crn_of(owner), name=owner.name),
-        access_key_id=key.access_key_id,
-        description=key.description,
-        status="active" if key.status == "active" else "inactive",
-        expires_at=None if key.expires_at is None else rfc3339(key.expires_at),
-        last_used_at=None if key.last_used_at is None else rfc3339(key.last_used_at),
-        created_at=rfc3339(key.created_at),
-    )
+    crn = iam_crn(key.account_id, "access-key", key.access_key_id)
+    return shown(AccessKeyRecord, key, crn=crn, service_account=reference(SERVICE_ACCOUNTS, owner))
 
 
 def _one(owner: ServiceAccount, key: AccessKey) -> OneAccessKey:
@@ -141,9 +132,7 @@ def _one(owner: ServiceAccount, key: AccessKey) -> OneAccessKey:
 
 def new_key_record(owner: ServiceAccount, secret: str, key: AccessKey) -> NewAccessKeyRecord:
     """Return a new access key with its secret as a response body."""
-    record = _record(owner, key)
-    fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    return NewAccessKeyRecord(**fields, secret_access_key=secret)
+    return shown(NewAccessKeyRecord, _record(owner, key), secret_access_key=secret)
 
 
 def _new(owner: ServiceAccount, secret: str, key: AccessKey) -> OneNewAccessKey:
@@ -157,7 +146,7 @@ async def create_access_key(
     data: JSONBody[CreateAccessKey | None] = None,
 ) -> Reply[OneNewAccessKey]:
     """Create an access key; its secret is shown in this answer only."""
-    owner = await authorized(ctx, service_account_id)
+    owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     wanted, now = data or CreateAccessKey(), ctx.clock()
     made = access_keys.new_access_key()
     row = made.row(
@@ -182,7 +171,7 @@ async def list_service_account_keys(
     service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyAccessKeys:
     """List the access keys of a service account, oldest first."""
-    owner = await authorized(ctx, service_account_id)
+    owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     found, meta = await read_page(
         ctx,
         ctx.query(PageQuery),
@@ -200,7 +189,7 @@ async def get_access_key(
     service_account_id: FromPath[str], key_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneAccessKey:
     """Return an access key; `key_id` is the id of the record."""
-    owner = await authorized(ctx, service_account_id)
+    owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     key = await ctx.database.read(access_keys.get_access_key, owner.account_id, owner.id, key_id)
     return _one(owner, key)
 
@@ -216,8 +205,8 @@ async def update_access_key(
 
     What was made with the key (tokens, role sessions, container logins) ends with it.
     """
-    owner = await authorized(ctx, service_account_id)
-    now, changes = ctx.clock(), changes_of(data)
+    owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
+    now, changes = ctx.clock(), changes_of(data, CreateAccessKey)
     if data.expires_at is not UNSET:
         changes["expires_at"] = end_of(data.expires_at, now)
     return await ctx.commit(
@@ -236,7 +225,7 @@ async def delete_access_key(
     service_account_id: FromPath[str], key_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Delete an access key, with the login credentials that were made by it."""
-    owner = await authorized(ctx, service_account_id)
+    owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     await ctx.database.write(access_keys.delete_access_key, owner.account_id, owner.id, key_id)
 
 

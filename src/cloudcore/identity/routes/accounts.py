@@ -20,6 +20,7 @@ from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.permissions import membership
 from cloudcore.identity.routes.fields import Handle, Status
 from cloudcore.identity.routes.organizations import membership_policy, organization_reference
+from cloudcore.identity.routes.owned import shown
 from cloudcore.identity.rows.accounts import (
     Account,
     count_accounts_of_member,
@@ -36,7 +37,7 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 Ts = TypeVarTuple("Ts")
 
@@ -111,15 +112,7 @@ def _with_owner(tx: Connection, change: Callable[[Connection, *Ts], Account], *a
 
 def _record(owned: _Owned) -> AccountRecord:
     account = owned.account
-    return AccountRecord(
-        id=account.id,
-        crn=_crn(account),
-        handle=account.handle,
-        organization=owned.organization,
-        status="active" if account.status == "active" else "suspended",
-        auto_create_repositories=account.auto_create_repositories,
-        created_at=rfc3339(account.created_at),
-    )
+    return shown(AccountRecord, account, crn=_crn(account), organization=owned.organization)
 
 
 def _one(owned: _Owned) -> OneAccount:
@@ -216,28 +209,36 @@ async def create_account(
     )
 
 
-def _own(tx: Connection, account_id: str, after: str, _: int) -> list[Account]:
+class AccountQuery(PageQuery):
+    """Parameters of the list of accounts."""
+
+    handle: str | None = None
+    """Only the one of this handle."""
+
+
+def _own(tx: Connection, account_id: str, handle: str, after: str, _: int) -> list[Account]:
     own = accounts.get_account(tx, account_id)
-    return [own] if own.handle > after else []
+    return [own] if own.handle > after and handle in ("", own.handle) else []
 
 
-def _count_own(_: Connection, __: str) -> int:
-    return 1
+def _count_own(tx: Connection, account_id: str, handle: str) -> int:
+    return len(_own(tx, account_id, handle, "", 1)) if handle else 1
 
 
-@get("/v1/accounts", opt={"action": "iam:ListAccounts", "query": PageQuery})
+@get("/v1/accounts", opt={"action": "iam:ListAccounts", "query": AccountQuery})
 async def list_accounts(ctx: NamedDependency[RequestContext]) -> ManyAccounts:
     """List accounts by handle: the caller's own, or those of a person's organizations."""
     caller = _caller(ctx)
     scope = caller.account_id or caller.organization_id or ""
     ctx.authorize(iam_crn(scope, "account", "*"))
-    is_person = caller.account_id is None
+    is_person, query = caller.account_id is None, ctx.query(AccountQuery)
     found, meta = await read_page(
         ctx,
-        ctx.query(PageQuery),
+        query,
         list_accounts_of_member if is_person else _own,
         count_accounts_of_member if is_person else _count_own,
         caller.id if is_person else scope,
+        query.handle or "",
         key=lambda account: account.handle,
     )
     owned = await ctx.database.read(_owned, found)

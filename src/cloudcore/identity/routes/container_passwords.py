@@ -26,7 +26,7 @@ from cloudcore.web.app import Needs
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import NamedPageQuery, PageMeta
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
@@ -171,19 +171,21 @@ async def create_container_password(
     )
 
 
-@get(_PATH, opt={"action": "iam:ListContainerPasswords", "query": PageQuery})
+@get(_PATH, opt={"action": "iam:ListContainerPasswords", "query": NamedPageQuery})
 async def list_own_container_passwords(
     ctx: NamedDependency[RequestContext],
 ) -> ManyContainerPasswords:
     """List the caller's container passwords, by name."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
+    query = ctx.query(NamedPageQuery)
     found, meta = await read_page(
         ctx,
-        ctx.query(PageQuery),
+        query,
         list_container_passwords,
         count_container_passwords,
         person.id,
+        query.name or "",
         key=lambda holder: holder.password.name,
     )
     return ManyContainerPasswords(container_passwords=[_record(each) for each in found], meta=meta)

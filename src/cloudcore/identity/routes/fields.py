@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from cloudcore.identity.names import HANDLE_PATTERN, NAME_PATTERN
+from cloudcore.web.pagination import PageQuery
 
 Name = Annotated[
     str, Meta(min_length=1, max_length=63, extra_json_schema={"pattern": NAME_PATTERN})
@@ -23,3 +24,15 @@ Document = dict[str, Any]
 Reference = Annotated[str, Meta(min_length=1, max_length=700, description="UUID, name or CRN")]
 Email = Annotated[str, Meta(min_length=3, max_length=254, extra_json_schema={"format": "email"})]
 Status = Literal["active", "suspended"]
+
+
+class PeopleQuery(PageQuery):
+    """Parameters of a list of persons."""
+
+    email: str | None = None
+    """Only the one with this e-mail address."""
+
+    @property
+    def address(self) -> str:
+        """Return the address in lower case, or nothing."""
+        return (self.email or "").lower()

@@ -13,17 +13,14 @@ from msgspec import Meta
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.oidc.profiles import MAX_GROUP_NAME
-from cloudcore.identity.routes.roles import crn_of
+from cloudcore.identity.routes.owned import authorized, reference
 from cloudcore.identity.rows.group_assignments import (
+    GROUP_ASSIGNMENTS,
     GroupAssignment,
-    count_group_assignments,
-    list_group_assignments,
 )
-from cloudcore.identity.rows.roles import Role
+from cloudcore.identity.rows.roles import ROLES, Role
 from cloudcore.identity.services import group_assignments
-from cloudcore.identity.services.roles import get_role
 from cloudcore.uuids import Uuid, parse_uuid
-from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
@@ -67,16 +64,10 @@ class ManyGroupAssignments(ResponseBody):
     meta: PageMeta
 
 
-async def _authorized(ctx: RequestContext, role_id: str) -> Role:
-    role = await ctx.database.read(get_role, account_of(ctx), role_id)
-    ctx.authorize(crn_of(role))
-    return role
-
-
 def _record(role: Role, found: GroupAssignment) -> GroupAssignmentRecord:
     return GroupAssignmentRecord(
         id=found.id,
-        role=ResourceRef(id=role.id, crn=crn_of(role), name=role.name),
+        role=reference(ROLES, role),
         identity_provider=found.provider_id,
         group=found.group_name,
         created_at=rfc3339(found.created_at),
@@ -98,7 +89,7 @@ async def create_group_assignment(
     At each sign-in, persons of the group get the role, and persons who left the group lose it. A
     role that was assigned by hand stays. The role's trust policy applies to them as to others.
     """
-    role = await _authorized(ctx, role_id)
+    role = await authorized(ctx, ROLES, role_id)
     provider_id = parse_uuid(data.identity_provider)
     if provider_id is None:
         field = "identity_provider"
@@ -121,13 +112,14 @@ async def list_role_group_assignments(
     role_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyGroupAssignments:
     """List the groups a role is assigned to, oldest first."""
-    role = await _authorized(ctx, role_id)
+    role = await authorized(ctx, ROLES, role_id)
     found, meta = await read_page(
         ctx,
         ctx.query(PageQuery),
-        list_group_assignments,
-        count_group_assignments,
+        GROUP_ASSIGNMENTS.list,
+        GROUP_ASSIGNMENTS.count,
         role.id,
+        "",
         key=lambda each: each.id,
     )
     return ManyGroupAssignments(
@@ -146,7 +138,7 @@ async def delete_group_assignment(
     If no other group of the provider has the role, its persons lose it and their sessions of it
     at once; else those of this group lose it at their next sign-in.
     """
-    role = await _authorized(ctx, role_id)
+    role = await authorized(ctx, ROLES, role_id)
     await ctx.database.write(
         group_assignments.unassign_from_group,
         role.account_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from litestar import delete, get, patch, post
@@ -18,23 +18,18 @@ from cloudcore.identity.authorize_page import redirect_uri
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.fields import Title
 from cloudcore.identity.routes.organizations import authorized, membership_policy
+from cloudcore.identity.routes.owned import read_named, shown
 from cloudcore.identity.rows.identity_providers import (
     DEFAULT_SESSION_HOURS,
+    IDENTITY_PROVIDERS,
     IdentityProvider,
-    count_providers,
-    list_providers,
 )
 from cloudcore.identity.services import identity_providers
-from cloudcore.identity.services.identity_providers import (
-    SCOPES,
-    check_issuer,
-    seal_client_secret,
-)
+from cloudcore.identity.services.identity_providers import check_issuer, seal_client_secret
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
+from cloudcore.web.pagination import NamedPageQuery, PageMeta
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 _PATH: Final = "/v1/organizations/{organization_id:str}/identity-providers"
 _DOMAIN: Final = re.compile(r"(?=.{3,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
@@ -60,7 +55,7 @@ class CreateProvider(RequestBody):
     client_id: ClientId
     client_secret: ClientSecret | None = None
     """Null for a client without a secret."""
-    scopes: Scopes | UnsetType = UNSET
+    scopes: Scopes = msgspec.field(default_factory=lambda: ["openid", "email", "profile"])
     """What is asked for; ``openid email profile`` if nothing else is said. Many providers tell of
     groups only if asked for ``groups``."""
     groups_claim: Claim = "groups"
@@ -81,11 +76,11 @@ class UpdateProvider(RequestBody):
 
     name: Title | UnsetType = UNSET
     client_secret: ClientSecret | UnsetType | None = UNSET
-    scopes: Scopes | UnsetType = UNSET
-    email_verified_claim: Claim | UnsetType = UNSET
-    email_domains: Domains | UnsetType = UNSET
-    creates_people: bool | UnsetType = UNSET
-    session_hours: SessionHours | UnsetType = UNSET
+    scopes: Scopes | UnsetType | None = UNSET
+    email_verified_claim: Claim | UnsetType | None = UNSET
+    email_domains: Domains | UnsetType | None = UNSET
+    creates_people: bool | UnsetType | None = UNSET
+    session_hours: SessionHours | UnsetType | None = UNSET
     """For sign-ins from now on."""
     status: ProviderStatus | UnsetType = UNSET
     """``inactive``: nobody signs in with it, the sign-ins that it began and the roles that its
@@ -128,23 +123,14 @@ class ManyProviders(ResponseBody):
 
 
 def _record(ctx: RequestContext, provider: IdentityProvider) -> ProviderRecord:
-    return ProviderRecord(
-        id=provider.id,
+    return shown(
+        ProviderRecord,
+        provider,
         crn=iam_crn(provider.organization_id, "identity-provider", provider.id),
-        name=provider.name,
-        issuer=provider.issuer,
-        client_id=provider.client_id,
         has_client_secret=provider.client_secret_sealed is not None,
         scopes=provider.scopes.split(),
-        groups_claim=provider.groups_claim,
-        email_verified_claim=provider.email_verified_claim,
         email_domains=provider.domains,
-        creates_people=provider.creates_people,
-        session_hours=provider.session_hours,
-        status="active" if provider.status == "active" else "inactive",
         redirect_uri=redirect_uri(ctx.settings.auth_url, provider.id),
-        created_at=rfc3339(provider.created_at),
-        updated_at=rfc3339(provider.updated_at),
     )
 
 
@@ -206,7 +192,7 @@ async def create_identity_provider(
         issuer=check_issuer(data.issuer, ctx.settings.oidc_internal_origins),
         client_id=data.client_id,
         client_secret_sealed=seal_client_secret(ctx.keyring, provider_id, data.client_secret),
-        scopes=_scopes(SCOPES if data.scopes is UNSET else data.scopes),
+        scopes=_scopes(data.scopes),
         groups_claim=data.groups_claim,
         email_verified_claim=data.email_verified_claim,
         email_domains=_domains(data.email_domains),
@@ -227,20 +213,13 @@ async def create_identity_provider(
     )
 
 
-@get(_PATH, opt={"action": "iam:ListIdentityProviders", "query": PageQuery})
+@get(_PATH, opt={"action": "iam:ListIdentityProviders", "query": NamedPageQuery})
 async def list_identity_providers(
     organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyProviders:
     """List the organization's identity providers, by name; for owners."""
     await authorized(ctx, organization_id)
-    found, meta = await read_page(
-        ctx,
-        ctx.query(PageQuery),
-        list_providers,
-        count_providers,
-        organization_id,
-        key=lambda provider: provider.name,
-    )
+    found, meta = await read_named(ctx, IDENTITY_PROVIDERS, organization_id)
     return ManyProviders(identity_providers=[_record(ctx, each) for each in found], meta=meta)
 
 
@@ -252,7 +231,7 @@ async def get_identity_provider(
 ) -> OneProvider:
     """Return an identity provider."""
     await authorized(ctx, organization_id)
-    found = await ctx.database.read(identity_providers.get_provider, organization_id, provider_id)
+    found = await ctx.database.read(IDENTITY_PROVIDERS.get, organization_id, provider_id)
     return _one(ctx, found)
 
 
@@ -267,7 +246,7 @@ async def update_identity_provider(
 ) -> Reply[OneProvider]:
     """Change an identity provider."""
     await authorized(ctx, organization_id)
-    changes: dict[str, Any] = changes_of(data)
+    changes = changes_of(data, CreateProvider)
     _check_texts(**changes)
     if "scopes" in changes:
         changes["scopes"] = _scopes(changes["scopes"])

@@ -12,16 +12,16 @@ from msgspec import Meta
 
 from cloudcore.errors import AccessDenied, Conflict, TooManyAttempts
 from cloudcore.identity.names import email_address
-from cloudcore.identity.routes.fields import Email
+from cloudcore.identity.routes.fields import Email, PeopleQuery
 from cloudcore.identity.routes.organizations import (
     MemberRole,
     OneOrganization,
     authorized,
-    member_role,
     membership_policy,
     one_organization,
 )
-from cloudcore.identity.rows.invitations import Invitation, count_invitations, list_invitations
+from cloudcore.identity.routes.owned import shown
+from cloudcore.identity.rows.invitations import INVITATIONS, Invitation
 from cloudcore.identity.services import invitations
 from cloudcore.identity.services.invitations import NewInvitation, new_invitation
 from cloudcore.identity.sessions import hash_of
@@ -29,9 +29,9 @@ from cloudcore.uuids import Uuid
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import PageMeta
 from cloudcore.web.ratelimit import Budget, count_request, give_back
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 WRONG_CODES: Final = Budget(limit=10, window_seconds=300, is_extended=False)
 """Wrong codes of one person, over all organizations."""
@@ -82,19 +82,12 @@ class ManyInvitations(ResponseBody):
 
 
 def _record(invitation: Invitation) -> InvitationRecord:
-    return InvitationRecord(
-        id=invitation.id,
-        email=invitation.email,
-        role=member_role(invitation.role),
-        created_at=rfc3339(invitation.created_at),
-        expires_at=rfc3339(invitation.expires_at),
-    )
+    return shown(InvitationRecord, invitation)
 
 
 def _new(made: NewInvitation) -> OneNewInvitation:
-    record = _record(made.invitation)
-    fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    return OneNewInvitation(invitation=NewInvitationRecord(**fields, code=made.code))
+    record = shown(NewInvitationRecord, made.invitation, code=made.code)
+    return OneNewInvitation(invitation=record)
 
 
 @post(
@@ -125,19 +118,21 @@ async def invite_member(
     return await ctx.commit(invitations.invite, new, wrap=_new)
 
 
-@get(_PATH, opt={"action": "iam:ListInvitations", "query": PageQuery})
+@get(_PATH, opt={"action": "iam:ListInvitations", "query": PeopleQuery})
 async def list_organization_invitations(
     organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyInvitations:
     """List the pending invitations, by address; for owners."""
     await authorized(ctx, organization_id)
+    query = ctx.query(PeopleQuery)
     found, meta = await read_page(
         ctx,
-        ctx.query(PageQuery),
-        list_invitations,
-        count_invitations,
+        query,
+        INVITATIONS.list,
+        INVITATIONS.count,
         organization_id,
-        key=lambda invitation: invitation.email,
+        query.address,
+        key=INVITATIONS.label_of,
     )
     return ManyInvitations(invitations=[_record(each) for each in found], meta=meta)
 

@@ -15,6 +15,7 @@ from cloudcore.iam.passwords import check_new_password, salt_of
 from cloudcore.identity.attempts import attempt_of
 from cloudcore.identity.names import missing
 from cloudcore.identity.routes.organizations import organization_reference
+from cloudcore.identity.routes.owned import shown
 from cloudcore.identity.routes.users import UserRecord, user_record
 from cloudcore.identity.rows.organizations import organization_names
 from cloudcore.identity.rows.sessions import find_current_organization
@@ -62,9 +63,7 @@ async def get_myself(ctx: NamedDependency[RequestContext]) -> Myself:
     person = person_of(ctx)
     ctx.authorize(person.crn)
     user, organization = await ctx.database.read(_find, person.id, person.sid or "")
-    record = user_record(user)
-    fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    return Myself(user=MyRecord(**fields, organization=organization))
+    return Myself(user=shown(MyRecord, user_record(user), organization=organization))
 
 
 @put(

@@ -11,6 +11,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from cloudcore.identity.names import person_crn
+from cloudcore.identity.routes.fields import PeopleQuery
 from cloudcore.identity.routes.organizations import (
     MemberRole,
     authorized,
@@ -21,7 +22,7 @@ from cloudcore.identity.services import organizations
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import PageMeta
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
@@ -71,18 +72,20 @@ def _one(member: Member) -> OneMember:
     return OneMember(member=_record(member))
 
 
-@get(_PATH, opt={"action": "iam:ListMembers", "query": PageQuery})
+@get(_PATH, opt={"action": "iam:ListMembers", "query": PeopleQuery})
 async def list_organization_members(
     organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyMembers:
     """List the members."""
     await authorized(ctx, organization_id)
+    query = ctx.query(PeopleQuery)
     found, meta = await read_page(
         ctx,
-        ctx.query(PageQuery),
+        query,
         list_members,
         count_members,
         organization_id,
+        query.address,
         key=lambda member: member.membership.user_id,
     )
     return ManyMembers(members=[_record(member) for member in found], meta=meta)

@@ -18,7 +18,7 @@ from cloudcore.identity.rows.assumable_roles import AssumableRole, list_assigned
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import RequestContext
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import NamedPageQuery, PageMeta
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import ResponseBody
 
@@ -60,7 +60,7 @@ def _record(role: AssumableRole) -> MyRole:
     )
 
 
-@get("/v1/users/me/roles", opt={"action": "iam:GetUser", "query": PageQuery})
+@get("/v1/users/me/roles", opt={"action": "iam:GetUser", "query": NamedPageQuery})
 async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ManyMyRoles:
     """List the roles that the caller can assume: assigned to it, by trust policies that let it in.
 
@@ -68,13 +68,15 @@ async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ManyMyRoles:
     """
     person = person_of(ctx)
     ctx.authorize(person.crn)
-    pager = ctx.pager(ctx.query(PageQuery), person.id)
+    query = ctx.query(NamedPageQuery)
+    of = person.id, query.name or ""
+    pager = ctx.pager(query, *of)
     (after,) = pager.position or ("",)
     find = partial(find_asker, locks=False)
     asker = await ctx.database.read(find, person, ctx.source_ip, ctx.clock())
     found: list[AssumableRole] = []
     total, last, work = 0, "", Work(_STEPS)
-    while portion := await ctx.database.read(list_assigned, person.id, last, _PORTION):
+    while portion := await ctx.database.read(list_assigned, *of, last, _PORTION):
         last = portion[-1].id
         for role in portion:
             if _may_let_in(asker, role, work):

@@ -17,6 +17,7 @@ from cloudcore.identity.founding import check_founds_organizations
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import membership
 from cloudcore.identity.routes.fields import Title
+from cloudcore.identity.routes.owned import shown
 from cloudcore.identity.rows.organizations import (
     Joined,
     Organization,
@@ -28,9 +29,9 @@ from cloudcore.uuids import Uuid
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import NamedPageQuery, PageMeta
 from cloudcore.web.references import ResourceRef
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 MemberRole = Literal["owner", "member", "billing"]
 
@@ -89,16 +90,8 @@ def organization_reference(organization_id: str, name: str) -> ResourceRef:
 
 def _record(joined: Joined) -> OrganizationRecord:
     organization = joined.organization
-    return OrganizationRecord(
-        id=organization.id,
-        crn=_crn(organization.id),
-        name=organization.name,
-        is_personal=organization.is_personal,
-        role=member_role(joined.membership.role),
-        status="active",
-        created_at=rfc3339(organization.created_at),
-        updated_at=rfc3339(organization.updated_at),
-    )
+    role, crn = member_role(joined.membership.role), _crn(organization.id)
+    return shown(OrganizationRecord, organization, crn=crn, role=role, status="active")
 
 
 def one_organization(joined: Joined) -> OneOrganization:
@@ -156,17 +149,19 @@ async def create_organization(
     )
 
 
-@get("/v1/organizations", opt={"action": "iam:ListOrganizations", "query": PageQuery})
+@get("/v1/organizations", opt={"action": "iam:ListOrganizations", "query": NamedPageQuery})
 async def list_organizations(ctx: NamedDependency[RequestContext]) -> ManyOrganizations:
     """List the organizations the caller belongs to, oldest first."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
+    query = ctx.query(NamedPageQuery)
     found, meta = await read_page(
         ctx,
-        ctx.query(PageQuery),
+        query,
         list_joined,
         count_joined,
         person.id,
+        query.name or "",
         key=lambda joined: joined.organization.id,
     )
     return ManyOrganizations(organizations=[_record(joined) for joined in found], meta=meta)

@@ -17,20 +17,21 @@ from cloudcore.iam.policy import PolicyKind, check_size, policy_of
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.identity.lock_out import CHECKED, ForceQuery
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.references import resolve_role, resolve_service_account
 from cloudcore.identity.routes.fields import Description, Document, Name, Reference
+from cloudcore.identity.routes.owned import authorized, list_of_account, reference, shown
 from cloudcore.identity.routes.policy_templates import FilledTemplate, document_of
 from cloudcore.identity.rows.policies import (
+    POLICIES,
     Attached,
     Attachment,
     PolicyRow,
     count_attached_policies,
     count_attachments,
-    count_policies,
     list_attached_policies,
     list_attachments,
-    list_policies,
 )
+from cloudcore.identity.rows.roles import ROLES
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.identity.services import policies
 from cloudcore.resource_names import check_name
 from cloudcore.resource_references import Authorize
@@ -40,7 +41,7 @@ from cloudcore.uuids import UUID_PATTERN, Uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 
@@ -59,7 +60,7 @@ class UpdatePolicy(RequestBody):
     """Changes of a policy; its name stays."""
 
     document: Document | UnsetType = UNSET
-    description: Description | UnsetType = UNSET
+    description: Description | UnsetType | None = UNSET
 
 
 _Id = Annotated[
@@ -67,7 +68,7 @@ _Id = Annotated[
 ]
 
 
-class PoliciesQuery(PageQuery):
+class PoliciesQuery(NamedPageQuery):
     """Parameters of the list of policies."""
 
     attached_to: _Id | None = None
@@ -136,23 +137,10 @@ class ManyAttachments(ResponseBody):
     meta: PageMeta
 
 
-def crn_of(policy: PolicyRow) -> str:
-    """Return the CRN of a policy."""
-    return iam_crn(policy.account_id, "policy", policy.name)
-
-
 def policy_record(policy: PolicyRow) -> PolicyRecord:
     """Return a policy as a response body."""
-    return PolicyRecord(
-        id=policy.id,
-        crn=crn_of(policy),
-        name=policy.name,
-        description=policy.description,
-        document=msgspec.json.decode(policy.document),
-        revision=policy.revision,
-        created_at=rfc3339(policy.created_at),
-        updated_at=rfc3339(policy.updated_at),
-    )
+    document = msgspec.json.decode(policy.document)
+    return shown(PolicyRecord, policy, crn=POLICIES.crn_of(policy), document=document)
 
 
 def _one(policy: PolicyRow) -> OnePolicy:
@@ -171,17 +159,11 @@ def _target(attached: Attached, kind: str) -> ResourceRef | None:
 def _attachment(policy: PolicyRow, attached: Attached) -> AttachmentRecord:
     return AttachmentRecord(
         id=attached.attachment.id,
-        policy=ResourceRef(id=policy.id, crn=crn_of(policy), name=policy.name),
+        policy=reference(POLICIES, policy),
         service_account=_target(attached, "service-account"),
         role=_target(attached, "role"),
         created_at=rfc3339(attached.attachment.created_at),
     )
-
-
-async def _authorized(ctx: RequestContext, policy_id: str) -> PolicyRow:
-    policy = await ctx.database.read(policies.get_policy, account_of(ctx), policy_id)
-    ctx.authorize(crn_of(policy))
-    return policy
 
 
 async def _check(ctx: RequestContext, document: dict[str, Any]) -> None:
@@ -217,7 +199,7 @@ async def create_policy(
     check_name(data.name)
     now = ctx.clock()
     policy = PolicyRow(ctx.new_id(), account_of(ctx), data.name, data.description, "", 1, now, now)
-    ctx.authorize(crn_of(policy))
+    ctx.authorize(POLICIES.crn_of(policy))
     return await ctx.commit(
         policies.create_policy,
         policy,
@@ -230,20 +212,19 @@ async def create_policy(
 @get("/v1/policies", opt={"action": "iam:ListPolicies", "query": PoliciesQuery})
 async def list_account_policies(ctx: NamedDependency[RequestContext]) -> ManyPolicies:
     """List policies by name."""
-    account_id = account_of(ctx)
-    ctx.authorize(iam_crn(account_id, "policy", "*"))
     query = ctx.query(PoliciesQuery)
     if query.attached_to is None:
-        found, meta = await read_page(
-            ctx, query, list_policies, count_policies, account_id, key=lambda each: each.name
-        )
+        found, meta = await list_of_account(ctx, POLICIES)
     else:
+        account_id = account_of(ctx)
+        ctx.authorize(POLICIES.crn(account_id, "*"))
         found, meta = await read_page(
             ctx,
             query,
             list_attached_policies,
             count_attached_policies,
             account_id,
+            query.name or "",
             query.attached_to.lower(),
             key=lambda each: each.name,
         )
@@ -253,7 +234,7 @@ async def list_account_policies(ctx: NamedDependency[RequestContext]) -> ManyPol
 @get("/v1/policies/{policy_id:str}", opt={"action": "iam:GetPolicy"})
 async def get_policy(policy_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OnePolicy:
     """Return a policy."""
-    return _one(await _authorized(ctx, policy_id))
+    return _one(await authorized(ctx, POLICIES, policy_id))
 
 
 @patch(
@@ -264,14 +245,14 @@ async def update_policy(
     policy_id: FromPath[str], data: JSONBody[UpdatePolicy], ctx: NamedDependency[RequestContext]
 ) -> Reply[OnePolicy]:
     """Change a policy, wherever it is attached, at once."""
-    policy = await _authorized(ctx, policy_id)
+    policy = await authorized(ctx, POLICIES, policy_id)
     if data.document is not UNSET:
         await _check(ctx, data.document)
     return await ctx.commit(
         policies.update_policy,
         policy.account_id,
         policy.id,
-        changes_of(data),
+        changes_of(data, CreatePolicy),
         ctx.clock(),
         ctx.query(PolicyChangeQuery).revision,
         wrap=_one,
@@ -281,7 +262,7 @@ async def update_policy(
 @delete("/v1/policies/{policy_id:str}", opt={"action": "iam:DeletePolicy", "statuses": (409,)})
 async def delete_policy(policy_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
     """Delete a policy that is attached to nothing."""
-    policy = await _authorized(ctx, policy_id)
+    policy = await authorized(ctx, POLICIES, policy_id)
     await ctx.database.write(policies.delete_policy, policy.account_id, policy.id)
 
 
@@ -290,9 +271,10 @@ def _resolve(
 ) -> tuple[str, str]:
     """Return kind and id of the principal to attach the policy to."""
     if data.role is not None and data.service_account is None:
-        return "role", resolve_role(tx, account_id, data.role, authorize).id
+        return "role", ROLES.resolve(tx, account_id, "role", data.role, authorize).id
     if data.service_account is not None and data.role is None:
-        found = resolve_service_account(tx, account_id, data.service_account, authorize)
+        field, text = "service_account", data.service_account
+        found = SERVICE_ACCOUNTS.resolve(tx, account_id, field, text, authorize)
         return "service-account", found.id
     raise InvalidInput("give a service_account or a role", field="body", reason="one_of")
 
@@ -306,7 +288,7 @@ async def create_attachment(
     policy_id: FromPath[str], data: JSONBody[CreateAttachment], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneAttachment]:
     """Attach a policy; the caller needs permission on the policy and on the principal."""
-    policy = await _authorized(ctx, policy_id)
+    policy = await authorized(ctx, POLICIES, policy_id)
     authorize = ctx.right_to("iam:AttachPolicy")
     kind, target = await ctx.database.read(_resolve, policy.account_id, data, authorize)
     attachment = Attachment(
@@ -333,7 +315,7 @@ async def list_policy_attachments(
     policy_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyAttachments:
     """List what a policy is attached to."""
-    policy = await _authorized(ctx, policy_id)
+    policy = await authorized(ctx, POLICIES, policy_id)
     found, meta = await read_page(
         ctx,
         ctx.query(PageQuery),
@@ -354,7 +336,7 @@ async def delete_attachment(
     policy_id: FromPath[str], attachment_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Detach a policy; the caller needs permission on both, as for attaching."""
-    policy = await _authorized(ctx, policy_id)
+    policy = await authorized(ctx, POLICIES, policy_id)
     found = await ctx.database.read(
         policies.get_attachment, policy.account_id, policy.id, attachment_id
     )

@@ -19,8 +19,9 @@ from cloudcore.errors import InvalidInput
 from cloudcore.iam.policy import EVERYONE, PolicyKind, policy_of
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.fields import Document
-from cloudcore.identity.routes.policies import crn_of
+from cloudcore.identity.routes.owned import reference
 from cloudcore.identity.rows.accounts import find_account
+from cloudcore.identity.rows.policies import POLICIES
 from cloudcore.identity.simulation import (
     MAX_ACTIONS,
     Decided,
@@ -240,7 +241,7 @@ def _statement(decided: Decided) -> DecidingStatement:
     policy = decided.policy
     return DecidingStatement(
         source=decided.source,
-        policy=policy and ResourceRef(id=policy.id, crn=crn_of(policy), name=policy.name),
+        policy=policy and reference(POLICIES, policy),
         index=decided.place,
         sid=decided.sid,
         effect=decided.effect,

@@ -12,15 +12,15 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.identity.lock_out import CHECKED
-from cloudcore.identity.names import iam_crn, person_crn
+from cloudcore.identity.names import person_crn
 from cloudcore.identity.routes.fields import Description, Document, Name
+from cloudcore.identity.routes.owned import authorized, list_of_account, reference, shown
 from cloudcore.identity.rows.roles import (
+    ROLES,
     Assigned,
     Role,
     count_assignments,
-    count_roles,
     list_assignments,
-    list_roles,
 )
 from cloudcore.identity.services import roles
 from cloudcore.resource_names import check_name
@@ -28,7 +28,7 @@ from cloudcore.uuids import Uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 
@@ -48,8 +48,8 @@ class UpdateRole(RequestBody):
     """Changes of a role; its name stays."""
 
     trust_policy: Document | UnsetType = UNSET
-    description: Description | UnsetType = UNSET
-    max_session_seconds: SessionSeconds | UnsetType = UNSET
+    description: Description | UnsetType | None = UNSET
+    max_session_seconds: SessionSeconds | UnsetType | None = UNSET
 
 
 class CreateAssignment(RequestBody):
@@ -109,23 +109,9 @@ class ManyAssignments(ResponseBody):
     meta: PageMeta
 
 
-def crn_of(role: Role) -> str:
-    """Return the CRN of a role."""
-    return iam_crn(role.account_id, "role", role.name)
-
-
 def _record(role: Role) -> RoleRecord:
-    return RoleRecord(
-        id=role.id,
-        crn=crn_of(role),
-        name=role.name,
-        description=role.description,
-        trust_policy=msgspec.json.decode(role.trust_policy),
-        max_session_seconds=role.max_session_seconds,
-        last_used_at=None if role.last_used_at is None else rfc3339(role.last_used_at),
-        created_at=rfc3339(role.created_at),
-        updated_at=rfc3339(role.updated_at),
-    )
+    trust = msgspec.json.decode(role.trust_policy)
+    return shown(RoleRecord, role, crn=ROLES.crn_of(role), trust_policy=trust)
 
 
 def _one(role: Role) -> OneRole:
@@ -135,7 +121,7 @@ def _one(role: Role) -> OneRole:
 def _assignment(role: Role, assigned: Assigned) -> AssignmentRecord:
     user_id = assigned.assignment.user_id
     return AssignmentRecord(
-        role=ResourceRef(id=role.id, crn=crn_of(role), name=role.name),
+        role=reference(ROLES, role),
         user=ResourceRef(
             id=user_id,
             crn=person_crn(assigned.personal_organization_id, user_id),
@@ -144,12 +130,6 @@ def _assignment(role: Role, assigned: Assigned) -> AssignmentRecord:
         identity_provider=assigned.assignment.identity_provider_id,
         created_at=rfc3339(assigned.assignment.created_at),
     )
-
-
-async def _authorized(ctx: RequestContext, role_id: str) -> Role:
-    role = await ctx.database.read(roles.get_role, account_of(ctx), role_id)
-    ctx.authorize(crn_of(role))
-    return role
 
 
 @post("/v1/roles", status_code=201, opt={"action": "iam:CreateRole", "idempotent": True})
@@ -169,7 +149,7 @@ async def create_role(
         now,
         now,
     )
-    ctx.authorize(crn_of(role))
+    ctx.authorize(ROLES.crn_of(role))
     return await ctx.commit(
         roles.create_role,
         role,
@@ -179,21 +159,17 @@ async def create_role(
     )
 
 
-@get("/v1/roles", opt={"action": "iam:ListRoles", "query": PageQuery})
+@get("/v1/roles", opt={"action": "iam:ListRoles", "query": NamedPageQuery})
 async def list_account_roles(ctx: NamedDependency[RequestContext]) -> ManyRoles:
     """List roles by name."""
-    account_id = account_of(ctx)
-    ctx.authorize(iam_crn(account_id, "role", "*"))
-    found, meta = await read_page(
-        ctx, ctx.query(PageQuery), list_roles, count_roles, account_id, key=lambda role: role.name
-    )
+    found, meta = await list_of_account(ctx, ROLES)
     return ManyRoles(roles=[_record(role) for role in found], meta=meta)
 
 
 @get("/v1/roles/{role_id:str}", opt={"action": "iam:GetRole"})
 async def get_role(role_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OneRole:
     """Return a role."""
-    return _one(await _authorized(ctx, role_id))
+    return _one(await authorized(ctx, ROLES, role_id))
 
 
 @patch("/v1/roles/{role_id:str}", opt={"action": "iam:UpdateRole", **CHECKED})
@@ -201,16 +177,17 @@ async def update_role(
     role_id: FromPath[str], data: JSONBody[UpdateRole], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneRole]:
     """Change a role; a new trust policy ends its sessions, unless it only adds allows."""
-    role = await _authorized(ctx, role_id)
+    role = await authorized(ctx, ROLES, role_id)
+    changes = changes_of(data, CreateRole)
     return await ctx.commit(
-        roles.update_role, role.account_id, role.id, changes_of(data), ctx.clock(), wrap=_one
+        roles.update_role, role.account_id, role.id, changes, ctx.clock(), wrap=_one
     )
 
 
 @delete("/v1/roles/{role_id:str}", opt={"action": "iam:DeleteRole", **CHECKED})
 async def delete_role(role_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
     """Delete a role; its sessions end at once."""
-    role = await _authorized(ctx, role_id)
+    role = await authorized(ctx, ROLES, role_id)
     await ctx.database.write(roles.delete_role, role.account_id, role.id)
 
 
@@ -223,7 +200,7 @@ async def create_assignment(
     role_id: FromPath[str], data: JSONBody[CreateAssignment], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneAssignment]:
     """Assign a role to a member of the organization; the trust policy stays as it is."""
-    role = await _authorized(ctx, role_id)
+    role = await authorized(ctx, ROLES, role_id)
     return await ctx.commit(
         roles.assign_role,
         role.account_id,
@@ -243,7 +220,7 @@ async def list_role_assignments(
     role_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyAssignments:
     """List the persons a role is assigned to."""
-    role = await _authorized(ctx, role_id)
+    role = await authorized(ctx, ROLES, role_id)
     found, meta = await read_page(
         ctx,
         ctx.query(PageQuery),
@@ -263,7 +240,7 @@ async def delete_assignment(
     role_id: FromPath[str], user_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Unassign a role; sessions in which the person has assumed it end."""
-    role = await _authorized(ctx, role_id)
+    role = await authorized(ctx, ROLES, role_id)
     await ctx.database.write(roles.unassign_role, role.account_id, role.id, user_id, ctx.clock())
 
 

@@ -1,36 +1,68 @@
-"""``/v1/service-accounts``."""
+"""``/v1/service-accounts``; one is created alone, or with ready-made policies and an access key."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
-from litestar import delete, get, patch
+from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
+from cloudcore.errors import InvalidInput
 from cloudcore.identity.lock_out import CHECKED
-from cloudcore.identity.names import iam_crn
-from cloudcore.identity.routes.fields import Description, Status
-from cloudcore.identity.rows.service_accounts import (
-    ServiceAccount,
-    count_service_accounts,
-    list_service_accounts,
+from cloudcore.identity.routes.access_keys import (
+    CreateAccessKey,
+    NewAccessKeyRecord,
+    end_of,
+    new_key_record,
 )
+from cloudcore.identity.routes.fields import Description, Name, Status
+from cloudcore.identity.routes.owned import authorized, list_of_account, shown
+from cloudcore.identity.routes.policies import PolicyRecord, policy_record
+from cloudcore.identity.routes.policy_templates import ResourceNames, TemplateName, document_of
+from cloudcore.identity.rows.policies import POLICIES, PolicyRow
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, AccessKey, ServiceAccount
 from cloudcore.identity.services import service_accounts
+from cloudcore.identity.services.access_keys import NewAccessKey, new_access_key
+from cloudcore.identity.services.policies import MAX_ATTACHMENTS
+from cloudcore.identity.services.service_accounts import NewGrant, SetUp
+from cloudcore.resource_names import check_name
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
+from cloudcore.web.pagination import NamedPageQuery, PageMeta
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
+
+_MAX_NAME: Final = 63
+
+
+class CreateGrant(RequestBody):
+    """A ready-made policy to create and attach."""
+
+    template: TemplateName
+    """A name of `GET /v1/policy-templates`."""
+    names: ResourceNames
+    policy_name: Name | None = None
+    """Without one, `<service account>-<template>`."""
+
+
+class CreateServiceAccount(RequestBody):
+    """A new service account, with the rights and the key that it shall have."""
+
+    name: Name
+    description: Description = ""
+    grants: Annotated[tuple[CreateGrant, ...], Meta(max_length=MAX_ATTACHMENTS)] = ()
+    """Ready-made policies to create and attach."""
+    access_key: CreateAccessKey | None = None
+    """An access key to create; its secret is in the answer."""
 
 
 class UpdateServiceAccount(RequestBody):
     """Changes of a service account; its name stays."""
 
-    description: Description | UnsetType = UNSET
+    description: Description | UnsetType | None = UNSET
     status: Status | UnsetType = UNSET
 
 
@@ -62,64 +94,112 @@ class ManyServiceAccounts(ResponseBody):
     meta: PageMeta
 
 
-def crn_of(service_account: ServiceAccount) -> str:
-    """Return the CRN of a service account."""
-    return iam_crn(service_account.account_id, "service-account", service_account.name)
+class NewServiceAccount(ResponseBody):
+    """A new service account, and what was created with it."""
+
+    service_account: ServiceAccountRecord
+    policies: Sequence[PolicyRecord] | UnsetType = UNSET
+    """Those of the grants, if there are any."""
+    access_key: NewAccessKeyRecord | UnsetType = UNSET
+    """With its secret, which is shown this once; only if a key was asked for."""
 
 
-def service_account_record(found: ServiceAccount) -> ServiceAccountRecord:
-    """Return a service account as a response body."""
-    return ServiceAccountRecord(
-        id=found.id,
-        crn=crn_of(found),
-        name=found.name,
-        description=found.description,
-        status="active" if found.status == "active" else "suspended",
-        last_used_at=None if found.last_used_at is None else rfc3339(found.last_used_at),
-        created_at=rfc3339(found.created_at),
-        updated_at=rfc3339(found.updated_at),
-    )
+def _record(found: ServiceAccount) -> ServiceAccountRecord:
+    return shown(ServiceAccountRecord, found, crn=SERVICE_ACCOUNTS.crn_of(found))
 
 
 def _one(found: ServiceAccount) -> OneServiceAccount:
-    return OneServiceAccount(service_account=service_account_record(found))
+    return OneServiceAccount(service_account=_record(found))
 
 
-async def authorized(ctx: RequestContext, service_account_id: str) -> ServiceAccount:
-    """Authorize the route's action on a service account, and return it."""
-    found = await ctx.database.read(
-        service_accounts.get_service_account, account_of(ctx), service_account_id
+@post(
+    "/v1/service-accounts",
+    status_code=201,
+    opt={"action": "iam:CreateServiceAccount", "idempotent": True},
+)
+async def create_service_account(
+    data: JSONBody[CreateServiceAccount], ctx: NamedDependency[RequestContext]
+) -> Reply[NewServiceAccount]:
+    """Create a service account, which may do nothing until a policy is attached to it.
+
+    With `grants` and `access_key`, it is ready for use: policies, attachments and key are created
+    with it, or nothing is. A policy that has the name and the document already is attached as it
+    is. The caller then also needs `iam:CreatePolicy` on each policy,
+    `iam:AttachPolicy` on each policy and on the service account, and `iam:CreateAccessKey`.
+    """
+    check_name(data.name)
+    now = ctx.clock()
+    made = ServiceAccount(
+        ctx.new_id(), account_of(ctx), data.name, data.description, "active", now, now
     )
-    ctx.authorize(crn_of(found))
-    return found
+    ctx.authorize(SERVICE_ACCOUNTS.crn_of(made))
+    grants = [_new_grant(ctx, made, each) for each in data.grants]
+    if grants:
+        ctx.authorize(SERVICE_ACCOUNTS.crn_of(made), action="iam:AttachPolicy")
+    key, row = _new_key(ctx, made, data.access_key)
 
+    def wrap(done: SetUp) -> NewServiceAccount:
+        answer = NewServiceAccount(service_account=_record(done.service_account))
+        if grants:
+            answer.policies = [*map(policy_record, done.policies)]
+        if key is not None and done.access_key is not None:
+            answer.access_key = new_key_record(made, key.secret, done.access_key)
+        return answer
 
-@get("/v1/service-accounts", opt={"action": "iam:ListServiceAccounts", "query": PageQuery})
-async def list_account_service_accounts(
-    ctx: NamedDependency[RequestContext],
-) -> ManyServiceAccounts:
-    """List service accounts by name."""
-    account_id = account_of(ctx)
-    ctx.authorize(iam_crn(account_id, "service-account", "*"))
-    found, meta = await read_page(
-        ctx,
-        ctx.query(PageQuery),
-        list_service_accounts,
-        count_service_accounts,
-        account_id,
-        key=lambda each: each.name,
+    return await ctx.commit(
+        service_accounts.set_up_service_account,
+        made,
+        grants,
+        row,
+        wrap=wrap,
+        location=lambda done: f"/v1/service-accounts/{done.service_account.id}",
     )
-    return ManyServiceAccounts(
-        service_accounts=[service_account_record(each) for each in found], meta=meta
+
+
+def _new_grant(ctx: RequestContext, owner: ServiceAccount, wanted: CreateGrant) -> NewGrant:
+    """Authorize the policy of a grant, and return it.
+
+    Raises:
+        AccessDenied: the caller may not create such a policy, or not attach it.
+        InvalidInput: the template or its names are unknown, or the policy's name is malformed.
+
+    """
+    name = wanted.policy_name or f"{owner.name}-{wanted.template}"
+    if len(name) > _MAX_NAME:
+        raise InvalidInput(
+            f"grants: the policy would be called {name}, which is too long; give a policy_name",
+            field="grants",
+            reason="policy_name_needed",
+        )
+    document = document_of(ctx, wanted.template, wanted.names)
+    check_name(name)
+    description = f"For the service account {owner.name}."
+    policy = PolicyRow(
+        ctx.new_id(), owner.account_id, name, description, "", 1, owner.created_at, owner.created_at
     )
+    for action in ("iam:CreatePolicy", "iam:AttachPolicy"):
+        ctx.authorize(POLICIES.crn_of(policy), action=action)
+    return NewGrant(policy, document, ctx.new_id())
 
 
-@get("/v1/service-accounts/{service_account_id:str}", opt={"action": "iam:GetServiceAccount"})
-async def get_service_account(
-    service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneServiceAccount:
-    """Return a service account."""
-    return _one(await authorized(ctx, service_account_id))
+def _new_key(
+    ctx: RequestContext, owner: ServiceAccount, wanted: CreateAccessKey | None
+) -> tuple[NewAccessKey | None, AccessKey | None]:
+    """Authorize the access key, if there shall be one; return it with its row."""
+    if wanted is None:
+        return None, None
+    ctx.authorize(SERVICE_ACCOUNTS.crn_of(owner), action="iam:CreateAccessKey")
+    made = new_access_key()
+    row = made.row(
+        ctx.keyring,
+        ctx.new_id(),
+        owner.account_id,
+        owner.id,
+        owner.created_at,
+        description=wanted.description,
+        expires_at=end_of(wanted.expires_at, owner.created_at),
+    )
+    return made, row
 
 
 @patch(
@@ -132,15 +212,32 @@ async def update_service_account(
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneServiceAccount]:
     """Change a service account; while it is suspended, its keys and tokens do not work."""
-    found = await authorized(ctx, service_account_id)
+    found = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     return await ctx.commit(
         service_accounts.update_service_account,
         found.account_id,
         found.id,
-        changes_of(data),
+        changes_of(data, CreateServiceAccount),
         ctx.clock(),
         wrap=_one,
     )
+
+
+@get("/v1/service-accounts", opt={"action": "iam:ListServiceAccounts", "query": NamedPageQuery})
+async def list_account_service_accounts(
+    ctx: NamedDependency[RequestContext],
+) -> ManyServiceAccounts:
+    """List service accounts by name."""
+    found, meta = await list_of_account(ctx, SERVICE_ACCOUNTS)
+    return ManyServiceAccounts(service_accounts=[_record(each) for each in found], meta=meta)
+
+
+@get("/v1/service-accounts/{service_account_id:str}", opt={"action": "iam:GetServiceAccount"})
+async def get_service_account(
+    service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> OneServiceAccount:
+    """Return a service account."""
+    return _one(await authorized(ctx, SERVICE_ACCOUNTS, service_account_id))
 
 
 @delete(
@@ -151,11 +248,12 @@ async def delete_service_account(
     service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Delete a service account with its access keys; its tokens end at once."""
-    found = await authorized(ctx, service_account_id)
+    found = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     await ctx.database.write(service_accounts.delete_service_account, found.account_id, found.id)
 
 
 HANDLERS: Final = (
+    create_service_account,
     list_account_service_accounts,
     get_service_account,
     update_service_account,

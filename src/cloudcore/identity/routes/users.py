@@ -22,8 +22,9 @@ from cloudcore.iam.passwords import Asker, salt_of
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import email_address, iam_crn, missing, person_crn
 from cloudcore.identity.permissions import membership
-from cloudcore.identity.routes.fields import Email, Status
+from cloudcore.identity.routes.fields import Email, PeopleQuery, Status
 from cloudcore.identity.routes.organizations import membership_policy
+from cloudcore.identity.routes.owned import shown
 from cloudcore.identity.rows.organizations import Joined, count_members
 from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.rows.users import (
@@ -38,8 +39,8 @@ from cloudcore.uuids import Uuid
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.web.pagination import PageMeta
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 
 class CreateUser(RequestBody):
@@ -97,15 +98,7 @@ class ManyUsers(ResponseBody):
 
 def user_record(user: User) -> UserRecord:
     """Return a person as a response body."""
-    return UserRecord(
-        id=user.id,
-        crn=person_crn(user.organization_id, user.id),
-        email=user.email,
-        status="active" if user.status == "active" else "suspended",
-        must_change_password=user.must_change_password,
-        created_at=rfc3339(user.created_at),
-        updated_at=rfc3339(user.updated_at),
-    )
+    return shown(UserRecord, user, crn=person_crn(user.organization_id, user.id))
 
 
 def _one(user: User) -> OneUser:
@@ -113,9 +106,8 @@ def _one(user: User) -> OneUser:
 
 
 def _new(password: str, user: User) -> OneNewUser:
-    record = user_record(user)
-    fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    return OneNewUser(user=NewUserRecord(**fields, one_time_password=password))
+    record = shown(NewUserRecord, user_record(user), one_time_password=password)
+    return OneNewUser(user=record)
 
 
 def _home(tx: Connection, person: Principal, named: str | None) -> Joined:
@@ -213,16 +205,17 @@ async def create_user(
     )
 
 
-@get("/v1/users", opt={"action": "iam:ListUsers", "query": PageQuery})
+@get("/v1/users", opt={"action": "iam:ListUsers", "query": PeopleQuery})
 async def list_users(ctx: NamedDependency[RequestContext]) -> ManyUsers:
     """List the persons of the caller's organization: the account's, or the session's."""
-    organization_id = await _seen_from(ctx)
+    organization_id, query = await _seen_from(ctx), ctx.query(PeopleQuery)
     found, meta = await read_page(
         ctx,
-        ctx.query(PageQuery),
+        query,
         list_users_of,
         count_members,
         organization_id,
+        query.address,
         key=lambda user: user.id,
     )
     return ManyUsers(users=[user_record(user) for user in found], meta=meta)

@@ -10,9 +10,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import ClauseElement
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import count
-from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.identity.rows.insertion import insertion
+from cloudcore.db.rows import count, insert_new
+from cloudcore.db.statement import Statement, listed, named, page, text_list
 from cloudcore.identity.tables import accounts, memberships
 
 _a = accounts.c
@@ -34,7 +33,7 @@ def _columns() -> Select[Any]:
     return select(*(_a[name] for name in Account._fields))
 
 
-_ADD: Final = insertion(accounts)
+_ADD: Final = Statement(insert_new(accounts, Account._fields))
 _FIND: Final = Statement(_columns().where(_a.id == bindparam("id")))
 _ANY: Final = Statement(page(select(literal_column("1")).select_from(accounts)))
 _LIST: Final = Statement(page(_columns().order_by(_a.handle)))
@@ -57,6 +56,7 @@ _UPDATE: Final = Statement(
 _OF_MEMBER: Final = (
     _m.organization_id == _a.organization_id,
     _m.user_id == bindparam("user_id"),
+    named(_a.handle, "handle"),
 )
 _LIST_OF_MEMBER: Final = Statement(
     page(
@@ -161,15 +161,20 @@ def save_account(tx: Connection, account: Account) -> None:
     )
 
 
-def list_accounts_of_member(tx: Connection, user_id: str, after: str, limit: int) -> list[Account]:
-    """Return the accounts of the organizations a person is a member of, by handle."""
-    rows = tx.rows(_LIST_OF_MEMBER, user_id=user_id, after=after, limit=limit)
+def list_accounts_of_member(
+    tx: Connection, user_id: str, handle: str, after: str, limit: int
+) -> list[Account]:
+    """Return the accounts of the organizations a person is a member of, by handle.
+
+    If `handle` is not empty, only that one.
+    """
+    rows = tx.rows(_LIST_OF_MEMBER, user_id=user_id, handle=handle, after=after, limit=limit)
     return [found for row in rows if (found := _account(row))]
 
 
-def count_accounts_of_member(tx: Connection, user_id: str) -> int:
+def count_accounts_of_member(tx: Connection, user_id: str, handle: str) -> int:
     """Count the accounts that `list_accounts_of_member` lists."""
-    return count(tx, _COUNT_OF_MEMBER, user_id=user_id)
+    return count(tx, _COUNT_OF_MEMBER, user_id=user_id, handle=handle)
 
 
 def is_any_account_of(tx: Connection, organization_id: str) -> bool:

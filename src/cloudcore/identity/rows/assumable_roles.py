@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import ColumnElement, Select, bindparam, literal_column, or_, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, named, page
 from cloudcore.identity.tables import accounts, role_assignments, roles
 
 _r = roles.c
@@ -28,23 +28,17 @@ class AssumableRole(NamedTuple):
     account_status: str
 
 
-def _columns() -> Select[Any]:
-    return select(
-        _r.id,
-        _r.name,
-        _r.trust_policy,
-        _r.trust_ids,
-        _r.max_session_seconds,
-        _a.id,
-        _a.handle,
-        _a.status,
-    )
+COLUMNS: Final = (
+    *(_r.id, _r.name, _r.trust_policy, _r.trust_ids, _r.max_session_seconds),
+    *(_a.id, _a.handle, _a.status),
+)
+"""Those of an `AssumableRole`, of roles and accounts."""
 
 
 def _where(*conditions: ColumnElement[bool]) -> Select[Any]:
     """Return the query for a role; it locks the trust policy until the transaction ends."""
     return (
-        _columns()
+        select(*COLUMNS)
         .join(accounts, _a.id == _r.account_id)
         .where(*conditions)
         .with_for_update(read=True, of=roles)
@@ -69,11 +63,11 @@ _ASSIGNED: Final = Statement(
 _OF_PERSON: Final = _g.user_id == bindparam("user_id")
 _LIST_ASSIGNED: Final = Statement(
     page(
-        _columns()
+        select(*COLUMNS)
         .select_from(role_assignments)
         .join(roles, _r.id == _g.role_id)
         .join(accounts, _a.id == _r.account_id)
-        .where(_OF_PERSON, _g.role_id > bindparam("after"))
+        .where(_OF_PERSON, named(_r.name), _g.role_id > bindparam("after"))
         .order_by(_g.role_id)
     )
 )
@@ -102,9 +96,11 @@ def list_assigned_named(tx: Connection, user_id: str, name: str) -> list[Assumab
     return [AssumableRole(*row) for row in tx.rows(_ASSIGNED, user_id=user_id, name=name, limit=2)]
 
 
-def list_assigned(tx: Connection, user_id: str, after: str, limit: int) -> list[AssumableRole]:
-    """Return the roles assigned to a person, by id."""
-    rows = tx.rows(_LIST_ASSIGNED, user_id=user_id, after=after, limit=limit)
+def list_assigned(
+    tx: Connection, user_id: str, name: str, after: str, limit: int
+) -> list[AssumableRole]:
+    """Return the roles assigned to a person, by id; if `name` is not empty, only those."""
+    rows = tx.rows(_LIST_ASSIGNED, user_id=user_id, name=name, after=after, limit=limit)
     return [AssumableRole(*row) for row in rows]
 
 

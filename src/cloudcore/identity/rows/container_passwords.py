@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, func, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import count
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.rows import count, insert_new
+from cloudcore.db.statement import Statement, named, page
 from cloudcore.identity.provider_tables import provider_subjects
-from cloudcore.identity.rows.assumable_roles import AssumableRole
-from cloudcore.identity.rows.insertion import insertion
+from cloudcore.identity.rows.assumable_roles import COLUMNS, AssumableRole
 from cloudcore.identity.tables import (
     accounts,
     container_passwords,
@@ -60,14 +59,7 @@ def _columns(*conditions: ColumnElement[bool]) -> Select[Any]:
         select(
             *(_c[name] for name in ContainerPassword._fields),
             *(_u[name] for name in _PERSON),
-            _r.id,
-            _r.name,
-            _r.trust_policy,
-            _r.trust_ids,
-            _r.max_session_seconds,
-            _a.id,
-            _a.handle,
-            _a.status,
+            *COLUMNS,
         )
         .join(users, _u.id == _c.user_id)
         .join(role_assignments, and_(_g.role_id == _c.role_id, _g.user_id == _c.user_id))
@@ -78,11 +70,12 @@ def _columns(*conditions: ColumnElement[bool]) -> Select[Any]:
 
 
 _OF_PERSON: Final = _c.user_id == bindparam("user_id")
-_ADD: Final = insertion(container_passwords)
+_IN_LIST: Final = (_OF_PERSON, named(_c.name))
+_ADD: Final = Statement(insert_new(container_passwords, ContainerPassword._fields))
 _FIND: Final = Statement(_columns(_c.id == bindparam("id")))
 _FIND_OF_PERSON: Final = Statement(_columns(_OF_PERSON, _c.id == bindparam("id")))
-_LIST: Final = Statement(page(_columns(_OF_PERSON, _c.name > bindparam("after")).order_by(_c.name)))
-_COUNT: Final = Statement(select(func.count()).select_from(container_passwords).where(_OF_PERSON))
+_LIST: Final = Statement(page(_columns(*_IN_LIST, _c.name > bindparam("after")).order_by(_c.name)))
+_COUNT: Final = Statement(select(func.count()).select_from(container_passwords).where(*_IN_LIST))
 _DELETE: Final = Statement(container_passwords.delete().where(_c.id == bindparam("id")))
 _DELETE_OF_PERSON: Final = Statement(container_passwords.delete().where(_OF_PERSON))
 _DELETE_EXPIRED_OF_PERSON: Final = Statement(
@@ -98,19 +91,6 @@ _DELETE_OF_PROVIDER: Final = Statement(
     )
 )
 _FORGET: Final = deletion(_c.expires_at)
-_USE: Final = Statement(
-    container_passwords.update()
-    .where(
-        _c.id == bindparam("password_id"),
-        or_(_c.last_used_at.is_(None), _c.last_used_at < bindparam("hour")),
-    )
-    .values(
-        # Not before it was created, within the hour.
-        last_used_at=case(
-            (_c.created_at > bindparam("hour"), _c.created_at), else_=bindparam("hour")
-        )
-    )
-)
 
 
 def add_container_password(tx: Connection, password: ContainerPassword) -> bool:
@@ -130,14 +110,17 @@ def find_container_password(tx: Connection, user_id: str, password_id: str) -> H
     return _holder(row) if row else None
 
 
-def list_container_passwords(tx: Connection, user_id: str, after: str, limit: int) -> list[Holder]:
-    """Return the passwords of a person, by name."""
-    return [_holder(row) for row in tx.rows(_LIST, user_id=user_id, after=after, limit=limit)]
+def list_container_passwords(
+    tx: Connection, user_id: str, name: str, after: str, limit: int
+) -> list[Holder]:
+    """Return the passwords of a person, by name; if `name` is not empty, only that one."""
+    rows = tx.rows(_LIST, user_id=user_id, name=name, after=after, limit=limit)
+    return [_holder(row) for row in rows]
 
 
-def count_container_passwords(tx: Connection, user_id: str) -> int:
-    """Count the passwords of a person."""
-    return count(tx, _COUNT, user_id=user_id)
+def count_container_passwords(tx: Connection, user_id: str, name: str) -> int:
+    """Count the passwords that `list_container_passwords` lists."""
+    return count(tx, _COUNT, user_id=user_id, name=name)
 
 
 def remove_container_password(tx: Connection, password_id: str) -> None:
@@ -163,11 +146,6 @@ def remove_container_passwords_of_provider(tx: Connection, provider_id: str) -> 
 def forget_container_passwords(tx: Connection, now: int) -> int:
     """Delete a batch of the expired passwords; return how many."""
     return tx.execute(_FORGET, before=now)
-
-
-def note_container_password_use(tx: Connection, password_id: str, hour: int) -> None:
-    """Record that a password was used in the hour that begins at `hour`."""
-    tx.execute(_USE, password_id=password_id, hour=hour)
 
 
 def _holder(row: tuple[Any, ...]) -> Holder:

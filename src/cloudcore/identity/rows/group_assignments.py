@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, select
+from sqlalchemy import bindparam, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement
 from cloudcore.identity.provider_tables import group_assignments
-from cloudcore.identity.rows.insertion import insertion
+from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import role_assignments, roles
 
 _g = group_assignments.c
@@ -35,18 +34,9 @@ class RoleOfAccount(NamedTuple):
     role_id: str
 
 
-def _columns() -> Select[Any]:
-    return select(*(_g[name] for name in GroupAssignment._fields))
-
-
-_OF_ROLE: Final = _g.role_id == bindparam("role_id")
-_ADD: Final = insertion(group_assignments)
-_FIND: Final = Statement(_columns().where(_OF_ROLE, _g.id == bindparam("id")))
-_LIST: Final = Statement(
-    page(_columns().where(_OF_ROLE, _g.id > bindparam("after")).order_by(_g.id))
+GROUP_ASSIGNMENTS: Final = OwnedRows(
+    group_assignments, GroupAssignment, "group assignment", (), owner="role_id", label="id"
 )
-_COUNT: Final = Statement(select(func.count()).select_from(group_assignments).where(_OF_ROLE))
-_DELETE: Final = Statement(group_assignments.delete().where(_g.id == bindparam("assignment_id")))
 _OF_PROVIDER: Final = Statement(
     select(roles.c.account_id, _g.role_id, _g.group_name)
     .join(roles, roles.c.id == _g.role_id)
@@ -62,37 +52,6 @@ _GIVEN: Final = (
 _GIVEN_TO: Final = Statement(_GIVEN.where(_a.user_id == bindparam("user_id")))
 _GIVEN_OF_ROLE: Final = Statement(_GIVEN.where(_a.role_id == bindparam("role_id")))
 _GIVEN_TO_ALL: Final = Statement(_GIVEN)
-
-
-def add_group_assignment(tx: Connection, made: GroupAssignment) -> bool:
-    """Insert a group assignment; return False if the group has the role."""
-    return tx.execute(_ADD, **made._asdict()) == 1
-
-
-def find_group_assignment(
-    tx: Connection, role_id: str, assignment_id: str
-) -> GroupAssignment | None:
-    """Return a group assignment of a role, or None."""
-    row = tx.row(_FIND, role_id=role_id, id=assignment_id)
-    return GroupAssignment(*row) if row else None
-
-
-def list_group_assignments(
-    tx: Connection, role_id: str, after: str, limit: int
-) -> list[GroupAssignment]:
-    """Return the group assignments of a role, oldest first."""
-    rows = tx.rows(_LIST, role_id=role_id, after=after, limit=limit)
-    return [GroupAssignment(*row) for row in rows]
-
-
-def count_group_assignments(tx: Connection, role_id: str) -> int:
-    """Count the group assignments of a role."""
-    return count(tx, _COUNT, role_id=role_id)
-
-
-def remove_group_assignment(tx: Connection, assignment_id: str) -> None:
-    """Delete a group assignment; persons keep the role until their next sign-in."""
-    tx.execute(_DELETE, assignment_id=assignment_id)
 
 
 def roles_of_groups(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, and_, bindparam, func, select, text
+from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import count
+from cloudcore.db.rows import columns, insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.provider_tables import identity_providers, provider_subjects, spent_states
-from cloudcore.identity.rows.insertion import insertion
+from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import memberships
 
 _p = identity_providers.c
@@ -50,40 +50,31 @@ class IdentityProvider(NamedTuple):
         return self.email_domains.split()
 
 
-def _columns() -> Select[Any]:
-    return select(*(_p[name] for name in IdentityProvider._fields))
+def _provider(*row: Any) -> IdentityProvider:  # noqa: ANN401 - of a database
+    provider = IdentityProvider(*row)
+    return provider._replace(creates_people=bool(provider.creates_people))
 
 
+IDENTITY_PROVIDERS: Final = OwnedRows(
+    identity_providers,
+    IdentityProvider,
+    "identity provider",
+    (
+        *("name", "client_secret_sealed", "scopes", "email_verified_claim", "email_domains"),
+        *("creates_people", "status", "session_hours", "updated_at"),
+    ),
+    owner="organization_id",
+    read=_provider,
+)
+_every = columns(identity_providers, IdentityProvider._fields)
+_FIND: Final = Statement(_every.where(_p.id == bindparam("id")))
 _OF_ORGANIZATION: Final = _p.organization_id == bindparam("organization_id")
-_ADD: Final = insertion(identity_providers, "session_hours")
-_FIND: Final = Statement(_columns().where(_p.id == bindparam("id")))
-_FIND_OF: Final = Statement(_columns().where(_OF_ORGANIZATION, _p.id == bindparam("id")))
-_LIST: Final = Statement(
-    page(_columns().where(_OF_ORGANIZATION, _p.name > bindparam("after")).order_by(_p.name))
-)
-_COUNT: Final = Statement(
-    select(func.count()).select_from(identity_providers).where(_OF_ORGANIZATION)
-)
 _LIST_ACTIVE: Final = Statement(
-    page(_columns().where(_p.status == text("'active'")).order_by(_p.name, _p.id))
+    page(_every.where(_p.status == text("'active'")).order_by(_p.name, _p.id))
 )
-_UPDATE: Final = Statement(
-    identity_providers.update()
-    .where(_p.id == bindparam("provider_id"))
-    .values(
-        name=bindparam("name"),
-        client_secret_sealed=bindparam("client_secret_sealed"),
-        scopes=bindparam("scopes"),
-        email_verified_claim=bindparam("email_verified_claim"),
-        email_domains=bindparam("email_domains"),
-        creates_people=bindparam("creates_people"),
-        status=bindparam("status"),
-        session_hours=bindparam("session_hours"),
-        updated_at=bindparam("updated_at"),
-    )
+_ADD_SUBJECT: Final = Statement(
+    insert_new(provider_subjects, ("provider_id", "subject", "user_id", "created_at"))
 )
-_DELETE: Final = Statement(identity_providers.delete().where(_p.id == bindparam("provider_id")))
-_ADD_SUBJECT: Final = insertion(provider_subjects)
 _FIND_SUBJECT: Final = Statement(
     select(_s.user_id).where(
         _s.provider_id == bindparam("provider_id"), _s.subject == bindparam("subject")
@@ -110,58 +101,19 @@ _UNLINK: Final = Statement(
         _s.provider_id.in_(select(_p.id).where(_OF_ORGANIZATION)),
     )
 )
-_SPEND: Final = insertion(spent_states)
+_SPEND: Final = Statement(insert_new(spent_states, ("state_sha256", "expires_at")))
 _FORGET: Final = deletion(spent_states.c.expires_at)
-
-
-def add_provider(tx: Connection, provider: IdentityProvider) -> bool:
-    """Insert a provider; return False if its organization has one of this name."""
-    return tx.execute(_ADD, **provider._asdict()) == 1
 
 
 def find_provider(tx: Connection, provider_id: str) -> IdentityProvider | None:
     """Return a provider of any organization, or None."""
     row = tx.row(_FIND, id=provider_id)
-    return _provider(row) if row else None
+    return _provider(*row) if row else None
 
 
-def find_provider_of(
-    tx: Connection, organization_id: str, provider_id: str
-) -> IdentityProvider | None:
-    """Return a provider of an organization, or None."""
-    row = tx.row(_FIND_OF, organization_id=organization_id, id=provider_id)
-    return _provider(row) if row else None
-
-
-def list_providers(
-    tx: Connection, organization_id: str, after: str, limit: int
-) -> list[IdentityProvider]:
-    """Return providers of an organization, by name."""
-    rows = tx.rows(_LIST, organization_id=organization_id, after=after, limit=limit)
-    return [_provider(row) for row in rows]
-
-
-def count_providers(tx: Connection, organization_id: str) -> int:
-    """Count the providers of an organization."""
-    return count(tx, _COUNT, organization_id=organization_id)
-
-
-def list_active_providers(tx: Connection, limit: int) -> list[IdentityProvider]:
+def list_active_providers(tx: Connection, limit: int) -> Sequence[IdentityProvider]:
     """Return the active providers of all organizations, by name."""
-    return [_provider(row) for row in tx.rows(_LIST_ACTIVE, limit=limit)]
-
-
-def save_provider(tx: Connection, provider: IdentityProvider) -> None:
-    """Update the changeable columns of a provider."""
-    values = provider._asdict()
-    for fixed in ("id", "organization_id", "issuer", "client_id", "groups_claim", "created_at"):
-        del values[fixed]
-    tx.execute(_UPDATE, provider_id=provider.id, **values)
-
-
-def remove_provider(tx: Connection, provider_id: str) -> None:
-    """Delete a provider, its links to persons, and its group assignments."""
-    tx.execute(_DELETE, provider_id=provider_id)
+    return IDENTITY_PROVIDERS.read(tx.rows(_LIST_ACTIVE, limit=limit))
 
 
 def link_subject(tx: Connection, provider_id: str, subject: str, user_id: str, now: int) -> bool:
@@ -201,8 +153,3 @@ def spend_state(tx: Connection, state_sha256: str, expires_at: int) -> bool:
 def forget_states(tx: Connection, now: int) -> int:
     """Delete a batch of the states that have expired; return how many."""
     return tx.execute(_FORGET, before=now)
-
-
-def _provider(row: tuple[Any, ...]) -> IdentityProvider:
-    provider = IdentityProvider(*row)
-    return provider._replace(creates_people=bool(provider.creates_people))

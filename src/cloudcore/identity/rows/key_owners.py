@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import and_, bindparam, case, or_, select
+from sqlalchemy import bindparam, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
@@ -55,21 +55,6 @@ _OWNERS: Final = (
 _FIND: Final = Statement(_OWNERS.where(_k.access_key_id == bindparam("access_key_id")))
 _FIND_BY_ID: Final = Statement(_OWNERS.where(_k.id == bindparam("key_id")))
 _EXPIRY: Final = Statement(select(_k.expires_at).where(_k.id == bindparam("key_id")))
-_USE: Final = Statement(
-    access_keys.update()
-    .where(
-        and_(
-            _k.id == bindparam("key_id"),
-            or_(_k.last_used_at.is_(None), _k.last_used_at < bindparam("hour")),
-        )
-    )
-    .values(
-        # Not before it was created, within the hour.
-        last_used_at=case(
-            (_k.created_at > bindparam("hour"), _k.created_at), else_=bindparam("hour")
-        )
-    )
-)
 
 
 def find_key_owner(tx: Connection, access_key_id: str) -> KeyOwner | None:
@@ -88,8 +73,3 @@ def find_key_expiry(tx: Connection, key_id: str) -> int | None:
     """Return when a key expires, by the id of its row, or None if never, or if there is none."""
     row = tx.row(_EXPIRY, key_id=key_id)
     return row[0] if row else None
-
-
-def note_key_use(tx: Connection, key_id: str, hour: int) -> None:
-    """Record that a key was used in the hour that begins at `hour`."""
-    tx.execute(_USE, key_id=key_id, hour=hour)

@@ -9,9 +9,8 @@ from sqlalchemy import Select, bindparam, false, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import count
-from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.identity.rows.insertion import insertion
+from cloudcore.db.rows import count, insert_new
+from cloudcore.db.statement import Statement, listed, named, page, text_list
 from cloudcore.identity.tables import memberships, organizations, users
 
 _o = organizations.c
@@ -56,7 +55,7 @@ def _membership_columns() -> list[Any]:
     return [_m[name] for name in Membership._fields]
 
 
-_ADD: Final = insertion(organizations)
+_ADD: Final = Statement(insert_new(organizations, Organization._fields))
 _ADD_MEMBERSHIP: Final = Statement(
     insert(memberships)
     .values(
@@ -76,9 +75,14 @@ def _joined() -> Select[Any]:
 
 
 _FIND: Final = Statement(_joined().where(_o.id == bindparam("organization_id")))
-_LIST: Final = Statement(page(_joined().where(_o.id > bindparam("after")).order_by(_o.id)))
+_LIST: Final = Statement(
+    page(_joined().where(named(_o.name), _o.id > bindparam("after")).order_by(_o.id))
+)
 _COUNT: Final = Statement(
-    select(func.count()).select_from(memberships).where(_m.user_id == bindparam("user_id"))
+    select(func.count())
+    .select_from(memberships)
+    .join(organizations, _m.organization_id == _o.id)
+    .where(_m.user_id == bindparam("user_id"), named(_o.name))
 )
 _NAMES: Final = Statement(select(_o.id, _o.name).where(_o.id.in_(listed("ids"))))
 _LOCK: Final = Statement(
@@ -105,11 +109,12 @@ def _members() -> Select[Any]:
 
 
 _FIND_MEMBER: Final = Statement(_members().where(_m.user_id == bindparam("user_id")))
+_OF_EMAIL: Final = named(_m.email, "email")
 _LIST_MEMBERS: Final = Statement(
-    page(_members().where(_m.user_id > bindparam("after")).order_by(_m.user_id))
+    page(_members().where(_OF_EMAIL, _m.user_id > bindparam("after")).order_by(_m.user_id))
 )
 _COUNT_MEMBERS: Final = Statement(
-    select(func.count()).select_from(memberships).where(_OF_ORGANIZATION)
+    select(func.count()).select_from(memberships).where(_OF_ORGANIZATION, _OF_EMAIL)
 )
 _COUNT_OTHER_OWNERS: Final = Statement(
     select(func.count())
@@ -161,14 +166,15 @@ def organization_names(tx: Connection, ids: Sequence[str]) -> dict[str, str]:
     return {row[0]: row[1] for row in tx.rows(_NAMES, ids=text_list(ids))}
 
 
-def list_joined(tx: Connection, user_id: str, after: str, limit: int) -> list[Joined]:
-    """Return the organizations a person belongs to, oldest first."""
-    return [_join(row) for row in tx.rows(_LIST, user_id=user_id, after=after, limit=limit)]
+def list_joined(tx: Connection, user_id: str, name: str, after: str, limit: int) -> list[Joined]:
+    """Return the organizations a person belongs to, oldest first; of this name, if it has one."""
+    rows = tx.rows(_LIST, user_id=user_id, name=name, after=after, limit=limit)
+    return [_join(row) for row in rows]
 
 
-def count_joined(tx: Connection, user_id: str) -> int:
+def count_joined(tx: Connection, user_id: str, name: str) -> int:
     """Count the organizations that `list_joined` lists."""
-    return count(tx, _COUNT, user_id=user_id)
+    return count(tx, _COUNT, user_id=user_id, name=name)
 
 
 def lock_if_there(tx: Connection, organization_id: str) -> bool:
@@ -201,15 +207,17 @@ def find_member(tx: Connection, organization_id: str, user_id: str) -> Member | 
     return _member(row) if row else None
 
 
-def list_members(tx: Connection, organization_id: str, after: str, limit: int) -> list[Member]:
-    """Return the members by id."""
-    rows = tx.rows(_LIST_MEMBERS, organization_id=organization_id, after=after, limit=limit)
-    return [_member(row) for row in rows]
+def list_members(
+    tx: Connection, organization_id: str, email: str, after: str, limit: int
+) -> list[Member]:
+    """Return the members by id; if `email` (in lower case) is not empty, only that one."""
+    of = {"organization_id": organization_id, "email": email}
+    return [_member(row) for row in tx.rows(_LIST_MEMBERS, **of, after=after, limit=limit)]
 
 
-def count_members(tx: Connection, organization_id: str) -> int:
-    """Count the members of an organization, suspended or not."""
-    return count(tx, _COUNT_MEMBERS, organization_id=organization_id)
+def count_members(tx: Connection, organization_id: str, email: str) -> int:
+    """Count the members that `list_members` lists, suspended or not."""
+    return count(tx, _COUNT_MEMBERS, organization_id=organization_id, email=email)
 
 
 def count_other_owners(tx: Connection, organization_id: str, user_id: str) -> int:

@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, func, literal_column, or_, select, union_all
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count
-from cloudcore.db.statement import Statement, page, unindexed
-from cloudcore.identity.rows.insertion import insertion
+from cloudcore.db.rows import columns, count, insert_new
+from cloudcore.db.statement import Statement, named, page, unindexed
+from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import policies, policy_attachments, roles, service_accounts
 
 _p = policies.c
@@ -49,32 +49,13 @@ class Attached(NamedTuple):
     name: str
 
 
-def _columns() -> Select[Any]:
-    return select(*(_p[name] for name in PolicyRow._fields))
-
-
-_OF_ACCOUNT: Final = _p.account_id == bindparam("account_id")
-_ADD: Final = insertion(policies, "account_ids")
-_FIND: Final = Statement(_columns().where(_OF_ACCOUNT, _p.id == bindparam("id")))
-_FIND_NAMED: Final = Statement(_columns().where(_OF_ACCOUNT, _p.name == bindparam("name")))
-_LIST: Final = Statement(
-    page(_columns().where(_OF_ACCOUNT, _p.name > bindparam("after")).order_by(_p.name))
+POLICIES: Final = OwnedRows(
+    policies,
+    PolicyRow,
+    "policy",
+    ("description", "document", "account_ids", "revision", "updated_at"),
 )
-_COUNT: Final = Statement(select(func.count()).select_from(policies).where(_OF_ACCOUNT))
-_UPDATE: Final = Statement(
-    policies.update()
-    .where(_p.id == bindparam("policy_id"))
-    .values(
-        description=bindparam("description"),
-        document=bindparam("document"),
-        account_ids=bindparam("account_ids"),
-        revision=bindparam("revision"),
-        updated_at=bindparam("updated_at"),
-    )
-)
-_DELETE: Final = Statement(policies.delete().where(_p.id == bindparam("policy_id")))
-
-_ATTACH: Final = insertion(policy_attachments)
+_ATTACH: Final = Statement(insert_new(policy_attachments, Attachment._fields))
 _ON_PRINCIPAL: Final = or_(
     _t.service_account_id == bindparam("principal_id"), _t.role_id == bindparam("principal_id")
 )
@@ -125,15 +106,15 @@ _DOCUMENTS: Final = Statement(
     .where(*_OF_PRINCIPAL)
     .order_by(_t.id)
 )
+_every = columns(policies, PolicyRow._fields)
 _ATTACHED: Final = _p.id.in_(select(_t.policy_id).where(_ON_PRINCIPAL))
+_IN_LIST: Final = (_p.account_id == bindparam("account_id"), named(_p.name), _ATTACHED)
 _LIST_ATTACHED: Final = Statement(
-    page(_columns().where(_OF_ACCOUNT, _ATTACHED, _p.name > bindparam("after")).order_by(_p.name))
+    page(_every.where(*_IN_LIST, _p.name > bindparam("after")).order_by(_p.name))
 )
-_COUNT_ATTACHED: Final = Statement(
-    select(func.count()).select_from(policies).where(_OF_ACCOUNT, _ATTACHED)
-)
+_COUNT_ATTACHED: Final = Statement(select(func.count()).select_from(policies).where(*_IN_LIST))
 _LIST_OF: Final = Statement(
-    _columns().join(policy_attachments, _t.policy_id == _p.id).where(*_OF_PRINCIPAL).order_by(_t.id)
+    _every.join(policy_attachments, _t.policy_id == _p.id).where(*_OF_PRINCIPAL).order_by(_t.id)
 )
 
 
@@ -164,65 +145,24 @@ _IS_USED: Final = Statement(
 )
 
 
-def add_policy(tx: Connection, policy: PolicyRow) -> bool:
-    """Insert a policy; return False if its name is taken."""
-    return tx.execute(_ADD, **policy._asdict()) == 1
-
-
-def find_policy(tx: Connection, account_id: str, policy_id: str) -> PolicyRow | None:
-    """Return a policy of this account, or None."""
-    row = tx.row(_FIND, account_id=account_id, id=policy_id)
-    return PolicyRow(*row) if row else None
-
-
-def find_policy_named(tx: Connection, account_id: str, name: str) -> PolicyRow | None:
-    """Return the policy of this name in an account, or None."""
-    row = tx.row(_FIND_NAMED, account_id=account_id, name=name)
-    return PolicyRow(*row) if row else None
-
-
-def list_policies(tx: Connection, account_id: str, after: str, limit: int) -> list[PolicyRow]:
-    """Return policies of an account by name."""
-    rows = tx.rows(_LIST, account_id=account_id, after=after, limit=limit)
-    return [PolicyRow(*row) for row in rows]
-
-
-def count_policies(tx: Connection, account_id: str) -> int:
-    """Count the policies of an account."""
-    return count(tx, _COUNT, account_id=account_id)
-
-
 def list_attached_policies(
-    tx: Connection, account_id: str, principal_id: str, after: str, limit: int
+    tx: Connection, account_id: str, name: str, principal_id: str, after: str, limit: int
 ) -> list[PolicyRow]:
-    """Return policies of an account that are attached to a principal, by name."""
+    """Return those of `POLICIES.list` that are attached to a principal."""
     rows = tx.rows(
-        _LIST_ATTACHED, account_id=account_id, principal_id=principal_id, after=after, limit=limit
+        _LIST_ATTACHED,
+        account_id=account_id,
+        name=name,
+        principal_id=principal_id,
+        after=after,
+        limit=limit,
     )
     return [PolicyRow(*row) for row in rows]
 
 
-def count_attached_policies(tx: Connection, account_id: str, principal_id: str) -> int:
-    """Count the policies of an account that are attached to a principal."""
-    return count(tx, _COUNT_ATTACHED, account_id=account_id, principal_id=principal_id)
-
-
-def save_policy(tx: Connection, policy: PolicyRow) -> None:
-    """Update the changeable columns of a policy."""
-    tx.execute(
-        _UPDATE,
-        policy_id=policy.id,
-        description=policy.description,
-        document=policy.document,
-        account_ids=policy.account_ids,
-        revision=policy.revision,
-        updated_at=policy.updated_at,
-    )
-
-
-def remove_policy(tx: Connection, policy_id: str) -> None:
-    """Delete a policy that is attached to nothing."""
-    tx.execute(_DELETE, policy_id=policy_id)
+def count_attached_policies(tx: Connection, account_id: str, name: str, principal_id: str) -> int:
+    """Count the policies that `list_attached_policies` lists."""
+    return count(tx, _COUNT_ATTACHED, account_id=account_id, name=name, principal_id=principal_id)
 
 
 def is_attached(tx: Connection, policy_id: str) -> bool:

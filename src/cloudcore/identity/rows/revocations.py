@@ -8,8 +8,8 @@ from sqlalchemy import bindparam, literal_column, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import insert_new
 from cloudcore.db.statement import Statement, page
-from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import login_credentials, revoked_tokens
 
 _t = revoked_tokens.c
@@ -25,7 +25,7 @@ class LoginHolder(NamedTuple):
     account_id: str
 
 
-_ADD: Final = insertion(revoked_tokens)
+_ADD: Final = Statement(insert_new(revoked_tokens, ("jti", "expires_at")))
 _IS_REVOKED: Final = Statement(
     page(select(literal_column("1")).select_from(revoked_tokens).where(_t.jti == bindparam("jti")))
 )

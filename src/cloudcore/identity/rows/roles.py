@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, case, func, null, or_, select
+from sqlalchemy import Select, bindparam, func, null, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count
+from cloudcore.db.rows import count, insert_new
 from cloudcore.db.statement import Statement, page
-from cloudcore.identity.rows.insertion import insertion
+from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import accounts, role_assignments, roles, users
 
 _r = roles.c
@@ -50,44 +50,13 @@ class Assigned(NamedTuple):
     personal_organization_id: str
 
 
-def _columns() -> Select[Any]:
-    return select(*(_r[name] for name in Role._fields))
-
-
-_OF_ACCOUNT: Final = _r.account_id == bindparam("account_id")
-_ADD: Final = insertion(roles, "trust_ids")
-_FIND: Final = Statement(_columns().where(_OF_ACCOUNT, _r.id == bindparam("id")))
-_FIND_NAMED: Final = Statement(_columns().where(_OF_ACCOUNT, _r.name == bindparam("name")))
-_LIST: Final = Statement(
-    page(_columns().where(_OF_ACCOUNT, _r.name > bindparam("after")).order_by(_r.name))
+ROLES: Final = OwnedRows(
+    roles,
+    Role,
+    "role",
+    ("description", "trust_policy", "trust_ids", "max_session_seconds", "updated_at"),
 )
-_COUNT: Final = Statement(select(func.count()).select_from(roles).where(_OF_ACCOUNT))
-_UPDATE: Final = Statement(
-    roles.update()
-    .where(_r.id == bindparam("role_id"))
-    .values(
-        description=bindparam("description"),
-        trust_policy=bindparam("trust_policy"),
-        trust_ids=bindparam("trust_ids"),
-        max_session_seconds=bindparam("max_session_seconds"),
-        updated_at=bindparam("updated_at"),
-    )
-)
-_USE: Final = Statement(
-    roles.update()
-    .where(
-        _r.id == bindparam("role_id"),
-        or_(_r.last_used_at.is_(None), _r.last_used_at < bindparam("hour")),
-    )
-    .values(
-        # Not before it was created, within the hour.
-        last_used_at=case(
-            (_r.created_at > bindparam("hour"), _r.created_at), else_=bindparam("hour")
-        )
-    )
-)
-_DELETE: Final = Statement(roles.delete().where(_r.id == bindparam("role_id")))
-_ASSIGN: Final = insertion(role_assignments)
+_ASSIGN: Final = Statement(insert_new(role_assignments, Assignment._fields))
 _OF_ROLE: Final = _g.role_id == bindparam("role_id")
 
 
@@ -128,57 +97,6 @@ _LIST_ASSIGNED: Final = Statement(
     )
     .order_by(_r.account_id, _r.id)
 )
-
-
-def add_role(tx: Connection, role: Role) -> bool:
-    """Insert a role; return False if its name is taken."""
-    return tx.execute(_ADD, **role._asdict()) == 1
-
-
-def find_role(tx: Connection, account_id: str, role_id: str) -> Role | None:
-    """Return a role of this account, or None."""
-    row = tx.row(_FIND, account_id=account_id, id=role_id)
-    return Role(*row) if row else None
-
-
-def find_role_named(tx: Connection, account_id: str, name: str) -> Role | None:
-    """Return the role of this name in an account, or None."""
-    row = tx.row(_FIND_NAMED, account_id=account_id, name=name)
-    return Role(*row) if row else None
-
-
-def list_roles(tx: Connection, account_id: str, after: str, limit: int) -> list[Role]:
-    """Return roles of an account, by name."""
-    rows = tx.rows(_LIST, account_id=account_id, after=after, limit=limit)
-    return [Role(*row) for row in rows]
-
-
-def count_roles(tx: Connection, account_id: str) -> int:
-    """Count the roles of an account."""
-    return count(tx, _COUNT, account_id=account_id)
-
-
-def note_role_use(tx: Connection, role_id: str, hour: int) -> None:
-    """Record that a role was used in the hour that begins at `hour`."""
-    tx.execute(_USE, role_id=role_id, hour=hour)
-
-
-def save_role(tx: Connection, role: Role) -> None:
-    """Update the changeable columns of a role."""
-    tx.execute(
-        _UPDATE,
-        role_id=role.id,
-        description=role.description,
-        trust_policy=role.trust_policy,
-        trust_ids=role.trust_ids,
-        max_session_seconds=role.max_session_seconds,
-        updated_at=role.updated_at,
-    )
-
-
-def remove_role(tx: Connection, role_id: str) -> None:
-    """Delete a role with its attachments, assignments and sessions."""
-    tx.execute(_DELETE, role_id=role_id)
 
 
 def add_assignment(tx: Connection, assignment: Assignment) -> bool:

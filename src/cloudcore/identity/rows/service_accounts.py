@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, func, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count
+from cloudcore.db.rows import count, insert_new
 from cloudcore.db.statement import Statement, page
-from cloudcore.identity.rows.insertion import insertion
+from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import access_keys, service_accounts
 
 _s = service_accounts.c
@@ -57,25 +57,12 @@ def _columns() -> Select[Any]:
     return select(*(_s[name] for name in ServiceAccount._fields[:-1]), last_used_at)
 
 
-_OF_ACCOUNT: Final = _s.account_id == bindparam("account_id")
-_ADD: Final = insertion(service_accounts)
-_FIND: Final = Statement(_columns().where(_OF_ACCOUNT, _s.id == bindparam("id")))
-_FIND_NAMED: Final = Statement(_columns().where(_OF_ACCOUNT, _s.name == bindparam("name")))
-_LIST: Final = Statement(
-    page(_columns().where(_OF_ACCOUNT, _s.name > bindparam("after")).order_by(_s.name))
-)
-_COUNT: Final = Statement(select(func.count()).select_from(service_accounts).where(_OF_ACCOUNT))
-_UPDATE: Final = Statement(
-    service_accounts.update()
-    .where(_s.id == bindparam("service_account_id"))
-    .values(
-        description=bindparam("description"),
-        status=bindparam("status"),
-        updated_at=bindparam("updated_at"),
-    )
-)
-_DELETE: Final = Statement(
-    service_accounts.delete().where(_s.id == bindparam("service_account_id"))
+SERVICE_ACCOUNTS: Final = OwnedRows(
+    service_accounts,
+    ServiceAccount,
+    "service account",
+    ("description", "status", "updated_at"),
+    query=_columns(),
 )
 
 
@@ -87,7 +74,7 @@ _OF_SERVICE_ACCOUNT: Final = (
     _k.account_id == bindparam("account_id"),
     _k.service_account_id == bindparam("service_account_id"),
 )
-_ADD_KEY: Final = insertion(access_keys, "description")
+_ADD_KEY: Final = Statement(insert_new(access_keys, AccessKey._fields))
 _FIND_KEY: Final = Statement(_key_columns().where(*_OF_SERVICE_ACCOUNT, _k.id == bindparam("id")))
 _LIST_KEYS: Final = Statement(
     page(_key_columns().where(*_OF_SERVICE_ACCOUNT, _k.id > bindparam("after")).order_by(_k.id))
@@ -114,56 +101,6 @@ _UPDATE_KEY: Final = Statement(
     )
 )
 _DELETE_KEY: Final = Statement(access_keys.delete().where(_k.id == bindparam("key_id")))
-
-
-def add_service_account(tx: Connection, service_account: ServiceAccount) -> bool:
-    """Insert a service account; return False if its name is taken."""
-    columns = service_account._asdict()
-    del columns["last_used_at"]
-    return tx.execute(_ADD, **columns) == 1
-
-
-def find_service_account(
-    tx: Connection, account_id: str, service_account_id: str
-) -> ServiceAccount | None:
-    """Return a service account of this account, or None."""
-    row = tx.row(_FIND, account_id=account_id, id=service_account_id)
-    return ServiceAccount(*row) if row else None
-
-
-def find_service_account_named(tx: Connection, account_id: str, name: str) -> ServiceAccount | None:
-    """Return the service account of this name in an account, or None."""
-    row = tx.row(_FIND_NAMED, account_id=account_id, name=name)
-    return ServiceAccount(*row) if row else None
-
-
-def list_service_accounts(
-    tx: Connection, account_id: str, after: str, limit: int
-) -> list[ServiceAccount]:
-    """Return service accounts of an account, by name."""
-    rows = tx.rows(_LIST, account_id=account_id, after=after, limit=limit)
-    return [ServiceAccount(*row) for row in rows]
-
-
-def count_service_accounts(tx: Connection, account_id: str) -> int:
-    """Count the service accounts of an account."""
-    return count(tx, _COUNT, account_id=account_id)
-
-
-def save_service_account(tx: Connection, service_account: ServiceAccount) -> None:
-    """Update the changeable columns of a service account."""
-    tx.execute(
-        _UPDATE,
-        service_account_id=service_account.id,
-        description=service_account.description,
-        status=service_account.status,
-        updated_at=service_account.updated_at,
-    )
-
-
-def remove_service_account(tx: Connection, service_account_id: str) -> None:
-    """Delete a service account with its keys, attachments and login credentials."""
-    tx.execute(_DELETE, service_account_id=service_account_id)
 
 
 def add_access_key(tx: Connection, key: AccessKey) -> None:

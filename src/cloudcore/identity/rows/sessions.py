@@ -9,14 +9,13 @@ from sqlalchemy import and_, bindparam, func, not_, or_, select, text, union_all
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import count
+from cloudcore.db.rows import count, insert_new
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.provider_tables import provider_subjects
 from cloudcore.identity.rows.container_passwords import (
     remove_container_passwords,
     remove_container_passwords_of_provider,
 )
-from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import (
     access_keys,
     accounts,
@@ -80,7 +79,7 @@ class LiveSession(NamedTuple):
     """See `Session`."""
 
 
-_ADD: Final = insertion(sessions)
+_ADD: Final = Statement(insert_new(sessions, Session._fields))
 _LAST_SIGNED_IN: Final = Statement(
     page(
         select(_s.user_id)

@@ -8,8 +8,8 @@ from sqlalchemy import bindparam, null, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import insert_new
 from cloudcore.db.statement import Statement
-from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import auth_codes, refresh_tokens
 
 _c = auth_codes.c
@@ -45,7 +45,7 @@ class RefreshToken(NamedTuple):
     spent_at: int | None
 
 
-_ADD_CODE: Final = insertion(auth_codes)
+_ADD_CODE: Final = Statement(insert_new(auth_codes, Code._fields))
 _THE_CODE: Final = _c.code_sha256 == bindparam("hash")
 _LOCK_CODE: Final = Statement(
     select(*(_c[name] for name in Code._fields)).where(_THE_CODE).with_for_update()
@@ -58,7 +58,7 @@ _SPEND_CODE: Final = Statement(
 _DISOWN: Final = Statement(auth_codes.update().where(_THE_CODE).values(sid=null()))
 _FORGET_CODES: Final = deletion(_c.expires_at)
 
-_ADD_REFRESH: Final = insertion(refresh_tokens)
+_ADD_REFRESH: Final = Statement(insert_new(refresh_tokens, RefreshToken._fields))
 _THE_REFRESH: Final = _r.token_sha256 == bindparam("hash")
 _LOCK_REFRESH: Final = Statement(
     select(*(_r[name] for name in RefreshToken._fields)).where(_THE_REFRESH).with_for_update()

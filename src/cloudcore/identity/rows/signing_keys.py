@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from sqlalchemy import select
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import insert_new
 from cloudcore.db.statement import Statement, listed, text_list
-from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import signing_keys
 
 _k = signing_keys.c
@@ -26,7 +26,7 @@ class SigningKeyRow(NamedTuple):
     not_after: int
 
 
-_ADD: Final = insertion(signing_keys)
+_ADD: Final = Statement(insert_new(signing_keys, SigningKeyRow._fields))
 _LIST: Final = Statement(
     select(*(_k[name] for name in SigningKeyRow._fields)).order_by(_k.not_after, _k.kid)
 )

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, false, func, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement, page
-from cloudcore.identity.rows.insertion import insertion
+from cloudcore.db.rows import insert_new
+from cloudcore.db.statement import Statement, named, page
 from cloudcore.identity.tables import memberships, organizations, users
 
 _u = users.c
@@ -37,7 +37,7 @@ def _columns() -> Select[Any]:
     return select(*(_u[name] for name in User._fields))
 
 
-_ADD: Final = insertion(users)
+_ADD: Final = Statement(insert_new(users, User._fields))
 _FIND: Final = Statement(_columns().where(_u.id == bindparam("id")))
 _LIST_BY_EMAIL: Final = Statement(
     _columns().where(_u.email == bindparam("email")).order_by(_u.created_at, _u.id)
@@ -61,7 +61,7 @@ _LIST: Final = Statement(
     page(
         _columns()
         .join(memberships, _m.user_id == _u.id)
-        .where(_JOINED, _u.id > bindparam("after"))
+        .where(_JOINED, named(_m.email, "email"), _u.id > bindparam("after"))
         .order_by(_u.id)
     )
 )
@@ -144,10 +144,15 @@ def find_user_of(tx: Connection, organization_id: str, user_id: str) -> User | N
     return _user(row) if row else None
 
 
-def list_users_of(tx: Connection, organization_id: str, after: str, limit: int) -> list[User]:
-    """Return the members of an organization, suspended or not, oldest first."""
-    rows = tx.rows(_LIST, organization_id=organization_id, after=after, limit=limit)
-    return [_user(row) for row in rows]
+def list_users_of(
+    tx: Connection, organization_id: str, email: str, after: str, limit: int
+) -> list[User]:
+    """Return the members of an organization, suspended or not, oldest first.
+
+    If `email` (in lower case) is not empty, only that one.
+    """
+    of = {"organization_id": organization_id, "email": email}
+    return [_user(row) for row in tx.rows(_LIST, **of, after=after, limit=limit)]
 
 
 def is_member_elsewhere(tx: Connection, user_id: str, organization_id: str) -> bool:

@@ -16,8 +16,7 @@ from cloudcore.errors import Conflict
 from cloudcore.identity.names import missing
 from cloudcore.identity.rows import service_accounts as rows
 from cloudcore.identity.rows.accounts import increment_revision
-from cloudcore.identity.rows.service_accounts import AccessKey
-from cloudcore.identity.services.service_accounts import get_service_account
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, AccessKey
 from cloudcore.keyring import Keyring
 
 MAX_ACTIVE: Final = 2
@@ -77,7 +76,7 @@ def sealing_context(access_key_id: str) -> str:
 def create_access_key(tx: Connection, key: AccessKey) -> AccessKey:
     """Add a key to a service account."""
     increment_revision(tx, key.account_id)
-    get_service_account(tx, key.account_id, key.service_account_id)
+    SERVICE_ACCOUNTS.get(tx, key.account_id, key.service_account_id)
     _check_room(tx, key.account_id, key.service_account_id, key.created_at)
     if rows.count_access_keys(tx, key.account_id, key.service_account_id) >= MAX_KEPT:
         raise Conflict(f"a service account keeps at most {MAX_KEPT} access keys; delete one")

@@ -13,8 +13,8 @@ from cloudcore.identity.names import missing
 from cloudcore.identity.rows import accounts as rows
 from cloudcore.identity.rows import policies, roles
 from cloudcore.identity.rows.accounts import Account
-from cloudcore.identity.rows.policies import Attachment, PolicyRow
-from cloudcore.identity.rows.roles import Assignment, Role
+from cloudcore.identity.rows.policies import POLICIES, Attachment, PolicyRow
+from cloudcore.identity.rows.roles import ROLES, Assignment, Role
 from cloudcore.identity.services.members import lock_organization
 
 ADMIN: Final = "admin"
@@ -87,8 +87,8 @@ def found_account(
     if not rows.add_account(tx, account):
         raise Conflict("the handle is taken", handle=account.handle)
     now = account.created_at
-    roles.add_role(tx, new_admin_role(ids.role, account.id, founder.crn, now))
-    policies.add_policy(tx, new_admin_policy(ids.policy, account.id, now))
+    ROLES.add(tx, new_admin_role(ids.role, account.id, founder.crn, now))
+    POLICIES.add(tx, new_admin_policy(ids.policy, account.id, now))
     policies.attach(tx, Attachment(ids.attachment, account.id, ids.policy, None, ids.role, now))
     if founder.user_id is not None:
         roles.add_assignment(tx, Assignment(ids.role, founder.user_id, now))

@@ -85,7 +85,7 @@ def create_container_password(
     assert person is not None
     role = assumable_role(ctx, tx, wanted.role, now)
     rows.remove_expired_of_person(tx, person.id, now)
-    if rows.count_container_passwords(tx, person.id) >= MAX_KEPT:
+    if rows.count_container_passwords(tx, person.id, "") >= MAX_KEPT:
         raise Conflict(f"a person keeps at most {MAX_KEPT} container passwords; revoke one")
     seconds = life_of(wanted.seconds, ctx.settings.container_password_seconds)
     end, expires_at = find_session_end(tx, person.sid or ""), now + seconds * MICROSECONDS

@@ -6,12 +6,15 @@ from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
-from cloudcore.identity.names import missing
-from cloudcore.identity.rows import group_assignments as rows
-from cloudcore.identity.rows.group_assignments import GroupAssignment
-from cloudcore.identity.services.identity_providers import get_provider
+from cloudcore.identity.rows.group_assignments import (
+    GROUP_ASSIGNMENTS,
+    GroupAssignment,
+    persons_given,
+)
+from cloudcore.identity.rows.identity_providers import IDENTITY_PROVIDERS
+from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.services.members import lock_organization, organization_of
-from cloudcore.identity.services.roles import get_role, unassign_role
+from cloudcore.identity.services.roles import unassign_role
 
 MAX_GROUPS: Final = 100
 """The most groups that a role is assigned to."""
@@ -29,11 +32,11 @@ def assign_to_group(tx: Connection, account_id: str, made: GroupAssignment) -> G
     """
     organization_id = organization_of(tx, account_id)
     lock_organization(tx, organization_id)
-    role = get_role(tx, account_id, made.role_id)
-    get_provider(tx, organization_id, made.provider_id)
-    if rows.count_group_assignments(tx, role.id) >= MAX_GROUPS:
+    role = ROLES.get(tx, account_id, made.role_id)
+    IDENTITY_PROVIDERS.get(tx, organization_id, made.provider_id)
+    if GROUP_ASSIGNMENTS.count(tx, role.id, "") >= MAX_GROUPS:
         raise Conflict(f"a role is assigned to at most {MAX_GROUPS} groups")
-    if not rows.add_group_assignment(tx, made):
+    if not GROUP_ASSIGNMENTS.add(tx, made):
         raise Conflict("the role is assigned to this group")
     return made
 
@@ -46,12 +49,10 @@ def unassign_from_group(
     Which group gave a person the role is not recorded: the next sign-in tells.
     """
     lock_organization(tx, organization_of(tx, account_id))
-    role = get_role(tx, account_id, role_id)
-    found = rows.find_group_assignment(tx, role.id, assignment_id)
-    if found is None:
-        raise missing("group assignment")
-    rows.remove_group_assignment(tx, assignment_id)
-    others = rows.list_group_assignments(tx, role.id, "", MAX_GROUPS)
+    role = ROLES.get(tx, account_id, role_id)
+    found = GROUP_ASSIGNMENTS.get(tx, role.id, assignment_id)
+    GROUP_ASSIGNMENTS.remove(tx, role.id, assignment_id)
+    others = GROUP_ASSIGNMENTS.list(tx, role.id, "", "", MAX_GROUPS)
     if all(other.provider_id != found.provider_id for other in others):
-        for _, user_id in rows.persons_given(tx, found.provider_id, role.id):
+        for _, user_id in persons_given(tx, found.provider_id, role.id):
             unassign_role(tx, account_id, role.id, user_id, now)

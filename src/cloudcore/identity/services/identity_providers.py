@@ -12,11 +12,9 @@ from urllib.parse import urlsplit
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
-from cloudcore.identity.names import missing
 from cloudcore.identity.oidc.destinations import check_url
-from cloudcore.identity.rows import identity_providers as rows
 from cloudcore.identity.rows.group_assignments import persons_given
-from cloudcore.identity.rows.identity_providers import IdentityProvider
+from cloudcore.identity.rows.identity_providers import IDENTITY_PROVIDERS, IdentityProvider
 from cloudcore.identity.rows.sessions import revoke_sessions_of_provider
 from cloudcore.identity.services.members import lock_organization
 from cloudcore.identity.services.organizations import get_joined
@@ -25,7 +23,6 @@ from cloudcore.keyring import Keyring
 
 MAX_PROVIDERS: Final = 10
 """The most identity providers of an organization."""
-SCOPES: Final = ("openid", "email", "profile")
 
 
 def check_issuer(issuer: str, internal_origins: tuple[str, ...]) -> str:
@@ -66,19 +63,11 @@ def create_provider(tx: Connection, provider: IdentityProvider, user_id: str) ->
     lock_organization(tx, provider.organization_id)
     if get_joined(tx, provider.organization_id, user_id).organization.is_personal:
         raise Conflict("a personal organization has one member, who has a password")
-    if rows.count_providers(tx, provider.organization_id) >= MAX_PROVIDERS:
+    if IDENTITY_PROVIDERS.count(tx, provider.organization_id, "") >= MAX_PROVIDERS:
         raise Conflict(f"an organization has at most {MAX_PROVIDERS} identity providers")
-    if not rows.add_provider(tx, provider):
+    if not IDENTITY_PROVIDERS.add(tx, provider):
         raise _taken(provider.name)
     return provider
-
-
-def get_provider(tx: Connection, organization_id: str, provider_id: str) -> IdentityProvider:
-    """Return a provider of an organization, or raise `NotFound`."""
-    found = rows.find_provider_of(tx, organization_id, provider_id)
-    if found is None:
-        raise missing("identity provider")
-    return found
 
 
 def update_provider(
@@ -86,7 +75,7 @@ def update_provider(
 ) -> IdentityProvider:
     """Change the given columns of a provider; turned off, it ends what it began."""
     lock_organization(tx, organization_id)
-    provider = get_provider(tx, organization_id, provider_id)
+    provider = IDENTITY_PROVIDERS.get(tx, organization_id, provider_id)
     if not changes:
         return provider
     name = changes.get("name", provider.name)
@@ -94,7 +83,7 @@ def update_provider(
         raise _taken(name)
     changed = provider._replace(**changes, updated_at=now)
     if changed.status == "active":
-        rows.save_provider(tx, changed)
+        IDENTITY_PROVIDERS.save(tx, changed)
     else:
         _turn_off(tx, changed, now)
     return changed
@@ -106,24 +95,23 @@ def delete_provider(tx: Connection, organization_id: str, provider_id: str, now:
     Its persons stay, and lose the roles that its groups gave them.
     """
     lock_organization(tx, organization_id)
-    provider = get_provider(tx, organization_id, provider_id)
+    provider = IDENTITY_PROVIDERS.get(tx, organization_id, provider_id)
     # Assignments before the provider's row: the order in which AssumeRole locks them.
     for role, user_id in persons_given(tx, provider.id):
         unassign_role(tx, role.account_id, role.role_id, user_id, now)
     _turn_off(tx, provider._replace(status="inactive", updated_at=now), now)
-    rows.remove_provider(tx, provider.id)
+    IDENTITY_PROVIDERS.remove(tx, organization_id, provider.id)
 
 
 def _turn_off(tx: Connection, provider: IdentityProvider, now: int) -> None:
     """Save a provider that is no longer active, and end what it began."""
-    rows.save_provider(tx, provider)
+    IDENTITY_PROVIDERS.save(tx, provider)
     # Now that the row is locked, nobody assumes a role by this provider any more.
     revoke_sessions_of_provider(tx, provider.id, now)
 
 
 def _is_name_taken(tx: Connection, organization_id: str, name: str) -> bool:
-    providers = rows.list_providers(tx, organization_id, "", MAX_PROVIDERS)
-    return any(provider.name == name for provider in providers)
+    return IDENTITY_PROVIDERS.find_named(tx, organization_id, name) is not None
 
 
 def _taken(name: str) -> Conflict:

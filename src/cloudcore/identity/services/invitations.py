@@ -15,7 +15,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.identity.names import missing
 from cloudcore.identity.rows import invitations as rows
-from cloudcore.identity.rows.invitations import Invitation
+from cloudcore.identity.rows.invitations import INVITATIONS, Invitation
 from cloudcore.identity.rows.organizations import (
     Joined,
     Membership,
@@ -68,7 +68,7 @@ def invite(tx: Connection, new: NewInvitation) -> NewInvitation:
 def revoke_invitation(tx: Connection, organization_id: str, invitation_id: str) -> None:
     """Delete an invitation, or raise `NotFound`."""
     lock_organization(tx, organization_id)
-    if not rows.delete_invitation(tx, organization_id, invitation_id):
+    if not INVITATIONS.remove(tx, organization_id, invitation_id):
         raise missing("invitation")
 
 
@@ -88,12 +88,12 @@ def accept_invitation(
     status = lock_user(tx, user_id)
     user = find_user(tx, user_id)
     email = "" if user is None else user.email
-    found = rows.find_invitation(tx, organization_id, email)
+    found = INVITATIONS.find_named(tx, organization_id, email)
     is_right = hmac.compare_digest(_NO_CODE if found is None else found.code_sha256, code_sha256)
     if found is None or not is_right or now >= found.expires_at or status != "active":
         raise missing("invitation")
     _check_no_member(tx, organization_id, email)
-    rows.delete_invitation(tx, organization_id, found.id)
+    INVITATIONS.remove(tx, organization_id, found.id)
     add_membership(tx, Membership(organization_id, user_id, found.role, now))
     return get_joined(tx, organization_id, user_id)
 

@@ -11,9 +11,9 @@ from cloudcore.identity.documents import stored_document
 from cloudcore.identity.names import missing
 from cloudcore.identity.rows import policies as rows
 from cloudcore.identity.rows.accounts import increment_revision
-from cloudcore.identity.rows.policies import Attached, Attachment, PolicyRow
-from cloudcore.identity.services.roles import get_role
-from cloudcore.identity.services.service_accounts import get_service_account
+from cloudcore.identity.rows.policies import POLICIES, Attached, Attachment, PolicyRow
+from cloudcore.identity.rows.roles import ROLES
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.revisions import require_revision
 
 MAX_ATTACHMENTS: Final = 10
@@ -25,7 +25,7 @@ def create_policy(tx: Connection, policy: PolicyRow, document: dict[str, Any]) -
     increment_revision(tx, policy.account_id)
     stored = stored_document(tx, document, PolicyKind.IDENTITY, policy.account_id)
     made = policy._replace(document=stored.text, account_ids=stored.encoded_ids)
-    if not rows.add_policy(tx, made):
+    if not POLICIES.add(tx, made):
         raise Conflict(
             f"there is a policy {policy.name}; delete it, or choose another name",
             name=policy.name,
@@ -40,20 +40,12 @@ def create_or_find_policy(tx: Connection, policy: PolicyRow, document: dict[str,
         Conflict: the policy of its name has another document.
 
     """
-    found = rows.find_policy_named(tx, policy.account_id, policy.name)
+    found = POLICIES.find_named(tx, policy.account_id, policy.name)
     if found is not None:
         stored = stored_document(tx, document, PolicyKind.IDENTITY, policy.account_id)
         if (found.document, found.account_ids) == (stored.text, stored.encoded_ids):
             return found
     return create_policy(tx, policy, document)
-
-
-def get_policy(tx: Connection, account_id: str, policy_id: str) -> PolicyRow:
-    """Return a policy of an account, or raise `NotFound`."""
-    found = rows.find_policy(tx, account_id, policy_id)
-    if found is None:
-        raise missing("policy")
-    return found
 
 
 def update_policy(
@@ -73,7 +65,7 @@ def update_policy(
 
     """
     increment_revision(tx, account_id)
-    policy = get_policy(tx, account_id, policy_id)
+    policy = POLICIES.get(tx, account_id, policy_id)
     require_revision(policy.revision, revision)
     if "document" in changes:
         stored = stored_document(tx, changes["document"], PolicyKind.IDENTITY, account_id)
@@ -84,17 +76,17 @@ def update_policy(
         changes = {**changes, **new, "revision": policy.revision + is_other}
     if changes:
         policy = policy._replace(**changes, updated_at=now)
-        rows.save_policy(tx, policy)
+        POLICIES.save(tx, policy)
     return policy
 
 
 def delete_policy(tx: Connection, account_id: str, policy_id: str) -> None:
     """Delete a policy that is attached to nothing."""
     increment_revision(tx, account_id)
-    policy = get_policy(tx, account_id, policy_id)
+    policy = POLICIES.get(tx, account_id, policy_id)
     if rows.is_attached(tx, policy.id):
         raise Conflict("the policy is attached; detach it first")
-    rows.remove_policy(tx, policy.id)
+    POLICIES.remove(tx, account_id, policy.id)
 
 
 def attach_policy(tx: Connection, attachment: Attachment) -> Attached:
@@ -105,7 +97,7 @@ def attach_policy(tx: Connection, attachment: Attachment) -> Attached:
 
     """
     increment_revision(tx, attachment.account_id)
-    policy = get_policy(tx, attachment.account_id, attachment.policy_id)
+    policy = POLICIES.get(tx, attachment.account_id, attachment.policy_id)
     principal_id = _principal_of(tx, attachment)
     if rows.count_attached_to(tx, principal_id) >= MAX_ATTACHMENTS:
         raise Conflict(f"a principal has at most {MAX_ATTACHMENTS} policies")
@@ -129,9 +121,9 @@ def _check_size(size: int) -> None:
 def _principal_of(tx: Connection, attachment: Attachment) -> str:
     """Return the id of the attachment's principal, or raise `NotFound`."""
     if attachment.role_id is not None:
-        return get_role(tx, attachment.account_id, attachment.role_id).id
+        return ROLES.get(tx, attachment.account_id, attachment.role_id).id
     assert attachment.service_account_id is not None
-    return get_service_account(tx, attachment.account_id, attachment.service_account_id).id
+    return SERVICE_ACCOUNTS.get(tx, attachment.account_id, attachment.service_account_id).id
 
 
 def get_attachment(tx: Connection, account_id: str, policy_id: str, attachment_id: str) -> Attached:

@@ -22,7 +22,7 @@ from cloudcore.identity.rows import identity_providers as rows
 from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.identity_providers import IdentityProvider
 from cloudcore.identity.rows.organizations import find_member, lock_if_there
-from cloudcore.identity.rows.roles import Assignment
+from cloudcore.identity.rows.roles import ROLES, Assignment
 from cloudcore.identity.rows.sign_ins import Code
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.roles import unassign_role
@@ -207,7 +207,7 @@ def _give_roles(
     # By account, then role: the order in which all lock accounts.
     for account_id, role_id in sorted({*wanted} ^ {*given}):
         increment_revision(tx, account_id)
-        role = roles.find_role(tx, account_id, role_id)
+        role = ROLES.find(tx, account_id, role_id)
         if role is None:
             continue  # deleted meanwhile, with its assignments
         is_taken = (account_id, role_id) in given

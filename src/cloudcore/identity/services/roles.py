@@ -13,11 +13,8 @@ from cloudcore.identity.documents import StoredDocument, ids_of, read_ids, store
 from cloudcore.identity.names import missing
 from cloudcore.identity.rows import roles as rows
 from cloudcore.identity.rows.accounts import increment_revision
-from cloudcore.identity.rows.roles import Assigned, Assignment, Role
-from cloudcore.identity.rows.sessions import (
-    revoke_sessions_of_assigned,
-    revoke_sessions_of_role,
-)
+from cloudcore.identity.rows.roles import ROLES, Assigned, Assignment, Role
+from cloudcore.identity.rows.sessions import revoke_sessions_of_assigned, revoke_sessions_of_role
 from cloudcore.identity.services.members import find_person, lock_organization, organization_of
 
 
@@ -26,17 +23,9 @@ def create_role(tx: Connection, role: Role, trust_policy: dict[str, Any]) -> Rol
     increment_revision(tx, role.account_id)
     stored = stored_document(tx, trust_policy, PolicyKind.TRUST, role.account_id)
     made = role._replace(trust_policy=stored.text, trust_ids=stored.encoded_ids)
-    if not rows.add_role(tx, made):
+    if not ROLES.add(tx, made):
         raise Conflict("there is a role of this name", name=role.name)
     return made
-
-
-def get_role(tx: Connection, account_id: str, role_id: str) -> Role:
-    """Return a role of an account, or raise `NotFound`."""
-    found = rows.find_role(tx, account_id, role_id)
-    if found is None:
-        raise missing("role")
-    return found
 
 
 def update_role(
@@ -44,7 +33,7 @@ def update_role(
 ) -> Role:
     """Change the given fields of a role; its sessions end unless its trust policy only grows."""
     increment_revision(tx, account_id)
-    role = get_role(tx, account_id, role_id)
+    role = ROLES.get(tx, account_id, role_id)
     ends_sessions = False
     if "trust_policy" in changes:
         stored = stored_document(tx, changes["trust_policy"], PolicyKind.TRUST, account_id)
@@ -53,7 +42,7 @@ def update_role(
         ends_sessions = not _only_adds(stored, role)
     if changes:
         role = role._replace(**changes, updated_at=now)
-        rows.save_role(tx, role)
+        ROLES.save(tx, role)
     if ends_sessions:
         # Now that the row is locked, nobody assumes the role by the old trust any more.
         revoke_sessions_of_role(tx, role.id, now)
@@ -82,7 +71,7 @@ def _only_adds(stored: StoredDocument, role: Role) -> bool:
 def delete_role(tx: Connection, account_id: str, role_id: str) -> None:
     """Delete a role; its sessions end with it."""
     increment_revision(tx, account_id)
-    rows.remove_role(tx, get_role(tx, account_id, role_id).id)
+    ROLES.remove(tx, account_id, ROLES.get(tx, account_id, role_id).id)
 
 
 def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now: int) -> Assigned:
@@ -93,7 +82,7 @@ def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now:
     organization_id = organization_of(tx, account_id)
     lock_organization(tx, organization_id)
     increment_revision(tx, account_id)
-    role = get_role(tx, account_id, role_id)
+    role = ROLES.get(tx, account_id, role_id)
     user = find_person(tx, organization_id, person)
     is_new = rows.add_assignment(tx, Assignment(role.id, user.id, now))
     if not is_new and not rows.keep_assignment(tx, role.id, user.id):
@@ -103,7 +92,7 @@ def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now:
 
 def get_assignment(tx: Connection, account_id: str, role_id: str, user_id: str) -> Assigned:
     """Return the assignment of a role to a person, or raise `NotFound`."""
-    found = rows.find_assignment(tx, get_role(tx, account_id, role_id).id, user_id)
+    found = rows.find_assignment(tx, ROLES.get(tx, account_id, role_id).id, user_id)
     if found is None:
         raise missing("assignment")
     return found

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from cloudcore.storage import buckets
-from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.cors import MAX_AGE_SECONDS, METHODS, CorsRule
 from cloudcore.storage.errors import BucketAlreadyOwnedByYou
 from cloudcore.storage.rules import check_bucket_name
@@ -50,10 +50,9 @@ async def create_bucket(call: S3Call) -> Answer:
         account_id=call.account_id,
         region=call.region,
         name=name,
-        kms_key_id=None,
-        cors=None,
         tags=checked_tags(tags),
         created_at=call.now,
+        updated_at=call.now,
     )
     try:
         await call.change(buckets.create_bucket, bucket, bucket_id=bucket.id)
@@ -73,7 +72,7 @@ async def delete_bucket(call: S3Call) -> Answer:
     """DeleteBucket, of one without objects; its open uploads end."""
     bucket = await call.find_bucket()
     await buckets.end_uploads(call.needs, bucket)
-    await call.change(buckets.delete_bucket, bucket, bucket_id=bucket.id)
+    await call.change(buckets.BUCKETS.remove, bucket, call.now, bucket_id=bucket.id)
     return empty(204)
 
 
@@ -95,14 +94,14 @@ async def put_bucket_cors(call: S3Call) -> Answer:
     rules = [CorsRule(*each) for each in documents.read_cors(await read_document(call))]
     for rule in rules:
         check_rule(rule)
-    await call.ctx.database.write(buckets.put_cors, bucket, rules)
+    await call.ctx.database.write(buckets.put_cors, bucket, rules, call.now)
     return empty()
 
 
 async def delete_bucket_cors(call: S3Call) -> Answer:
     """DeleteBucketCors: 204, also if there are none."""
     bucket = await call.find_bucket()
-    await call.ctx.database.write(buckets.put_cors, bucket, None)
+    await call.ctx.database.write(buckets.put_cors, bucket, None, call.now)
     return empty(204)
 
 

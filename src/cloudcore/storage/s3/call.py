@@ -11,9 +11,9 @@ from cloudcore.db.base import Connection
 from cloudcore.events import Events
 from cloudcore.serving.body import Receive, Scope
 from cloudcore.storage import buckets
-from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.bucket import BUCKET, Bucket, named_bucket_crn
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.rules import bucket_crn, named_bucket_crn, object_crn
+from cloudcore.storage.rules import object_crn
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.forms import Form
 from cloudcore.storage.s3.requests import S3Request
@@ -83,7 +83,7 @@ class S3Call:
 
     def bucket_crn(self, name: str) -> str:
         """Return the CRN of a bucket of the account; `name` may be a pattern."""
-        return bucket_crn(self.region, self.account_id, name)
+        return BUCKET.crn(self.region, self.account_id, name)
 
     async def change(
         self, change: Callable[[Connection, *Ts], T], *arguments: *Ts, **noted: str

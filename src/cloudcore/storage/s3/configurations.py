@@ -12,7 +12,7 @@ from typing import Final
 from cloudcore.errors import InvalidInput
 from cloudcore.resource_names import check_tags
 from cloudcore.storage import buckets
-from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, empty, xml
 from cloudcore.storage.s3.bodies import check_acl, read_document
@@ -121,9 +121,8 @@ def checked_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
 
 
 async def _save_tags(call: S3Call, bucket: Bucket, tags: Mapping[str, str]) -> Answer:
-    tags = checked_tags(tags)
-    change = buckets.update_bucket
-    await call.ctx.database.write(change, bucket, tags=tags, key=None)
+    changes = {"tags": checked_tags(tags)}
+    await call.ctx.database.write(buckets.BUCKETS.update, bucket, changes, call.now)
     return empty(204)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.s3.answers import Fields
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.errors import S3Error

@@ -8,9 +8,9 @@ from typing import Final
 from urllib.parse import quote
 
 from cloudcore.storage import bucket_rows
+from cloudcore.storage.bucket import BUCKET
 from cloudcore.storage.listing import Listing, list_page
 from cloudcore.storage.object_rows import Entry
-from cloudcore.storage.rules import MAX_BUCKETS
 from cloudcore.storage.s3.answers import Answer, iso_time, quoted, xml
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.errors import S3Error
@@ -29,11 +29,11 @@ async def list_buckets(call: S3Call) -> Answer:
     """ListBuckets: the buckets of the account by name, all or a page of those with a prefix."""
     call.ctx.authorize(call.bucket_crn("*"))
     fields = call.request.fields
-    limit = call.number("max-buckets", 1, _MOST_BUCKETS_ASKED) or MAX_BUCKETS
+    limit = call.number("max-buckets", 1, _MOST_BUCKETS_ASKED) or BUCKET.quota
     prefix, token = fields.get("prefix", ""), fields.get("continuation-token")
     after = "" if token is None else _read_token(token)
     found = await call.needs.database.read(
-        bucket_rows.list_buckets, call.account_id, call.region, "", after, MAX_BUCKETS
+        bucket_rows.list_buckets, call.account_id, call.region, [""], after, BUCKET.quota
     )
     if fields.get("bucket-region", call.region) != call.region:
         found = []

@@ -12,7 +12,7 @@ from cloudcore.errors import AccessDenied
 from cloudcore.iam.decision import DECISION_STEPS
 from cloudcore.iam.patterns import Work
 from cloudcore.storage import objects, piece_rows, reading, storing
-from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.errors import KeyTooLong
 from cloudcore.storage.object_rows import Checksum, Facts, StoredObject
 from cloudcore.storage.piece_rows import ListedPiece

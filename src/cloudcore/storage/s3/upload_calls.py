@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from cloudcore.storage import multipart, reading, storing, upload_rows
-from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.checksums import Algorithm, ChecksumType
 from cloudcore.storage.errors import InvalidRange
 from cloudcore.storage.listing import span_of

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from litestar import get, post, put
 
-from registry.console.described_nouns import deletion
-from registry.console.noun_pages import CREATED, TAGS, Column, Input, NounPages, Shown, name_of
+from cloudcore.storage import bucket
+from registry.console.described_nouns import deletion, noun_of
+from registry.console.noun_pages import CREATED, TAGS, Column, Shown, name_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.nouns import api_of, path_of, read_one
 from registry.console.relayed import UPLOADING, Relayed
@@ -68,11 +70,8 @@ _COLUMNS: Final = (
     Column("Size", "byte_count", "size"),
     CREATED,
 )
-BUCKET: Final = NounPages(
-    service="storage",
-    one="bucket",
-    many="buckets",
-    intro="A bucket keeps objects: files of any size under a key.",
+BUCKET: Final = replace(
+    noun_of(bucket.BUCKET, "A bucket keeps objects: files of any size under a key."),
     order="by name",
     key="name",
     columns=_COLUMNS,
@@ -82,7 +81,6 @@ BUCKET: Final = NounPages(
         Column("Sealed under the key", "kms_key.name"),
         CREATED,
     ),
-    filters=(Input("name", "Name", "code"),),
     creates=(name_of(63), TAGS),
     updates=(TAGS,),
     acts=(deletion("bucket", "storage:DeleteBucket"),),

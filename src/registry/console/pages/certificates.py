@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, get_args
 
 from litestar import post
 
-from registry.console.described_nouns import deletion
+from cloudcore.certificate import certificate
+from registry.console.described_nouns import deletion, noun_of
 from registry.console.noun_forms import read_inputs
-from registry.console.noun_pages import CREATED, TAGS, Act, Column, Input, NounPages, Shown, name_of
+from registry.console.noun_pages import CREATED, TAGS, Act, Column, Input, Shown, name_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.nouns import send_new
 
-KEY_ALGORITHMS: Final = ("ecdsa-p256", "ecdsa-p384", "rsa-2048", "rsa-4096")
 _STATES: Final = {
     "pending_validation": "Waits for DNS",
     "issuing": "Is being issued",
@@ -27,7 +28,7 @@ _STATE: Final = Column("State", "status", "mark", _STATES, usual="active")
 _DOMAINS: Final = Column("Domains", "domains", "texts")
 _NEW: Final = (
     name_of(63),
-    Input("key_algorithm", "Key", "choice", choices=KEY_ALGORITHMS),
+    Input("key_algorithm", "Key", "choice", choices=get_args(certificate.KeyAlgorithm)),
     Input(
         "domains", "Domains", "texts", "One to a line, such as www.example.com or *.example.com."
     ),
@@ -73,14 +74,12 @@ def _show_exported_key(page: PageRequest, exported: Any, back: str) -> PageRespo
     return page.show("exported_key.html", exported=exported, back=back)
 
 
-CERTIFICATE: Final = NounPages(
-    service="certificate",
-    one="certificate",
-    many="certificates",
-    intro="A certificate of TLS is issued and renewed here, or uploaded.",
+CERTIFICATE: Final = replace(
+    noun_of(
+        certificate.CERTIFICATE, "A certificate of TLS is issued and renewed here, or uploaded."
+    ),
     columns=(_STATE, _DOMAINS, _EXPIRES),
     facts=(Column("Issued", "issued_at", "time"), CREATED),
-    filters=(Input("name", "Name", "code"),),
     updates=(TAGS,),
     acts=(
         Act(

@@ -69,7 +69,7 @@ async def list_images(page: InjectedPage) -> PageResponse:
         meta=found["meta"],
         tag_status=status,
         prefix=prefix,
-        registry_url=page.console.settings.auth_url,
+        registry_url=page.console.settings.url,
     )
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
+from cloudcore.kms import key
 from registry.console.control_plane import unless_refused
+from registry.console.described_nouns import noun_of
 from registry.console.noun_pages import (
     CREATED,
     DESCRIPTION,
@@ -13,7 +16,6 @@ from registry.console.noun_pages import (
     Act,
     Column,
     Input,
-    NounPages,
     Shown,
     name_of,
 )
@@ -43,28 +45,18 @@ def _is_owned(key: Shown, *states: str) -> bool:
     return key["origin"] != "platform" and key["state"] in states
 
 
-KEY: Final = NounPages(
-    service="kms",
-    one="key",
-    many="keys",
+KEY: Final = replace(
+    noun_of(
+        key.KEY,
+        "A key seals what is pushed to the repositories that are bound to it; the key “platform”"
+        " seals the rest. What only a deleted key opened can never be read again.",
+    ),
     section="settings",
     path=KEYS,
-    intro="A key seals what is pushed to the repositories that are bound to it; the key “platform”"
-    " seals the rest. What only a deleted key opened can never be read again.",
     unnamed="A deleted key",
-    list_action="kms:DescribeKeys",
     columns=(*_COLUMNS, CREATED),
     facts=(*_COLUMNS, Column("Use", "key_usage"), CREATED),
-    filters=(
-        Input("name", "Name", "code"),
-        Input("state", "State", "choice", choices=tuple(_STATES), default="All but deleted"),
-    ),
-    creates=(
-        name_of(63),
-        DESCRIPTION,
-        TAGS,
-    ),
-    updates=(DESCRIPTION, TAGS),
+    creates=(name_of(63), DESCRIPTION, TAGS),
     can_change=lambda key: key["state"] != "deleted",
     created="The key was created. Repositories can be bound to it now.",
     acts=(

@@ -53,7 +53,7 @@ async def make_container_password(page: InjectedPage) -> PageResponse:
         made = await page.person.post(_API, body, once=page.form.get("once", ""))
     except Refused as error:
         return await _show(page, making=complaint_of(error))
-    url = page.console.settings.auth_url
+    url = page.console.settings.url
     made = made["container_password"]
     return page.show("container_password.html", made=made, back=MY_ACCOUNT, registry_url=url)
 
@@ -83,7 +83,7 @@ async def _show(
         roles=await list_roles(page.person),
         role=page.form.get("role") or page.query.get("role") or _acting(page),
         name=page.form.get("name") or _free_name(passwords),
-        registry_url=page.console.settings.auth_url,
+        registry_url=page.console.settings.url,
         client=address_of_client(),
         client_sha256=wheel.sha256,
         complaint=complaint,

@@ -17,4 +17,4 @@ def end_of_form(form: Mapping[str, str]) -> dict[str, str]:
 def show_new_key(page: PageRequest, key: Mapping[str, Any], back: str) -> PageResponse:
     """Show a key and its secret, with lines that use it; like every page, not to be stored."""
     settings = page.console.settings
-    return page.show("new_access_key.html", key=key, back=back, registry_url=settings.auth_url)
+    return page.show("new_access_key.html", key=key, back=back, registry_url=settings.url)

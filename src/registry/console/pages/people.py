@@ -67,7 +67,7 @@ async def invite(page: InjectedPage) -> PageResponse:
         "invitation.html",
         organization=organization,
         invitation=made["invitation"],
-        registry_url=page.console.settings.auth_url,
+        registry_url=page.console.settings.url,
     )
 
 
@@ -88,7 +88,7 @@ async def revoke_invitation(page: InjectedPage) -> PageResponse:
 def show_one_time_password(page: PageRequest, user: dict[str, Any]) -> PageResponse:
     """Show a new password of a person; no other page ever has it."""
     back = f"{PEOPLE}/{page.parameters['organization']}"
-    url = page.console.settings.auth_url
+    url = page.console.settings.url
     return page.show("one_time_password.html", user=user, back=back, registry_url=url)
 
 

@@ -86,7 +86,7 @@ async def _page(
         prefix=prefix,
         is_partial=is_partial,
         prefixes=prefixes,
-        registry_url=page.console.settings.auth_url,
+        registry_url=page.console.settings.url,
         field=field,
         complaint=complaint,
     )

@@ -9,12 +9,11 @@ import msgspec
 from litestar import get, post
 
 from cloudcore.errors import Conflict
-from registry.console.control_plane import Refused
+from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.encryption import read_card, save_card
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of, is_outdated
 from registry.console.pages.repository_paths import api_path, path_of, read_repository
-from registry.console.pages.rewrap import read_last_rewrap
 from registry.console.paths import REPOSITORY
 
 _PATH: Final = f"{REPOSITORY}/settings"
@@ -61,6 +60,20 @@ async def save_encryption(page: InjectedPage) -> PageResponse:
         complaint = complaint_of(error)
         return await _page(page, complaint.status, card_complaint=complaint)
     return page.go(path_of(page).tab("settings"), "encryption-saved")
+
+
+@post(f"{_PATH}/rewrap")
+async def start_rewrap(page: InjectedPage) -> PageResponse:
+    """Start to move the blobs of a repository to its key."""
+    await page.api.change("POST", f"{api_path(page)}/encryption-binding/rewrap")
+    return page.go(path_of(page).tab("settings"), "run-started")
+
+
+async def _last_rewrap(page: PageRequest) -> dict[str, Any] | None:
+    """Return the last run of that; None if there is none, or the role may not read it."""
+    path = f"{api_path(page)}/encryption-binding/rewrap/runs"
+    found = await unless_refused(page.api.get(path, limit=1))
+    return found["runs"][0] if found and found["runs"] else None
 
 
 @post(f"{_PATH}/public")
@@ -165,7 +178,7 @@ async def _page(
         description=(repository["description"] or "") if written is None else written,
         complaint=complaint,
         encryption=await read_card(page, api_path(page), card_complaint),
-        rewrap=await read_last_rewrap(page),
+        rewrap=await _last_rewrap(page),
     )
 
 
@@ -173,4 +186,11 @@ def _written(document: object) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-HANDLERS: Final = (show_settings, save_settings, save_encryption, make_public, make_private)
+HANDLERS: Final = (
+    start_rewrap,
+    show_settings,
+    save_settings,
+    save_encryption,
+    make_public,
+    make_private,
+)

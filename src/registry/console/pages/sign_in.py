@@ -45,8 +45,9 @@ def own_page(path: str) -> str:
 
 @get("/", opt={"requires": Requires.NOTHING})
 async def show_console(page: InjectedPage) -> PageResponse:
-    """Redirect from the root of the host to the console, from an image reference to its page."""
-    return page.go(page_of_reference(page.path) or "/console")
+    """Redirect from the root of a host to the console, from an image reference to its page."""
+    there = page_of_reference(page.path) or "/console"
+    return page.go(f"{page.console.settings.console_url}{there}")
 
 
 @get("/console", opt={"requires": Requires.NOTHING})
@@ -59,20 +60,20 @@ async def show_home(page: InjectedPage) -> PageResponse:
 async def begin(page: InjectedPage) -> PageResponse:
     """Redirect the browser to the sign-in page (RFC 7636).
 
-    The sign-in returns to the host of `auth_url`, and its cookie belongs to one host. So a browser
+    The sign-in returns to the host of the console, and its cookie belongs to one host. So a browser
     that used another host name is redirected there first, but only once: a proxy may hide the name
     that the browser used.
     """
-    auth_url = page.console.settings.auth_url
+    auth_url, own_url = page.console.settings.auth_url, page.console.settings.own_url
     to = own_page(page.query.get("to", HOME))
-    if page.host != urlsplit(auth_url).netloc and "moved" not in page.query:
-        return page.go(f"{auth_url}{SIGN_IN}?{urlencode({'to': to, 'moved': '1'})}")
+    if page.host != urlsplit(own_url).netloc and "moved" not in page.query:
+        return page.go(f"{own_url}{SIGN_IN}?{urlencode({'to': to, 'moved': '1'})}")
     begun = _Begun(secrets.token_urlsafe(32), secrets.token_urlsafe(48), to)
     digest = sha256(begun.verifier.encode()).digest()
     asked = {
         "response_type": "code",
         "client_id": CONSOLE,
-        "redirect_uri": auth_url + SIGNED_IN,
+        "redirect_uri": own_url + SIGNED_IN,
         "code_challenge": urlsafe_b64encode(digest).decode().rstrip("="),
         "code_challenge_method": "S256",
         "state": begun.state,
@@ -92,7 +93,7 @@ async def finish(page: InjectedPage) -> PageResponse:
     form = {
         "grant_type": "authorization_code",
         "client_id": CONSOLE,
-        "redirect_uri": page.console.settings.auth_url + SIGNED_IN,
+        "redirect_uri": page.console.settings.own_url + SIGNED_IN,
         "code": code,
         "code_verifier": begun.verifier,
     }

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from litestar import post
 
+from cloudcore.notifications import topic
 from registry.console.control_plane import Refused, unless_refused
-from registry.console.described_nouns import deletion
+from registry.console.described_nouns import deletion, noun_of
 from registry.console.noun_forms import read_inputs
-from registry.console.noun_pages import CREATED, DESCRIPTION, TAGS, Input, NounPages, Shown, name_of
+from registry.console.noun_pages import Input, Shown
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.nouns import api_of, path_of, show_list, show_one
 from registry.console.pages.refusals import NO_COMPLAINT, complaint_of
@@ -66,20 +68,12 @@ async def _read_confirming(_page: PageRequest) -> Mapping[str, Any]:
     return {"unconfirmed": NO_COMPLAINT, "confirming": _CONFIRMING}
 
 
-TOPIC: Final = NounPages(
-    service="notifications",
-    one="topic",
-    many="topics",
-    intro="What is published to a topic is sent to its subscriptions. Event rules publish what"
-    " happens in repositories.",
-    columns=(CREATED,),
-    facts=(CREATED,),
-    creates=(
-        name_of(256),
-        DESCRIPTION,
-        TAGS,
+TOPIC: Final = replace(
+    noun_of(
+        topic.TOPIC,
+        "What is published to a topic is sent to its subscriptions. Event rules publish what"
+        " happens in repositories.",
     ),
-    updates=(DESCRIPTION, TAGS),
     created="The topic was created. Say below who is told.",
     acts=(
         deletion(

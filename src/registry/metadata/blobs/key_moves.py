@@ -25,7 +25,7 @@ from sqlalchemy import (
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.kms.key import KeyState
-from cloudcore.kms.tables import kms_keys
+from cloudcore.kms.rows import kms_keys
 from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 

@@ -13,10 +13,11 @@ from sqlalchemy import and_, bindparam, or_, select, text, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.key import KeyState
-from cloudcore.kms.tables import kms_keys
+from cloudcore.kms.rows import kms_keys
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,
@@ -226,14 +227,9 @@ _TARGET: Final = Statement(
 _ADD_LINK: Final = Statement(
     insert(repository_blobs)
     .values(
-        repository_id=bindparam("repository_id"),
-        digest=bindparam("digest"),
-        account_id=bindparam("account_id"),
-        object_id=bindparam("object_id"),
-        size=bindparam("size"),
+        **bound(("repository_id", "digest", "account_id", "object_id", "size", "kms_key_id")),
         manifest_refs=text("0"),
         touched_at=bindparam("now"),
-        kms_key_id=bindparam("kms_key_id"),
     )
     .on_conflict_do_nothing()
 )

@@ -16,7 +16,7 @@ from sqlalchemy import and_, select, text
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.kms.key import KeyState
-from cloudcore.kms.tables import kms_keys
+from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.objects import Link
 from registry.metadata.repositories.live import ID_OF_NAMED
 from registry.metadata.tables import (

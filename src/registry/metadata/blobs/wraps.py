@@ -13,10 +13,10 @@ from sqlalchemy import and_, bindparam, null, select, union
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.kms.key import KeyState
-from cloudcore.kms.rows import hold_key
-from cloudcore.kms.tables import kms_keys
+from cloudcore.kms.rows import hold_key, kms_keys
 from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
 from registry.metadata.tables import blob_object_keys, repository_blobs
 
@@ -57,10 +57,7 @@ _FIND: Final = Statement(
 _PUT: Final = Statement(
     (
         _inserted := insert(blob_object_keys).values(
-            object_id=bindparam("object_id"),
-            kms_key_id=bindparam("kms_key_id"),
-            account_id=bindparam("account_id"),
-            wrapped_data_key=bindparam("wrapped_data_key"),
+            bound(("object_id", "kms_key_id", "account_id", "wrapped_data_key"))
         )
     ).on_conflict_do_update(
         index_elements=["object_id", "kms_key_id"],

@@ -12,7 +12,7 @@ from sqlalchemy import and_, bindparam, select, text
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
-from cloudcore.kms.tables import kms_keys
+from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.objects import Target
 from registry.metadata.blobs.uploads import (
     FULL,

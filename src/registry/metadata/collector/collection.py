@@ -28,7 +28,7 @@ from sqlalchemy import Select, and_, bindparam, exists, func, literal_column, or
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
-from cloudcore.kms.tables import kms_keys
+from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.inline import drop_bodies
 from registry.metadata.blobs.wrap_removal import drop_unused_wraps
 from registry.metadata.blobs.wraps import Wrap

@@ -21,7 +21,7 @@ from sqlalchemy import (
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
-from cloudcore.kms.tables import kms_keys
+from cloudcore.kms.rows import kms_keys
 from registry.metadata.control_tables import deleted_manifest_blobs
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 

@@ -10,6 +10,7 @@ from sqlalchemy import Select, and_, bindparam, case, literal_column, or_, selec
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_manifests
@@ -173,11 +174,7 @@ _HEAL_BODY: Final = Statement(
     .where(*_OF_BODY, _b.body != bindparam("body"))
     .values(body=bindparam("body"))
 )
-_ADD: Final = Statement(
-    manifests.insert().values(
-        {name: bindparam(name) for name in (*NewManifest._fields, "pushed_at")}
-    )
-)
+_ADD: Final = Statement(manifests.insert().values(bound((*NewManifest._fields, "pushed_at"))))
 _ADD_BLOB_EDGES: Final = Statement(
     manifest_blobs.insert().from_select(
         ["manifest_id", "digest", "repository_id"],

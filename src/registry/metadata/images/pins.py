@@ -9,6 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement
 from registry.metadata.control_tables import image_pins
 
@@ -39,7 +40,7 @@ _LIST: Final = Statement(
     .where(*_of_image, or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")))
     .order_by(_p.name)
 )
-_new = insert(image_pins).values({name: bindparam(name) for name in Pin._fields})
+_new = insert(image_pins).values(bound(Pin._fields))
 _PUT: Final = Statement(
     _new.on_conflict_do_update(
         index_elements=["manifest_id", "name"],

@@ -14,6 +14,7 @@ from sqlalchemy import Select, and_, bindparam, func, literal_column, select, te
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
@@ -308,8 +309,7 @@ def list_tombstones(
 
 def count_tombstones(tx: Connection, repository_id: str, now: int) -> int:
     """Return the number of restorable images of a repository."""
-    row = tx.row(_COUNT, repository_id=repository_id, now=now)
-    return int(row[0]) if row else 0
+    return count(tx, _COUNT, repository_id=repository_id, now=now)
 
 
 def children_of(tx: Connection, tombstone_id: str) -> list[str]:

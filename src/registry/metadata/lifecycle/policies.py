@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, case, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement, page
 from registry.metadata.control_tables import lifecycle_policies
 from registry.metadata.repositories.policies import first_revision, keep_revision
@@ -25,10 +26,8 @@ class StoredLifecyclePolicy(NamedTuple):
 
 
 _new = insert(lifecycle_policies).values(
-    repository_id=bindparam("repository_id"),
-    document=bindparam("document"),
+    **bound(("repository_id", "document", "next_run_at")),
     revision=first_revision("lifecycle"),
-    next_run_at=bindparam("next_run_at"),
     updated_at=bindparam("now"),
 )
 _PUT: Final = Statement(

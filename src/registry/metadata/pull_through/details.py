@@ -17,6 +17,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import bound, count
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from registry.metadata.pull_through.rules import CacheRule
@@ -137,9 +138,7 @@ _PUSHED: Final = Statement(
 _HAS_PUSHED_TAG: Final = Statement(
     select(_repository.id).where(_repository.id == bindparam("repository_id"), _has_pushed_tag)
 )
-_ADD: Final = Statement(
-    pull_through_cache_rules.insert().values({name: bindparam(name) for name in CacheRule._fields})
-)
+_ADD: Final = Statement(pull_through_cache_rules.insert().values(bound(CacheRule._fields)))
 _UPDATE: Final = Statement(
     pull_through_cache_rules.update()
     .where(_r.id == bindparam("rule_id"))
@@ -166,8 +165,7 @@ def list_rules(tx: Connection, account_id: str, after: str, limit: int) -> list[
 
 def count_rules(tx: Connection, account_id: str) -> int:
     """Return the number of rules of an account."""
-    row = tx.row(_COUNT, account_id=account_id)
-    return int(row[0]) if row else 0
+    return count(tx, _COUNT, account_id=account_id)
 
 
 def lock_account(tx: Connection, account_id: str) -> None:

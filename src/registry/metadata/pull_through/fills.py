@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 from sqlalchemy import bindparam, literal_column, select
-from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import insert_new
 from cloudcore.db.statement import Statement
 from registry.metadata.blobs.uploads import COLUMNS, FENCED, Lease, Received, Upload, upload_of
 from registry.metadata.pull_through.tables import blob_fills
@@ -32,15 +32,7 @@ class Fill(NamedTuple):
     upload: Upload
 
 
-_ADD: Final = Statement(
-    insert(blob_fills)
-    .values(
-        account_id=bindparam("account_id"),
-        digest=bindparam("digest"),
-        upload_id=bindparam("upload_id"),
-    )
-    .on_conflict_do_nothing()
-)
+_ADD: Final = Statement(insert_new(blob_fills, ("account_id", "digest", "upload_id")))
 _FIND: Final = Statement(
     select(_f.size, _u.expires_at, *COLUMNS)
     .join_from(blob_fills, uploads, _u.id == _f.upload_id)

@@ -14,6 +14,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement
 from registry.metadata.pull_through.tables import cached_referrers, upstream_lookups
 from registry.metadata.tables import tags
@@ -25,12 +26,7 @@ _KEY: Final = (
     _u.reference == bindparam("reference"),
 )
 _new = insert(upstream_lookups).values(
-    rule_id=bindparam("rule_id"),
-    repository=bindparam("repository"),
-    reference=bindparam("reference"),
-    fetching_until=bindparam("fetching_until"),
-    absent_until=bindparam("absent_until"),
-    ends_at=bindparam("ends_at"),
+    **bound(("rule_id", "repository", "reference", "fetching_until", "absent_until", "ends_at")),
 )
 _ANSWER: Final = {
     name: _new.excluded[name] for name in ("fetching_until", "absent_until", "ends_at")

@@ -9,6 +9,7 @@ from sqlalchemy import bindparam, func, literal_column, select, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import insert_new
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.control_tables import deleted_manifest_children
 from registry.metadata.pull_through.tables import deleted_missing_blobs, missing_blobs
@@ -40,14 +41,7 @@ class Wanting(NamedTuple):
 
 
 _ADD: Final = Statement(
-    insert(missing_blobs)
-    .values(
-        manifest_id=bindparam("manifest_id"),
-        digest=bindparam("digest"),
-        repository_id=bindparam("repository_id"),
-        size=bindparam("size"),
-    )
-    .on_conflict_do_nothing()
+    insert_new(missing_blobs, ("manifest_id", "digest", "repository_id", "size"))
 )
 _SIZE: Final = Statement(
     select(func.max(_x.size)).where(

@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement
 from registry.metadata.pull_through.tables import upstream_tag_lists
 
@@ -45,9 +46,7 @@ _SIZES: Final = Statement(
     .where(_c.rule_id == bindparam("rule_id"))
     .order_by(_c.checked_at.desc(), _c.repository)
 )
-_new = insert(upstream_tag_lists).values(
-    {name: bindparam(name) for name in ("rule_id", "repository", *KeptTags._fields)}
-)
+_new = insert(upstream_tag_lists).values(bound(("rule_id", "repository", *KeptTags._fields)))
 _PUT: Final = Statement(
     _new.on_conflict_do_update(
         index_elements=["rule_id", "repository"],

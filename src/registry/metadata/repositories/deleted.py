@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, text
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import deleted_manifests, tag_events
 from registry.metadata.images.manifests import ManifestRow
@@ -115,9 +116,7 @@ def list_deleted_repositories(
 
 def count_deleted_repositories(tx: Connection, account_id: str, now: int) -> int:
     """Return the number of restorable repositories of an account."""
-    row = tx.row(_COUNT, account_id=account_id, now=now)
-    assert row is not None
-    return int(row[0])
+    return count(tx, _COUNT, account_id=account_id, now=now)
 
 
 def find_deleted_repository(

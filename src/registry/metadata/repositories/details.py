@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
-from cloudcore.kms.tables import kms_keys
+from cloudcore.kms.rows import kms_keys
 from registry.metadata.encryption_bindings import (
     OF_ACCOUNT,
     OF_PLATFORM,

@@ -10,6 +10,7 @@ from sqlalchemy import Select, bindparam, exists, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import event_rules
@@ -41,10 +42,8 @@ _FIND_ACCOUNT: Final = Statement(
 _ADD_ACCOUNT: Final = Statement(
     insert(accounts)
     .values(
-        id=bindparam("id"),
-        handle=bindparam("handle"),
+        **bound(("id", "handle", "auto_create_repositories")),
         status=text("'active'"),
-        auto_create_repositories=bindparam("auto_create_repositories"),
         created_at=bindparam("now"),
     )
     .on_conflict_do_nothing()
@@ -67,11 +66,7 @@ _IS_LIVE: Final = Statement(select(_r.id).where(_r.id == bindparam("id"), _r.del
 _ADD: Final = Statement(
     insert(repositories)
     .values(
-        id=bindparam("id"),
-        account_id=bindparam("account_id"),
-        name=bindparam("name"),
-        tag_mutability=bindparam("tag_mutability"),
-        source=bindparam("source"),
+        **bound(("id", "account_id", "name", "tag_mutability", "source")),
         created_at=bindparam("now"),
         updated_at=bindparam("now"),
     )

@@ -20,6 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import policy_revisions
@@ -90,10 +91,7 @@ class Target(NamedTuple):
 
 
 _new = insert(resource_policies).values(
-    repository_id=bindparam("repository_id"),
-    document=bindparam("document"),
-    principal_ids=bindparam("principal_ids"),
-    visibility=bindparam("visibility"),
+    **bound(("repository_id", "document", "principal_ids", "visibility")),
     revision=first_revision("resource"),
     updated_at=bindparam("now"),
 )

@@ -21,13 +21,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import InvalidInput, NotFound
+from cloudcore.errors import InvalidInput
 from cloudcore.jobs import runs
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.run_kinds import run_kind
 from cloudcore.jobs.runs import NewRun, Progress, Run
-from cloudcore.kms.references import key_to_use
+from cloudcore.kms.rows import key_to_use
 from registry.blobstore.base import DataKey
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled
 from registry.keys import DataKeys, WrapBroken, WrappedKey
@@ -129,14 +129,6 @@ def start_rewrap(
         kept_seconds=KEPT_SECONDS,
     )
     return runs.start_run(tx, new, change.now)
-
-
-def get_rewrap(tx: Connection, repository_id: str, run_id: str) -> Run:
-    """Return a run of a repository, or raise `NotFound`."""
-    run = runs.find_run(tx, KIND, repository_id, run_id)
-    if run is None:
-        raise NotFound("the repository has no such run")
-    return run
 
 
 async def run_step(ctx: ServiceContext, run: Run, job: Job) -> Next | Done:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, NotFound
+from cloudcore.errors import Conflict
 from cloudcore.jobs import runs
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
@@ -105,14 +105,6 @@ def start_run(
         arguments=policy.document,
     )
     return runs.start_run(tx, new, change.now)
-
-
-def get_run(tx: Connection, repository_id: str, run_id: str) -> Run:
-    """Return a run of a repository, or raise `NotFound`."""
-    run = runs.find_run(tx, KIND, repository_id, run_id)
-    if run is None:
-        raise NotFound("the repository has no such run")
-    return run
 
 
 async def start_due_runs(ctx: ServiceContext) -> int:

@@ -1,4 +1,4 @@
-"""Find the repository of an upstream that a name under a rule stands for."""
+"""Find the repository of an upstream that a name under a rule means, and the error of a failure."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from registry.services.pull_through.upstream_states import UpstreamWatch
 from registry.upstream.base import Credential, Remote, UpstreamFailed, UpstreamLimited
 from registry.upstream.client import RegistryClient
 
+_RETRY_SECONDS: Final = 30
 OpenCredential = Callable[[CacheRule], Credential | None]
 """Opens the sealed credential of a rule; None if the rule has none."""
 
 _DOCKER_HUB: Final = frozenset(
     {"https://docker.io", "https://index.docker.io", "https://registry-1.docker.io"}
 )
-_RETRY_SECONDS: Final = 30
 
 
 def no_credential(_rule: CacheRule) -> Credential | None:

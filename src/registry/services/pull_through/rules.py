@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
+from cloudcore.outbound.destinations import Allowed, NotAllowed, check_url
 from registry.errors import NameInvalid
 from registry.metadata.pull_through import details as rows
 from registry.metadata.pull_through import lookups, tag_lists, upstream_states
@@ -20,6 +21,14 @@ MAX_RULES: Final = 50
 
 _ASKED_BY: Final = ("upstream_url", "upstream_prefix", "username", "secret_sealed")
 """What decides whom an upstream answers, and for what."""
+_DOCKER_HUB: Final = "https://registry-1.docker.io"
+_OTHER_NAMES: Final = {
+    "https://docker.io": _DOCKER_HUB,
+    "https://index.docker.io": _DOCKER_HUB,
+    "https://hub.docker.com": _DOCKER_HUB,
+    "https://registry.hub.docker.com": _DOCKER_HUB,
+}
+"""Names of a registry under which no registry answers."""
 
 
 class ShownRule(NamedTuple):
@@ -70,6 +79,31 @@ def check_upstream_prefix(prefix: str) -> None:
             field="upstream_prefix",
             reason="malformed",
         ) from None
+
+
+def upstream_origin(url: str, allowed: Allowed) -> str:
+    """Return the origin of an upstream's URL, if this install may ask it.
+
+    Nothing is asked: the addresses of the name are checked at each connection.
+
+    Raises:
+        InvalidInput: the URL is not an origin, or this install may not ask it.
+
+    """
+    try:
+        found = check_url(url, allowed)
+    except NotAllowed as error:
+        raise InvalidInput(
+            f"upstream_url: {error}", field="upstream_url", reason="not_allowed"
+        ) from None
+    if found.target not in ("", "/"):
+        raise InvalidInput(
+            "upstream_url: write it as https://HOST; what comes after it belongs into"
+            " upstream_prefix",
+            field="upstream_url",
+            reason="malformed",
+        )
+    return _OTHER_NAMES.get(found.origin, found.origin)
 
 
 def check_credential(username: str, secret: str) -> None:

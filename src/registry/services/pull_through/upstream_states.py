@@ -11,7 +11,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
@@ -77,7 +77,7 @@ def conditions(tx: Connection, rule_ids: Sequence[str], now: int) -> dict[str, C
     }
 
 
-def severity(fault: UpstreamFault) -> str:
+def severity(fault: UpstreamFault) -> Literal["warning", "error"]:
     """Return ``warning`` for a limit, which passes by itself, else ``error``."""
     return "warning" if fault.code == LIMITED else "error"
 

@@ -14,8 +14,8 @@ from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.iam.decision import Caller, Question, decide
 from cloudcore.iam.policy import EVERYONE, Effect, Policy, policy_of
 from cloudcore.identity.documents import stored_document
-from cloudcore.identity.rows.roles import find_role_named
-from cloudcore.identity.rows.service_accounts import find_service_account_named
+from cloudcore.identity.rows.roles import ROLES
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.revisions import require_revision
 from registry.metadata.repositories import policies
 from registry.metadata.repositories.policies import NewPolicy, StoredResourcePolicy
@@ -44,7 +44,7 @@ class Setter(NamedTuple):
 
 
 _NO_POLICY: Final = Policy(())
-_FIND_NAMED: Final = {"role": find_role_named, "service-account": find_service_account_named}
+_FIND_NAMED: Final = {"role": ROLES.find_named, "service-account": SERVICE_ACCOUNTS.find_named}
 
 
 def put_resource_policy(

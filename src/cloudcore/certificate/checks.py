@@ -1,0 +1,353 @@
+"""Check what owners hand in, and what authorities issue, before it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from cloudcore.certificate.authority import fingerprint, microseconds, pem
+from cloudcore.certificate.certificate import KeyAlgorithm
+from cloudcore.certificate.domains import check_domains
+from cloudcore.certificate.issuer import CA_REFUSED, Chain, Refused
+from cloudcore.certificate.keys import (
+    UNREADABLE,
+    algorithm_of,
+    is_light,
+    is_sound,
+    load_private_key,
+    public_der,
+)
+from cloudcore.errors import InvalidInput
+
+MOST_REQUEST_PEM: Final = 48 * 1024
+"""Characters of a request; 100 of the longest domains take 36,000."""
+_DIGESTS: Final = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
+
+
+class SigningRequest(NamedTuple):
+    """A request that an authority can be given."""
+
+    der: bytes
+    domains: tuple[str, ...]
+    key_algorithm: KeyAlgorithm
+
+
+def check_signing_request(
+    text: str, domains: Sequence[str] | None, key_algorithm: KeyAlgorithm | None
+) -> SigningRequest:
+    """Return a request in PEM, read.
+
+    Authorities issue for all names of a request and for no others, so they are the certificate's
+    domains: those of ``subjectAltName``, or the common name if there are none.
+
+    Raises:
+        InvalidInput: it is no request in PEM, not signed by its own key or with SHA-1, has a key of
+            another kind (or than `key_algorithm`), or names other than `domains`.
+
+    """
+    if len(text) > MOST_REQUEST_PEM:
+        raise _refused_csr(f"is longer than {MOST_REQUEST_PEM} characters")
+    try:
+        request = x509.load_pem_x509_csr(text.encode())
+        key = request.public_key()
+        algorithm = algorithm_of(key) if is_light(key) else None
+        digest = request.signature_hash_algorithm
+        named = _names(request)
+        is_own = algorithm is not None and request.is_signature_valid
+    except UNREADABLE:
+        raise _refused_csr("is no certificate signing request in PEM") from None
+    if algorithm is None:
+        raise _refused_csr("has a key that is neither P-256, P-384, RSA 2048 or 4096")
+    if key_algorithm not in (None, algorithm):
+        raise InvalidInput(
+            f"key_algorithm: the key of csr_pem is {algorithm}, not {key_algorithm}",
+            field="key_algorithm",
+            reason="invalid",
+        )
+    if not isinstance(digest, _DIGESTS):
+        raise _refused_csr("is not signed with SHA-256, SHA-384 or SHA-512")
+    if not is_own:
+        raise _refused_csr("is not signed by its own key")
+    if not named:
+        raise _refused_csr("names no domain; put them into subjectAltName")
+    found = check_domains(named)
+    if domains is not None and set(check_domains(domains)) != set(found):
+        raise InvalidInput(
+            f"domains: csr_pem is for {', '.join(found)}; leave domains out, or name the same",
+            field="domains",
+            reason="invalid",
+        )
+    return SigningRequest(request.public_bytes(Encoding.DER), found, algorithm)
+
+
+def _names(request: x509.CertificateSigningRequest) -> list[str]:
+    """Return the names of a request.
+
+    Raises:
+        InvalidInput: one is not of DNS or ends in a dot, the common name is not among the others,
+            or there are several and no others.
+
+    """
+    common = [
+        str(each.value)
+        for each in request.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+        if each.value
+    ]
+    try:
+        extension = request.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        if len(common) > 1:
+            raise _refused_csr("has several common names; put them into subjectAltName") from None
+        return common
+    names = list(extension.value)
+    if not all(isinstance(each, x509.DNSName) for each in names):
+        raise _refused_csr("names something else than domains in subjectAltName")
+    found = [str(each.value) for each in names]
+    if any(each.endswith(".") for each in found):
+        raise _refused_csr(
+            "has a name that ends in a dot, which authorities refuse (RFC 5280 4.2.1.6)"
+        )
+    if not {each.lower() for each in common} <= {each.lower() for each in found}:
+        raise _refused_csr("has a common name that is not in its subjectAltName too")
+    return found
+
+
+def _refused_csr(why: str) -> InvalidInput:
+    return InvalidInput(f"csr_pem: it {why}", field="csr_pem", reason="invalid")
+
+
+MOST_PEM: Final = 64 * 1024
+"""Characters of a certificate or a chain."""
+MOST_KEY_PEM: Final = 4 * 1024
+"""Characters of a key; one of RSA 4096 has 3,300."""
+MOST_ISSUERS: Final = 10
+"""Certificates of a chain; each costs the verification of a signature."""
+
+
+class Checked(NamedTuple):
+    """An uploaded certificate that can be served."""
+
+    domains: tuple[str, ...]
+    key_algorithm: KeyAlgorithm
+    certificate_pem: str
+    """The certificate alone."""
+    chain_pem: str
+    """Its issuers in order, without the root."""
+    fingerprint: str
+    issued_at: int
+    expires_at: int
+    private_key_pem: bytes
+
+    def __repr__(self) -> str:
+        """Show no key."""
+        return f"Checked({self.fingerprint})"
+
+
+def check_upload(
+    certificate_pem: str,
+    chain_pem: str,
+    private_key_pem: str,
+    now: int,
+    domains: Sequence[str] | None = None,
+) -> Checked:
+    """Return what was uploaded, in the form in which it is kept.
+
+    Raises:
+        InvalidInput: it is no PEM, the key is not the certificate's, the chain is not in order, or
+            not of authorities, it or they are not valid now or signed with SHA-1, it names no
+            domain, or not one of `domains`.
+
+    """
+    certificates = _certificates(certificate_pem, "certificate_pem")
+    if len(certificates) != 1:
+        raise _refused("certificate_pem", "holds several; put those of its issuers into chain_pem")
+    certificate = certificates[0]
+    try:
+        algorithm = algorithm_of(certificate.public_key())
+    except UNREADABLE:
+        algorithm = None
+    if algorithm is None:
+        raise _refused(
+            "certificate_pem", "has a key that is neither P-256, P-384, RSA 2048 or 4096"
+        )
+    _check_key(private_key_pem, certificate)
+    chain = _certificates(chain_pem, "chain_pem") if chain_pem.strip() else []
+    _check_signature(certificate, "certificate_pem", "it")
+    # Of a root nothing is asked: clients look at their own.
+    issuers = [(number, each) for number, each in enumerate(chain, 1) if not _is_root(each)]
+    for number, issuer in issuers:
+        _check_signature(issuer, "chain_pem", f"its number {number}")
+    _check_order([certificate, *chain])
+    expires_at = microseconds(certificate.not_valid_after_utc)
+    issued_at = microseconds(certificate.not_valid_before_utc)
+    if not issued_at <= now < expires_at:
+        when = "has expired" if now >= expires_at else "is not valid yet"
+        raise _refused("certificate_pem", when)
+    for number, issuer in issuers:
+        _check_issuer(issuer, number, now)
+    named = _domains(certificate)
+    for domain in check_domains(domains) if domains is not None else ():
+        if domain not in named:
+            raise _refused("certificate_pem", f"is not for {domain}, but for {', '.join(named)}")
+    return Checked(
+        named,
+        algorithm,
+        pem(certificate),
+        "".join(pem(each) for _, each in issuers),
+        fingerprint(certificate),
+        issued_at,
+        expires_at,
+        private_key_pem.encode(),
+    )
+
+
+def _certificates(text: str, field: str) -> list[x509.Certificate]:
+    if len(text) > MOST_PEM:
+        raise _refused(field, f"is longer than {MOST_PEM} characters")
+    try:
+        return x509.load_pem_x509_certificates(text.encode())
+    except UNREADABLE:
+        raise _refused(field, "is no certificate in PEM") from None
+
+
+def _check_key(text: str, certificate: x509.Certificate) -> None:
+    if len(text) > MOST_KEY_PEM:
+        raise _refused("private_key_pem", f"is longer than {MOST_KEY_PEM} characters")
+    key = load_private_key(text.encode())
+    if key is None:
+        if "ENCRYPTED" in text:
+            raise _refused("private_key_pem", "is under a password; write it without")
+        raise _refused("private_key_pem", "is no private key of RSA or of a curve in PEM")
+    if public_der(key.public_key()) != public_der(certificate.public_key()):
+        raise _refused("private_key_pem", "is not the key of certificate_pem")
+    if isinstance(key, rsa.RSAPrivateKey) and not is_sound(key):
+        raise _refused(
+            "private_key_pem",
+            "is no sound key: its numbers do not fit each other, or its primes"
+            " are not each half as long as the modulus",
+        )
+
+
+def _check_order(certificates: list[x509.Certificate]) -> None:
+    if len(certificates) > MOST_ISSUERS + 1:
+        raise _refused("chain_pem", f"has more than {MOST_ISSUERS} certificates")
+    for number, (each, issuer) in enumerate(pairwise(certificates), 1):
+        _check_issuer_key(issuer, number)
+        try:
+            each.verify_directly_issued_by(issuer)
+        except (*UNREADABLE, InvalidSignature):
+            before = "certificate_pem" if number == 1 else f"number {number - 1} of it"
+            raise _refused(
+                "chain_pem", f"is out of order: its number {number} did not issue {before}"
+            ) from None
+
+
+def _check_issuer_key(issuer: x509.Certificate, number: int) -> None:
+    try:
+        is_usual = is_light(issuer.public_key())
+    except UNREADABLE:
+        is_usual = False
+    if not is_usual:
+        raise _refused("chain_pem", f"has an issuer (number {number}) with a key of unusual size")
+
+
+def _check_issuer(issuer: x509.Certificate, number: int, now: int) -> None:
+    """Refuse an issuer that clients would refuse."""
+    if (
+        not microseconds(issuer.not_valid_before_utc)
+        <= now
+        < microseconds(issuer.not_valid_after_utc)
+    ):
+        raise _refused("chain_pem", f"has an issuer (number {number}) that is not valid now")
+    try:
+        found = issuer.extensions.get_extension_for_class(x509.BasicConstraints)
+        is_authority = found.value.ca
+    except (x509.ExtensionNotFound, *UNREADABLE):
+        is_authority = False
+    if not is_authority:
+        raise _refused("chain_pem", f"has an issuer (number {number}) that is no authority")
+
+
+def _check_signature(certificate: x509.Certificate, field: str, what: str) -> None:
+    try:
+        digest = certificate.signature_hash_algorithm
+    except UNREADABLE:
+        raise _refused(field, "has a signature of an unknown kind") from None
+    if isinstance(digest, (hashes.SHA1, hashes.MD5)):
+        raise InvalidInput(
+            f"{field}: {what} is signed with {digest.name}, which clients refuse",
+            field=field,
+            reason="invalid",
+        )
+
+
+def _is_root(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.subject == certificate.issuer
+    except UNREADABLE:
+        raise _refused("chain_pem", "has a certificate whose names cannot be read") from None
+
+
+def _domains(certificate: x509.Certificate) -> tuple[str, ...]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except (x509.ExtensionNotFound, *UNREADABLE):
+        raise _refused("certificate_pem", "names no domain (subjectAltName)") from None
+    return check_domains(names.value.get_values_for_type(x509.DNSName))
+
+
+def _refused(field: str, what: str) -> InvalidInput:
+    return InvalidInput(f"{field}: it {what}", field=field, reason="invalid")
+
+
+class Issued(NamedTuple):
+    """A certificate that an authority has issued."""
+
+    certificate: bytes
+    """DER."""
+    certificate_pem: str
+    chain_pem: str
+    """Its issuers in order, without the root."""
+    fingerprint: str
+    not_before: int
+    """Authorities let it be some time, up to an hour, before the moment of the issue."""
+    expires_at: int
+
+
+def check_issued(chain: Chain, csr_der: bytes, domains: Sequence[str], now: int) -> Issued:
+    """Return what an authority has issued for a signing request.
+
+    Raises:
+        Refused: it is not what was asked for.
+
+    """
+    wanted = x509.load_der_x509_csr(csr_der).public_key()
+    try:
+        certificate = x509.load_der_x509_certificate(chain.certificate)
+        issuers = [x509.load_der_x509_certificate(each) for each in chain.issuers]
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except (x509.ExtensionNotFound, *UNREADABLE):
+        raise Refused(CA_REFUSED, "what the authority issued is no certificate") from None
+    found = {name.lower() for name in names.value.get_values_for_type(x509.DNSName)}
+    if found != set(domains):
+        raise Refused(CA_REFUSED, "what the authority issued is for other domains")
+    if public_der(certificate.public_key()) != public_der(wanted):
+        raise Refused(CA_REFUSED, "what the authority issued is for another key")
+    expires_at = microseconds(certificate.not_valid_after_utc)
+    if expires_at <= now:
+        raise Refused(CA_REFUSED, "what the authority issued has expired")
+    return Issued(
+        chain.certificate,
+        pem(certificate),
+        "".join(pem(each) for each in issuers if each.subject != each.issuer),
+        fingerprint(certificate),
+        microseconds(certificate.not_valid_before_utc),
+        expires_at,
+    )

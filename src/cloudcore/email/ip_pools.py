@@ -1,0 +1,13 @@
+"""The IP pools of accounts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.email.ip_pool import IP_POOL
+from cloudcore.resources.methods import Methods
+from cloudcore.resources.rows import Rows
+
+ROWS: Final = Rows(IP_POOL)
+
+IP_POOLS: Final = Methods(ROWS)

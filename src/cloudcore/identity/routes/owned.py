@@ -1,0 +1,64 @@
+"""What the routes of roles, policies, service accounts and identity providers share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from cloudcore.identity.rows.owned import Owned, OwnedRows
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import NamedPageQuery, PageMeta
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import ResponseBody, rfc3339
+
+T = TypeVar("T", bound=Owned)
+B = TypeVar("B", bound=ResponseBody)
+
+
+async def authorized(ctx: RequestContext, rows: OwnedRows[T], found_id: str) -> T:
+    """Return one of the caller's account.
+
+    Raises:
+        NotFound: there is none.
+        AccessDenied: policies do not allow the route's action on it.
+
+    """
+    found = await ctx.database.read(rows.get, account_of(ctx), found_id)
+    ctx.authorize(rows.crn_of(found))
+    return found
+
+
+async def list_of_account(ctx: RequestContext, rows: OwnedRows[T]) -> tuple[Sequence[T], PageMeta]:
+    """Return the page of the caller's account that a request asks for, if policies allow it."""
+    account_id = account_of(ctx)
+    ctx.authorize(rows.crn(account_id, "*"))
+    return await read_named(ctx, rows, account_id)
+
+
+async def read_named(
+    ctx: RequestContext, rows: OwnedRows[T], owner_id: str
+) -> tuple[Sequence[T], PageMeta]:
+    """Return the page of an owner's that a request asks for, by name, and its meta."""
+    query = ctx.query(NamedPageQuery)
+    of = owner_id, query.name or ""
+    return await read_page(ctx, query, rows.list, rows.count, *of, key=rows.label_of)
+
+
+def reference(rows: OwnedRows[T], found: T) -> ResourceRef:
+    """Return what an answer has of one that it refers to."""
+    return ResourceRef(id=found.id, crn=rows.crn_of(found), name=rows.label_of(found))
+
+
+def shown(record: type[B], row: object, **more: Any) -> B:  # noqa: ANN401 - values of any field
+    """Return what an answer has of a row or another answer: its fields, and `more`.
+
+    Moments of rows (``…_at``) become texts.
+    """
+    for name in record.__struct_fields__:
+        if name not in more:
+            value = getattr(row, name)
+            is_moment = name.endswith("_at") and isinstance(value, int)
+            more[name] = rfc3339(value) if is_moment else value
+    return record(**more)

@@ -1,0 +1,330 @@
+"""``/v1/queues``: the standard methods, what a queue holds, its purge, and its messages.
+
+Messages pass by the thousand, so the audit log has none of them, only the refusals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Final, Literal
+
+from litestar import get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import Meta, field
+
+from cloudcore.errors import InvalidInput
+from cloudcore.queue import message_rows, messages
+from cloudcore.queue.message_rows import Message
+from cloudcore.queue.messages import Leased, LeaseTerms, NewMessage, Outcome, new_token
+from cloudcore.queue.needs import QueueNeeds
+from cloudcore.queue.queue import MAX_BATCH, QUEUE, Delay, LeaseSeconds, check_message
+from cloudcore.queue.queues import QUEUES, depth_of, purge
+from cloudcore.resources.routes import answers_one, standard_routes
+from cloudcore.uuids import Uuid
+from cloudcore.web.app import Needs
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+
+_LeaseIds = Annotated[list[str], Meta(min_length=1, max_length=MAX_BATCH)]
+
+
+class GivenMessage(RequestBody):
+    """A message to send."""
+
+    body: str
+    """At least one character; with the attributes at most 262,144 bytes of UTF-8."""
+    attributes: dict[str, str] = field(default_factory=dict)
+    """At most 20."""
+    delay_seconds: Delay | None = None
+    """Seconds until it can be leased; without it, as the queue says."""
+
+
+class SendMessages(RequestBody):
+    """One message, or several in `messages`; those have their own fields."""
+
+    body: str | None = None
+    attributes: dict[str, str] = field(default_factory=dict)
+    delay_seconds: Delay | None = None
+    messages: Annotated[list[GivenMessage], Meta(min_length=1, max_length=MAX_BATCH)] | None = None
+
+
+class SentMessage(ResponseBody):
+    """A message that was sent."""
+
+    id: Uuid
+    sent_at: RFC3339
+
+
+class ManySentMessages(ResponseBody):
+    """The messages that were sent, in the order of the request."""
+
+    messages: Sequence[SentMessage]
+
+
+class LeaseMessages(RequestBody):
+    """How many messages to lease, for how long, and how long to wait for the first."""
+
+    max_messages: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 1
+    lease_seconds: LeaseSeconds | None = None
+    """Without it, as the queue says."""
+    wait_seconds: Annotated[int, Meta(ge=0, le=20)] = 0
+    """The answer comes as soon as there is a message."""
+
+
+class LeasedMessage(ResponseBody):
+    """A message that is leased."""
+
+    id: Uuid
+    lease_id: str
+    """With which to acknowledge it, or to extend the lease."""
+    lease_ends_at: RFC3339
+    lease_count: int
+    """How often it was leased in this queue, this time included."""
+    sent_at: RFC3339
+    attributes: dict[str, str]
+    body: str
+
+
+class ManyLeasedMessages(ResponseBody):
+    """The leased messages, in the order in which they arrived; none if there was none."""
+
+    messages: Sequence[LeasedMessage]
+
+
+class AcknowledgeMessages(RequestBody):
+    """The leases whose messages are done with."""
+
+    lease_ids: _LeaseIds
+
+
+class ExtendLeases(RequestBody):
+    """The leases to extend."""
+
+    lease_ids: _LeaseIds
+    lease_seconds: Annotated[int, Meta(ge=0, le=43_200)]
+    """Seconds from now; 0 ends the leases, so that others get the messages."""
+
+
+class FailedLease(ResponseBody):
+    """A lease that nothing was done to, and why."""
+
+    lease_id: str
+    code: Literal["LEASE_EXPIRED", "NOT_FOUND"]
+    """`LEASE_EXPIRED`: it ended before, so the message is leased again. `NOT_FOUND`: it was
+    acknowledged, or its message is gone, or it never was."""
+    message: str
+
+
+class Acknowledged(ResponseBody):
+    """What became of each lease."""
+
+    acknowledged: Sequence[str]
+    failures: Sequence[FailedLease]
+
+
+class Extended(ResponseBody):
+    """What became of each lease."""
+
+    extended: Sequence[str]
+    failures: Sequence[FailedLease]
+
+
+def sent_messages(messages: Sequence[Message]) -> ManySentMessages:
+    """Return the records of messages that were sent."""
+    return ManySentMessages(
+        messages=[SentMessage(id=each.id, sent_at=rfc3339(each.sent_at)) for each in messages]
+    )
+
+
+def leased_messages(leased: Sequence[Leased]) -> ManyLeasedMessages:
+    """Return the records of leased messages."""
+    return ManyLeasedMessages(messages=[_leased_message(each) for each in leased])
+
+
+def done_and_failed(outcomes: Sequence[Outcome]) -> tuple[list[str], list[FailedLease]]:
+    """Return the leases that something was done to, and the others."""
+    done = [each.lease_id for each in outcomes if each.code is None]
+    failed = [
+        FailedLease(
+            lease_id=each.lease_id,
+            code="LEASE_EXPIRED" if each.code == "LEASE_EXPIRED" else "NOT_FOUND",
+            message=each.message,
+        )
+        for each in outcomes
+        if each.code is not None
+    ]
+    return done, failed
+
+
+def _leased_message(leased: Leased) -> LeasedMessage:
+    message = leased.message
+    assert message.hidden_until is not None
+    return LeasedMessage(
+        id=message.id,
+        lease_id=leased.lease_id,
+        lease_ends_at=rfc3339(message.hidden_until),
+        lease_count=message.lease_count,
+        sent_at=rfc3339(message.sent_at),
+        attributes=dict(message.attributes),
+        body=message.body.decode(),
+    )
+
+
+@get(QUEUE.path_of_one, opt={"action": "queue:GetQueue"})
+@answers_one(QUEUES)
+async def get_queue(queue_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> ResponseBody:
+    """Return a queue, with what it holds now."""
+    queue = await QUEUES.authorized(ctx, queue_id)
+    now = ctx.clock()
+    depth = await ctx.database.read(message_rows.depth, queue, now)
+    return QUEUES.one(queue, depth=depth_of(depth, now))
+
+
+@post(
+    QUEUE.path_of_one + "/purge",
+    status_code=200,
+    opt={"action": "queue:PurgeQueue", "idempotent": True},
+)
+@answers_one(QUEUES)
+async def purge_queue(
+    queue_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> Reply[ResponseBody]:
+    """Delete all messages that were sent before, also those that are leased."""
+    queue = await QUEUES.authorized(ctx, queue_id)
+    return await ctx.commit(purge, queue, wrap=QUEUES.one)
+
+
+MESSAGES: Final = QUEUE.path_of_one + "/messages"
+_MOST_TRIES: Final = 20
+"""Transactions of one look for messages, each of which moves on a hundred that are over."""
+
+
+@post(MESSAGES, status_code=201, opt={"action": "queue:SendMessage", "idempotent": True})
+async def send_messages(
+    queue_id: FromPath[str],
+    data: JSONBody[SendMessages],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[QueueNeeds],
+) -> Reply[ManySentMessages]:
+    """Send a message, or up to 100 in `messages`: all of them or, on an error, none.
+
+    A queue holds at most 100,000 messages, and 1 GiB.
+    """
+    queue = await QUEUES.authorized(ctx, queue_id)
+    new = _new_messages(data)
+    now = ctx.clock()
+    is_counted = needs.room.is_due(queue.id, now)
+    send = partial(messages.send_messages, checks_room=is_counted)
+    reply = await ctx.commit(
+        send, queue.account_id, queue.id, new, now, wrap=sent_messages, told=lambda _: None
+    )
+    if is_counted:
+        needs.room.note(queue.id, now)
+    needs.bells.ring(queue.id, len(new))
+    return reply
+
+
+@post(MESSAGES + "/lease", status_code=200, opt={"action": "queue:LeaseMessages"})
+async def lease_messages(
+    queue_id: FromPath[str],
+    data: JSONBody[LeaseMessages],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[QueueNeeds],
+) -> ManyLeasedMessages:
+    """Lease the oldest messages that can be leased; nobody else gets them until the leases end.
+
+    The answer has fewer than `max_messages` if there are fewer, or if they are large. It waits up
+    to `wait_seconds` for the first; the caller must still have the right then. A lease ends earlier
+    when its message is acknowledged.
+    """
+    queue = await QUEUES.authorized(ctx, queue_id)
+    database, clock = needs.database, ctx.clock
+
+    async def due_at() -> int | None:
+        return await database.read(messages.first_due, queue.account_id, queue.id, clock())
+
+    async def take() -> list[Leased]:
+        terms = LeaseTerms(data.max_messages, data.lease_seconds, new_token())
+        for _ in range(_MOST_TRIES):
+            # A lease that is lost in a power failure costs a delivery more.
+            leased = await database.write_relaxed(
+                messages.lease_messages, queue.account_id, queue.id, terms, clock()
+            )
+            if leased is not None:
+                return leased
+        return []
+
+    check = partial(ctx.authorize_again, queue.crn)
+    leased = await needs.waiter.first(queue.id, data.wait_seconds, due_at, check, take)
+    return leased_messages(leased)
+
+
+@post(MESSAGES + "/acknowledge", status_code=200, opt={"action": "queue:AcknowledgeMessages"})
+async def acknowledge_messages(
+    queue_id: FromPath[str],
+    data: JSONBody[AcknowledgeMessages],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[QueueNeeds],
+) -> Acknowledged:
+    """Delete leased messages. What became of each lease is in the answer, also if it ended before.
+
+    A lease is acknowledged once.
+    """
+    queue = await QUEUES.authorized(ctx, queue_id)
+    outcomes = await needs.database.write(messages.acknowledge, queue, data.lease_ids, ctx.clock())
+    done, failed = done_and_failed(outcomes)
+    return Acknowledged(acknowledged=done, failures=failed)
+
+
+@post(MESSAGES + "/extend", status_code=200, opt={"action": "queue:LeaseMessages"})
+async def extend_leases(
+    queue_id: FromPath[str],
+    data: JSONBody[ExtendLeases],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[QueueNeeds],
+) -> Extended:
+    """Let leases end some seconds from now; 0 gives the messages back at once."""
+    queue = await QUEUES.authorized(ctx, queue_id)
+    outcomes = await needs.database.write_relaxed(
+        messages.extend, queue, data.lease_ids, data.lease_seconds, ctx.clock()
+    )
+    done, failed = done_and_failed(outcomes)
+    if data.lease_seconds == 0:
+        needs.bells.ring(queue.id, len(done))
+    return Extended(extended=done, failures=failed)
+
+
+def _new_messages(data: SendMessages) -> list[NewMessage]:
+    """Return the messages of a request, checked."""
+    if data.messages is None:
+        if data.body is None:
+            raise InvalidInput("body: is required", field="body", reason="missing")
+        return [_new("", data.body, data.attributes, data.delay_seconds)]
+    if data.body is not None or data.attributes or data.delay_seconds is not None:
+        raise InvalidInput(
+            "messages: either one message, or several in messages; they have their own fields",
+            field="messages",
+            reason="ambiguous",
+        )
+    return [_given(f"messages[{place}].", each) for place, each in enumerate(data.messages)]
+
+
+def _given(field: str, given: GivenMessage) -> NewMessage:
+    return _new(field, given.body, given.attributes, given.delay_seconds)
+
+
+def _new(field: str, body: str, attributes: dict[str, str], delay: int | None) -> NewMessage:
+    return NewMessage(body, attributes, check_message(field, body, attributes), delay)
+
+
+HANDLERS: Final = (
+    *standard_routes(QUEUES),
+    get_queue,
+    purge_queue,
+    send_messages,
+    lease_messages,
+    acknowledge_messages,
+    extend_leases,
+)

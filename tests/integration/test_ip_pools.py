@@ -1,0 +1,47 @@
+"""IP pools of email: what they have, how they may be called, and how many there may be."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.databases import on_both_databases
+from tests.integration.served_world import Served
+
+PATH = "/v1/ip-pools"
+
+
+async def create(served: Served, **body: object) -> httpx.Response:
+    return await served.ask("POST", PATH, body, token=served.acme.program_token)
+
+
+@on_both_databases
+async def test_a_pool_keeps_its_name_and_its_name_is_its_alone(served: Served) -> None:
+    body = {"name": "news", "description": "Of letters.", "tags": {"team": "web"}}
+    made = (await create(served, **body)).json()["ip_pool"]
+    assert made["crn"].endswith(":ip-pool/news")
+    assert made.keys() == {"id", "crn", "created_at", "updated_at", *body}
+    again = await create(served, name="news")
+    assert (again.status_code, again.json()["error"]["code"]) == (409, "CONFLICT")
+    token = served.acme.program_token
+    refused = await served.ask("PATCH", f"{PATH}/{made['id']}", {"name": "mail"}, token=token)
+    assert refused.json()["error"]["params"]["reason"] == "unknown_field"
+    shown = await served.ask("GET", f"{PATH}?name=news", token=token)
+    assert shown.json()["ip_pools"] == [made]
+
+
+@on_both_databases
+async def test_an_account_has_at_most_fifty(served: Served) -> None:
+    for number in range(49):  # the served world has one of each kind
+        assert (await create(served, name=f"pool-{number}")).status_code == 201
+    error = (await create(served, name="one-more")).json()["error"]
+    assert (error["code"], error["params"]) == (
+        "QUOTA_EXCEEDED",
+        {"quota": "ip_pools", "limit": 50, "used": 50},
+    )
+
+
+@pytest.mark.parametrize("name", ["", "News", "a/b", "a" * 64])
+async def test_what_is_no_name_is_refused(served: Served, name: str) -> None:
+    refused = await create(served, name=name)
+    assert (refused.status_code, refused.json()["error"]["params"]["field"]) == (400, "name")
