@@ -21,7 +21,6 @@ from registry.cli.failure import FAILED, CommandFailure, Missing, Misuse
 from registry.cli.output import printable, write_now
 from registry.cli.parser import Verbs
 from registry.cli.person_sign_in import choose_role, sign_in_person
-from registry.cli.typed_secrets import read_secret
 from registry.cli.sign_in import (
     SignIn,
     assume_role,
@@ -31,6 +30,7 @@ from registry.cli.sign_in import (
     transport_to,
 )
 from registry.cli.transport import RequestRefused, Transport
+from registry.cli.typed_secrets import read_secret
 
 _KEY_PAIR_SECONDS: Final = 12 * 3600
 """The longest the registry allows: the secret is not stored, so the token cannot be renewed."""

@@ -21,9 +21,9 @@ from urllib.parse import urlencode
 from registry.cli.credentials import Credential
 from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.output import printable, write_now
-from registry.cli.typed_secrets import checked_secret, prompting, read_secret
 from registry.cli.sign_in import CLIENT, bearer, post_form, token_of
 from registry.cli.transport import Transport
+from registry.cli.typed_secrets import checked_secret, prompting, read_secret
 
 if TYPE_CHECKING:
     from registry.cli.loopback_redirect import LoopbackRedirect
