@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
-from registry.services import policy_templates, resource_kinds
+from registry.services import resource_kinds
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -125,11 +125,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
 def _expiry() -> Sequence[Forget]:
     from registry.metadata import logins  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.images import pins  # noqa: PLC0415 - SQLAlchemy
-    from registry.metadata.pull_through import (  # noqa: PLC0415 - SQLAlchemy
-        lookups,
-        referrers,
-        tag_lists,
-    )
+    from registry.metadata.pull_through import lookups, tag_lists  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.repositories import days  # noqa: PLC0415 - SQLAlchemy
 
     return (
@@ -138,31 +134,20 @@ def _expiry() -> Sequence[Forget]:
         days.forget_days,
         days.forget_account_days,
         lookups.forget_lookups,
-        referrers.forget_referrers,
+        lookups.forget_referrers,
         tag_lists.forget_tags,
     )
 
 
 def _tables() -> Sequence[Table]:
-    from registry.metadata import (  # noqa: PLC0415 - SQLAlchemy
-        activity_tables,
-        collection_tables,
-        control_tables,
-        search_tables,
-        tables,
-    )
-    from registry.metadata.pull_through import image_tables, upstream_tables  # noqa: PLC0415
+    from registry.metadata import control_tables, search_tables, tables  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.pull_through import tables as pull_through_tables  # noqa: PLC0415
 
     return (
         *tables.TABLES,
         *control_tables.TABLES,
-        *collection_tables.TABLES,
-        *activity_tables.TABLES,
         *search_tables.TABLES,
         *pull_through_tables.TABLES,
-        *image_tables.TABLES,
-        *upstream_tables.TABLES,
     )
 
 
@@ -197,7 +182,7 @@ REGISTRY: Final[Family[Process]] = Family(
         resource_kinds.REGISTRY_SETTINGS,
     ),
     foreign_kinds=(resource_kinds.TOPIC,),
-    policy_templates=policy_templates.TEMPLATES,
+    policy_templates=resource_kinds.TEMPLATES,
     other_events=(
         "registry.image.deleted",
         "registry.image.pushed",
@@ -248,9 +233,7 @@ REGISTRY: Final[Family[Process]] = Family(
             "run a registry",
             (
                 "registry.cli.server_commands",
-                "registry.cli.scrub",
-                "registry.cli.seal",
-                "registry.cli.backup",
+                "registry.cli.data_commands",
                 "registry.cli.config",
             ),
         ),

@@ -17,13 +17,13 @@ from registry.blobstore.opening import open_bucket_store
 from registry.keys import DataKeys
 from registry.process import STORES, Process
 from registry.services.bearers import BearerSigner
-from registry.services.blobs import upload_ids
-from registry.services.blobs.upload_ids import UploadIds
+from registry.services.blobs import upload_sessions
+from registry.services.blobs.upload_sessions import UploadIds
 from registry.services.context import ServiceContext
 from registry.services.event_topics import FindTopics, ResolveTopic
 from registry.services.events import topics_asking
 from registry.services.pull_through.credentials import credential_of
-from registry.services.pull_through.upstreams import open_upstreams
+from registry.services.pull_through.remote import open_upstreams
 from registry.services.tokens import BearerTokens
 from registry.setting_texts import AUTH
 
@@ -54,7 +54,7 @@ async def _open_services(opening: Opening) -> ServiceContext:
         cache_credential=partial(credential_of, keyring),
         data_keys=DataKeys(await opening.get(VAULT)),
         seals=settings.seals,
-        upload_ids=UploadIds(keyring.derive(upload_ids.CONTEXT)),
+        upload_ids=UploadIds(keyring.derive(upload_sessions.CONTEXT)),
         find_topics=await opening.get(FIND_TOPICS),
         resolve_topic=await opening.get(RESOLVE_TOPIC),
         other_event_types=await opening.get(OTHER_EVENT_TYPES),

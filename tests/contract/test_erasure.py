@@ -12,9 +12,9 @@ from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.objects import NewObject, keep_object, link_object
-from registry.metadata.collection_tables import quarantined_object_keys, quarantined_objects
 from registry.metadata.collector import audit, collection, erasure
 from registry.metadata.collector.erasure import DeletedKey, Erased
+from registry.metadata.control_tables import quarantined_object_keys, quarantined_objects
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,

@@ -7,9 +7,9 @@ import pytest
 from cloudcore.db.base import Connection, Database
 from cloudcore.identity.tables import accounts
 from registry.metadata.blobs import damage, inline
+from registry.metadata.blobs.damage import switch_bytes
 from registry.metadata.blobs.objects import NewObject, keep_object
-from registry.metadata.blobs.switching import switch_bytes
-from registry.metadata.collector import backups, collection
+from registry.metadata.collector import collection, generations
 from registry.metadata.tables import blob_objects
 from tests.contract.content_rows import ACCOUNT, OBJECT, insert
 from tests.databases import on_both_databases
@@ -100,7 +100,7 @@ async def test_inline_objects_are_not_those_of_the_store(database: Database) -> 
         "stored"
     ]
     assert await database.read(inline.inline_objects, "stored", 9) == []
-    assert await database.read(backups.total_objects) == (1, 7)
+    assert await database.read(generations.total_objects) == (1, 7)
 
 
 _IN_THE_STORE = {"id": "o2", "stored_id": "s2", "digest": "sha256:other"}
@@ -114,7 +114,7 @@ async def test_a_lost_body_is_told(database: Database) -> None:
 
 async def test_a_restored_backup_has_no_body_of_the_quarantine(database: Database) -> None:
     await database.write(collection.sweep, "account", ["object"], 1)
-    await database.write(backups.forget_unfinished)
+    await database.write(generations.forget_unfinished)
     assert await database.read(inline.read_body, "stored") is None
 
 

@@ -12,8 +12,8 @@ from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.wraps import Wrap
-from registry.metadata.collection_tables import quarantined_object_keys
 from registry.metadata.collector import collection
+from registry.metadata.control_tables import quarantined_object_keys
 from registry.metadata.tables import blob_object_keys, blob_objects
 from tests.contract.content_rows import ACCOUNT, KEY, OBJECT, WRAP, insert
 from tests.databases import on_both_databases

@@ -12,8 +12,11 @@ from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.wrap_removal import drop_unused_wraps, shred_unreadable
-from registry.metadata.collection_tables import quarantined_objects
-from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
+from registry.metadata.control_tables import (
+    deleted_manifest_blobs,
+    deleted_manifests,
+    quarantined_objects,
+)
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,

@@ -18,7 +18,7 @@ from registry.gc.generations import (
     renew_generation,
 )
 from registry.gc.purge import discard_expired_uploads
-from registry.metadata.collection_tables import store_generations
+from registry.metadata.control_tables import store_generations
 from registry.oci.digest import digest_of
 from tests.fault.collected import push_blob
 from tests.fault.seams import Died, SteppingDatabase, Steps

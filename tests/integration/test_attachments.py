@@ -11,7 +11,7 @@ import pytest
 
 from registry.console.pages.attachments import Summary, summary_of
 from registry.oci.media_types import OCI_MANIFEST
-from registry.services.images.attachments import MAX_BYTES
+from registry.services.images.image_contents import MAX_BYTES
 from tests.integration.console_shop import CONFIG_TYPE, Descriptor, Shop, digest_of, open_shop
 
 SPDX: dict[str, Any] = {

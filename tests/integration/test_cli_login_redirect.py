@@ -17,10 +17,10 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
+from registry.cli.confirmation import leaves_readable
 from registry.cli.failure import Misuse
-from registry.cli.insecure_http import leaves_readable
 from registry.cli.loopback_redirect import ADDRESSES, LoopbackRedirect
-from registry.cli.role_choice import AssignedRole, pick
+from registry.cli.person_sign_in import AssignedRole, pick
 from tests.databases import program
 from tests.entrepot import PASSWORD, Home, Install, Waiting, fetch_code, installed, sign_in_on
 

@@ -72,8 +72,8 @@ def add_orphan(data: Path, place: str | None = None, hours: int = 2) -> Path:
     return file
 
 
-def remove_orphans(data: Path, option: str = "--remove-orphans") -> int:
-    return main(("fsck", "--quick", option, "--data", str(data)))
+def remove_orphans(data: Path) -> int:
+    return main(("fsck", "--quick", "--remove-orphans", "--data", str(data)))
 
 
 def stored(data: Path) -> int:
@@ -96,7 +96,7 @@ def test_orphans_are_removed_beside_the_registry(
         assert [each.exists() for each in (*old, *young)] == [False] * 3 + [True] * 2
         for each in young:
             each.unlink()
-        assert remove_orphans(data, "--remove-leaks") == 0
+        assert remove_orphans(data) == 0
         assert capsys.readouterr().out.splitlines()[-1] == "0 orphans set aside"
         assert client.get(f"/v2/dev/app/blobs/{DIGEST}").content == KEPT
         for under_way in (location, sound[1]):

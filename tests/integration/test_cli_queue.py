@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from registry.cli.candidates import nouns_of
-from registry.cli.command_table import CommandTable
 from registry.cli.main import make_parser
+from registry.cli.nouns import CommandTable
 from tests.entrepot import Home
 from tests.integration.cli_world import World, cli_world
 

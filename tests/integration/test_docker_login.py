@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from registry.cli.container_clients import login_commands
+from registry.cli.container_login import login_commands
 from tests.entrepot import Home, mode_of
 from tests.integration.cli_world import World, cli_world
 

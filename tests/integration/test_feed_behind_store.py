@@ -21,9 +21,8 @@ from registry.metadata.pull_through.rules import find_rule_for
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
 from registry.services.blobs.reading import open_blob, stat_blob
-from registry.services.pull_through.feed import Feed, Rewound
-from registry.services.pull_through.feed_reader import FeedReader
-from registry.services.pull_through.fill_source import Source
+from registry.services.pull_through.feed import Feed, FeedReader, Rewound
+from registry.services.pull_through.fills import Source
 from registry.services.pull_through.getting import bring_blob
 from registry.services.pull_through.remote import no_credential, remote_of
 from registry.services.pull_through.staged_parts import Stage

@@ -20,10 +20,9 @@ from registry.metadata.pull_through.tables import blob_fills
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
 from registry.services.blobs import reading
-from registry.services.pull_through.feed import Feed, Rewound
-from registry.services.pull_through.feed_reader import FeedReader
-from registry.services.pull_through.fill_source import Source
-from registry.services.pull_through.following import follow
+from registry.services.pull_through.feed import Feed, FeedReader, Rewound
+from registry.services.pull_through.fills import Source
+from registry.services.pull_through.getting import follow
 from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
 from registry.services.pull_through.remote import no_credential, remote_of
 from tests.dripping_upstream import DrippingUpstream

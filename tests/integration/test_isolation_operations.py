@@ -30,7 +30,7 @@ Told = tuple[int, str, dict[str, str]]
 
 CROSSING: Final = {
     "cloudcore.identity.rows.accounts._IDS": "accounts that a policy names",
-    "registry.metadata.repositories.visible._FIND": "of any account; its policy decides who may",
+    "registry.metadata.repositories.live._FIND_VISIBLE": "of any account; policies decide who may",
     "cloudcore.identity.rows.organizations._LOCK": "held while a membership is looked for; no read",
     "cloudcore.identity.rows.invitations.INVITATIONS[labelled]": "for the address of the caller",
     "cloudcore.identity.rows.container_passwords._FIND_OF_PERSON": "of the caller, bound with it",

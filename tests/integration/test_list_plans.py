@@ -16,8 +16,8 @@ from cloudcore.db.statement import Statement
 from registry.metadata.images import details as images
 from registry.metadata.repositories import days, live, stale
 from registry.metadata.repositories.details import NewRepository, add_repository
-from registry.metadata.tags import details as tags
 from registry.metadata.tags import pointers
+from registry.metadata.tags import pointers as tags
 from tests.databases import add_account, opened
 
 REPOSITORY: Final = "00000000-0000-7000-8000-000000000001"

@@ -23,8 +23,12 @@ from registry.oci.digest import Digest, digest_of
 from registry.oci.manifest import MAX_ANNOTATIONS, MAX_BYTES, MAX_DESCRIPTORS, MAX_PARTS
 from registry.oci.pushed_manifest import ReadManifest, read_manifest
 from registry.services.images import manifest_reading, manifest_wire
-from registry.services.images.manifest_process import RETRY_SECONDS, ManifestProcess
-from registry.services.images.manifest_reading import INLINE_BYTES, ProcessReader
+from registry.services.images.manifest_reading import (
+    INLINE_BYTES,
+    RETRY_SECONDS,
+    ManifestProcess,
+    ProcessReader,
+)
 from tests.descriptors import list_open
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -246,7 +250,7 @@ def test_closing_interrupts_what_is_read() -> None:
 
 _PARENT: Final = """
 import sys
-from registry.services.images.manifest_process import ManifestProcess
+from registry.services.images.manifest_reading import ManifestProcess
 process = ManifestProcess()
 process.read(sys.stdin.buffer.read(int(sys.argv[1])), None, None)
 print(process.pid, flush=True)

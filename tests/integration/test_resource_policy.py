@@ -10,7 +10,7 @@ import pytest
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.identity.services import service_accounts
-from registry.services.lifecycle import policies as lifecycle_policies
+from registry.services.lifecycle import rules as lifecycle_policies
 from registry.services.lifecycle.rules import LifecycleRule
 from registry.services.repositories import policies as resource_policies
 from registry.services.repositories.details import delete_repository

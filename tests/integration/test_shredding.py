@@ -22,7 +22,7 @@ from registry.gc.fsck import Report, check
 from registry.gc.recovery import recover_blob
 from registry.gc.shredding import shred_deleted_keys
 from registry.metadata.blobs.damage import ABSENT, mark
-from registry.metadata.collection_tables import quarantined_objects
+from registry.metadata.control_tables import quarantined_objects
 from registry.metadata.repositories.details import find_repository_details
 from registry.metadata.tables import blob_objects
 from registry.oci.digest import digest_of

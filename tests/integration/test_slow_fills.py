@@ -19,8 +19,7 @@ from registry.errors import BlobUnknown
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
 from registry.services.pull_through import filling, missing_blobs
-from registry.services.pull_through.fill_pace import PaceLimits
-from registry.services.pull_through.fills import Fills
+from registry.services.pull_through.fills import Fills, PaceLimits
 from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
 from registry.setting_groups import Limits
 from tests.dripping_upstream import Asked, DrippingUpstream

@@ -18,7 +18,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.identity.rows import policies
 from cloudcore.queue import message_rows
 from registry import metadata
-from registry.metadata.images import index_members
+from registry.metadata.images import relations
 from registry.metadata.lifecycle import images as lifecycle_images
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
@@ -34,7 +34,7 @@ KIND: Final = {"content-type": OCI_MANIFEST}
 # The audit and backups read everything; that is their work.
 EXEMPT: Final = (
     "registry.metadata.collector.audit",
-    "registry.metadata.collector.backups",
+    "registry.metadata.collector.generations",
     "registry.metadata.collector.wrap_audit",
     # fsck, and a backup that is restored
     "registry.metadata.blobs.inline._STRAYS",
@@ -124,8 +124,8 @@ def test_messages_are_found_by_their_ids(sqlite_database: str, name: str) -> Non
 OF_SUBJECT: Final = "ix_manifests_subject (repository_id=? AND subject_digest=?)"
 SOME_OF_MANY: Final = [
     (lifecycle_images, "_TAGS_OF_SOME", "tags USING INDEX ix_tags_manifest_id (manifest_id=?)"),
-    (index_members, "_REFERRERS", f"referrer USING COVERING INDEX {OF_SUBJECT}"),
-    (index_members, "_REFERRERS_BY_ALIAS", f"referrer USING COVERING INDEX {OF_SUBJECT}"),
+    (relations, "_REFERRERS", f"referrer USING COVERING INDEX {OF_SUBJECT}"),
+    (relations, "_REFERRERS_BY_ALIAS", f"referrer USING COVERING INDEX {OF_SUBJECT}"),
     (policies, "_DOCUMENTS", "policies USING INDEX sqlite_autoindex_policies_1 (id=?)"),
     (policies, "_LIST_OF", "policies USING INDEX sqlite_autoindex_policies_1 (id=?)"),
 ]

@@ -17,7 +17,7 @@ from cloudcore.db.sqlite_connection import SqliteConnection
 from cloudcore.identity.rows.accounts import Account
 from registry.metadata.blobs.damage import ABSENT, mark
 from registry.metadata.blobs.objects import linked_object
-from registry.metadata.repositories.visible import find_visible_repository
+from registry.metadata.repositories.live import find_visible_repository
 from registry.oci.digest import digest_of
 from registry.services import storage_usage as storage
 from tests.databases import on_both_databases

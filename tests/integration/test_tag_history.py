@@ -8,7 +8,7 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from registry.gc.purge import forget_tag_history, purge_deleted_repositories
-from registry.metadata.repositories.purge import remove_repository
+from registry.metadata.repositories.deleted import remove_repository
 from tests.databases import on_both_databases
 from tests.integration.pushing import World, refused
 from tests.recount import check_counters, querying

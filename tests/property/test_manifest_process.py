@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from cloudcore.errors import PlatformError
 from registry.oci.digest import ALGORITHMS, Digest, digest_of
 from registry.oci.pushed_manifest import ReadManifest, read_manifest
-from registry.services.images.manifest_process import ManifestProcess
-from registry.services.images.manifest_reading import Read
+from registry.services.images.manifest_reading import ManifestProcess, Read
 from tests.property.manifest_documents import (
     ALMOST,
     CONTENT_TYPES,

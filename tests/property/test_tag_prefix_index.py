@@ -30,9 +30,9 @@ from registry.metadata.repositories.live import (
     Repository,
     add_to_counters,
     find_or_add_repository,
+    find_visible_repository,
     lock_repository,
 )
-from registry.metadata.repositories.visible import find_visible_repository
 from registry.metadata.settings import AccountSettings, put_settings
 from registry.metadata.tags import prefix_index as prefix_index_rows
 from registry.metadata.tags.deleted import attach_deleted_tags

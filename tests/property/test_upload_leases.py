@@ -25,7 +25,7 @@ from registry.blobstore.threaded import ThreadedStore
 from registry.blobstore.threads import at_once
 from registry.metadata.blobs import uploads as rows
 from registry.metadata.tables import uploads as table
-from registry.services.blobs import upload_stages
+from registry.services.blobs import staged_uploads
 from tests.property.interleaved_stores import OneConnection
 from tests.property.interleaving import no_other_threads
 from tests.property.lease_world import World, noted
@@ -94,7 +94,7 @@ def test_nor_does_any_order_on_a_disk(
 def test_a_holder_that_went_on_in_place_would_be_found(
     database: OneConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upload_stages, "_copy", upload_stages._open_in_place)
+    monkeypatch.setattr(staged_uploads, "_copy", staged_uploads._open_in_place)
     # KeyError: of the store in memory, where two holders take back the same object.
     with pytest.raises((AssertionError, KeyError, ObjectUnknown)):
         explore(database, in_memory, 2000)

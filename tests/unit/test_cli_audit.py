@@ -12,8 +12,8 @@ import pytest
 from registry.cli.api import ApiClient
 from registry.cli.audit import moment
 from registry.cli.failure import Misuse
-from registry.cli.listing import acting
 from registry.cli.main import make_parser
+from registry.cli.output import acting
 from registry.cli.transport import RequestRefused
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -12,9 +12,7 @@ import pytest
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
 from registry.services.pull_through.feed import Feed
-from registry.services.pull_through.fill_source import Source
-from registry.services.pull_through.fills import Fills
-from registry.services.pull_through.single_flight import SingleFlight
+from registry.services.pull_through.fills import Fills, Source
 from registry.services.pull_through.turns import (
     MOST_AT_ONCE,
     MOST_OF_ACCOUNT_THERE,
@@ -22,6 +20,7 @@ from registry.services.pull_through.turns import (
     MOST_UNLISTED,
     MOST_WAITING,
     NoTurn,
+    SingleFlight,
     Turns,
 )
 from registry.upstream.base import Remote

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from registry.metadata.images.index_members import TreeMember
+from registry.metadata.images.relations import TreeMember
 from registry.services.images.index_deletion import Division, KeptReason, TreeNeed, divide
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.cli.served_url import find_url, note_url
+from registry.cli.run_server import find_url, note_url
 from registry.settings import Settings
 
 

@@ -17,7 +17,7 @@ from registry.blobstore.disk_io import flush_folder
 from registry.blobstore.folders import SHARDS, object_path
 from registry.blobstore.staging import is_canonical_id
 from registry.metadata.blobs.inline import InlineObject, inline_objects
-from registry.metadata.collector.backups import (
+from registry.metadata.collector.generations import (
     NamedObject,
     list_objects,
     named_among,

@@ -29,7 +29,7 @@ from registry.blobstore.disk_io import flush_folder, make_folder
 from registry.blobstore.folders import SHARDS
 from registry.gc.generations import renew_generation
 from registry.main import Registry, prepare
-from registry.metadata.collector.backups import forget_unfinished
+from registry.metadata.collector.generations import forget_unfinished
 from registry.settings import Settings
 from registry.unfinished_restoration import UNDER_WAY
 

@@ -60,7 +60,7 @@ from registry.blobstore.deletion_lock import PATIENCE_SECONDS, deletions_held
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.disk_io import flush_folder, make_folder
 from registry.blobstore.folders import SHARDS
-from registry.metadata.collector.backups import NamedObject, first_account
+from registry.metadata.collector.generations import NamedObject, first_account
 from registry.settings import Settings
 
 _NONE: Final[frozenset[str]] = frozenset()

@@ -17,8 +17,7 @@ from cloudcore.identity.commands.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.identity.commands.users import USERS
 from registry.cli.api import PAGE_ROWS, client_of
 from registry.cli.failure import CommandFailure, Missing, Misuse
-from registry.cli.listing import acting
-from registry.cli.output import document_text, printable
+from registry.cli.output import acting, document_text, printable
 from registry.cli.references import find_repository
 
 _SPANS: Final = {"m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}

@@ -22,11 +22,11 @@ from cloudcore.identity.commands.people import ORGANIZATIONS_PATH
 from cloudcore.identity.commands.roles import ROLES
 from cloudcore.identity.commands.service_accounts import SERVICE_ACCOUNTS
 from registry.cli.api import ApiClient, Query
-from registry.cli.command_table import CommandTable
 from registry.cli.credentials import credentials_path
 from registry.cli.failure import CommandFailure, Missing
 from registry.cli.invocation import words_of
-from registry.cli.options import Verbs
+from registry.cli.nouns import CommandTable
+from registry.cli.parser import Verbs
 from registry.cli.references import repository_path
 from registry.cli.sign_in import SignIn, choose_registry, transport_to
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from registry.cli import candidates
-from registry.cli.command_table import CommandTable
-from registry.cli.nouns import metavar_of
-from registry.cli.options import Verbs
+from registry.cli.nouns import CommandTable, metavar_of
+from registry.cli.parser import Verbs
 
 _SHELLS: Final = ("bash", "zsh", "fish")
 _FOLDERS: Final = frozenset({"FOLDER"})

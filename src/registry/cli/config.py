@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from registry.cli.options import Verbs, add_noun
 from registry.cli.output import write_now
+from registry.cli.parser import Verbs, add_noun
 from registry.cli.server_options import (
     add_acme,
     add_allowed_hosts,

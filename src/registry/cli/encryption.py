@@ -6,8 +6,8 @@ from typing import Final
 
 from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record, argument
 from registry.cli.api import client_of
+from registry.cli.progress import COLUMNS, WAIT, started, tell_ended
 from registry.cli.references import repository_path
-from registry.cli.runs import COLUMNS, WAIT, started, tell_ended
 
 _REASONS: Final = {
     "repository": "its own binding",

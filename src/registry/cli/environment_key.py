@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from registry.cli.confirmation import leaves_readable
 from registry.cli.failure import CommandFailure, Misuse
-from registry.cli.insecure_http import leaves_readable
 from registry.cli.sign_in import post_form
 from registry.cli.transport import Transport, base_url
 

@@ -1,9 +1,15 @@
-"""Prepare the data of a registry for a command that expects them to be there."""
+"""Prepare the data of a registry, and its keys, for a command that expects them to be there."""
 
 from __future__ import annotations
 
+from cloudcore.keyring import KeyringError, load_keyring
+from cloudcore.kms.vault import Vault
+from registry.cli.failure import CommandFailure
+from registry.keys import DataKeys
 from registry.main import prepare
 from registry.metadata.database import has_tables
+from registry.ports import key_providers
+from registry.services.context import ServiceContext
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
 from registry.unfinished_restoration import check_is_whole
@@ -33,3 +39,19 @@ def no_account(settings: Settings) -> SettingsError:
         f"there is no account in {place}; first run "
         "'entrepot init --account HANDLE --admin-email ADDRESS'"
     )
+
+
+def find_data_keys(settings: Settings, ctx: ServiceContext) -> DataKeys | None:
+    """Return the data keys, or None if there is no root key, as with `entrepot dev`.
+
+    Raises:
+        CommandFailure: the root key cannot be read, or others can read it.
+
+    """
+    if not settings.root_key.exists():
+        return None
+    try:
+        keyring = load_keyring(settings.root_key)
+    except KeyringError as error:
+        raise CommandFailure(str(error)) from None
+    return DataKeys(Vault(ctx.database, key_providers(settings, keyring), ctx.clock))

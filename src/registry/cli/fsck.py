@@ -1,35 +1,50 @@
-"""``entrepot fsck``: compare the blob store with the metadata, and print what is wrong."""
+"""``entrepot fsck``: compare the blob store with the metadata; set aside what has no row."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NamedTuple
 
+from registry.blobstore.base import BlobSweeper
 from registry.blobstore.opening import open_bucket_store
-from registry.cli.existing_data import prepare_existing
+from registry.cli.existing_data import find_data_keys, prepare_existing
 from registry.cli.failure import CommandFailure
-from registry.cli.orphan_removal import set_all_orphans_aside
 from registry.cli.output import duration_text, write_now
-from registry.cli.own_keys import find_data_keys
 from registry.cli.progress import ProgressLine
+from registry.cli.server_options import settings_of
 from registry.gc.fsck import FsckProgress, Report, check
 from registry.gc.generations import DatabaseWentBack, check_generation
-from registry.gc.orphans import list_orphans, take_back_owned
+from registry.gc.orphans import (
+    STAGED,
+    Found,
+    TooNew,
+    check_newest,
+    find_orphans,
+    list_orphans,
+    places_of,
+    set_orphans_aside,
+    take_back_owned,
+    together,
+)
 from registry.main import Registry
 from registry.metadata.database import check_whole
+from registry.services.context import ServiceContext
 from registry.settings import Settings
 
 
-def run_fsck(settings: Settings, *, read_objects: bool, removes_orphans: bool) -> int:
+def run_fsck(options: argparse.Namespace) -> int:
     """Check, show every finding, and return 1 when an invariant is violated.
 
-    With `removes_orphans`, if no invariant is violated, set orphans aside; they are deleted days
+    With ``--remove-orphans``, if no invariant is violated, set orphans aside; they are deleted days
     later. Orphans that a row owns now are put back first.
     """
-    checked = check_data(settings, read_objects=read_objects)
+    settings = settings_of(options)
+    checked = check_data(settings, read_objects=not options.quick)
     report = checked.report
-    if removes_orphans:
+    if options.remove_orphans:
         if report.violations:
             raise CommandFailure(
                 "no orphans were set aside: wrong metadata may be wrong about them too; mend what"
@@ -131,3 +146,64 @@ async def _set_orphans_aside(settings: Settings) -> int:
             return await set_all_orphans_aside(ctx, sweeper, line.show)
     finally:
         line.end()
+
+
+Show = Callable[[str], None]
+
+
+async def set_all_orphans_aside(ctx: ServiceContext, sweeper: BlobSweeper, show: Show) -> int:
+    """Set the orphans of every place aside, and return how many there were.
+
+    Count them all before moving the first: with the wrong database, each place of a small
+    registry may have few orphans, but all places together have too many.
+
+    Raises:
+        CommandFailure: the database seems to be the wrong one, or more files belong to no row
+            than crashes leave, in all places together or in some.
+
+    """
+    await _require(check_generation(ctx, sweeper))
+    places = await _scan_places(ctx, sweeper, show)
+    whole = together(places.values())
+    if whole.is_foreign:
+        raise CommandFailure(
+            f"{whole.doubtful} of {whole.files} stored files belong to no row, more than"
+            " crashes leave: none was set aside. Are blobs and database of one registry (--data,"
+            " ENTREPOT_DATABASE_URL), and is the database no older than the blobs? If it is the"
+            " right one, run 'entrepot gc accept-database'"
+        )
+    await _require(check_newest(ctx, sweeper, whole.orphans))
+    moved = 0
+    for number, (place, found) in enumerate(places.items(), 1):
+        show(f"setting orphans aside, place {number} of {len(places)}")
+        if found.orphans and found.is_credible:
+            moved += await set_orphans_aside(ctx, sweeper, place)
+    doubtful = [_name(place) for place, found in places.items() if not found.is_credible]
+    if doubtful:
+        raise CommandFailure(
+            f"{moved} orphans set aside, but none from {', '.join(doubtful)}: of the files there"
+            " more belong to no row than crashes leave; is this the right database?"
+        )
+    return moved
+
+
+async def _require(checking: Coroutine[Any, Any, None]) -> None:
+    try:
+        await checking
+    except (DatabaseWentBack, TooNew) as error:
+        raise CommandFailure(str(error)) from None
+
+
+async def _scan_places(
+    ctx: ServiceContext, sweeper: BlobSweeper, show: Show
+) -> Mapping[str, Found]:
+    places = places_of(sweeper)
+    found = {}
+    for number, place in enumerate(places, 1):
+        show(f"looking for orphans, place {number} of {len(places)}")
+        found[place] = await find_orphans(ctx, sweeper, place)
+    return found
+
+
+def _name(place: str) -> str:
+    return place if place == STAGED else f"objects/{place}"

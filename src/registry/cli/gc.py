@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from typing import Any, Final
 
 from cloudcore.command_line import Act, Cell, Invocation, Noun, Record
-from registry.cli.command_table import CommandTable
-from registry.cli.options import add_output
+from registry.cli.nouns import CommandTable
 from registry.cli.output import size_text, text_of, time_text
-from registry.cli.runs import COLUMNS, WAIT, started, tell_ended
-from registry.cli.server_options import add_local, settings_of
+from registry.cli.parser import add_output, later
+from registry.cli.progress import COLUMNS, WAIT, started, tell_ended
+from registry.cli.server_options import add_local
 
 _STAGES: Final = (
     ("in grace", "unreferenced", "grace", "a manifest"),
@@ -114,7 +113,7 @@ def add_parsers(commands: CommandTable) -> None:
     recover = add_local(
         verbs,
         "recover",
-        _recover,
+        later("orphans", "run_recovery"),
         "bring a blob back from the quarantine",
         "Bring a blob back from the quarantine.",
     )
@@ -123,7 +122,7 @@ def add_parsers(commands: CommandTable) -> None:
     orphans = add_local(
         verbs,
         "orphans",
-        _list_orphans,
+        later("orphans", "run_listing"),
         "list stored files that were set aside because they belong to no row",
         "List the stored files that were set aside because they belong to no row of the database,"
         " and until when they are kept.",
@@ -132,7 +131,7 @@ def add_parsers(commands: CommandTable) -> None:
     restore = add_local(
         verbs,
         "restore-orphans",
-        _restore_orphans,
+        later("orphans", "run_restoration"),
         "put back files that were set aside",
         "Put files that were set aside back where they were. Those that have a row in the database"
         " come back without this command.",
@@ -142,33 +141,9 @@ def add_parsers(commands: CommandTable) -> None:
     add_local(
         verbs,
         "accept-database",
-        _accept_database,
+        later("orphans", "run_acceptance"),
         "accept a database that is older than its blobs",
         "Accept the database after it went back in time, as after restoring a backup: collection"
         " and the scan for orphans go on with it. Blobs that it does not know are set aside, and"
         " deleted days later.",
     )
-
-
-def _recover(options: argparse.Namespace) -> int:
-    from registry.cli.recovery import run_recovery  # noqa: PLC0415 - imports the whole registry
-
-    return run_recovery(settings_of(options), options.repository, options.digest)
-
-
-def _list_orphans(options: argparse.Namespace) -> int:
-    from registry.cli.orphans import run_listing  # noqa: PLC0415 - as above
-
-    return run_listing(settings_of(options), options.output)
-
-
-def _restore_orphans(options: argparse.Namespace) -> int:
-    from registry.cli.orphans import run_restoration  # noqa: PLC0415 - as above
-
-    return run_restoration(settings_of(options), options.ids, are_all=options.are_all)
-
-
-def _accept_database(options: argparse.Namespace) -> int:
-    from registry.cli.orphans import run_acceptance  # noqa: PLC0415 - as above
-
-    return run_acceptance(settings_of(options))

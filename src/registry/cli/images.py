@@ -14,8 +14,7 @@ from cloudcore.command_line import Act, ApiCalls, Cell, Invocation, Noun, Option
 from registry.cli.api import PAGE_ROWS, client_of
 from registry.cli.batches import Line, batches, delete_items, failed, line, write_outcome
 from registry.cli.failure import Missing, Misuse
-from registry.cli.listing import acting
-from registry.cli.output import printable, size_text, time_text
+from registry.cli.output import acting, printable, size_text, time_text
 from registry.cli.references import (
     check_item,
     find_items,

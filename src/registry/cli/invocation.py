@@ -30,15 +30,16 @@ from cloudcore.resource_names import with_article
 from cloudcore.uuids import parse_uuid
 from registry.cli.confirmation import confirm
 from registry.cli.failure import Missing, Misuse
-from registry.cli.listing import digests_shown, show_rows
 from registry.cli.noun_options import ASKED, values_of
 from registry.cli.output import (
     TABLE,
     Column,
+    digests_shown,
     duration_text,
     echo,
     printable,
     shaped,
+    show_rows,
     size_text,
     text_of,
     time_text,
@@ -48,7 +49,7 @@ from registry.cli.secret_text import show_secret
 from registry.cli.typed_secrets import read_new_password, read_secret
 
 if TYPE_CHECKING:  # a server's command line needs no client
-    from registry.cli.stored_sign_in import StoredSignIn
+    from registry.cli.api import StoredSignIn
 
 _FORMS: Final = {"time": time_text, "size": size_text, "duration": duration_text}
 _ENDS: Final[Mapping[str, tuple[CellForm, str]]] = {
@@ -91,7 +92,7 @@ class NounInvocation:
     @cached_property
     def sign_in(self) -> StoredSignIn:
         """Return the sign-in."""
-        from registry.cli.stored_sign_in import StoredSignIn  # noqa: PLC0415 - see above
+        from registry.cli.api import StoredSignIn  # noqa: PLC0415 - see above
 
         return StoredSignIn(self._parsed)
 
@@ -256,7 +257,7 @@ class NounInvocation:
 
     def log_in(self, program: str, username: str, password: str, host: str) -> None:
         """Log a container client of this machine in."""
-        from registry.cli.container_clients import log_in  # noqa: PLC0415 - see above
+        from registry.cli.container_login import log_in  # noqa: PLC0415 - see above
         from registry.cli.container_passwords import ContainerPassword  # noqa: PLC0415
 
         now = time.time()

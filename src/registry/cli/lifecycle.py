@@ -8,8 +8,8 @@ from typing import Any, Final
 from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
 from registry.cli.api import client_of
 from registry.cli.output import size_text
+from registry.cli.progress import COLUMNS, WAIT, started, tell_ended
 from registry.cli.repositories import REPOSITORIES
-from registry.cli.runs import COLUMNS, WAIT, started, tell_ended
 
 _CONDITIONS: Final = {
     "older_than_days": "older than {} days",

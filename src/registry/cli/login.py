@@ -13,15 +13,14 @@ import msgspec
 
 from registry.cli import container_login
 from registry.cli.api import ApiClient
-from registry.cli.container_clients import log_in
+from registry.cli.confirmation import check_readers
+from registry.cli.container_login import log_in
 from registry.cli.container_passwords import forget_password, new_password
 from registry.cli.credentials import Credential, changing, credentials_path
 from registry.cli.failure import FAILED, CommandFailure, Missing, Misuse
-from registry.cli.insecure_http import check_readers
-from registry.cli.options import Verbs
 from registry.cli.output import printable, write_now
-from registry.cli.person_sign_in import sign_in_person
-from registry.cli.role_choice import choose_role
+from registry.cli.parser import Verbs
+from registry.cli.person_sign_in import choose_role, sign_in_person
 from registry.cli.sign_in import (
     SignIn,
     assume_role,

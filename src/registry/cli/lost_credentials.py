@@ -1,15 +1,24 @@
-"""``entrepot reset-password`` and ``new-access-key``: new credentials, on the host itself."""
+"""New credentials, or the rights of an administrator, given on the host itself.
+
+``entrepot reset-password``, ``new-access-key`` and ``restore-admin``; the audit log has each.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
+from collections.abc import Sequence
+from functools import partial
 
+from cloudcore.audit.log import record
 from cloudcore.clock import uuid7
 from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
+from cloudcore.iam.audit import AuditEvent
 from cloudcore.iam.passwords import hash_password, salt_of
+from cloudcore.identity.admin_restoration import HostChange, restore_admin
 from cloudcore.identity.audit import organizations_of
 from cloudcore.identity.lost_credentials import (
     add_key,
@@ -24,10 +33,10 @@ from cloudcore.identity.services.users import new_password
 from cloudcore.serving.logs import configure_logging
 from registry.cli.existing_data import prepare_existing
 from registry.cli.failure import Missing, Misuse
-from registry.cli.host_events import record_on_host
 from registry.cli.output import write_now
+from registry.cli.run_server import find_console, find_url
 from registry.cli.serve import check_install
-from registry.cli.served_url import find_console, find_url
+from registry.cli.server_options import settings_of
 from registry.main import Registry
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
@@ -35,19 +44,18 @@ from registry.settings import Settings
 _log = logging.getLogger(__name__)
 
 
-def run_reset_password(
-    settings: Settings, address: str, organization: str | None, *, resumes: bool
-) -> int:
+def run_reset_password(options: argparse.Namespace) -> int:
     """Give a person a new one-time password and print it; return the exit status."""
+    settings = settings_of(options)
     try:
-        email = email_address(address)
+        email = email_address(options.address)
     except InvalidInput as error:
-        raise SettingsError(f"{address!r}: {error}") from None
+        raise SettingsError(f"{options.address!r}: {error}") from None
     configure_logging()
     prepare_existing(settings)
     password = new_password()
     try:
-        asyncio.run(_reset_password(settings, email, organization, password, resumes=resumes))
+        asyncio.run(_reset_password(settings, email, password, options))
     except NotFound as error:
         raise Missing(str(error)) from None
     except Conflict as error:
@@ -62,8 +70,9 @@ def run_reset_password(
     return 0
 
 
-def run_new_access_key(settings: Settings, name: str, handle: str | None, *, replaces: bool) -> int:
+def run_new_access_key(options: argparse.Namespace) -> int:
     """Add an access key to a service account and print it; return the exit status."""
+    settings, name, replaces = settings_of(options), options.service_account, options.replace
     configure_logging()
     prepare_existing(settings)
     key = new_access_key()
@@ -75,7 +84,7 @@ def run_new_access_key(settings: Settings, name: str, handle: str | None, *, rep
             key_id, now = uuid7(), ctx.clock()
 
             def change(tx: Connection) -> Account:
-                account, program = find_program(tx, handle, name)
+                account, program = find_program(tx, options.account, name)
                 add_key(tx, keyring, key, key_id, program, now, replaces=replaces)
                 crn = iam_crn(account.id, "service-account", program.name)
                 action, command = "iam:CreateAccessKey", "entrepot new-access-key"
@@ -109,17 +118,17 @@ def run_new_access_key(settings: Settings, name: str, handle: str | None, *, rep
 
 
 async def _reset_password(
-    settings: Settings, email: str, organization: str | None, password: str, *, resumes: bool
+    settings: Settings, email: str, password: str, options: argparse.Namespace
 ) -> None:
     async with Registry(settings).open() as process:
         ctx = process.ctx
-        named = organization and lower_ids(organization)
+        named = options.organization and lower_ids(options.organization)
         person = await ctx.database.read(find_person_by_email, email, named)
         kept = hash_password(password, salt=salt_of(person.password))
         now = ctx.clock()
 
         def change(tx: Connection) -> None:
-            reset_password(tx, person.id, kept, now, resumes=resumes)
+            reset_password(tx, person.id, kept, now, resumes=options.resume)
             owners, crn = (
                 organizations_of(person.id, tx),
                 person_crn(person.organization_id, person.id),
@@ -127,3 +136,68 @@ async def _reset_password(
             record_on_host(tx, "iam:ChangePassword", owners, crn, "entrepot reset-password", now)
 
         await ctx.database.write(change)
+
+
+def record_on_host(
+    tx: Connection, action: str, owners: Sequence[str], resource: str, command: str, now: int
+) -> None:
+    """Record the change of a command, in its transaction, for each owner."""
+    for owner_id in owners:
+        event = AuditEvent(
+            id=uuid7(now),
+            owner_id=owner_id,
+            occurred_at=now,
+            action=action,
+            resources=(resource,),
+            principal="",
+            source=None,
+            client=None,
+            details={"command": command},
+        )
+        record(tx, event)
+
+
+def run_restore_admin(options: argparse.Namespace) -> int:
+    """Give a person the role `admin` of an account, with all rights; return the exit status."""
+    settings, handle, address = settings_of(options), options.account, options.email
+    try:
+        email = email_address(address)
+    except InvalidInput as error:
+        raise SettingsError(f"--email {address!r}: {error}") from None
+    configure_logging()
+    prepare_existing(settings)
+    try:
+        changes = asyncio.run(_restore(settings, handle, email))
+    except NotFound as error:
+        raise Missing(str(error)) from None
+    except Conflict as error:
+        raise Misuse(str(error)) from None
+    url = find_url(settings)
+    next_step = (
+        "Next, as the person:\n"
+        f"  entrepot login {url} --role admin\n"
+        f"or, in a browser: {find_console(settings)}\n"
+    )
+    if not changes:
+        write_now(f"{email} has all rights in {handle} already; nothing was changed.\n{next_step}")
+        return 0
+    _log.warning("%s got the role admin of %s, with all rights, on this machine", email, handle)
+    done = "".join(f"  {each.action:<20}{each.resource}\n" for each in changes)
+    write_now(f"{email} has all rights in {handle}, by the role admin:\n\n{done}\n{next_step}")
+    return 0
+
+
+async def _restore(settings: Settings, handle: str, email: str) -> list[HostChange]:
+    async with Registry(settings).open() as process:
+        ctx = process.ctx
+        await check_install(settings, ctx)
+        now = ctx.clock()
+
+        def change(tx: Connection) -> list[HostChange]:
+            account, changes = restore_admin(tx, handle, email, partial(uuid7, now), now)
+            for each in changes:
+                command = "entrepot restore-admin"
+                record_on_host(tx, each.action, [account.id], each.resource, command, now)
+            return changes
+
+        return await ctx.database.write(change)

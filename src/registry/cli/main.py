@@ -18,8 +18,8 @@ from typing import Final
 from cloudcore.db.room import NO_ROOM, DiskFull
 from cloudcore.errors import PlatformError
 from cloudcore.family import CommandGroup
-from registry.cli.command_table import CommandTable
 from registry.cli.failure import FAILED, MISUSE, CommandFailure
+from registry.cli.nouns import CommandTable
 from registry.cli.parser import CommandParser, Group, Version
 from registry.families import FAMILIES
 from registry.setting_texts import SettingsError

@@ -14,7 +14,6 @@ from cloudcore.command_line import Act, Columns, Deletion, Naming, Noun, Record,
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.failure import FAILED, Misuse
 from registry.cli.invocation import NounInvocation, columns_of, one_of
-from registry.cli.listing import add_full_digests, add_quiet
 from registry.cli.noun_options import (
     add_options,
     document_of,
@@ -23,7 +22,8 @@ from registry.cli.noun_options import (
     query_of,
     sent_of,
 )
-from registry.cli.options import Verbs, add_noun, add_verb
+from registry.cli.output import add_full_digests, add_quiet
+from registry.cli.parser import Commands, Verbs, add_noun, add_verb
 
 _Answer = dict[str, Any]
 _T = TypeVar("_T")
@@ -267,3 +267,29 @@ def metavar_of(noun: Noun) -> str:
 
 def _last(field: str) -> str:
     return field.rpartition(".")[2].replace("_", " ")
+
+
+class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type parameters at run time
+    """The top-level commands."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - of argparse
+        super().__init__(*args, **kwargs)
+        self.described: list[Noun] = []
+        """The nouns added by `add_described`."""
+
+    def add_module(self, module: Any) -> None:  # noqa: ANN401 - of either kind
+        """Add the commands that a module describes (``COMMANDS``), or that it adds itself."""
+        if hasattr(module, "add_parsers"):
+            module.add_parsers(self)
+            return
+        for each in module.COMMANDS:
+            (self.add_described if isinstance(each, Noun) else self.add_command)(each)
+
+    def add_described(self, noun: Noun) -> Verbs:
+        """Add a noun with its commands; return what has them."""
+        self.described.append(noun)
+        return add_described(self, noun)
+
+    def add_command(self, act: Act) -> None:
+        """Add a command that is of no noun."""
+        add_command(self, act)

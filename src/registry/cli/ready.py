@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import ssl
 from typing import Final
 
 from registry.cli.failure import CommandFailure
 from registry.cli.output import write_now
+from registry.cli.server_options import settings_of
 from registry.public_url import is_every_address
 from registry.settings import Settings
 
@@ -15,13 +17,14 @@ _SECONDS: Final = 4
 _MOST_BYTES: Final = 4096
 
 
-def run_ready(settings: Settings) -> int:
+def run_ready(options: argparse.Namespace) -> int:
     """Print what ``/readyz`` of the local server says, and return 0.
 
     Raises:
         CommandFailure: the server does not answer, or is not ready.
 
     """
+    settings = settings_of(options)
     host = settings.host
     if is_every_address(host):
         host = "::1" if ":" in host else "127.0.0.1"

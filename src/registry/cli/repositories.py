@@ -8,8 +8,7 @@ from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option
 from cloudcore.uuids import parse_uuid
 from registry.cli.api import client_of
 from registry.cli.failure import Missing, Misuse
-from registry.cli.listing import acting
-from registry.cli.output import printable, time_text
+from registry.cli.output import acting, printable, time_text
 from registry.cli.references import repository_path
 
 _FIELDS: Final = (

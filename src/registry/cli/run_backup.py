@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.fsck import Checked, check_data
 from registry.cli.output import size_text, write_now
 from registry.cli.progress import progress
-from registry.cli.server_options import DEFAULT_DATA
+from registry.cli.server_options import DEFAULT_DATA, settings_of
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
 from registry.unfinished_restoration import check_is_whole
@@ -34,18 +35,17 @@ _POSTGRESQL = (
 )
 
 
-def run_backup(
-    settings: Settings, target: Path, *, links: bool, verifies: bool, includes_root_key: bool
-) -> int:
+def run_backup(options: argparse.Namespace) -> int:
     """Take a backup; return 1 if blobs could not be copied whole."""
+    settings, target = settings_of(options), options.target
     _require_sqlite(settings, "backup")
     check_is_whole(settings)
     if not sqlite_path(settings.database).exists():
         raise no_account(settings)
-    options = BackupOptions(links, verifies, includes_root_key)
+    wanted = BackupOptions(options.link, options.verify, options.include_root_key)
     try:
         with progress() as show:
-            manifest, copied = take_backup(settings, target, _told(show), options)
+            manifest, copied = take_backup(settings, target, _told(show), wanted)
     except (BackupRefused, BackupUnusable) as error:
         raise Misuse(str(error)) from None
     except FolderBusy as error:
@@ -73,14 +73,13 @@ def run_backup(
     return 1 if manifest.damaged else 0
 
 
-def run_restore(
-    settings: Settings, source: Path, root_key: Path | None, *, read_objects: bool
-) -> int:
+def run_restore(options: argparse.Namespace) -> int:
     """Restore a backup and check the result; return 1 if it is damaged, and say what to do."""
+    settings = settings_of(options)
     _require_sqlite(settings, "restore")
     try:
         with progress() as show:
-            manifest = restore_backup(settings, source, root_key, _told(show))
+            manifest = restore_backup(settings, options.source, options.root_key, _told(show))
     except (BackupUnusable, RestoreRefused) as error:
         raise Misuse(str(error)) from None
     except FolderBusy as error:
@@ -91,7 +90,7 @@ def run_restore(
     write_now(f"The backup of {manifest.finished_at} is restored in {settings.data}\n")
     for each in manifest.damaged:
         write_now(f"blob {each.digest}, as the backup was taken: {each.problem}\n")
-    checked = check_data(settings, read_objects=read_objects)
+    checked = check_data(settings, read_objects=not options.quick)
     damage = _damage_of(checked, manifest)
     if damage:
         write_now(

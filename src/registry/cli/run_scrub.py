@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
@@ -17,6 +17,7 @@ from registry.cli.failure import Missing
 from registry.cli.output import duration_text, size_text, time_text, utc_text, write_now
 from registry.cli.paced_outcomes import last_turn, write_damaged, write_status
 from registry.cli.progress import ProgressLine
+from registry.cli.server_options import settings_of
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.pace import Pace
 from registry.gc.scrub.turns import ScrubStatus, scrub_status
@@ -30,14 +31,13 @@ from registry.settings import Settings
 _DAY: Final = 24 * 3600 * MICROSECONDS
 
 
-def run_scrub(
-    settings: Settings, repositories: Sequence[str], *, days: int, bytes_per_second: int
-) -> int:
+def run_scrub(options: argparse.Namespace) -> int:
     """Read what is stored, print what is damaged, and return 1 if anything is."""
+    settings = settings_of(options)
     prepare_existing(settings)
     check_whole(settings.database)
     begun = time.monotonic()
-    report, warning = asyncio.run(_scrub(settings, repositories, days * _DAY, bytes_per_second))
+    report, warning = asyncio.run(_scrub(settings, options))
     seconds = time.monotonic() - begun
     write_damaged(report.blobs)
     for found in report.manifests:
@@ -74,11 +74,9 @@ def _and_pieces(report: ScrubReport) -> str:
     return f", {report.piece_count} pieces of buckets" if report.piece_count else ""
 
 
-async def _scrub(
-    settings: Settings, repositories: Sequence[str], older_than: int, bytes_per_second: int
-) -> tuple[ScrubReport, str]:
+async def _scrub(settings: Settings, options: argparse.Namespace) -> tuple[ScrubReport, str]:
     """Return the report, and why it may be wrong; empty if it is right."""
-    names = [parse_name(each) for each in repositories]
+    names = [parse_name(each) for each in options.repositories]
     line = ProgressLine(sys.stderr)
 
     def show(progress: ScrubProgress) -> None:
@@ -97,19 +95,20 @@ async def _scrub(
                 await check_generation(ctx, store)
             except DatabaseWentBack as error:
                 warning = str(error)
-            scope = ScrubScope([each.id for each in found], older_than)
-            pace = Pace(bytes_per_second)
+            scope = ScrubScope([each.id for each in found], options.older_than * _DAY)
+            pace = Pace(options.limit_rate)
             report = await scrub_all(ctx.database, store, ctx.clock, scope, pace, show, buckets)
             return report, warning
     finally:
         line.end()
 
 
-def run_status(settings: Settings, form: str) -> int:
+def run_status(options: argparse.Namespace) -> int:
     """Print how far the scrub in the background has come."""
+    settings = settings_of(options)
     prepare_existing(settings)
     status = asyncio.run(_status(settings))
-    write_status(form, _lines(settings, status), _record(settings, status))
+    write_status(options.output, _lines(settings, status), _record(settings, status))
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 import time
@@ -19,6 +20,7 @@ from registry.cli.output import size_text, utc_text, write_now
 from registry.cli.paced_outcomes import last_turn, write_damaged, write_status
 from registry.cli.progress import ProgressLine
 from registry.cli.serve import check_install
+from registry.cli.server_options import settings_of
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.pace import Pace
 from registry.gc.sealing.object_sealing import Outcome, Sealer
@@ -41,14 +43,15 @@ _STAYED: Final = {
 }
 
 
-def run_seal(settings: Settings, bytes_per_second: int) -> int:
+def run_seal(options: argparse.Namespace) -> int:
     """Seal what is plain; return 1 if anything is damaged, or must stay plain."""
+    settings = settings_of(options)
     if not settings.seals:
         raise SettingsError("sealing is off (ENTREPOT_SEALING), so nothing is to be sealed")
     prepare_existing(settings)
     check_whole(settings.database)
     begun = time.monotonic()
-    report = asyncio.run(_seal(settings, bytes_per_second))
+    report = asyncio.run(_seal(settings, options.limit_rate))
     seconds = time.monotonic() - begun
     write_damaged(report.damaged)
     if report.damaged:
@@ -103,11 +106,12 @@ async def _open(settings: Settings) -> AsyncIterator[tuple[Process, DataKeys]]:
         yield Process(settings=settings, ctx=with_keys, store=process.store), data_keys
 
 
-def run_status(settings: Settings, form: str) -> int:
+def run_status(options: argparse.Namespace) -> int:
     """Print how much is stored plain, and how the last turn in the background ended."""
+    settings = settings_of(options)
     prepare_existing(settings)
     status = asyncio.run(_status(settings))
-    write_status(form, _lines(settings, status), _record(settings, status))
+    write_status(options.output, _lines(settings, status), _record(settings, status))
     return 0
 
 

@@ -1,11 +1,18 @@
-"""Run an application until the process is told to stop; ``dev`` and ``serve`` share this."""
+"""Run an application until the process is told to stop; ``dev`` and ``serve`` share this.
+
+``serve`` leaves its URL in the data folder, for the commands beside it, which do not have its
+options. There it stays when the server stops: the next one will most likely have the same.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Final
 
 from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.room import is_read_only
@@ -18,9 +25,13 @@ from cloudcore.serving.tls_files import TlsFilesError
 from cloudcore.serving.tls_serving import CertificateKeeper
 from registry.main import Edition, Registry
 from registry.planes import planes_of
-from registry.setting_texts import SettingsError
+from registry.setting_texts import CONSOLE, SettingsError
 from registry.settings import Settings
 from registry.watched import WATCHED
+
+_FILE: Final = "served-url"
+_MAX_CHARACTERS: Final = 500
+_log = logging.getLogger(__name__)
 
 
 def check_disk(settings: Settings) -> None:
@@ -79,3 +90,36 @@ def serve_application(
             f"another process listens on {error.filename}; "
             "name another port (--port, --metrics, --s3-port, --tls-acme-http), or 0 for a free one"
         ) from None
+
+
+def note_url(settings: Settings, url: str) -> None:
+    """Leave the URL that clients reach the server at; a failure is logged, and serving goes on."""
+    try:
+        _path(settings).write_text(f"{url}\n")
+    except OSError as error:
+        _log.warning("cannot write the URL of the registry to %s: %s", _path(settings), error)
+
+
+def find_url(settings: Settings) -> str:
+    """Return the URL that the settings name; if they name none, that of the last server."""
+    if names_url(settings):
+        return settings.url
+    try:
+        noted = _path(settings).read_text()[:_MAX_CHARACTERS].strip()
+    except (OSError, ValueError):
+        return settings.url
+    return noted if noted.startswith("http") and noted.isprintable() else settings.url
+
+
+def find_console(settings: Settings) -> str:
+    """Return the URL of the console."""
+    return f"{settings.own_urls.get(CONSOLE) or find_url(settings)}/console"
+
+
+def names_url(settings: Settings) -> bool:
+    """Return True if the settings say at which URL clients reach the registry."""
+    return bool(settings.public_url or settings.hosts)
+
+
+def _path(settings: Settings) -> Path:
+    return settings.data / _FILE

@@ -6,7 +6,8 @@ import argparse
 import sys
 from collections.abc import Mapping
 
-from registry.cli.output import TABLE, Record, printable, write_record
+from cloudcore.command_line import Record
+from registry.cli.output import TABLE, printable, write_record
 
 
 def show_secret(

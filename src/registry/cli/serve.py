@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import os
@@ -27,9 +28,15 @@ from cloudcore.serving.shared_memory import limit_arenas
 from cloudcore.serving.tls_serving import CertificateKeeper
 from registry.cli.existing_data import no_account
 from registry.cli.output import write_now
-from registry.cli.run_server import check_disk, load_before_fork, serve_application
-from registry.cli.served_url import find_console, names_url, note_url
-from registry.cli.server_options import DEFAULT_DATA
+from registry.cli.run_server import (
+    check_disk,
+    find_console,
+    load_before_fork,
+    names_url,
+    note_url,
+    serve_application,
+)
+from registry.cli.server_options import DEFAULT_DATA, settings_of
 from registry.main import DEV_ACCOUNT, Registry, prepare
 from registry.metadata.repositories.live import find_account
 from registry.planes import planes_of
@@ -138,7 +145,7 @@ def _s3_url(settings: Settings, url: str) -> str:
     return f"{scheme}://{host}:{settings.s3_port}"
 
 
-def run_init(settings: Settings, handle: str, email: str) -> int:
+def run_init(options: argparse.Namespace) -> int:
     """Create the root key and the first account, and print its credentials.
 
     Raises:
@@ -146,6 +153,7 @@ def run_init(settings: Settings, handle: str, email: str) -> int:
         SettingsError: the handle or address is invalid, or the root key cannot be used.
 
     """
+    settings, handle, email = settings_of(options), options.account, options.admin_email
     _check_names(handle, email)
     prepare(settings)
     first = asyncio.run(_create(settings, handle, email))

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from registry.cli.options import Verbs
+from registry.cli.parser import Verbs, later
 from registry.cli.server_options import (
     add_acme,
     add_allowed_hosts,
@@ -40,11 +40,11 @@ def add_parsers(commands: Verbs) -> None:
         "--admin-email", required=True, metavar="ADDRESS", help="whom the account belongs to"
     )
     add_data(init)
-    init.set_defaults(run=_init)
+    init.set_defaults(run=later("serve", "run_init"))
     reset = add_local(
         commands,
         "reset-password",
-        _reset_password,
+        later("lost_credentials", "run_reset_password"),
         "give a person a new one-time password",
         "Give a person a new one-time password, and end the person's sessions.",
     )
@@ -58,7 +58,7 @@ def add_parsers(commands: Verbs) -> None:
     key = add_local(
         commands,
         "new-access-key",
-        _new_access_key,
+        later("lost_credentials", "run_new_access_key"),
         "add an access key to a service account",
         "Add an access key to a service account, sealed with the root key of the install.",
     )
@@ -78,7 +78,7 @@ def add_parsers(commands: Verbs) -> None:
     admin = add_local(
         commands,
         "restore-admin",
-        _restore_admin,
+        later("lost_credentials", "run_restore_admin"),
         "give a person all rights in an account",
         "Give a person all rights in an account whose administrators have lost theirs: create or"
         " repair its role 'admin', with the policy 'admin' alone, which allows everything.",
@@ -100,20 +100,19 @@ def add_parsers(commands: Verbs) -> None:
     add_serving(ready)
     add_acme(ready)
     add_data(ready)
-    ready.set_defaults(run=_ready)
+    ready.set_defaults(run=later("ready", "run_ready"))
     fsck = commands.add_parser(
         "fsck", help="compare the blob store with the metadata; exit 1 when anything is wrong"
     )
     fsck.add_argument("--quick", action="store_true", help="do not read and hash every blob")
     fsck.add_argument(
         "--remove-orphans",
-        "--remove-leaks",
         action="store_true",
         help="if all else is well, set aside stored files that belong to no row; they are deleted"
         " days later (see 'entrepot gc orphans')",
     )
     add_data(fsck)
-    fsck.set_defaults(run=_fsck)
+    fsck.set_defaults(run=later("fsck", "run_fsck"))
 
 
 def _dev(options: argparse.Namespace) -> int:
@@ -121,37 +120,6 @@ def _dev(options: argparse.Namespace) -> int:
     from registry.cli.dev import run_dev  # noqa: PLC0415
 
     return run_dev(settings)
-
-
-def _init(options: argparse.Namespace) -> int:
-    from registry.cli.serve import run_init  # noqa: PLC0415
-
-    return run_init(settings_of(options), options.account, options.admin_email)
-
-
-def _reset_password(options: argparse.Namespace) -> int:
-    from registry.cli.lost_credentials import run_reset_password  # noqa: PLC0415
-
-    return run_reset_password(
-        settings_of(options), options.address, options.organization, resumes=options.resume
-    )
-
-
-def _new_access_key(options: argparse.Namespace) -> int:
-    from registry.cli.lost_credentials import run_new_access_key  # noqa: PLC0415
-
-    return run_new_access_key(
-        settings_of(options),
-        options.service_account,
-        options.account,
-        replaces=options.replace,
-    )
-
-
-def _restore_admin(options: argparse.Namespace) -> int:
-    from registry.cli.restore_admin import run_restore_admin  # noqa: PLC0415
-
-    return run_restore_admin(settings_of(options), options.account, options.email)
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -169,17 +137,3 @@ def _to_serve(options: argparse.Namespace) -> Settings:
 
         start_lean(settings.database)
     return settings
-
-
-def _ready(options: argparse.Namespace) -> int:
-    from registry.cli.ready import run_ready  # noqa: PLC0415
-
-    return run_ready(settings_of(options))
-
-
-def _fsck(options: argparse.Namespace) -> int:
-    from registry.cli.fsck import run_fsck  # noqa: PLC0415
-
-    return run_fsck(
-        settings_of(options), read_objects=not options.quick, removes_orphans=options.remove_orphans
-    )

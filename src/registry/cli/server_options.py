@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from registry.cli.options import Verbs
+from registry.cli.parser import Verbs
 from registry.setting_names import NAMES, from_environment, with_values
 from registry.settings import Settings
 

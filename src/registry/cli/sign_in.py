@@ -1,4 +1,7 @@
-"""Use a stored sign-in: choose the registry, and return a token that has not expired."""
+"""Use a stored sign-in: choose the registry, and return a token that has not expired.
+
+The registry verifies tokens. Here their claims only tell a person who they act as.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from cloudcore.command_line import TokenClaims
 from registry.cli.credentials import ApiToken, Credential, changing, load
-from registry.cli.failure import Misuse, NotSignedIn
+from registry.cli.failure import CommandFailure, Misuse, NotSignedIn
 from registry.cli.transport import TIMEOUT_SECONDS, RequestRefused, Transport, base_url
 
 CLIENT: Final = "cli"
@@ -174,3 +178,21 @@ def token_of(answer: Mapping[str, Any]) -> ApiToken:
 
 def _is_live(token: ApiToken) -> bool:
     return time.time() < token.expires_at - _EARLY_SECONDS
+
+
+def claims_of(token: str) -> TokenClaims:
+    """Return the claims of a token (RFC 7519 §3).
+
+    Raises:
+        CommandFailure: the token is not one that this registry issues.
+
+    """
+    _, _, rest = token.partition(".")
+    payload, _, _ = rest.partition(".")
+    try:
+        text = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
+        return msgspec.json.decode(text, type=TokenClaims)
+    except (ValueError, msgspec.DecodeError):
+        raise CommandFailure(
+            "the stored token cannot be read; sign in again with 'entrepot login'"
+        ) from None

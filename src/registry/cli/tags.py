@@ -8,8 +8,7 @@ from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record, 
 from registry.cli.api import ApiClient, client_of
 from registry.cli.batches import delete_items
 from registry.cli.failure import Missing, Misuse
-from registry.cli.listing import acting
-from registry.cli.output import printable
+from registry.cli.output import acting, printable
 from registry.cli.references import (
     TypedReference,
     check_item,

@@ -17,7 +17,7 @@ from registry.control.images import IMAGE
 from registry.control.visible_repositories import authorized_visible_repository
 from registry.services.context import ServiceContext
 from registry.services.images import details as images
-from registry.services.images.attachments import read_attachment
+from registry.services.images.image_contents import read_attachment
 
 
 class AttachmentQuery(msgspec.Struct):

@@ -18,13 +18,13 @@ from registry.control.image_configurations import configuration_answer
 from registry.control.images import IMAGE, IMAGES, ImageAnswer, ManyImages, image_answer
 from registry.control.visible_repositories import authorized_visible_repository
 from registry.metadata.images.details import NEWEST, ImageRow, TagStatus
-from registry.metadata.repositories.visible import VisibleRepository
+from registry.metadata.repositories.live import VisibleRepository
 from registry.oci.media_types import MANIFEST_TYPES
 from registry.oci.reference import Name
 from registry.services.context import ServiceContext
 from registry.services.images import details as images
 from registry.services.images.image_contents import read_configuration, read_platforms
-from registry.services.images.relations import Relations, read_relations
+from registry.services.images.referrers import Relations, read_relations
 
 
 class ImageListQuery(UuidPage):

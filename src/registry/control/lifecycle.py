@@ -25,14 +25,16 @@ from registry.control.runs import RunRecord, read_run, read_runs, run_record
 from registry.control.visible_repositories import PATH
 from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
 from registry.metadata.repositories.details import RepositoryDetails
-from registry.services.lifecycle.policies import delete_policy, get_policy, put_policy
 from registry.services.lifecycle.preview import ExpiringImage, Previews, read_expiring
 from registry.services.lifecycle.rules import (
     LifecycleRule,
     Rules,
     check_rules,
+    delete_policy,
+    get_policy,
     parse_rules,
     policy_of,
+    put_policy,
 )
 from registry.services.lifecycle.runs import KIND, start_run
 

@@ -19,8 +19,8 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.changes import change_of
 from registry.control.visible_repositories import PATH, admit, authorized_visible_repository
 from registry.errors import DigestInvalid, TagInvalid
-from registry.metadata.repositories.visible import VisibleRepository
-from registry.metadata.tags.details import TagDetails
+from registry.metadata.repositories.live import VisibleRepository
+from registry.metadata.tags.pointers import TagDetails
 from registry.oci.digest import Digest
 from registry.oci.reference import parse_tag
 from registry.services.tags import details as tag_details

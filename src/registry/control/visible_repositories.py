@@ -8,7 +8,7 @@ from typing import Final
 from cloudcore.errors import NotFound
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext, refusal
-from registry.metadata.repositories.visible import VisibleRepository, find_visible_repository
+from registry.metadata.repositories.live import VisibleRepository, find_visible_repository
 from registry.services.access import AccessSubject, PolicyTooCostly, repository_crn, verdict_on
 
 PATH: Final = "/v1/repositories/{repository_id:str}"

@@ -1,6 +1,9 @@
 """Check many stored objects, by several readers: fsck and the scrub do it with this code.
 
 Blobs and the pieces of buckets lie in stores alike and are checked alike; `Marks` is what differs.
+
+The stored bytes are compared with their BLAKE3 checksum or, if they are stored as they were pushed,
+with the object's digest. That needs no key, whatever their encoding.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ committed. So bytes that can be locked here and have no row are orphans.
 
 If the database is the wrong one, all bytes look like orphans. So they are not deleted but set
 aside, and kept for days; those that have a row are put back.
+
+They are deleted after `gc_orphan_seconds` if they still have no row.
 """
 
 from __future__ import annotations

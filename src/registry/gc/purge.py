@@ -22,12 +22,11 @@ from registry.metadata.images.tombstones import (
     objects_of,
     tombstones_of,
 )
-from registry.metadata.repositories import purge
+from registry.metadata.repositories import deleted as rows
 from registry.metadata.repositories.live import Repository
 from registry.metadata.tags.deleted import forget_deleted_tags
 from registry.metadata.tags.history import forget_tag_events, remove_tag_events
-from registry.services.blobs.upload_ids import lowest_id
-from registry.services.blobs.upload_sessions import ending_of
+from registry.services.blobs.upload_sessions import ending_of, lowest_id
 from registry.services.context import ServiceContext
 from registry.services.images.deletion import remove_unlisted
 
@@ -142,7 +141,7 @@ async def purge_deleted_repositories(ctx: ServiceContext) -> int:
     """
     gone = 0
     after = (0, "")
-    while deleted := await ctx.database.read(purge.list_deleted, ctx.clock(), after, _BATCH):
+    while deleted := await ctx.database.read(rows.list_deleted, ctx.clock(), after, _BATCH):
         for repository in deleted:
             while await ctx.database.write(_purge_part, repository.id, ctx.clock()):
                 pass
@@ -154,7 +153,7 @@ async def purge_deleted_repositories(ctx: ServiceContext) -> int:
 
 def _remove(tx: Connection, repository_id: str) -> bool:
     """Delete the row of a deleted repository, and its runs; return False if it is not empty."""
-    is_gone = purge.remove_repository(tx, repository_id)
+    is_gone = rows.remove_repository(tx, repository_id)
     if is_gone:
         remove_runs(tx, repository_id)
     return is_gone
@@ -162,12 +161,12 @@ def _remove(tx: Connection, repository_id: str) -> bool:
 
 def _purge_part(tx: Connection, repository_id: str, now: int) -> bool:
     """Delete a batch of tombstones, manifests, links or events; return True if more may be left."""
-    repository = purge.lock_deleted(tx, repository_id, now)
+    repository = rows.lock_deleted(tx, repository_id, now)
     if repository is None:
         return False
     if remove_tombstones(tx, tombstones_of(tx, repository_id, _BATCH), now):
         return True
-    roots = purge.root_manifests(tx, repository_id, _BATCH)
+    roots = rows.root_manifests(tx, repository_id, _BATCH)
     if roots:
         remove_unlisted(tx, repository, roots, now)
     return (
@@ -179,9 +178,9 @@ def _purge_part(tx: Connection, repository_id: str, now: int) -> bool:
 
 def _unlink(tx: Connection, repository: Repository, now: int) -> bool:
     """Unlink a batch of blobs of a repository without manifests; return True if there were any."""
-    links = purge.list_links(tx, repository.id, _BATCH)
+    links = rows.list_links(tx, repository.id, _BATCH)
     object_ids = [link.object_id for link in links]
     lock_objects(tx, repository.account_id, object_ids)
-    purge.unlink_blobs(tx, repository.id, links)
+    rows.unlink_blobs(tx, repository.id, links)
     condemn(tx, repository.account_id, object_ids, now)
     return bool(links)

@@ -34,9 +34,16 @@ from registry.metadata.collector import collection
 from registry.metadata.collector.collection import Swept
 from registry.metadata.encryption_bindings import effective_key
 from registry.oci.digest import new_hasher
-from registry.services.blobs.known_bytes import SeenBytes, open_any, see_kept_bytes
-from registry.services.blobs.moved_links import leave
-from registry.services.blobs.replacing import NotWrapped, Wraps, replace_bytes, wrap_under
+from registry.services.blobs.known_bytes import (
+    NotWrapped,
+    SeenBytes,
+    Wraps,
+    open_any,
+    replace_bytes,
+    see_kept_bytes,
+    wrap_under,
+)
+from registry.services.blobs.links import leave
 from registry.services.context import ServiceContext
 
 _TRIES: Final = 5

@@ -1,7 +1,11 @@
-"""The tables around the registry's content: tag history, tombstones, pins, policies and rules.
+"""The tables around the registry's content: history, tombstones, pins, policies, collector, days.
 
 Pulls read none of them. A tombstone references the objects of a deleted image by foreign keys: they
 cannot be collected before it is removed.
+
+Of what repositories held by day, the rows of pulls are written with each batch of pulls, all others
+by the measurement every six hours. So a graph of an account reads a row for each day, and a list of
+what grew or of what is stale reads as many rows as it shows.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     Integer,
+    LargeBinary,
     String,
     Table,
     Text,
@@ -221,6 +226,115 @@ event_rules = Table(
     Index(None, "account_id", "id"),
 )
 
+
+quarantined_objects = Table(
+    "quarantined_objects",
+    metadata,
+    Column("id", Id, primary_key=True),  # the object's, or new if only its bytes were replaced
+    Column("account_id", ForeignKey(accounts.c.id), nullable=False),
+    Column("digest", DigestText, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("stored_size", BigInteger, nullable=False),
+    Column("encoding", String(16), nullable=False),
+    Column("swept_at", Moment, nullable=False),
+    Column("removal_began_at", Moment),  # null: the bytes still exist
+    Column("stored_id", Id, nullable=False),  # of the bytes; see `blob_objects`
+    Column("is_inline", Boolean, nullable=False, server_default=text("false")),
+    Column("checksum", String(64)),
+    Index(None, "account_id", "swept_at"),
+    Index(None, "account_id", "digest"),
+    Index("uq_quarantined_objects_stored_id", "stored_id", unique=True),
+)
+
+OF_THE_BYTES: Final = (
+    "account_id",
+    "digest",
+    "size",
+    "stored_size",
+    "encoding",
+    "stored_id",
+    "is_inline",
+    "checksum",
+)
+"""Columns of `blob_objects` that go to the quarantine with the bytes."""
+
+# The data key of each sealed object in quarantine, as in `blob_object_keys`.
+quarantined_object_keys = Table(
+    "quarantined_object_keys",
+    metadata,
+    Column(
+        "quarantined_id", ForeignKey("quarantined_objects.id", ondelete="CASCADE"), primary_key=True
+    ),
+    Column("kms_key_id", Id, primary_key=True),
+    Column("account_id", Id, nullable=False),
+    Column("wrapped_data_key", LargeBinary, nullable=False),
+    ForeignKeyConstraint(["kms_key_id", "account_id"], ["kms_keys.id", "kms_keys.account_id"]),
+    Index(None, "kms_key_id", "quarantined_id"),
+)
+
+store_generations = Table(
+    "store_generations",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("noted_at", Moment, nullable=False),
+    Column("accepted_at", Moment),  # when an operator accepted this database
+    Index(None, "noted_at"),
+    Index(None, "accepted_at"),
+)
+
+
+repository_days = Table(
+    "repository_days",
+    metadata,
+    Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("day", Integer, primary_key=True),  # since the epoch, UTC
+    Column("account_id", Id, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),  # when it was last measured on that day
+    Column("pulls", BigInteger, nullable=False),
+    Index(None, "account_id", "day"),
+    Index(None, "day"),
+)
+
+# The sums of its repositories' rows; they stay when a repository is deleted.
+account_days = Table(
+    "account_days",
+    metadata,
+    Column("account_id", Id, primary_key=True),
+    Column("day", Integer, primary_key=True),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("pulls", BigInteger, nullable=False),
+    Index(None, "day"),
+)
+
+repository_activity = Table(
+    "repository_activity",
+    metadata,
+    Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("account_id", Id, nullable=False),
+    Column("used_at", Moment, nullable=False),  # the last push or pull, or when it was made
+    Column("size_bytes", BigInteger, nullable=False),
+)
+HOLDS_BYTES = text("size_bytes > 0")
+partial_index(
+    "ix_repository_activity_used_at",
+    repository_activity.c.account_id,
+    repository_activity.c.used_at,
+    repository_activity.c.repository_id,
+    where=HOLDS_BYTES,
+)
+
+repository_growth = Table(
+    "repository_growth",
+    metadata,
+    Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("span", Integer, primary_key=True),  # days until the measurement
+    Column("account_id", Id, nullable=False),
+    Column("size_before", BigInteger, nullable=False),  # at the beginning of the span
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("change_bytes", BigInteger, nullable=False),  # the difference, without its sign
+    Index(None, "account_id", "span", "change_bytes", "repository_id"),
+)
+
 TABLES: Final = (
     registry_settings,
     tag_events,
@@ -233,4 +347,11 @@ TABLES: Final = (
     policy_revisions,
     image_pins,
     event_rules,
+    quarantined_objects,
+    quarantined_object_keys,
+    store_generations,
+    repository_days,
+    account_days,
+    repository_activity,
+    repository_growth,
 )

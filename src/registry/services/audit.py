@@ -1,19 +1,29 @@
-"""Record the changes of ``/v2`` in the audit log; those of ``/v1`` the kernel records by itself."""
+"""Record the changes of ``/v2`` in the audit log, and tell how runs have ended.
+
+Changes of ``/v1`` are recorded by the kernel itself.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from typing import Final
 
 from cloudcore.audit.log import record
-from cloudcore.clock import uuid7
+from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.iam.audit import AuditEvent
 from cloudcore.iam.principal import read_source
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import Run
+from registry.counted import RUNS
 from registry.metadata.repositories.live import Repository
 from registry.services.access import repository_crn
 from registry.services.changes import Change
+from registry.services.context import ServiceContext
+
+_DECIMALS: Final = 3
+_log = logging.getLogger(__name__)
 
 
 def record_change(
@@ -73,3 +83,23 @@ def record_run(
         details=details,
     )
     record(tx, event)
+
+
+def log_end(ctx: ServiceContext, what: str, run: Run, **about: str | int) -> None:
+    """Log and count that a run has ended; `what` names its kind, `about` are further fields.
+
+    Call it after the commit that ended the run, so that each run is logged once.
+    """
+    ctx.count(f"{RUNS}.{what}.{run.state}", 1)
+    assert run.finished_at is not None
+    seconds = round((run.finished_at - run.started_at) / MICROSECONDS, _DECIMALS)
+    fields: dict[str, str | int | float] = {
+        "run_id": run.id,
+        "account_id": run.account_id,
+        "run_status": run.state,
+        **about,
+        "duration_seconds": seconds,
+    }
+    if run.fault is not None:
+        fields["fault"] = run.fault
+    _log.info("%s %s %s", what, run.id, run.state, extra={"fields": fields})

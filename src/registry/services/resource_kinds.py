@@ -1,4 +1,4 @@
-"""The resource kinds of the registry, with their CRNs and actions."""
+"""The resource kinds of the registry, with CRNs and actions, and its ready-made policies."""
 
 from __future__ import annotations
 
@@ -10,12 +10,62 @@ from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
 if TYPE_CHECKING:
     from cloudcore.crn import Crn
     from cloudcore.db.base import Connection
+import re
+
+from cloudcore.iam.grammar import Form
+from cloudcore.iam.templates import PolicyTemplate, TemplateStatement
+from registry.oci.reference import REPOSITORY_PATTERN
 
 REPOSITORY_RULES: Final = ResourceRules(
     noun="a repository",
     actions=frozenset({"registry:PullImage", "registry:DescribeImages", "registry:PushImage"}),
     public_actions=frozenset({"registry:PullImage"}),
 )
+EVENT_RULE: Final = ResourceKind(
+    crn="crn:registry:<region>:<account>:event-rule/<id>",
+    actions=(
+        "registry:DeleteEventRule",
+        "registry:DescribeEventRules",
+        "registry:PutEventRule",
+    ),
+)
+PULL_THROUGH_CACHE_RULE: Final = ResourceKind(
+    crn="crn:registry:<region>:<account>:pull-through-cache-rule/<prefix>",
+    actions=(
+        "registry:CreatePullThroughCacheRule",
+        "registry:DeletePullThroughCacheRule",
+        "registry:DescribePullThroughCacheRules",
+        "registry:TestPullThroughCacheRule",
+        "registry:UpdatePullThroughCacheRule",
+    ),
+    summaries={
+        "registry:DescribePullThroughCacheRules": "List pull-through cache rules with what they"
+        " saved and their faults.",
+    },
+)
+AUTHORIZATION_TOKEN: Final = ResourceKind(
+    crn="crn:registry:<region>:<account>:authorization-token/own",
+    actions=("registry:GetAuthorizationToken",),
+)
+REGISTRY_SETTINGS: Final = ResourceKind(
+    crn="crn:registry:<region>:<account>:registry-settings/default",
+    actions=("registry:GetRegistrySettings", "registry:UpdateRegistrySettings"),
+)
+PUBLISH: Final = "notifications:Publish"
+"""The action on a topic that its event rules need."""
+TOPIC: Final = ResourceKind(
+    crn="crn:notifications:<region>:<account>:topic/<name>",
+    actions=(PUBLISH,),
+    summaries={PUBLISH: "Publish to a topic; to create an event rule for it."},
+)
+_NAMES: Final = Form(
+    re.compile(rf"(?=.{{1,213}}\Z)(?:(?:[a-z0-9][a-z0-9._/-]*)?\*|{REPOSITORY_PATTERN})"),
+    "names of repositories without the account, such as web/frontend; with * at the end, all that "
+    "begin so: web/* for all below web, * for all",
+)
+_READ: Final = ("registry:DescribeImages", "registry:DescribeRepositories", "registry:PullImage")
+_PUSH: Final = (*_READ, "registry:CreateRepository", "registry:PushImage")
+_SIGN_IN: Final = TemplateStatement("SignIn", AUTHORIZATION_TOKEN.actions, AUTHORIZATION_TOKEN.crn)
 
 
 def _repository_policy(tx: Connection, crn: Crn) -> StoredPolicy | None:
@@ -85,40 +135,26 @@ REPOSITORY: Final = ResourceKind(
         "registry:GetRepositoryPolicy",
     ),
 )
-EVENT_RULE: Final = ResourceKind(
-    crn="crn:registry:<region>:<account>:event-rule/<id>",
-    actions=(
-        "registry:DeleteEventRule",
-        "registry:DescribeEventRules",
-        "registry:PutEventRule",
+
+
+def _template(name: str, summary: str, sid: str, actions: tuple[str, ...]) -> PolicyTemplate:
+    statement = TemplateStatement(sid, actions, REPOSITORY.crn)
+    return PolicyTemplate(name, "registry", summary, _NAMES, (statement, _SIGN_IN))
+
+
+TEMPLATES: Final = (
+    _template("reader", "Pull images, and list and describe them.", "Read", _READ),
+    _template(
+        "pusher",
+        "What a reader may, and push images, move tags, and create repositories by a first push.",
+        "Push",
+        _PUSH,
     ),
-)
-PULL_THROUGH_CACHE_RULE: Final = ResourceKind(
-    crn="crn:registry:<region>:<account>:pull-through-cache-rule/<prefix>",
-    actions=(
-        "registry:CreatePullThroughCacheRule",
-        "registry:DeletePullThroughCacheRule",
-        "registry:DescribePullThroughCacheRules",
-        "registry:TestPullThroughCacheRule",
-        "registry:UpdatePullThroughCacheRule",
+    _template(
+        "admin",
+        "Everything with these repositories: also delete and restore, their policies, lifecycle "
+        "policies and pins.",
+        "Administer",
+        ("registry:*",),
     ),
-    summaries={
-        "registry:DescribePullThroughCacheRules": "List pull-through cache rules with what they"
-        " saved and their faults.",
-    },
-)
-AUTHORIZATION_TOKEN: Final = ResourceKind(
-    crn="crn:registry:<region>:<account>:authorization-token/own",
-    actions=("registry:GetAuthorizationToken",),
-)
-REGISTRY_SETTINGS: Final = ResourceKind(
-    crn="crn:registry:<region>:<account>:registry-settings/default",
-    actions=("registry:GetRegistrySettings", "registry:UpdateRegistrySettings"),
-)
-PUBLISH: Final = "notifications:Publish"
-"""The action on a topic that its event rules need."""
-TOPIC: Final = ResourceKind(
-    crn="crn:notifications:<region>:<account>:topic/<name>",
-    actions=(PUBLISH,),
-    summaries={PUBLISH: "Publish to a topic; to create an event rule for it."},
 )

@@ -29,8 +29,8 @@ from registry.errors import DigestMismatch, KmsKeyDeleted, KmsKeyDisabled, Store
 from registry.gc.object_check import BLOBS, FoundDamage, ObjectCheck
 from registry.gc.pace import Pace
 from registry.keys import DataKeys
+from registry.metadata.blobs.damage import switch_bytes
 from registry.metadata.blobs.inline import add_body
-from registry.metadata.blobs.switching import switch_bytes
 from registry.metadata.blobs.wraps import put_wrap, seal_uses
 from registry.metadata.collector import plain_objects
 from registry.metadata.collector.audit import ObjectRow

@@ -1,4 +1,4 @@
-"""Marks of damaged objects; a push of the same bytes heals the object and removes its mark.
+"""Marks of damaged objects, which a push of the same bytes heals; switch objects to new bytes.
 
 Bytes are named by their stored id, which changes when they are written anew, and `verified_at`
 changes when they are verified. So a reader that found the old bytes damaged cannot mark others.
@@ -14,7 +14,14 @@ from sqlalchemy import and_, bindparam, func, select, text
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
+from registry.metadata.blobs.objects import NewObject
+from registry.metadata.control_tables import (
+    OF_THE_BYTES,
+    quarantined_object_keys,
+    quarantined_objects,
+)
 from registry.metadata.tables import (
+    blob_object_keys,
     blob_objects,
     manifest_blobs,
     manifest_children,
@@ -41,42 +48,6 @@ _r = repositories.c
 _c = manifest_children.c
 _MOST_TAGS: Final = 10_000
 _SHOWN_TAGS: Final = 5
-
-
-class DamagedObject(NamedTuple):
-    """A marked object."""
-
-    id: str
-    digest: str
-    size: int
-    damage: str
-    damaged_at: int
-
-
-class DamagedImage(NamedTuple):
-    """An image that needs a damaged object."""
-
-    object_id: str
-    repository_id: str
-    repository: str
-    digest: str
-    handle: str
-    """Of the repository's account."""
-    manifest_id: str
-    tags: Sequence[str] = ()
-    """Its tags, and those of indexes that list it; the first of all."""
-
-    def __str__(self) -> str:
-        """Return its name, as in pull commands, and its tags."""
-        return image_text(self.handle, self.repository, self.digest, self.tags)
-
-
-def image_text(handle: str, repository: str, digest: str, tags: Sequence[str]) -> str:
-    """Return ``HANDLE/REPOSITORY@DIGEST (TAG, …)``."""
-    shown = f" ({', '.join(tags)})" if tags else ""
-    return f"{handle}/{repository}@{digest}{shown}"
-
-
 _MARK: Final = Statement(
     blob_objects.update()
     .where(
@@ -119,8 +90,6 @@ _IMAGES: Final = Statement(
         )
     )
 )
-
-
 _TAGS: Final = Statement(
     page(select(tags.c.manifest_id, tags.c.name).where(tags.c.manifest_id.in_(listed("ids"))))
 )
@@ -132,6 +101,60 @@ _TAGS_OF_INDEXES: Final = Statement(
         .where(_c.child_id.in_(listed("ids")))
     )
 )
+_IS_IT: Final = (
+    _o.account_id == bindparam("account_id"),
+    _o.id == bindparam("object_id"),
+    _o.stored_id == bindparam("old_id"),
+)
+_LOCK: Final = Statement(select(_o.id).where(*_IS_IT).with_for_update())
+_SWITCH: Final = Statement(
+    blob_objects.update()
+    .where(*_IS_IT)
+    .values(
+        stored_id=bindparam("new_id"),
+        stored_size=bindparam("new_stored_size"),
+        encoding=bindparam("new_encoding"),
+        is_inline=bindparam("new_is_inline"),
+        checksum=bindparam("new_checksum"),
+        verified_at=bindparam("now"),
+        damage=text("NULL"),
+        damaged_at=text("NULL"),
+    )
+)
+
+
+class DamagedObject(NamedTuple):
+    """A marked object."""
+
+    id: str
+    digest: str
+    size: int
+    damage: str
+    damaged_at: int
+
+
+class DamagedImage(NamedTuple):
+    """An image that needs a damaged object."""
+
+    object_id: str
+    repository_id: str
+    repository: str
+    digest: str
+    handle: str
+    """Of the repository's account."""
+    manifest_id: str
+    tags: Sequence[str] = ()
+    """Its tags, and those of indexes that list it; the first of all."""
+
+    def __str__(self) -> str:
+        """Return its name, as in pull commands, and its tags."""
+        return image_text(self.handle, self.repository, self.digest, self.tags)
+
+
+def image_text(handle: str, repository: str, digest: str, tags: Sequence[str]) -> str:
+    """Return ``HANDLE/REPOSITORY@DIGEST (TAG, …)``."""
+    shown = f" ({', '.join(tags)})" if tags else ""
+    return f"{handle}/{repository}@{digest}{shown}"
 
 
 def mark(
@@ -203,3 +226,59 @@ def tags_of(tx: Connection, manifest_ids: Sequence[str]) -> Mapping[str, Sequenc
         for manifest_id, name in tx.rows(statement, ids=text_list(manifest_ids), limit=_MOST_TAGS):
             found[manifest_id].add(name)
     return {manifest_id: sorted(names)[:_SHOWN_TAGS] for manifest_id, names in found.items()}
+
+
+_q = quarantined_objects.c
+_k = blob_object_keys.c
+_qk = quarantined_object_keys.c
+_QUARANTINE: Final = Statement(
+    quarantined_objects.insert().from_select(
+        ["id", "swept_at", *OF_THE_BYTES],
+        select(
+            bindparam("quarantined_id", type_=_q.id.type),
+            bindparam("now", type_=_q.swept_at.type),
+            *(_o[name] for name in OF_THE_BYTES),
+        ).where(*_IS_IT),
+    )
+)
+_QUARANTINE_KEYS: Final = Statement(
+    quarantined_object_keys.insert().from_select(
+        ["quarantined_id", "kms_key_id", "account_id", "wrapped_data_key"],
+        select(
+            bindparam("quarantined_id", type_=_qk.quarantined_id.type),
+            *(_k.kms_key_id, _k.account_id, _k.wrapped_data_key),
+        ).where(
+            _k.account_id == bindparam("account_id"),
+            _k.object_id == bindparam("object_id"),
+            _k.wrapped_data_key.is_not(None),
+        ),
+    )
+)
+
+
+def switch_bytes(
+    tx: Connection, account_id: str, old_id: str, new: NewObject, quarantined_id: str, now: int
+) -> bool:
+    """Let the object `new.id` have the bytes `new.stored_id`, verified `now`.
+
+    Quarantine the bytes `old_id`, which it has, under the new id `quarantined_id`, with their
+    wrapped data keys. Return False, and change nothing, if the object is gone or has other bytes.
+    The new bytes are durable already. This locks the object; lock its links after it.
+    """
+    of = {"account_id": account_id, "object_id": new.id}
+    if tx.row(_LOCK, **of, old_id=old_id) is None:
+        return False
+    tx.execute(_QUARANTINE, **of, old_id=old_id, quarantined_id=quarantined_id, now=now)
+    tx.execute(_QUARANTINE_KEYS, **of, quarantined_id=quarantined_id)
+    tx.execute(
+        _SWITCH,
+        **of,
+        old_id=old_id,
+        new_id=new.stored_id,
+        new_stored_size=new.stored_size,
+        new_encoding=new.encoding,
+        new_is_inline=new.is_inline,
+        new_checksum=new.checksum,
+        now=now,
+    )
+    return True

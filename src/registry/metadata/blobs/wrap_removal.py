@@ -19,8 +19,11 @@ from sqlalchemy import ColumnElement, and_, bindparam, exists, literal_column, o
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, text_list
-from registry.metadata.collection_tables import OF_THE_BYTES, quarantined_objects
-from registry.metadata.control_tables import deleted_manifest_blobs
+from registry.metadata.control_tables import (
+    OF_THE_BYTES,
+    deleted_manifest_blobs,
+    quarantined_objects,
+)
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 
 _o = blob_objects.c

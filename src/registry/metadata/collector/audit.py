@@ -22,15 +22,15 @@ from sqlalchemy import (
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
-from registry.metadata.collection_tables import quarantined_objects
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
     deleted_manifest_children,
     deleted_manifests,
     deleted_tags,
+    quarantined_objects,
     repository_folders,
 )
-from registry.metadata.pull_through.image_tables import deleted_missing_blobs, missing_blobs
+from registry.metadata.pull_through.tables import deleted_missing_blobs, missing_blobs
 from registry.metadata.tables import (
     blob_objects,
     inline_bytes,

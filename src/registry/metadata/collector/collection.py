@@ -32,8 +32,11 @@ from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.inline import drop_bodies
 from registry.metadata.blobs.wrap_removal import drop_unused_wraps
 from registry.metadata.blobs.wraps import Wrap
-from registry.metadata.collection_tables import quarantined_object_keys, quarantined_objects
-from registry.metadata.control_tables import deleted_manifest_blobs
+from registry.metadata.control_tables import (
+    deleted_manifest_blobs,
+    quarantined_object_keys,
+    quarantined_objects,
+)
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,

@@ -17,8 +17,8 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.wrap_removal import drop_unused_wraps, shred_unreadable
-from registry.metadata.collection_tables import quarantined_object_keys, quarantined_objects
 from registry.metadata.collector.collection import forget_shredded, lock_objects
+from registry.metadata.control_tables import quarantined_object_keys, quarantined_objects
 from registry.metadata.tables import blob_object_keys
 
 _m = kms_keys.c

@@ -1,19 +1,30 @@
-"""What stands around the images of a page: what is attached to them, and which indexes list them.
+"""What stands around images: what is attached to them, what lists them, and what is under an index.
 
-Each is a bounded range of an index for each image.
+Around the images of a page, each is a bounded range of an index. What needs the manifests under an
+index costs by their number and their references, not by the repository. The walk that measures a
+tree runs inside a write transaction, so it stops one beyond its bounds; the caller compares the
+counts with the bounds.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import and_, bindparam, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement, listed, page, text_list
-from registry.metadata.tables import digest_aliases, manifest_children, manifests, tags
+from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
+from registry.metadata.control_tables import image_pins
+from registry.metadata.tables import (
+    digest_aliases,
+    manifest_blobs,
+    manifest_children,
+    manifests,
+    repository_blobs,
+    tags,
+)
 
 _m = manifests.c
 _t = tags.c
@@ -48,6 +59,28 @@ _LISTING: Final = Statement(
         .where(_m.repository_id == bindparam("repository_id"), _c.child_id == bindparam("child_id"))
     )
 )
+_PARENTS: Final = Statement(
+    select(_c.parent_id, _c.child_id).where(
+        _c.repository_id == bindparam("repository_id"), _c.child_id.in_(listed("ids"))
+    )
+)
+_DETACH: Final = Statement(
+    manifest_children.update()
+    .where(
+        _c.repository_id == bindparam("repository_id"),
+        _c.child_id.in_(listed("ids")),
+        _c.parent_id.in_(listed("parents")),
+    )
+    .values(child_id=literal_column("NULL"))
+)
+_CHILDREN: Final = Statement(
+    page(
+        select(manifest_children.c.child_id).where(
+            manifest_children.c.parent_id.in_(listed("ids")),
+            manifest_children.c.child_id.is_not(None),
+        )
+    )
+)
 
 
 def attached_types(
@@ -77,3 +110,166 @@ def indexes_listing(tx: Connection, repository_id: str, image_id: str, most: int
     """Return the digests of the indexes that list an image, `most` at most, sorted."""
     rows = tx.rows(_LISTING, repository_id=repository_id, child_id=image_id, limit=most)
     return sorted(row[0] for row in rows)
+
+
+_p = image_pins.c
+_referrer = manifests.alias("referrer")
+_r = _referrer.c
+
+
+class TreeMember(NamedTuple):
+    """A manifest in the tree of an index; the root is the index itself."""
+
+    id: str
+    digest: str
+    """The sha256."""
+    is_index: bool
+    is_tagged: bool
+    is_pinned: bool
+
+
+_tree = (
+    select(_m.id.label("id"))
+    .where(_m.repository_id == bindparam("repository_id"), _m.id == bindparam("manifest_id"))
+    .cte("tree", recursive=True)
+)
+_tree = _tree.union(
+    select(_c.child_id)
+    .join(_tree, _c.parent_id == _tree.c.id)
+    .where(_c.repository_id == bindparam("repository_id"), _c.child_id.is_not(None))
+)
+_MEMBERS: Final = Statement(
+    select(
+        _m.id,
+        _m.digest,
+        _m.is_index,
+        _m.tag_count > literal_column("0"),
+        select(literal_column("1"))
+        .where(
+            _p.repository_id == bindparam("repository_id"),
+            _p.manifest_id == _m.id,
+            or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")),
+        )
+        .exists(),
+    ).where(_m.repository_id == bindparam("repository_id"), _m.id.in_(select(_tree.c.id)))
+)
+_in_repository = (
+    _m.repository_id == bindparam("repository_id"),
+    _m.id.in_(listed("ids")),
+    _r.repository_id == bindparam("repository_id"),
+)
+_REFERRERS: Final = Statement(
+    select(_r.id, _m.id)
+    .select_from(manifests)
+    .join(_referrer, _r.subject_digest == unindexed(_m.digest))
+    .where(*_in_repository)
+)
+# A subject may be given as an alias: a digest of another algorithm than sha256.
+_REFERRERS_BY_ALIAS: Final = Statement(
+    select(_r.id, _m.id)
+    .select_from(manifests)
+    .join(digest_aliases, (_a.account_id == _m.account_id) & (_a.digest == _m.digest))
+    .join(_referrer, _r.subject_digest == unindexed(_a.alias))
+    .where(*_in_repository)
+)
+
+
+def members_of(tx: Connection, repository_id: str, manifest_id: str, now: int) -> list[TreeMember]:
+    """Return a manifest and all its descendants, unordered."""
+    rows = tx.rows(_MEMBERS, repository_id=repository_id, manifest_id=manifest_id, now=now)
+    return [TreeMember(row[0], row[1], *map(bool, row[2:])) for row in rows]
+
+
+def parent_edges(tx: Connection, repository_id: str, ids: Sequence[str]) -> list[tuple[str, str]]:
+    """Return pairs of an index and the one of the manifests `ids` that it lists, by id."""
+    rows = tx.rows(_PARENTS, repository_id=repository_id, ids=text_list(ids))
+    return [(row[0], row[1]) for row in rows]
+
+
+def detach_children(
+    tx: Connection, repository_id: str, ids: Sequence[str], parents: Sequence[str]
+) -> None:
+    """Let the indexes `parents` lack the manifests `ids`, which are about to be deleted."""
+    tx.execute(_DETACH, repository_id=repository_id, ids=text_list(ids), parents=text_list(parents))
+
+
+def referrers_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> list[tuple[str, str]]:
+    """Return pairs of a referrer and its subject, which is one of the manifests `ids`."""
+    return [
+        (row[0], row[1])
+        for statement in (_REFERRERS, _REFERRERS_BY_ALIAS)
+        for row in tx.rows(statement, repository_id=repository_id, ids=text_list(ids))
+    ]
+
+
+_b = manifest_blobs.c
+
+
+class TreeBounds(NamedTuple):
+    """Bounds of a walk, which ends one beyond any of them."""
+
+    depth: int
+    """An index that lists only images has depth 1."""
+    edges: int
+    """Edges from an index to a child, counted each time the index is listed."""
+    blobs: int
+    """Edges from an image, or from an index, to a blob."""
+
+
+class TreeSize(NamedTuple):
+    """The result of a walk; `size_bytes` is None if it passed a bound."""
+
+    depth: int
+    edges: int
+    blobs: int
+    size_bytes: int | None
+    """Sum over the distinct blobs."""
+
+
+_some_blobs = page(
+    select(_b.digest, _b.repository_id).where(_b.manifest_id.in_(listed("ids")))
+).subquery("some_blobs")
+_COUNT_BLOBS: Final = Statement(select(func.count()).select_from(_some_blobs))
+_under = (
+    select(repository_blobs.c.digest, repository_blobs.c.size)
+    .join(
+        manifest_blobs,
+        and_(
+            _b.repository_id == repository_blobs.c.repository_id,
+            _b.digest == repository_blobs.c.digest,
+        ),
+    )
+    .where(_b.manifest_id.in_(listed("ids")))
+    .distinct()
+    .subquery("under")
+)
+_SIZE_UNDER: Final = Statement(select(func.coalesce(func.sum(_under.c.size), literal_column("0"))))
+
+
+def measure_tree(
+    tx: Connection, index_id: str, children: Iterable[str], bounds: TreeBounds
+) -> TreeSize:
+    """Measure the tree of an index from the ids of its children, which are the first edges."""
+    # Level by level: the planner does not know that the tree is small, and would join whole tables.
+    # A manifest counts on each of its levels, since depth is the longest path.
+    level = set(children)
+    tree = {index_id}
+    depth, edges = 0, len(level)
+    while level and depth <= bounds.depth and edges <= bounds.edges:
+        depth += 1
+        tree |= level
+        limit = bounds.edges - edges + 1
+        rows = tx.rows(_CHILDREN, ids=text_list(sorted(level)), limit=limit)
+        edges += len(rows)
+        level = {row[0] for row in rows}
+    if depth > bounds.depth or edges > bounds.edges:
+        return TreeSize(depth, edges, 0, None)
+    ids = text_list(sorted(tree))
+    counted = tx.row(_COUNT_BLOBS, ids=ids, limit=bounds.blobs + 1)
+    assert counted is not None
+    blobs = int(counted[0])
+    if blobs > bounds.blobs:
+        return TreeSize(depth, edges, blobs, None)
+    size = tx.row(_SIZE_UNDER, ids=ids)
+    assert size is not None
+    return TreeSize(depth, edges, blobs, int(size[0]))

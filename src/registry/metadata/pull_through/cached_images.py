@@ -1,4 +1,4 @@
-"""The images that a rule has cached, those that were pulled longest ago first."""
+"""What a rule has cached: its blobs, and its images, those pulled longest ago first."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from sqlalchemy import (
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
+from registry.metadata.blobs.objects import OF_ACCOUNT, Link
 from registry.metadata.control_tables import image_pins
+from registry.metadata.pull_through.rules import CacheRule
 from registry.metadata.pull_through.tables import pull_through_cache_rules
+from registry.metadata.repositories.live import PULL_THROUGH_CACHE
 from registry.metadata.tables import manifest_children, manifests, repositories
 
 _m = manifests.c
@@ -27,26 +30,6 @@ _p = image_pins.c
 _r = pull_through_cache_rules.c
 _repository = repositories.c
 _ONE: Final[ColumnElement[int]] = literal_column("1", Integer())
-
-
-class Retention(NamedTuple):
-    """What a rule keeps of what it has cached."""
-
-    rule_id: str
-    account_id: str
-    prefix: str
-    keep_unpulled_days: int | None
-    max_bytes: int | None
-
-
-class CachedImage(NamedTuple):
-    """An image of a cached repository."""
-
-    id: str
-    repository_id: str
-    digest: str
-
-
 _RETENTIONS: Final = select(_r.id, _r.account_id, _r.prefix, _r.keep_unpulled_days, _r.max_bytes)
 _ALL: Final = Statement(
     _RETENTIONS.where(or_(_r.keep_unpulled_days.is_not(None), _r.max_bytes.is_not(None))).order_by(
@@ -67,6 +50,36 @@ _BYTES: Final = Statement(
 _BYTES_OF_ONE: Final = Statement(
     select(_repository.size_bytes).where(_repository.id == bindparam("id"))
 )
+_LINKS: Final = Statement(
+    page(
+        OF_ACCOUNT.where(
+            _repository.source == bindparam("source"),
+            _repository.created_at >= bindparam("since"),
+            _repository.name >= bindparam("first"),
+            _repository.name < bindparam("last"),
+        )
+    )
+)
+
+
+class Retention(NamedTuple):
+    """What a rule keeps of what it has cached."""
+
+    rule_id: str
+    account_id: str
+    prefix: str
+    keep_unpulled_days: int | None
+    max_bytes: int | None
+
+
+class CachedImage(NamedTuple):
+    """An image of a cached repository."""
+
+    id: str
+    repository_id: str
+    digest: str
+
+
 _used_at = func.coalesce(_m.last_pulled_at, _m.pushed_at)
 
 
@@ -145,3 +158,22 @@ def _names(rule: Retention) -> dict[str, str]:
         "first": f"{rule.prefix}/",
         "last": f"{rule.prefix}0",
     }
+
+
+def links_of_rule(tx: Connection, rule: CacheRule, digest: str, limit: int) -> list[Link]:
+    """Return up to `limit` links of a blob, by sha256 digest, in the repositories of a rule.
+
+    Nobody has pushed there: the repositories were created by the cache since there is the rule. One
+    that an earlier rule has left behind may have taken pushes in between, and is left out.
+    """
+    rows = tx.rows(
+        _LINKS,
+        account_id=rule.account_id,
+        digest=digest,
+        source=PULL_THROUGH_CACHE,
+        since=rule.created_at,
+        first=f"{rule.prefix}/",
+        last=f"{rule.prefix}0",
+        limit=limit,
+    )
+    return [Link(*row[1:]) for row in rows]

@@ -1,17 +1,23 @@
-"""What is known of references at upstreams: who is fetching them, and which do not exist."""
+"""What is known of references at upstreams: fetchers, absent ones, fresh tags, referrers.
+
+Of a tag, `fresh_until` says until when the upstream is not asked. It is moved ahead before it is
+asked, so that one caller asks and all others have the old answer meanwhile.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, or_, select, text
+from sqlalchemy import bindparam, func, or_, select, text
 from sqlalchemy.dialects.postgresql import insert
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
 from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement
-from registry.metadata.pull_through.image_tables import upstream_lookups
+from registry.metadata.pull_through.tables import cached_referrers, upstream_lookups
+from registry.metadata.tables import tags
 
 _u = upstream_lookups.c
 _KEY: Final = (
@@ -94,3 +100,116 @@ def forget_absences(tx: Connection, rule_id: str) -> None:
 def forget_lookups(tx: Connection, now: int) -> int:
     """Delete a batch of what is known no longer; return how many rows."""
     return tx.execute(_FORGET, before=now)
+
+
+_t = tags.c
+_TAG_KEY: Final = (_t.repository_id == bindparam("of"), _t.name == bindparam("tag"))
+_CACHED: Final = (*_TAG_KEY, _t.fresh_until.is_not(None))
+"""A tag that was pushed after a rule was deleted stays as it is."""
+
+
+class LastLook(NamedTuple):
+    """What the upstream told of a tag when it was last asked."""
+
+    pushed_digest: str
+    etag: str | None
+
+
+_CLAIM: Final = Statement(
+    tags.update()
+    .where(*_TAG_KEY, _t.fresh_until == bindparam("seen"))
+    .values(fresh_until=bindparam("until"))
+)
+_RENEW_TAG: Final = Statement(
+    tags.update()
+    .where(*_CACHED)
+    .values(
+        fresh_until=bindparam("until"),
+        stale_since=text("NULL"),
+        checked_at=bindparam("now"),
+        upstream_etag=bindparam("etag"),
+    )
+)
+_STALE: Final = Statement(
+    tags.update()
+    .where(*_CACHED)
+    .values(
+        fresh_until=bindparam("until"),
+        stale_since=func.coalesce(_t.stale_since, _t.checked_at, _t.updated_at),
+    )
+    .returning(_t.stale_since)
+)
+_LAST: Final = Statement(select(_t.pushed_digest, _t.upstream_etag).where(*_TAG_KEY))
+
+
+def claim_look(tx: Connection, repository_id: str, tag: str, seen: int, until: int) -> bool:
+    """Put off the next look at a tag; return False if another one has, since `seen` was read."""
+    return tx.execute(_CLAIM, of=repository_id, tag=tag, seen=seen, until=until) == 1
+
+
+def last_look(tx: Connection, repository_id: str, tag: str) -> LastLook | None:
+    """Return what the upstream told last of a tag, or None if there is no such tag."""
+    row = tx.row(_LAST, of=repository_id, tag=tag)
+    return LastLook(*row) if row else None
+
+
+def renew(
+    tx: Connection, repository_id: str, tag: str, now: int, until: int, etag: str | None
+) -> None:
+    """Record that a tag is what the upstream has now, and is taken for that until some moment."""
+    tx.execute(_RENEW_TAG, of=repository_id, tag=tag, now=now, until=until, etag=etag)
+
+
+def stay_stale(tx: Connection, repository_id: str, tag: str, until: int) -> int | None:
+    """Record that the upstream could not be asked, and is asked again after some moment.
+
+    Return when it last confirmed the tag, or None if there is no such tag of an upstream.
+    """
+    row = tx.row(_STALE, of=repository_id, tag=tag, until=until)
+    return int(row[0]) if row else None
+
+
+_c = cached_referrers.c
+_KEPT: Final = 7 * 24 * 3600 * MICROSECONDS
+"""For how long an answer is kept that is no longer fresh: the upstream may be down."""
+
+
+class CachedReferrers(NamedTuple):
+    """An index of referrers as it was told."""
+
+    body: bytes
+    checked_at: int
+    fresh_until: int
+
+
+_FIND: Final = Statement(
+    select(_c.body, _c.checked_at, _c.fresh_until).where(
+        _c.repository_id == bindparam("repository_id"), _c.subject == bindparam("subject")
+    )
+)
+_sent = insert(cached_referrers).values(
+    {name: bindparam(name) for name in ("repository_id", "subject", *CachedReferrers._fields)}
+)
+_PUT: Final = Statement(
+    _sent.on_conflict_do_update(
+        index_elements=["repository_id", "subject"],
+        set_={name: _sent.excluded[name] for name in CachedReferrers._fields},
+    )
+)
+_FORGET_REFERRERS: Final = deletion(_c.fresh_until)
+
+
+def find_referrers(tx: Connection, repository_id: str, subject: str) -> CachedReferrers | None:
+    """Return what an upstream told of the referrers of a digest, or None."""
+    row = tx.row(_FIND, repository_id=repository_id, subject=subject)
+    return CachedReferrers(*row) if row else None
+
+
+def put_referrers(tx: Connection, repository_id: str, subject: str, told: CachedReferrers) -> None:
+    """Insert or replace what an upstream told; the repository is locked."""
+    tx.execute(_PUT, repository_id=repository_id, subject=subject, **told._asdict())
+
+
+def forget_referrers(tx: Connection, now: int) -> int:
+    """Delete a batch of the answers that nobody asked for in a long time; return how many."""
+    return tx.execute(_FORGET_REFERRERS, before=now - _KEPT)

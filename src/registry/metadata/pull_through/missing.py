@@ -12,7 +12,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import insert_new
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.control_tables import deleted_manifest_children
-from registry.metadata.pull_through.image_tables import deleted_missing_blobs, missing_blobs
+from registry.metadata.pull_through.tables import deleted_missing_blobs, missing_blobs
 from registry.metadata.tables import (
     manifest_blobs,
     manifest_children,

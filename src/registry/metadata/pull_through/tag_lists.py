@@ -13,7 +13,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
 from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement
-from registry.metadata.pull_through.image_tables import upstream_tag_lists
+from registry.metadata.pull_through.tables import upstream_tag_lists
 
 MAX_BYTES_OF_RULE: Final = 16 * 1024 * 1024
 """The most bytes of names that are kept for a rule; those that were asked for last."""

@@ -11,8 +11,11 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement, listed, text_list
-from registry.metadata.pull_through.tables import pull_through_cache_rules
-from registry.metadata.pull_through.upstream_tables import upstream_faults, upstream_states
+from registry.metadata.pull_through.tables import (
+    pull_through_cache_rules,
+    upstream_faults,
+    upstream_states,
+)
 
 _r = pull_through_cache_rules.c
 _s = upstream_states.c

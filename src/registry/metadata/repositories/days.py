@@ -22,7 +22,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
 from cloudcore.db.statement import Statement, listed, page, text_list
-from registry.metadata.activity_tables import (
+from registry.metadata.control_tables import (
     account_days,
     repository_days,
     repository_growth,

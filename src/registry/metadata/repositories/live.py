@@ -15,7 +15,8 @@ from cloudcore.db.statement import Statement, listed, page_planned_once, text_li
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import event_rules
 from registry.metadata.repositories.folders import add_to_folders
-from registry.metadata.tables import repositories
+from registry.metadata.repositories.policies import Target
+from registry.metadata.tables import repositories, resource_policies
 
 _r = repositories.c
 
@@ -33,61 +34,6 @@ ID_OF_NAMED: Final = (
     .scalar_subquery()
 )
 """The id of the live repository ``:name`` of the account ``:handle``, as a part of a query."""
-
-
-class RegistryAccount(NamedTuple):
-    """An account: the unit of isolation, named in image references by its handle."""
-
-    id: str
-    handle: str
-    auto_create_repositories: bool
-
-
-class Repository(NamedTuple):
-    """The columns of a live repository that pushes need."""
-
-    id: str
-    account_id: str
-    name: str
-    is_immutable: bool
-    immutable_tag_exclusions: tuple[str, ...]
-    has_event_rules: bool
-    """True if its account has an event rule, for any of its repositories."""
-    is_cached: bool = False
-    """True if the pull-through cache fills it, or did so until its rule was deleted."""
-    is_sparse: bool = False
-    """True if a child of an index was deleted by force, once."""
-
-    @property
-    def may_lack_children(self) -> bool:
-        """Return True if an index here may list a manifest that is not here."""
-        return self.is_cached or self.is_sparse
-
-
-class Revision(NamedTuple):
-    """The state of a repository's tags and images: while it is the same, they are."""
-
-    repository_id: str
-    account_id: str
-    number: int
-    changed_at: int
-    """A primary that has lost its last commits gives their numbers again, but not these moments."""
-
-
-class Counts(NamedTuple):
-    """Differences to add to a repository's counters; may be negative."""
-
-    images: int = 0
-    tags: int = 0
-    tagged_images: int = 0
-    """Images that have at least one tag."""
-    size: int = 0
-    deleted_images: int = 0
-    """Tombstones, expired ones included."""
-    deleted_tags: int = 0
-    """Deleted tags whose image exists, expired ones included."""
-
-
 _FIND_ACCOUNT: Final = Statement(
     select(accounts.c.id, accounts.c.handle, accounts.c.auto_create_repositories).where(
         accounts.c.handle == bindparam("handle"), accounts.c.status == text("'active'")
@@ -102,8 +48,6 @@ _ADD_ACCOUNT: Final = Statement(
     )
     .on_conflict_do_nothing()
 )
-
-
 REPOSITORY_COLUMNS: Final = (
     _r.id,
     _r.account_id,
@@ -115,18 +59,6 @@ REPOSITORY_COLUMNS: Final = (
     _r.is_sparse,
 )
 """The columns that `repository_of` reads."""
-
-
-def _columns() -> Select[Any]:
-    return select(*REPOSITORY_COLUMNS).where(_r.deleted_at.is_(None))
-
-
-_FIND: Final = Statement(
-    _columns()
-    .join(accounts, accounts.c.id == _r.account_id)
-    .where(accounts.c.handle == bindparam("handle"), _r.name == bindparam("name"))
-)
-_LOCK: Final = Statement(_columns().where(_r.id == bindparam("id")).with_for_update(key_share=True))
 _LOCK_ALL: Final = Statement(
     select(_r.id).where(_r.id.in_(listed("ids"))).order_by(_r.id).with_for_update(key_share=True)
 )
@@ -183,6 +115,71 @@ _LIST: Final = Statement(
         .order_by(_r.name)
     )
 )
+
+
+class RegistryAccount(NamedTuple):
+    """An account: the unit of isolation, named in image references by its handle."""
+
+    id: str
+    handle: str
+    auto_create_repositories: bool
+
+
+class Repository(NamedTuple):
+    """The columns of a live repository that pushes need."""
+
+    id: str
+    account_id: str
+    name: str
+    is_immutable: bool
+    immutable_tag_exclusions: tuple[str, ...]
+    has_event_rules: bool
+    """True if its account has an event rule, for any of its repositories."""
+    is_cached: bool = False
+    """True if the pull-through cache fills it, or did so until its rule was deleted."""
+    is_sparse: bool = False
+    """True if a child of an index was deleted by force, once."""
+
+    @property
+    def may_lack_children(self) -> bool:
+        """Return True if an index here may list a manifest that is not here."""
+        return self.is_cached or self.is_sparse
+
+
+class Revision(NamedTuple):
+    """The state of a repository's tags and images: while it is the same, they are."""
+
+    repository_id: str
+    account_id: str
+    number: int
+    changed_at: int
+    """A primary that has lost its last commits gives their numbers again, but not these moments."""
+
+
+class Counts(NamedTuple):
+    """Differences to add to a repository's counters; may be negative."""
+
+    images: int = 0
+    tags: int = 0
+    tagged_images: int = 0
+    """Images that have at least one tag."""
+    size: int = 0
+    deleted_images: int = 0
+    """Tombstones, expired ones included."""
+    deleted_tags: int = 0
+    """Deleted tags whose image exists, expired ones included."""
+
+
+def _columns() -> Select[Any]:
+    return select(*REPOSITORY_COLUMNS).where(_r.deleted_at.is_(None))
+
+
+_FIND: Final = Statement(
+    _columns()
+    .join(accounts, accounts.c.id == _r.account_id)
+    .where(accounts.c.handle == bindparam("handle"), _r.name == bindparam("name"))
+)
+_LOCK: Final = Statement(_columns().where(_r.id == bindparam("id")).with_for_update(key_share=True))
 
 
 def find_account(tx: Connection, handle: str) -> RegistryAccount | None:
@@ -295,4 +292,60 @@ def repository_of(row: Row) -> Repository:
         bool(row[5]),
         row[6] == PULL_THROUGH_CACHE,
         bool(row[7]),
+    )
+
+
+_p = resource_policies.c
+
+
+class VisibleRepository(NamedTuple):
+    """A live repository of an active account: its settings, its counters, and its policy."""
+
+    repository: Repository
+    handle: str
+    image_count: int
+    tagged_image_count: int
+    tag_count: int
+    updated_at: int
+    target: Target
+
+
+_FIND_VISIBLE: Final = Statement(
+    select(
+        *REPOSITORY_COLUMNS,
+        accounts.c.handle,
+        _r.image_count,
+        _r.tagged_image_count,
+        _r.tag_count,
+        _r.updated_at,
+        _p.document,
+        _p.principal_ids,
+    )
+    .select_from(repositories)
+    .join(accounts, accounts.c.id == _r.account_id)
+    .outerjoin(resource_policies, _p.repository_id == _r.id)
+    .where(
+        _r.id == bindparam("repository_id"),
+        _r.deleted_at.is_(None),
+        accounts.c.status == text("'active'"),
+    )
+)
+
+
+def find_visible_repository(tx: Connection, repository_id: str) -> VisibleRepository | None:
+    """Return a live repository of any active account, or None; the caller checks permissions."""
+    row = tx.row(_FIND_VISIBLE, repository_id=repository_id)
+    if row is None:
+        return None
+    target = Target(
+        account_id=row[1], repository_id=row[0], document=row[13], principal_ids=row[14]
+    )
+    return VisibleRepository(
+        repository=repository_of(row),
+        handle=row[8],
+        image_count=row[9],
+        tagged_image_count=row[10],
+        tag_count=row[11],
+        updated_at=row[12],
+        target=target,
     )

@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
-from registry.metadata.activity_tables import HOLDS_BYTES, repository_activity
+from registry.metadata.control_tables import HOLDS_BYTES, repository_activity
 from registry.metadata.repositories.details import (
     LAST_PULLED_AT,
     LAST_PUSHED_AT,

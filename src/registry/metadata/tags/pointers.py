@@ -1,11 +1,11 @@
-"""Tags: find, put, remove and list them."""
+"""Tags: find, put, remove and list them, also as the control plane shows them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, ScalarSelect, bindparam, exists, select, text
+from sqlalchemy import ColumnElement, ScalarSelect, Select, bindparam, exists, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
@@ -16,17 +16,6 @@ from registry.metadata.repositories.live import PULL_THROUGH_CACHE, find_reposit
 from registry.metadata.tables import manifests, repositories, tags
 
 _t = tags.c
-
-
-class Tag(NamedTuple):
-    """A tag and its manifest."""
-
-    name: str
-    manifest_id: str
-    digest: str
-    pushed_digest: str
-
-
 _FIND: Final = Statement(
     select(_t.name, _t.manifest_id, manifests.c.digest, _t.pushed_digest)
     .join(manifests, manifests.c.id == _t.manifest_id)
@@ -76,6 +65,17 @@ _REMOVE: Final = Statement(
 _OF_MANIFESTS: Final = Statement(
     select(_t.manifest_id, _t.name, _t.pushed_digest).where(_t.manifest_id.in_(listed("ids")))
 )
+_END: Final = "\x7f"
+"""Sorts after every character of a tag."""
+
+
+class Tag(NamedTuple):
+    """A tag and its manifest."""
+
+    name: str
+    manifest_id: str
+    digest: str
+    pushed_digest: str
 
 
 def _of_named(column: ColumnElement[str]) -> ScalarSelect[str]:
@@ -175,3 +175,49 @@ def list_tags(
         return [row[0] for row in rows], rows[0][1] == PULL_THROUGH_CACHE
     found = find_repository(tx, handle, name)
     return ([], found.is_cached) if found else None
+
+
+class TagDetails(NamedTuple):
+    """A tag with its manifest and its times."""
+
+    name: str
+    digest: str
+    """The sha256 of its manifest."""
+    manifest_id: str
+    created_at: int
+    updated_at: int
+
+
+def _columns() -> Select[Any]:
+    return (
+        select(_t.name, manifests.c.digest, _t.manifest_id, _t.created_at, _t.updated_at)
+        .join(manifests, manifests.c.id == _t.manifest_id)
+        .where(_t.repository_id == unseen("repository_id", _t.repository_id.type))
+    )
+
+
+_in_range = (
+    _t.name >= unseen("first", _t.name.type),
+    _t.name <= unseen("last", _t.name.type),
+)
+_FIND_SHOWN: Final = Statement(_columns().where(_t.name == bindparam("name")))
+_LIST_SHOWN: Final = Statement(page_planned_once(_columns().where(*_in_range).order_by(_t.name)))
+
+
+def find_tag_details(tx: Connection, repository_id: str, name: str) -> TagDetails | None:
+    """Return a tag, or None."""
+    row = tx.row(_FIND_SHOWN, repository_id=repository_id, name=name)
+    return TagDetails(*row) if row else None
+
+
+def list_tag_details(
+    tx: Connection, repository_id: str, prefix: str, after: str, limit: int
+) -> list[TagDetails]:
+    """Return up to `limit` tags with a prefix after the tag `after`, in byte order."""
+    # One lower bound, so that the index range begins where the page does. No tag sorts between
+    # `after` and `after` followed by a control character.
+    first = after + "\x01" if after else prefix
+    rows = tx.rows(
+        _LIST_SHOWN, repository_id=repository_id, first=first, last=prefix + _END, limit=limit
+    )
+    return [TagDetails(*row) for row in rows]

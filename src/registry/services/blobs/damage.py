@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
@@ -17,12 +17,16 @@ from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
 from registry.metadata.blobs import damage
 from registry.metadata.blobs.damage import DamagedImage, DamagedObject
 from registry.metadata.blobs.objects import Link
-from registry.services.context import ServiceContext
+
+if TYPE_CHECKING:  # which has what is below
+    from registry.services.context import ServiceContext
 
 MAX_LISTED: Final = 100
 """Limit of the damaged blobs that are listed, and of the images that need one of them."""
 
 _log = logging.getLogger(__name__)
+MOST_LOGGED: Final = 10_000
+"""Wraps that are remembered; then all are forgotten."""
 
 
 async def find_damage(reader: BlobReader, stored_id: str, stored_size: int) -> str | None:
@@ -99,3 +103,25 @@ def list_damaged(
     for image in damage.images_of(tx, account_id, ids, MAX_LISTED):
         images[image.object_id].append(image)
     return [(each, images[each.id]) for each in objects]
+
+
+class BrokenWraps:
+    """The broken wraps, by stored id and KMS key, that a process has logged."""
+
+    def __init__(self) -> None:
+        self._logged: set[tuple[str, str | None]] = set()
+
+    def log(self, link: Link) -> None:
+        """Log that the wrap of a link does not open, unless that was logged before."""
+        wrap = link.stored_id, link.kms_key_id
+        if wrap in self._logged:
+            return
+        if len(self._logged) >= MOST_LOGGED:
+            self._logged.clear()
+        self._logged.add(wrap)
+        _log.error(
+            "the wrapped data key of blob %s does not open under KMS key %s: its row was changed. "
+            "Clients get 404 until the blob is pushed again",
+            link.digest,
+            link.kms_key_id,
+        )

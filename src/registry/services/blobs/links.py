@@ -5,7 +5,7 @@ from __future__ import annotations
 from cloudcore.db.base import Connection
 from registry.errors import BlobReferenced, BlobUnknown
 from registry.metadata.blobs import objects as blobs
-from registry.metadata.blobs.objects import Link
+from registry.metadata.blobs.objects import Link, Target
 from registry.metadata.blobs.wrap_removal import drop_unused_wraps
 from registry.metadata.collector.collection import condemn, lock_objects
 from registry.metadata.repositories import live as repositories
@@ -74,3 +74,12 @@ def _lock_link(tx: Connection, name: Name, digest: Digest) -> Link:
 def unknown(name: Name, digest: str) -> BlobUnknown:
     """Return the error for a blob that a repository does not link."""
     return BlobUnknown(f"{name} has no blob {digest}", digest=str(digest))
+
+
+def leave(tx: Connection, account_id: str, before: Target, after: Target, now: int) -> None:
+    """Drop the wrap and condemn the object that a link named before, if nothing needs them now."""
+    if before.object_id is None or before == after:
+        return
+    lock_objects(tx, account_id, [before.object_id])
+    drop_unused_wraps(tx, account_id, [before.object_id])
+    condemn(tx, account_id, [before.object_id], now)

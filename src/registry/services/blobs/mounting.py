@@ -19,14 +19,14 @@ from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.objects import Link, Target
 from registry.metadata.blobs.wraps import Wrap, find_wraps, put_wrap
 from registry.metadata.encryption_bindings import effective_key
-from registry.metadata.pull_through import cached_blobs
+from registry.metadata.pull_through import cached_images
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.repositories import live as repositories
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access import Rights
 from registry.services.blobs.known_bytes import open_any, wrap_again
-from registry.services.blobs.moved_links import leave
+from registry.services.blobs.links import leave
 from registry.services.blobs.reading import FoundBlob, check_blob
 from registry.services.blobs.sealing import repository_and_key
 from registry.services.context import ServiceContext
@@ -256,7 +256,7 @@ def _cached_link(tx: Connection, account_id: str, name: Name, digest: str) -> Li
     rule = find_rule_for(tx, name.handle, name.repository)
     if rule is None or rule.account_id != account_id:
         return None
-    held = cached_blobs.links_of_rule(tx, rule, digest, _MOUNT_CANDIDATES)
+    held = cached_images.links_of_rule(tx, rule, digest, _MOUNT_CANDIDATES)
     return next((link for link in held if _is_open(link)), None)
 
 

@@ -44,9 +44,15 @@ from registry.metadata.blobs.writing_places import Place, hold_place
 from registry.metadata.collector.audit import owned
 from registry.metadata.collector.collection import condemn
 from registry.metadata.repositories.live import lock_repository
-from registry.services.blobs.known_bytes import SeenBytes, see_kept_bytes
-from registry.services.blobs.moved_links import leave
-from registry.services.blobs.replacing import NotWrapped, Wraps, replace_bytes, wrap_under
+from registry.services.blobs.known_bytes import (
+    NotWrapped,
+    SeenBytes,
+    Wraps,
+    replace_bytes,
+    see_kept_bytes,
+    wrap_under,
+)
+from registry.services.blobs.links import leave
 from registry.services.blobs.sealing import Seal, wrap_for_row
 from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.context import ServiceContext

@@ -30,21 +30,24 @@ from registry.services.blobs.sealing import (
     new_seal,
     repository_and_key,
 )
-from registry.services.blobs.small_pushes import (
-    begin_there,
-    find_unwritten,
-    place_for,
-    push_there,
-)
 from registry.services.blobs.small_uploads import (
+    begin_there,
     end_small,
+    find_unwritten,
     finish_as_it_is,
     finish_few,
     has_digests,
     keep_few,
+    place_for,
+    push_there,
     room_for_few,
 )
-from registry.services.blobs.staged_uploads import cancel_staged, finish_staged, stage_chunk
+from registry.services.blobs.staged_uploads import (
+    cancel_staged,
+    discard_stage,
+    finish_staged,
+    stage_chunk,
+)
 from registry.services.blobs.upload_bodies import Chunk, check_limit, check_span, cut_short
 from registry.services.blobs.upload_sessions import (
     Session,
@@ -55,7 +58,6 @@ from registry.services.blobs.upload_sessions import (
     place_of,
     unwritten_session,
 )
-from registry.services.blobs.upload_stages import discard_stage
 from registry.services.blobs.writing_places import KnownPlace
 from registry.services.context import ServiceContext
 from registry.services.repositories.names import refuse_push, repository_for_push

@@ -18,8 +18,8 @@ from registry.metadata.blobs import objects as blobs
 from registry.metadata.collector.collection import condemn, lock_objects
 from registry.metadata.images import manifests, tombstones
 from registry.metadata.images.details import find_images
-from registry.metadata.images.index_members import detach_children, parent_edges
 from registry.metadata.images.manifests import ManifestRow
+from registry.metadata.images.relations import detach_children, parent_edges
 from registry.metadata.pull_through.missing import keep_missing
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Counts, Repository

@@ -19,9 +19,8 @@ from registry.metadata.images import details as images
 from registry.metadata.images import manifests
 from registry.metadata.images.details import ImageRow, ManifestDocument, TagStatus
 from registry.metadata.images.manifests import ManifestRow
-from registry.metadata.repositories.live import Repository
-from registry.metadata.repositories.visible import VisibleRepository
-from registry.metadata.tags.details import find_tag_details
+from registry.metadata.repositories.live import Repository, VisibleRepository
+from registry.metadata.tags.pointers import find_tag_details
 from registry.oci.digest import Digest
 from registry.services.changes import Change
 from registry.services.events import RegistryEvent, publish

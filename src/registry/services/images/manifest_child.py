@@ -1,4 +1,4 @@
-"""The process that parses large manifests for one worker; `manifest_process` starts it.
+"""The process that parses large manifests for one worker; `manifest_reading` starts it.
 
 It reads one manifest at a time from the socket on its standard input, and exits when the other end
 is closed, which the kernel does if the worker dies. Its parent starts it with SIGINT and SIGTERM

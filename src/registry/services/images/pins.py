@@ -10,7 +10,7 @@ from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.wire import LAST_MOMENT
 from registry.metadata.images import pins
 from registry.metadata.images.pins import Pin
-from registry.metadata.repositories.visible import VisibleRepository
+from registry.metadata.repositories.live import VisibleRepository
 from registry.services.changes import Change
 from registry.services.images.details import get_manifest_row
 from registry.services.repositories.locks import lock_visible_repository

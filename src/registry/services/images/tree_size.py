@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from registry.errors import ManifestInvalid
-from registry.metadata.images.trees import TreeBounds, measure_tree
+from registry.metadata.images.relations import TreeBounds, measure_tree
 
 TREE_BOUNDS: Final = TreeBounds(depth=32, edges=5_000, blobs=20_000)
 """Bounds of the tree under an index. A multi-platform image has one or two levels and some ten

@@ -1,4 +1,4 @@
-"""Check, parse and compile the rules of a lifecycle policy.
+"""Check, parse and compile the rules of a lifecycle policy, and store the policy.
 
     priority                    unique; the lowest number comes first
     action                      ``expire`` or ``keep``
@@ -25,9 +25,14 @@ import msgspec
 from msgspec import Meta, field
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.errors import InvalidInput
+from cloudcore.db.base import Connection
+from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.iam.patterns import Patterns
+from cloudcore.revisions import require_revision
 from cloudcore.wire import RequestBody
+from registry.metadata.lifecycle import policies as lifecycle
+from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
+from registry.services.repositories.locks import lock_existing_repository
 
 DAY: Final = 24 * 3600 * MICROSECONDS
 MAX_BYTES: Final = 20 * 1024
@@ -46,6 +51,7 @@ _TAG_PARTS: Final = (
     ("tag_patterns", re.compile(r"[A-Za-z0-9_.*-]+"), "letters, digits, '_', '.', '-' and '*'"),
 )
 _CONDITIONS: Final = ("older_than_days", "not_pulled_for_days", "keep_last")
+RUN_EVERY: Final = DAY
 
 
 class LifecycleRule(RequestBody):
@@ -213,3 +219,54 @@ def _check_any_is_last(rules: Sequence[LifecycleRule]) -> None:
 
 def _refusal(where: str, reason: str, words: str) -> InvalidInput:
     return InvalidInput(f"{where}: {words}", field=where, reason=reason)
+
+
+def put_policy(
+    tx: Connection,
+    repository_id: str,
+    rules: Sequence[LifecycleRule],
+    now: int,
+    revision: int | None = None,
+) -> StoredLifecyclePolicy:
+    """Set or replace a repository's policy, if it has this `revision`.
+
+    The first run starts a day later, so that there is time for a preview. Replacing a policy keeps
+    its schedule, and stops a run of the old one.
+
+    Raises:
+        InvalidInput: with ``field`` and ``reason``.
+        Conflict: it has another revision.
+        NotFound: there is no such repository.
+
+    """
+    document = check_rules(rules)
+    lock_existing_repository(tx, repository_id)
+    if revision is not None:
+        stored = lifecycle.find_policy(tx, repository_id)
+        require_revision(stored.revision if stored else 0, revision)
+    return lifecycle.store_policy(tx, repository_id, document, now, now + RUN_EVERY)
+
+
+def get_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy:
+    """Return a repository's policy, or raise `NotFound`."""
+    stored = lifecycle.find_policy(tx, repository_id)
+    if stored is None:
+        raise no_policy()
+    return stored
+
+
+def delete_policy(tx: Connection, repository_id: str) -> None:
+    """Delete a repository's policy; a run of it stops.
+
+    Raises:
+        NotFound: it has none, or was deleted meanwhile.
+
+    """
+    lock_existing_repository(tx, repository_id)
+    if not lifecycle.remove_policy(tx, repository_id):
+        raise no_policy()
+
+
+def no_policy() -> NotFound:
+    """Return the error for a repository without a policy."""
+    return NotFound("the repository has no lifecycle policy")

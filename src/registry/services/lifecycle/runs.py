@@ -26,18 +26,16 @@ from registry.metadata.lifecycle import images as lifecycle_images
 from registry.metadata.lifecycle import policies as lifecycle
 from registry.metadata.repositories.live import Repository, lock_repository
 from registry.services.access import repository_crn
-from registry.services.audit import record_run
+from registry.services.audit import log_end, record_run
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import LIFECYCLE_COMPLETED, RegistryEvent, publish
 from registry.services.images.deletion import drop_image
 from registry.services.lifecycle.plans import Cursor, Plan, Plans, divided_subjects
-from registry.services.lifecycle.policies import RUN_EVERY, no_policy
-from registry.services.lifecycle.rules import CompiledPolicy, policy_of
+from registry.services.lifecycle.rules import RUN_EVERY, CompiledPolicy, no_policy, policy_of
 from registry.services.lifecycle.scan import SELECTING, Images, read_all, read_some
 from registry.services.lifecycle.selection import select
 from registry.services.repositories.locks import lock_existing_repository
-from registry.services.run_log import log_end
 
 KIND: Final = "registry.lifecycle"
 KEPT_SECONDS: Final = 90 * 24 * 3600

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database, Row
 from cloudcore.threads import FairThread
-from registry.metadata.images.index_members import parent_edges
+from registry.metadata.images.relations import parent_edges
 from registry.metadata.lifecycle import images as rows
 from registry.metadata.lifecycle.images import ImageColumns
 from registry.services.lifecycle.rules import CompiledPolicy

@@ -16,7 +16,7 @@ from cloudcore.db.base import Connection, ConstraintViolated
 from cloudcore.errors import Unavailable
 from registry.errors import DigestMismatch, ManifestInvalid, ManifestUnknown, NameUnknown
 from registry.metadata.images.manifests import KeptBody, StoredManifest
-from registry.metadata.pull_through import freshness, lookups
+from registry.metadata.pull_through import lookups
 from registry.metadata.pull_through.rules import CacheRule, find_rule_for
 from registry.metadata.repositories.live import find_repository
 from registry.oci.digest import Digest
@@ -227,6 +227,6 @@ def _store(
     reference = put.tags[0] if put.tags else str(put.expected)
     for tag in put.tags:
         until = change.now + rule.tag_ttl_seconds * MICROSECONDS
-        freshness.renew(tx, repository_id, tag, change.now, until, etag)
+        lookups.renew(tx, repository_id, tag, change.now, until, etag)
     lookups.end_fetch(tx, rule.id, name.repository, reference)
     return kept

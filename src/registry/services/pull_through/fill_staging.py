@@ -14,8 +14,8 @@ from registry.metadata.blobs.uploads import Received
 from registry.metadata.pull_through import fills
 from registry.oci.digest import Digest
 from registry.services.blobs.sealing import wrap_for_row
+from registry.services.blobs.staged_uploads import drop_received
 from registry.services.blobs.upload_leases import UploadHold, UploadLeaseLost
-from registry.services.blobs.upload_stages import drop_received
 from registry.services.context import ServiceContext
 from registry.services.pull_through.feed import Feed
 

@@ -24,15 +24,19 @@ from registry.metadata.pull_through import fills
 from registry.metadata.pull_through.fills import Fill
 from registry.services.blobs.recording import drop_stored
 from registry.services.blobs.sealing import UploadKeys, find_upload_keys, key_of
-from registry.services.blobs.staged_uploads import end_staged, record_staged
+from registry.services.blobs.staged_uploads import (
+    discard_stage,
+    end_staged,
+    new_stage_seal,
+    open_stage,
+    record_staged,
+)
 from registry.services.blobs.upload_leases import UploadHold
 from registry.services.blobs.upload_sessions import Session
-from registry.services.blobs.upload_stages import discard_stage, new_stage_seal, open_stage
 from registry.services.context import ServiceContext
 from registry.services.pull_through.feed import Feed
-from registry.services.pull_through.fill_pace import FillPace, FillUnread, TooSlow
-from registry.services.pull_through.fill_source import Source
 from registry.services.pull_through.fill_staging import FillStage
+from registry.services.pull_through.fills import FillPace, FillUnread, Source, TooSlow
 from registry.services.pull_through.staged_parts import Stage
 from registry.upstream.base import (
     BlobStream,

@@ -16,8 +16,8 @@ from cloudcore.db.base import Connection, ConstraintViolated
 from cloudcore.errors import Unavailable
 from registry.errors import ManifestUnknown, NameUnknown, TagDeleteForbidden, TagImmutable
 from registry.metadata.images.manifests import StoredManifest
-from registry.metadata.pull_through import freshness, lookups
-from registry.metadata.pull_through.freshness import LastLook
+from registry.metadata.pull_through import lookups
+from registry.metadata.pull_through.lookups import LastLook
 from registry.metadata.pull_through.rules import CacheRule, find_rule_for
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
@@ -83,7 +83,7 @@ async def _look_again(
         return found  # what is cached is served, and nothing is fetched
     assert found.fresh_until is not None
     is_mine = await ctx.database.write(
-        freshness.claim_look,
+        lookups.claim_look,
         found.repository_id,
         tag,
         found.fresh_until,
@@ -105,7 +105,7 @@ async def _look_again(
 async def _look(
     ctx: ServiceContext, way: Way, name: Name, tag: str, found: StoredManifest
 ) -> StoredManifest:
-    last = await ctx.database.read(freshness.last_look, found.repository_id, tag)
+    last = await ctx.database.read(lookups.last_look, found.repository_id, tag)
     try:
         await _ask(ctx, way, name, tag, found, last)
     except HiddenUpstream:  # it may be there, for others
@@ -131,7 +131,7 @@ async def _stay_stale(
     ctx: ServiceContext, found: StoredManifest, tag: str, until: int
 ) -> StoredManifest:
     """Return the old answer as such; the upstream is asked again at `until`."""
-    since = await ctx.database.write(freshness.stay_stale, found.repository_id, tag, until)
+    since = await ctx.database.write(lookups.stay_stale, found.repository_id, tag, until)
     return found._replace(stale_since=since)
 
 
@@ -167,7 +167,7 @@ async def _renew(
 ) -> None:
     now = ctx.clock()
     until = now + rule.tag_ttl_seconds * MICROSECONDS
-    await ctx.database.write(freshness.renew, found.repository_id, tag, now, until, etag)
+    await ctx.database.write(lookups.renew, found.repository_id, tag, now, until, etag)
 
 
 def _forget_tag(tx: Connection, ctx: ServiceContext, rule: CacheRule, name: Name, tag: str) -> bool:

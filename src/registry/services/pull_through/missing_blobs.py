@@ -17,7 +17,7 @@ from registry.blobstore.base import OpenObject
 from registry.errors import BlobUnknown, NameUnknown
 from registry.metadata.blobs import objects
 from registry.metadata.pull_through import fills
-from registry.metadata.pull_through.cached_blobs import links_of_rule
+from registry.metadata.pull_through.cached_images import links_of_rule
 from registry.metadata.pull_through.rules import CacheRule, find_rule_for
 from registry.metadata.repositories import live as repositories
 from registry.oci.digest import Digest
@@ -26,8 +26,8 @@ from registry.services.blobs import reading
 from registry.services.blobs.mounting import link_held_blob
 from registry.services.blobs.reading import FoundBlob
 from registry.services.context import ServiceContext
-from registry.services.pull_through.feed_reader import FeedReader
-from registry.services.pull_through.fill_source import Source, fill_key
+from registry.services.pull_through.feed import FeedReader
+from registry.services.pull_through.fills import Source, fill_key
 from registry.services.pull_through.getting import bring_blob
 from registry.services.pull_through.references import size_in_manifests
 from registry.services.pull_through.remote import as_error, remote_of

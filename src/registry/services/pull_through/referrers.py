@@ -19,8 +19,8 @@ from cloudcore.errors import Unavailable
 from registry.errors import DigestInvalid, ManifestUnknown, NameUnknown
 from registry.metadata.blobs.objects import canonical_digests
 from registry.metadata.images.manifests import find_manifests
-from registry.metadata.pull_through import referrers as rows
-from registry.metadata.pull_through.referrers import CachedReferrers
+from registry.metadata.pull_through import lookups as rows
+from registry.metadata.pull_through.lookups import CachedReferrers
 from registry.metadata.pull_through.rules import CacheRule, find_rule_for
 from registry.metadata.repositories.live import Repository, find_repository, lock_repository
 from registry.oci.digest import Digest

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
-from cloudcore.clock import MICROSECONDS
+from cloudcore.clock import MICROSECONDS, Clock
+from cloudcore.db.base import Database
 from cloudcore.errors import Unavailable
 from cloudcore.keyring import KeyringError
+from cloudcore.outbound.destinations import Allowed
+from cloudcore.outbound.http_client import HttpClient
 from registry.metadata.pull_through.rules import CacheRule
 from registry.oci.reference import Name
+from registry.services.pull_through.upstream_states import UpstreamWatch
 from registry.upstream.base import Credential, Remote, UpstreamFailed, UpstreamLimited
+from registry.upstream.client import RegistryClient
 
 _RETRY_SECONDS: Final = 30
 OpenCredential = Callable[[CacheRule], Credential | None]
@@ -49,6 +55,18 @@ def remote_of(rule: CacheRule, name: Name, open_credential: OpenCredential) -> R
 def is_docker_hub(origin: str) -> bool:
     """Return True if an upstream's origin is one of Docker Hub's."""
     return origin.removesuffix(":443") in _DOCKER_HUB
+
+
+@asynccontextmanager
+async def open_upstreams(
+    database: Database, clock: Clock, allowed: Allowed
+) -> AsyncIterator[RegistryClient]:
+    """Give the client of this process's upstreams; its connections are closed at the end."""
+    http = HttpClient(allowed)
+    try:
+        yield RegistryClient(http, clock, UpstreamWatch(database, clock))
+    finally:
+        http.close()
 
 
 def as_error(failure: UpstreamFailed, now: int) -> Unavailable:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from registry.errors import ManifestUnknown
-from registry.metadata.repositories.live import Repository, lock_repository
-from registry.metadata.repositories.visible import VisibleRepository
+from registry.metadata.repositories.live import Repository, VisibleRepository, lock_repository
 from registry.oci.reference import Name
 from registry.services.repositories.names import get_named_repository, name_unknown
 

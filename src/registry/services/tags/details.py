@@ -11,9 +11,9 @@ from typing import NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.revisions import tags_named
 from registry.errors import ManifestUnknown
-from registry.metadata.repositories.visible import VisibleRepository
-from registry.metadata.tags import details as tag_rows
-from registry.metadata.tags.details import TagDetails
+from registry.metadata.repositories.live import VisibleRepository
+from registry.metadata.tags import pointers as tag_rows
+from registry.metadata.tags.pointers import TagDetails
 from registry.services.changes import Change
 from registry.services.events import publish
 from registry.services.images.details import get_manifest_row
