@@ -59,9 +59,6 @@ class _Absent:
     def __iter__(self) -> Iterator[_Absent]:
         return iter(())
 
-    def __contains__(self, _item: object) -> bool:
-        return False
-
     def _built(self, *_others: object) -> _Absent:
         return self
 
@@ -74,6 +71,7 @@ class _Absent:
         raise TypeError("SQLAlchemy is kept out of this process: only build statements with it")
 
     __bool__ = __str__ = __format__ = __len__ = __int__ = __index__ = __instancecheck__ = _refuse
+    __contains__ = _refuse
 
 
 _ABSENT: Final = _Absent()

@@ -44,16 +44,17 @@ class OwnedRows(Generic[T]):
         *,
         owner: str = "account_id",
         label: str = "name",
+        computed: Sequence[str] = (),
         query: Select[Any] | None = None,
         read: Callable[..., T] | None = None,
     ) -> None:
         """Make the statements.
 
         `words` are what errors call one, and `changeable` the columns that `save` writes. `query`
-        selects what a row has besides columns, and `read` makes a row of what is selected.
+        selects what is `computed`, besides columns, and `read` makes a row of what is selected.
         """
         fields = [*row.__annotations__]
-        self._stored = [name for name in fields if name in table.c]
+        self._stored = [name for name in fields if name not in computed]
         self._owner, self._label = owner, label
         self._changeable, self._words = changeable, words
         self._read: Callable[..., T] = read or row

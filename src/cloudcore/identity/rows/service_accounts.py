@@ -62,6 +62,7 @@ SERVICE_ACCOUNTS: Final = OwnedRows(
     ServiceAccount,
     "service account",
     ("description", "status", "updated_at"),
+    computed=("last_used_at",),
     query=_columns(),
 )
 

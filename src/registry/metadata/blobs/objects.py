@@ -110,8 +110,8 @@ class KeptObject(NamedTuple):
 
 _KEPT_COLUMNS: Final = tuple(_o[name] for name in KeptObject._fields)
 _LINK_COLUMNS: Final = (
-    *(_l[name] for name in Link._fields if name in _l),
-    *(_o[name] for name in Link._fields if name in _o and name not in _l),
+    *(_l[name] for name in Link._fields[:8]),  # up to its key; then its object
+    *(_o[name] for name in Link._fields[8:14]),
     _w.wrapped_data_key,
     kms_keys.c.state,
 )
