@@ -80,7 +80,7 @@ def find_with_topic(
     row = tx.row(_FIND_WITH_TOPIC, account_id=account_id, id=subscription_id)
     if row is None:
         return None
-    end = len(TOPICS.table.c)
+    end = TOPICS.width
     return ROWS.record_of(row[end:]), TOPICS.record_of(row[:end])
 
 

@@ -277,6 +277,11 @@ class Rows(Generic[R]):
         row = tx.row(self.statements[f"referring_{field}"], account_id=account_id, to_id=to_id)
         return row[0] if row else None
 
+    @property
+    def width(self) -> int:
+        """Return how many columns `columns` selects."""
+        return len(self._stored) + len(self._references)
+
     def record_of(self, row: Row) -> R:
         """Return the record of a row with all columns that are selected."""
         size = len(self._stored)
