@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Page,
+    expect,
+    sync_playwright,
+)
+from playwright.sync_api import (
+    TimeoutError as BrowserTimeout,
+)
 
 from cloudcore.clock import system_clock
 from tests.certificates import uploaded
@@ -119,6 +128,8 @@ class Watched:
 
     def check(self) -> None:
         """Check that the page fits, can be read, and broke nothing so far."""
+        with suppress(BrowserTimeout):  # a window that was just resized may need a frame
+            self.page.wait_for_function(f"{_OVERFLOW} <= 0", timeout=2000)
         assert self.page.evaluate(_OVERFLOW) <= 0, self.page.url
         assert self.page.evaluate(_SPILLS) == [], self.page.url
         assert self.page.evaluate(_LOW_CONTRASTS) == [], self.page.url
