@@ -77,8 +77,7 @@ class Family(Generic[Needs]):
     title: str = ""
     """What persons call its resources; by default its name."""
     host: str | None = ""
-    """The word by which an operator gives it a host of its own, by default its name; None: it is
-    served at every host."""
+    """Name of the family in `family_hosts`, by default its own; None if every host serves it."""
     paths: tuple[str, ...] = ()
     """First segments of the paths of its routes, such as ``/v1/queues``, which are its alone; those
     of its `resources` are among them."""

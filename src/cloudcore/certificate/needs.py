@@ -29,17 +29,17 @@ class CertificateSettings(NamedTuple):
     url: str
     """Where clients find the files of the install's own authority."""
     directory: Directory | None
-    """ACME directory of the authority that issues; None: the authority of this install issues."""
+    """ACME directory of the authority that issues; None for the install's own authority."""
     email: str
     """Where that authority writes to."""
     resolver: tuple[str, int] | None
-    """Address of the DNS resolver; None: the resolvers of the machine are asked."""
+    """Address of the DNS resolver; None for those of the machine."""
     grants: tuple[Grant, ...]
     zone: str
     """The platform's own, without a dot at its end; empty: none."""
     name_servers: tuple[str, ...]
     dns_address: tuple[str, int] | None
-    """Address and port on which DNS questions for the zone are answered; None: none are."""
+    """Where the DNS server of the zone listens: address and port; None for no DNS server."""
 
 
 SETTINGS: Final[Port[CertificateSettings]] = Port("certificate.settings")
@@ -60,7 +60,7 @@ class CertificateNeeds:
     events: Events
     slow_keys: SlowKeys = field(default_factory=SlowKeys)
     settings: CertificateSettings | None = None
-    """Answers DNS questions for the zone; None if there is no zone."""
+    """The DNS server of the zone; None without a zone."""
 
 
 async def open_needs(opening: Opening) -> CertificateNeeds:

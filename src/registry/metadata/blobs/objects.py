@@ -110,7 +110,7 @@ class KeptObject(NamedTuple):
 
 _KEPT_COLUMNS: Final = tuple(_o[name] for name in KeptObject._fields)
 _LINK_COLUMNS: Final = (
-    *(_l[name] for name in Link._fields[:8]),  # up to its key; then its object
+    *(_l[name] for name in Link._fields[:8]),  # to `kms_key_id`; the object's follow
     *(_o[name] for name in Link._fields[8:14]),
     _w.wrapped_data_key,
     kms_keys.c.state,
