@@ -22,10 +22,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from registry.blobstore.base import DataKey, ObjectUnknown, StageBusy
 from registry.blobstore.blocking import BlockingStaged, BlockingStore
 from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.memory import MemoryFiles
 from registry.blobstore.sealed_format import sealed_size
 from registry.errors import DigestMismatch
 from registry.oci.digest import ALGORITHMS, digest_of
+from tests.memory_store import MemoryFiles
 from tests.small_frames import KEY, PACKED_KEY, SMALL_BYTES, compressible, small_frames
 
 ALGORITHM = st.sampled_from(ALGORITHMS)

@@ -9,13 +9,12 @@ import pytest
 
 from cloudcore.clock import uuid7
 from registry.blobstore.base import Orphan
-from registry.blobstore.memory import MemoryFiles
 from registry.blobstore.threaded import ThreadedStore
-from registry.blobstore.threads import at_once
 from registry.errors import StoreUnavailable
 from registry.gc.orphans import tend_orphans
 from registry.gc.purge import discard_expired_uploads
 from tests.inprocess import Registry, open_registry
+from tests.memory_store import MemoryFiles, at_once
 
 DATA: Final = b"a layer"
 

@@ -15,7 +15,6 @@ import zstandard
 
 from registry.blobstore.base import ObjectDamaged
 from registry.blobstore.compression import compressed, decompress_into, pays
-from registry.blobstore.memory import MemoryFiles
 from registry.blobstore.sealed_format import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -29,6 +28,7 @@ from registry.blobstore.sealed_layout import ENTRY_BYTES, Packed, Record, entry_
 from registry.blobstore.sealed_table import SIZE_BYTES, sealed_table, table_bytes
 from registry.blobstore.sealed_whole import packed_bytes
 from registry.errors import StoreUnavailable
+from tests.memory_store import MemoryFiles
 from tests.small_frames import KEY
 
 OBJECT: Final = str(UUID(int=9))

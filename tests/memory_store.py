@@ -1,11 +1,11 @@
-"""A blob store in memory, for tests."""
+"""A blob store in memory: stores what the tests push, without a disk."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple, Unpack
 
 from registry.blobstore.base import (
     PLAIN,
@@ -40,13 +40,26 @@ from registry.blobstore.staging import (
     wanted_algorithms,
 )
 from registry.blobstore.threaded import ThreadedStore
-from registry.blobstore.threads import at_once
 from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest, digest_of
 
 _READ_BYTES: Final = 256 * 1024
 _PARTITIONS: Final = tuple(f"{number:02x}" for number in range(256))
 """By the last two hex digits of ids, as on a disk."""
+
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+async def at_once(
+    call: Callable[[Unpack[Ts]], T],
+    /,
+    *arguments: *Ts,
+    undo: Callable[[T], None] | None = None,
+) -> T:
+    """Make a call that does not block on the event loop (`registry.blobstore.threads.Runner`)."""
+    return call(*arguments)
 
 
 class MemoryStore(ThreadedStore):
@@ -286,7 +299,7 @@ class MemoryObject(StoredBytes):
             for offset in range(start, end, _READ_BYTES)
         )
 
-    def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:  # noqa: ARG002
+    def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:
         """Fill `view` (`StoredBytes`)."""
         found = self._data[offset : offset + len(view)]
         view[: len(found)] = found
@@ -355,14 +368,14 @@ class MemoryStaged(BlockingStaged):
         """Return False."""
         return False
 
-    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:  # noqa: ARG002
+    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:
         """Return True."""
         return True
 
     def rewind(
         self,
         offset: int,
-        digests: Mapping[str, str] | None = None,  # noqa: ARG002 - the bytes are at hand
+        digests: Mapping[str, str] | None = None,
         algorithm: str | None = None,
         data_key: DataKey | None = None,
     ) -> None:
