@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple, Unpack, cast
 
 from registry.blobstore.base import (
     PLAIN,
@@ -23,10 +23,9 @@ from registry.blobstore.base import (
 from registry.blobstore.blocking import (
     BlockingGrowing,
     BlockingObject,
-    BlockingStaged,
-    BlockingStore,
     Growth,
 )
+from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.sealed_format import says_packed, sealed_bytes, unsealed_size
 from registry.blobstore.sealed_object import SealedObject, StoredBytes, unseal
 from registry.blobstore.sealed_table import claimed_size
@@ -67,7 +66,9 @@ class MemoryStore(ThreadedStore):
 
     def __init__(self, *, compresses: bool = False) -> None:
         self.files: Final = MemoryFiles(compresses=compresses)
-        super().__init__(self.files, at_once, look_seconds=3600)  # there is no other process
+        super().__init__(
+            cast("DiskFiles", self.files), at_once, look_seconds=3600
+        )  # there is no other process
 
 
 class MemoryFiles:
@@ -344,7 +345,7 @@ class MemoryGrowing(BlockingGrowing):
         """Do nothing: memory needs no closing."""
 
 
-class MemoryStaged(BlockingStaged):
+class MemoryStaged:
     """Staged bytes of `MemoryFiles`; until `rewind` they may be an object's."""
 
     def __init__(self, files: MemoryFiles, upload_id: str) -> None:
@@ -479,5 +480,4 @@ def _unsealed_size(stored: bytes) -> int:
 
 
 if TYPE_CHECKING:
-    _files: type[BlockingStore] = MemoryFiles
     _store: type[BlobStore] = MemoryStore

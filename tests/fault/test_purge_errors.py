@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
 from cloudcore.clock import uuid7
 from registry.blobstore.base import Orphan
+from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.threaded import ThreadedStore
 from registry.errors import StoreUnavailable
 from registry.gc.orphans import tend_orphans
@@ -49,7 +50,7 @@ class RefusingStore(ThreadedStore):
 
     def __init__(self) -> None:
         self.files: Final = Refusing()
-        super().__init__(self.files, at_once, look_seconds=3600)
+        super().__init__(cast("DiskFiles", self.files), at_once, look_seconds=3600)
 
 
 @pytest.fixture

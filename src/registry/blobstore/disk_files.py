@@ -7,11 +7,10 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from registry.blobstore import generation_file, orphans
 from registry.blobstore.base import DataKey, ObjectUnknown, Orphan, StageBusy, StoredObject
-from registry.blobstore.blocking import BlockingStore
 from registry.blobstore.cold_file import ColdFile
 from registry.blobstore.deletion_lock import deleting
 from registry.blobstore.disk_io import (
@@ -332,7 +331,3 @@ def _entries(name: str, parent: int) -> Iterator[StoredObject]:
                     yield StoredObject(entry.name, size)
         finally:
             os.close(folder)
-
-
-if TYPE_CHECKING:
-    _: type[BlockingStore] = DiskFiles

@@ -10,7 +10,6 @@ from typing import Final
 
 from registry.blobstore import cached_lookup
 from registry.blobstore.base import PLAIN, DataKey, ObjectUnknown, StageBusy, Stored
-from registry.blobstore.blocking import BlockingStaged
 from registry.blobstore.copying import copy_prefix, prefix_of
 from registry.blobstore.disk_io import (
     check_room,
@@ -110,7 +109,7 @@ class _OnFailure:
             raise unavailable(error) from error
 
 
-class StagedFile(BlockingStaged):
+class StagedFile:
     """A staged file of `DiskFiles`; see `Staged`.
 
     Whether resumed bytes are sealed, `rewind` tells by its data key.

@@ -1,4 +1,4 @@
-"""Make a `BlobStore` of a `BlockingStore`: each call runs in a thread, or at once."""
+"""The blob store on a local disk: files, opened and moved in threads."""
 
 from __future__ import annotations
 
@@ -16,90 +16,22 @@ from registry.blobstore.base import (
     Stored,
     StoredObject,
 )
-from registry.blobstore.blocking import (
-    BlockingGrowing,
-    BlockingObject,
-    BlockingStaged,
-    BlockingStore,
-)
+from registry.blobstore.blocking import BlockingGrowing, BlockingObject
+from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.reading import GrowingObject, GrowthSignals, ThreadedObject
+from registry.blobstore.staged_file import StagedFile
 from registry.blobstore.threads import Runner, each_of
 from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest
 
 
-class FreshStaged(BlockingStaged):
-    """Call `stage` at the first write, flush or commit."""
-
-    def __init__(self, stage: Callable[[], BlockingStaged]) -> None:
-        self._stage = stage
-        self._begun: BlockingStaged | None = None
-        self._is_over = False
-
-    def _begin(self) -> BlockingStaged:
-        if self._begun is None:
-            if self._is_over:
-                raise ValueError("the staged bytes are not held any more")
-            self._begun = self._stage()
-        return self._begun
-
-    @property
-    def offset(self) -> int:
-        """Return how many bytes are staged."""
-        return 0 if self._begun is None else self._begun.offset
-
-    @property
-    def closes_slowly(self) -> bool:
-        """Return True if `close` may block."""
-        return self._begun is not None and self._begun.closes_slowly
-
-    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:
-        """Return True if a `rewind` to `offset` cannot block."""
-        begun = self._begun
-        return begun is not None and begun.rewinds_at_once(offset, is_sealed=is_sealed)
-
-    def rewind(
-        self,
-        offset: int,
-        digests: Mapping[str, str] | None = None,
-        algorithm: str | None = None,
-        data_key: DataKey | None = None,
-    ) -> None:
-        """See `Staged.rewind`."""
-        self._begin().rewind(offset, digests, algorithm, data_key)
-
-    def write(self, view: memoryview, /) -> None:
-        """See `Staged.write`."""
-        self._begin().write(view)
-
-    def flush(self) -> Mapping[str, str]:
-        """See `Staged.flush`."""
-        return self._begin().flush()
-
-    def commit(self, expected: Digest | None) -> Stored:
-        """See `Staged.commit`."""
-        return self._begin().commit(expected)
-
-    def discard(self) -> None:
-        """See `Staged.discard`."""
-        self._is_over = True
-        if self._begun is not None:
-            self._begun.discard()
-
-    def close(self) -> None:
-        """See `Staged.close`."""
-        self._is_over = True
-        if self._begun is not None:
-            self._begun.close()
-
-
 class ThreadedStore:
-    """A `BlobStore` over a `BlockingStore`.
+    """A `BlobStore` over files, each of whose calls `run` makes in a thread, or at once.
 
     A reader of growing bytes polls for writes of other processes every `look_seconds`.
     """
 
-    def __init__(self, blocking: BlockingStore, run: Runner, look_seconds: float) -> None:
+    def __init__(self, blocking: DiskFiles, run: Runner, look_seconds: float) -> None:
         self._blocking = blocking
         self._run = run
         self._look_seconds = look_seconds
@@ -150,8 +82,7 @@ class ThreadedStore:
         """Begin to stage bytes under a new id (`BlobWriter.stage`)."""
         call = self._blocking.stage
         if is_fresh:
-            later = FreshStaged(lambda: call(upload_id, algorithm, data_key))
-            return self._staged(later, upload_id)
+            return self._staged(None, upload_id, lambda: call(upload_id, algorithm, data_key))
         staged = await self._run(call, upload_id, algorithm, data_key, undo=_close)
         return self._staged(staged, upload_id)
 
@@ -176,8 +107,13 @@ class ThreadedStore:
         )
         return self._staged(staged, upload_id)
 
-    def _staged(self, staged: BlockingStaged, upload_id: str) -> ThreadedStaged:
-        return ThreadedStaged(staged, self._run, lambda: self.signals.notify(upload_id))
+    def _staged(
+        self,
+        begun: StagedFile | None,
+        upload_id: str,
+        begin: Callable[[], StagedFile] | None = None,
+    ) -> ThreadedStaged:
+        return ThreadedStaged(self._run, lambda: self.signals.notify(upload_id), begun, begin)
 
     async def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
         """Return the offset at which an upload can continue (`BlobWriter.resumable`)."""
@@ -262,17 +198,34 @@ class ThreadedStore:
 
 
 class ThreadedStaged(Staged):
-    """Staged bytes of a `ThreadedStore`; call `notify` after each change."""
+    """Staged bytes of a `ThreadedStore`; it calls `notify` after each change.
 
-    def __init__(self, staged: BlockingStaged, run: Runner, notify: Callable[[], None]) -> None:
-        self._staged = staged
+    If they are not `begun`, the first write, flush or commit has them `begin`.
+    """
+
+    def __init__(
+        self,
+        run: Runner,
+        notify: Callable[[], None],
+        begun: StagedFile | None,
+        begin: Callable[[], StagedFile] | None = None,
+    ) -> None:
         self._run = run
         self._notify = notify
+        self._begun = begun
+        self._begin = begin
+
+    def _held(self) -> StagedFile:
+        if self._begun is None:
+            if self._begin is None:
+                raise ValueError("the staged bytes are not held any more")
+            self._begun = self._begin()
+        return self._begun
 
     @property
     def offset(self) -> int:
         """Return the number of staged bytes."""
-        return self._staged.offset
+        return 0 if self._begun is None else self._begun.offset
 
     async def rewind(
         self,
@@ -283,46 +236,52 @@ class ThreadedStaged(Staged):
         data_key: DataKey | None,
     ) -> None:
         """Go to the acknowledged `offset` (`Staged.rewind`)."""
-        if self._staged.rewinds_at_once(offset, is_sealed=data_key is not None):
-            self._staged.rewind(offset, digests, algorithm, data_key)
+        begun, is_sealed = self._begun, data_key is not None
+        if begun is not None and begun.rewinds_at_once(offset, is_sealed=is_sealed):
+            begun.rewind(offset, digests, algorithm, data_key)
         else:
-            await self._run(self._staged.rewind, offset, digests, algorithm, data_key)
+            await self._run(lambda: self._held().rewind(offset, digests, algorithm, data_key))
         self._notify()
 
     def write(self, view: memoryview, /) -> None:
         """Append bytes and hash them. Blocks."""
-        self._staged.write(view)
+        self._held().write(view)
         self._notify()
 
     def flush(self) -> Mapping[str, str]:
         """Make the staged bytes durable. Blocks."""
-        return self._staged.flush()
+        return self._held().flush()
 
     def commit(self, expected: Digest | None) -> Stored:
         """Verify the bytes and make them an object (`Staged.commit`). Blocks."""
         try:
-            return self._staged.commit(expected)
+            return self._held().commit(expected)
         finally:
             self._notify()
 
     async def discard(self) -> None:
         """Delete the staged bytes (`Staged.discard`)."""
-        await self._run(self._staged.discard)
+        self._begin = None
+        if self._begun is not None:
+            await self._run(self._begun.discard)
         self._notify()
 
     async def aclose(self) -> None:
         """End the hold and keep the bytes (`Staged.aclose`)."""
-        if self._staged.closes_slowly:
-            await self._run(self._staged.close)
+        self._begin = None
+        if self._begun is None:
+            return
+        if self._begun.closes_slowly:
+            await self._run(self._begun.close)
         else:
-            self._staged.close()
+            self._begun.close()
 
 
-def _close(opened: BlockingObject | BlockingGrowing | BlockingStaged) -> None:
+def _close(opened: BlockingObject | BlockingGrowing | StagedFile) -> None:
     opened.close()
 
 
-def _delete(store: BlockingStore, object_ids: Sequence[str]) -> Deleted:
+def _delete(store: DiskFiles, object_ids: Sequence[str]) -> Deleted:
     deleted: list[str] = []
     refusal = None
     try:
