@@ -20,16 +20,16 @@ from registry.blobstore.base import (
     Stored,
     StoredObject,
 )
-from registry.blobstore.blocking import (
+from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.filesystem import ThreadedStore
+from registry.blobstore.reading import (
     BlockingGrowing,
     BlockingObject,
     Growth,
 )
-from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.sealed_format import says_packed, sealed_bytes, unsealed_size
 from registry.blobstore.sealed_object import SealedObject, StoredBytes, unseal
-from registry.blobstore.sealed_table import claimed_size
-from registry.blobstore.sealed_whole import compressed_bytes
+from registry.blobstore.sealed_table import claimed_size, compressed_bytes
 from registry.blobstore.staging import (
     State,
     canonical_id,
@@ -38,7 +38,6 @@ from registry.blobstore.staging import (
     verified,
     wanted_algorithms,
 )
-from registry.blobstore.threaded import ThreadedStore
 from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest, digest_of
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from registry.gc.collector.consistency_check import IndexIncomplete
+from registry.gc.manifest_check import IndexIncomplete
 from registry.oci.digest import digest_of
 from tests.fault.collected import (
     CONFIG,

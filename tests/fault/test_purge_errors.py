@@ -10,7 +10,7 @@ import pytest
 from cloudcore.clock import uuid7
 from registry.blobstore.base import Orphan
 from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.threaded import ThreadedStore
+from registry.blobstore.filesystem import ThreadedStore
 from registry.errors import StoreUnavailable
 from registry.gc.orphans import tend_orphans
 from registry.gc.purge import discard_expired_uploads

@@ -15,7 +15,7 @@ from registry.errors import BlobUnknown, DigestMismatch
 from registry.gc.fsck import Report, check
 from registry.gc.pace import Pace
 from registry.gc.recovery import recover_blob
-from registry.gc.scrub.whole import ScrubReport, ScrubScope, scrub_all
+from registry.gc.scrub import ScrubReport, ScrubScope, scrub_all
 from registry.metadata.blobs import inline
 from registry.metadata.repositories.live import find_repository
 from registry.metadata.tables import blob_objects, inline_bytes

@@ -20,7 +20,7 @@ from sqlalchemy import bindparam, literal_column, null
 from cloudcore.db.statement import Statement
 from registry.blobstore.base import BlobStore, ObjectUnknown
 from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.threaded import ThreadedStore
+from registry.blobstore.filesystem import ThreadedStore
 from registry.metadata.blobs import uploads as rows
 from registry.metadata.tables import uploads as table
 from registry.services.blobs import staged_uploads

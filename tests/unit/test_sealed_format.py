@@ -32,7 +32,7 @@ from registry.blobstore.sealed_format import (
     sealed_size,
     unsealed_size,
 )
-from registry.blobstore.sealed_whole import packed_bytes
+from registry.blobstore.sealed_table import packed_bytes
 from tests.live import ROOT
 from tests.memory_store import MemoryFiles
 

@@ -20,9 +20,8 @@ from registry.blobstore.disk_io import (
     unavailable,
 )
 from registry.blobstore.folders import Folders, object_path, shard
-from registry.blobstore.plain_bytes import PlainBytes, StagedBytes
 from registry.blobstore.sealed_staged import ChecksumCache, SealedBytes
-from registry.blobstore.staged_io import StagedIO
+from registry.blobstore.staged_io import PlainBytes, StagedBytes, StagedIO
 from registry.blobstore.staging import (
     IDENTITY,
     HasherCache,

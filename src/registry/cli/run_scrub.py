@@ -20,8 +20,14 @@ from registry.cli.progress import ProgressLine
 from registry.cli.server_options import settings_of
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.pace import Pace
-from registry.gc.scrub.turns import ScrubStatus, scrub_status
-from registry.gc.scrub.whole import ScrubProgress, ScrubReport, ScrubScope, scrub_all
+from registry.gc.scrub import (
+    ScrubProgress,
+    ScrubReport,
+    ScrubScope,
+    ScrubStatus,
+    scrub_all,
+    scrub_status,
+)
 from registry.main import Registry
 from registry.metadata.database import check_whole
 from registry.oci.reference import parse_name

@@ -32,7 +32,7 @@ from cloudcore.db.base import Database
 from cloudcore.storage import piece_checks, recounts
 from registry.blobstore.base import BlobReader, BlobStore
 from registry.blobstore.sealed_format import sealed_size
-from registry.gc.collector.consistency_check import manifest_problem
+from registry.gc.manifest_check import manifest_problem
 from registry.gc.object_check import BLOBS, READERS, FoundDamage, ObjectCheck
 from registry.gc.orphans import SETTLED, begun_at, is_held
 from registry.gc.piece_marks import PIECES, DamagedPiece, all_pieces

@@ -11,7 +11,7 @@ undoes them:
 - after another delay the bytes are *removed*, then the row of the quarantine; those of an inline
   object in one transaction.
 
-A shredded object (`registry.metadata.blobs.wrap_removal`) has no bytes; its row goes with the last
+A shredded object (`registry.metadata.blobs.wraps`) has no bytes; its row goes with the last
 link or tombstone.
 
 A transaction that changes a link locks its object first, so a check under that lock sees all links.
@@ -30,8 +30,7 @@ from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.inline import drop_bodies
-from registry.metadata.blobs.wrap_removal import drop_unused_wraps
-from registry.metadata.blobs.wraps import Wrap
+from registry.metadata.blobs.wraps import Wrap, drop_unused_wraps
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
     quarantined_object_keys,

@@ -16,7 +16,7 @@ from sqlalchemy import bindparam, exists, literal_column, or_, select, text
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.kms.rows import kms_keys
-from registry.metadata.blobs.wrap_removal import drop_unused_wraps, shred_unreadable
+from registry.metadata.blobs.wraps import drop_unused_wraps, shred_unreadable
 from registry.metadata.collector.collection import forget_shredded, lock_objects
 from registry.metadata.control_tables import quarantined_object_keys, quarantined_objects
 from registry.metadata.tables import blob_object_keys
