@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import BindParameter, Select, Table, bindparam, select
+from sqlalchemy import BindParameter, ColumnElement, Select, Table, and_, bindparam, select
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from cloudcore.db.base import Connection
@@ -15,6 +15,11 @@ from cloudcore.db.statement import Statement
 def columns(table: Table, names: Iterable[str]) -> Select[Any]:
     """Return a query of the columns of these names, such as the fields of a named tuple."""
     return select(*(table.c[name] for name in names))
+
+
+def given(*columns: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return the condition that each of these columns is the parameter of its name."""
+    return and_(*(column == bindparam(column.key) for column in columns))
 
 
 def bound(names: Iterable[str]) -> dict[str, BindParameter[Any]]:

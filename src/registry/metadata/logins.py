@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, bindparam, func, or_, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import count
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.iam.principal import Source, read_source
 from cloudcore.identity.rows.sessions import find_session_of_login
@@ -105,7 +105,7 @@ def _found_by(key: ColumnElement[bool]) -> Statement:
 
 _OPEN: Final = page(
     select(_l.expires_at).where(
-        _l.account_id == bindparam("account_id"),
+        given(_l.account_id),
         _l.revoked_at.is_(None),
         _l.expires_at > bindparam("now"),
     )

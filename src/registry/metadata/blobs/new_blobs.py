@@ -32,6 +32,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
@@ -79,16 +80,15 @@ class Place(NamedTuple):
 
 
 _IS_THE_SAME: Final = (
-    accounts.c.handle == bindparam("handle"),
+    given(accounts.c.handle),
     _r.id == bindparam("repository_id"),
-    _r.account_id == bindparam("account_id"),
-    _r.name == bindparam("name"),
+    given(_r.account_id, _r.name),
     _r.deleted_at.is_(None),
     _r.source != text("'pull_through_cache'"),
 )
 _IS_SEALED_SO: Final = and_(
     _k.id == bindparam("kms_key_id"),
-    _k.account_id == bindparam("account_id"),
+    given(_k.account_id),
     _k.state == text("'enabled'"),
     _k.current_version == bindparam("key_version"),
     _k.id == EFFECTIVE_ID,
@@ -97,7 +97,7 @@ _HOLDING: Final = (
     select(_l.object_id, _l.kms_key_id)
     .select_from(repositories)
     .join(accounts, accounts.c.id == _r.account_id)
-    .outerjoin(repository_blobs, and_(_l.repository_id == _r.id, _l.digest == bindparam("digest")))
+    .outerjoin(repository_blobs, and_(_l.repository_id == _r.id, given(_l.digest)))
     .where(*_IS_THE_SAME)
 )
 HOLDING_PLAIN: Final = _HOLDING

@@ -33,7 +33,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import bound, given
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import hold_key, kms_keys
@@ -50,10 +50,7 @@ _k = kms_keys.c
 _l = repository_blobs.c
 _d = deleted_manifest_blobs.c
 _m = deleted_manifests.c
-_OF_OBJECT: Final = (
-    _w.account_id == bindparam("account_id"),
-    _w.object_id == bindparam("object_id"),
-)
+_OF_OBJECT: Final = given(_w.account_id, _w.object_id)
 
 
 class Wrap(NamedTuple):
@@ -76,7 +73,7 @@ class Use(NamedTuple):
 _FIND: Final = Statement(
     select(_w.kms_key_id, _w.wrapped_data_key, _k.state)
     .join(kms_keys, and_(_k.id == _w.kms_key_id, _k.account_id == _w.account_id))
-    .where(*_OF_OBJECT)
+    .where(_OF_OBJECT)
     .order_by(_w.kms_key_id)
 )
 _PUT: Final = Statement(
@@ -90,24 +87,21 @@ _PUT: Final = Statement(
     )
 )
 _DROP_OTHERS: Final = Statement(
-    blob_object_keys.delete().where(*_OF_OBJECT, _w.kms_key_id.not_in(listed("kms_key_ids")))
+    blob_object_keys.delete().where(_OF_OBJECT, _w.kms_key_id.not_in(listed("kms_key_ids")))
 )
-_DROP_ALL: Final = Statement(blob_object_keys.delete().where(*_OF_OBJECT))
+_DROP_ALL: Final = Statement(blob_object_keys.delete().where(_OF_OBJECT))
 _USES: Final = Statement(
     union(
-        select(_l.repository_id, _l.kms_key_id).where(
-            _l.account_id == bindparam("account_id"), _l.object_id == bindparam("object_id")
-        ),
+        select(_l.repository_id, _l.kms_key_id).where(given(_l.account_id, _l.object_id)),
         select(_m.repository_id, _d.kms_key_id)
         .join(deleted_manifests, _m.id == _d.manifest_id)
-        .where(_d.account_id == bindparam("account_id"), _d.object_id == bindparam("object_id")),
+        .where(given(_d.account_id, _d.object_id)),
     )
 )
 _SEAL_LINKS: Final = Statement(
     repository_blobs.update()
     .where(
-        _l.account_id == bindparam("account_id"),
-        _l.object_id == bindparam("object_id"),
+        given(_l.account_id, _l.object_id),
         _l.repository_id.in_(listed("repository_ids")),
         _l.kms_key_id.is_(None),
     )
@@ -116,8 +110,7 @@ _SEAL_LINKS: Final = Statement(
 _SEAL_TOMBSTONES: Final = Statement(
     deleted_manifest_blobs.update()
     .where(
-        _d.account_id == bindparam("account_id"),
-        _d.object_id == bindparam("object_id"),
+        given(_d.account_id, _d.object_id),
         _d.manifest_id.in_(select(_m.id).where(_m.repository_id.in_(listed("repository_ids")))),
         _d.kms_key_id.is_(None),
     )
@@ -126,8 +119,7 @@ _SEAL_TOMBSTONES: Final = Statement(
 _UNSEAL_LINKS: Final = Statement(
     repository_blobs.update()
     .where(
-        _l.account_id == bindparam("account_id"),
-        _l.object_id == bindparam("object_id"),
+        given(_l.account_id, _l.object_id),
         _l.kms_key_id.is_not(None),
     )
     .values(kms_key_id=null())
@@ -135,8 +127,7 @@ _UNSEAL_LINKS: Final = Statement(
 _UNSEAL_TOMBSTONES: Final = Statement(
     deleted_manifest_blobs.update()
     .where(
-        _d.account_id == bindparam("account_id"),
-        _d.object_id == bindparam("object_id"),
+        given(_d.account_id, _d.object_id),
         _d.kms_key_id.is_not(None),
     )
     .values(kms_key_id=null())
@@ -243,13 +234,13 @@ _IS_REFERRED: Final = or_(
 _DROP: Final = Statement(
     blob_object_keys.delete().where(
         _w.object_id.in_(listed("ids")),
-        _w.account_id == bindparam("account_id"),
+        given(_w.account_id),
         _IS_REFERRED,
         ~_IS_NEEDED,
     )
 )
 _IS_UNREADABLE: Final = and_(
-    _o.account_id == bindparam("account_id"),
+    given(_o.account_id),
     _o.id.in_(listed("ids")),
     _o.encoding == text("'sealed'"),
     _o.state != text("'shredded'"),

@@ -10,7 +10,7 @@ from sqlalchemy import Select, and_, bindparam, case, literal_column, or_, selec
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import bound, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_manifests
@@ -125,8 +125,7 @@ def _served() -> Select[Any]:
         .join(repositories, repositories.c.id == _m.repository_id)
         .join(accounts, accounts.c.id == repositories.c.account_id)
         .where(
-            accounts.c.handle == bindparam("handle"),
-            repositories.c.name == bindparam("name"),
+            given(accounts.c.handle, repositories.c.name),
             repositories.c.deleted_at.is_(None),
         )
     )
@@ -144,19 +143,17 @@ _TAGGED_ONE: Final = (
     .join(tags, tags.c.manifest_id == _m.id)
     .where(tags.c.repository_id == repositories.c.id, tags.c.name == bindparam("tag"))
 )
-_NAMED_ONE: Final = _served().where(_m.digest == bindparam("digest"))
+_NAMED_ONE: Final = _served().where(given(_m.digest))
 _BY_TAG: Final = Statement(_with_body(_TAGGED_ONE))
 _BY_DIGEST: Final = Statement(_with_body(_NAMED_ONE))
 _SEE_BY_TAG: Final = Statement(_TAGGED_ONE)
 _SEE_BY_DIGEST: Final = Statement(_NAMED_ONE)
 _ROW: Final = Statement(
-    select(*(_m[name] for name in ManifestRow._fields)).where(
-        _m.repository_id == bindparam("repository_id"), _m.digest == bindparam("digest")
-    )
+    select(*(_m[name] for name in ManifestRow._fields)).where(given(_m.repository_id, _m.digest))
 )
 _ROWS: Final = Statement(
     select(*(_m[name] for name in ManifestRow._fields))
-    .where(_m.repository_id == bindparam("repository_id"), _m.digest.in_(listed("digests")))
+    .where(given(_m.repository_id), _m.digest.in_(listed("digests")))
     .order_by(_m.digest)
     .with_for_update(key_share=True)
 )
@@ -165,13 +162,13 @@ _ADD_BODY: Final = Statement(
     .values(account_id=bindparam("account_id"), digest=bindparam("digest"), body=bindparam("body"))
     .on_conflict_do_nothing()
 )
-_OF_BODY: Final = (_b.account_id == bindparam("account_id"), _b.digest == bindparam("digest"))
+_OF_BODY: Final = given(_b.account_id, _b.digest)
 _HOLD_BODY: Final = Statement(
-    select(_b.body == bindparam("body")).where(*_OF_BODY).with_for_update(read=True, key_share=True)
+    select(_b.body == bindparam("body")).where(_OF_BODY).with_for_update(read=True, key_share=True)
 )
 _HEAL_BODY: Final = Statement(
     manifest_bodies.update()
-    .where(*_OF_BODY, _b.body != bindparam("body"))
+    .where(_OF_BODY, _b.body != bindparam("body"))
     .values(body=bindparam("body"))
 )
 _ADD: Final = Statement(manifests.insert().values(bound((*NewManifest._fields, "pushed_at"))))
@@ -183,7 +180,7 @@ _ADD_BLOB_EDGES: Final = Statement(
             repository_blobs.c.digest,
             repository_blobs.c.repository_id,
         ).where(
-            repository_blobs.c.repository_id == bindparam("repository_id"),
+            given(repository_blobs.c.repository_id),
             repository_blobs.c.digest.in_(listed("digests")),
         ),
     )
@@ -192,7 +189,7 @@ _ADD_CHILD_EDGES: Final = Statement(
     manifest_children.insert().from_select(
         ["parent_id", "child_digest", "repository_id", "child_id"],
         select(bindparam("parent_id", type_=_m.id.type), _m.digest, _m.repository_id, _m.id).where(
-            _m.repository_id == bindparam("repository_id"), _m.digest.in_(listed("digests"))
+            given(_m.repository_id), _m.digest.in_(listed("digests"))
         ),
     )
 )
@@ -220,7 +217,7 @@ _DESCRIBE: Final = Statement(
 )
 _REMOVE: Final = Statement(manifests.delete().where(_m.id.in_(listed("ids"))))
 _IS_UNUSED: Final = (
-    *_OF_BODY,
+    _OF_BODY,
     *(
         ~select(table.c.id)
         .where(table.c.account_id == _b.account_id, table.c.digest == _b.digest)
@@ -241,22 +238,20 @@ _REFERRERS: Final = Statement(
     page(
         select(_m.id, _m.digest, _m.media_type, _m.manifest_size_bytes, _m.artifact_type)
         .where(
-            _m.repository_id == bindparam("repository_id"),
+            given(_m.repository_id),
             _m.subject_digest == bindparam("subject"),
             _m.subject_digest.is_not(None),  # so that the partial index applies
             _m.id > bindparam("after"),
             or_(
                 bindparam("artifact_type", type_=_m.artifact_type.type) == literal_column("''"),
-                _m.artifact_type == bindparam("artifact_type"),
+                given(_m.artifact_type),
             ),
         )
         .order_by(_m.id)
     )
 )
 _ANNOTATIONS: Final = Statement(
-    select(_m.id, _m.annotations).where(
-        _m.repository_id == bindparam("repository_id"), _m.id.in_(listed("ids"))
-    )
+    select(_m.id, _m.annotations).where(given(_m.repository_id), _m.id.in_(listed("ids")))
 )
 _PULLED: Final = Statement(
     manifests.update()

@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import bound, given
 from cloudcore.db.statement import Statement
 from registry.metadata.control_tables import image_pins
 
@@ -31,13 +31,10 @@ class Pin(NamedTuple):
     """A stored `Source`."""
 
 
-_of_image = (
-    _p.repository_id == bindparam("repository_id"),
-    _p.manifest_id == bindparam("manifest_id"),
-)
+_of_image = given(_p.repository_id, _p.manifest_id)
 _LIST: Final = Statement(
     select(*(_p[name] for name in Pin._fields))
-    .where(*_of_image, or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")))
+    .where(_of_image, or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")))
     .order_by(_p.name)
 )
 _new = insert(image_pins).values(bound(Pin._fields))
@@ -50,7 +47,7 @@ _PUT: Final = Statement(
         },
     )
 )
-_REMOVE: Final = Statement(image_pins.delete().where(*_of_image, _p.name == bindparam("name")))
+_REMOVE: Final = Statement(image_pins.delete().where(_of_image, given(_p.name)))
 _FORGET: Final = deletion(_p.expires_at, _p.expires_at.is_not(None))  # for the partial index
 
 

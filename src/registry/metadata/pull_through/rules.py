@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count
+from cloudcore.db.rows import bound, count, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from registry.metadata.pull_through.stats import Totals
@@ -55,14 +55,14 @@ _FOR_NAME: Final = Statement(
     select(*(_r[name] for name in CacheRule._fields))
     .join(accounts, accounts.c.id == _r.account_id)
     .where(
-        accounts.c.handle == bindparam("handle"),
+        given(accounts.c.handle),
         _r.prefix.in_([bindparam(f"prefix_{count}") for count in range(1, MAX_COMPONENTS + 1)]),
     )
 )
 
 _OVER: Final = Statement(
     select(_r.prefix).where(
-        _r.account_id == bindparam("account_id"),
+        given(_r.account_id),
         _r.prefix.in_([bindparam(f"prefix_{count}") for count in range(1, MAX_COMPONENTS + 1)]),
     )
 )
@@ -153,16 +153,14 @@ def _columns() -> Select[Any]:
         )
         .join(accounts, accounts.c.id == _r.account_id)
         .outerjoin(pull_through_stats, _s.rule_id == _r.id)
-        .where(_r.account_id == bindparam("account_id"))
+        .where(given(_r.account_id))
     )
 
 
-_FIND: Final = Statement(_columns().where(_r.id == bindparam("id")))
+_FIND: Final = Statement(_columns().where(given(_r.id)))
 _LIST: Final = Statement(page(_columns().where(_r.prefix > bindparam("after")).order_by(_r.prefix)))
 _COUNT: Final = Statement(
-    select(func.count())
-    .select_from(pull_through_cache_rules)
-    .where(_r.account_id == bindparam("account_id"))
+    select(func.count()).select_from(pull_through_cache_rules).where(given(_r.account_id))
 )
 # Conflicts with the key-share locks of the transactions that insert a repository of the account.
 _LOCK_ACCOUNT: Final = Statement(
@@ -174,11 +172,9 @@ _HOLD_ACCOUNT: Final = Statement(
     .with_for_update(read=True, key_share=True)
 )
 _LOCK: Final = Statement(
-    select(_r.id)
-    .where(_r.account_id == bindparam("account_id"), _r.id == bindparam("id"))
-    .with_for_update(key_share=True)
+    select(_r.id).where(given(_r.account_id, _r.id)).with_for_update(key_share=True)
 )
-_PREFIXES: Final = Statement(select(_r.prefix).where(_r.account_id == bindparam("account_id")))
+_PREFIXES: Final = Statement(select(_r.prefix).where(given(_r.account_id)))
 # Whoever pushes gives a tag no time at which the upstream is to be asked.
 _has_pushed_tag = (
     select(tags.c.name)
@@ -188,7 +184,7 @@ _has_pushed_tag = (
 _PUSHED: Final = Statement(
     select(_repository.name)
     .where(
-        _repository.account_id == bindparam("account_id"),
+        given(_repository.account_id),
         _repository.deleted_at.is_(None),
         or_(_repository.source != _CACHED, _has_pushed_tag),
         _repository.name >= bindparam("first"),

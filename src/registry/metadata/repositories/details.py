@@ -10,6 +10,7 @@ from sqlalchemy import Select, and_, bindparam, case, exists, func, literal_colu
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
@@ -156,7 +157,7 @@ def _columns() -> Select[Any]:
         .outerjoin(
             kms_keys, kms_keys.c.id == func.coalesce(_own.c.kms_key_id, OF_ACCOUNT, OF_PLATFORM)
         )
-        .where(_r.account_id == bindparam("account_id"), _r.deleted_at.is_(None))
+        .where(given(_r.account_id), _r.deleted_at.is_(None))
     )
 
 
@@ -176,12 +177,12 @@ _ADD: Final = Statement(
         index_elements=["account_id", "name"], index_where=_r.deleted_at.is_(None)
     )
 )
-_FIND: Final = Statement(_columns().where(_r.id == bindparam("id")))
+_FIND: Final = Statement(_columns().where(given(_r.id)))
 _LIST: Final = Statement(page(_columns().where(_IN_RANGE).order_by(_r.name)))
 _COUNT: Final = Statement(
     select(func.count())
     .select_from(repositories)
-    .where(_r.account_id == bindparam("account_id"), _r.deleted_at.is_(None), _IN_RANGE)
+    .where(given(_r.account_id), _r.deleted_at.is_(None), _IN_RANGE)
 )
 _UPDATE: Final = Statement(
     repositories.update()

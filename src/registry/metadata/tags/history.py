@@ -19,6 +19,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import manifests, tags
@@ -125,15 +126,13 @@ _ADD_DELETIONS: Final = Statement(
 
 
 def _columns() -> Select[Any]:
-    return select(*(_e[name] for name in TagEvent._fields)).where(
-        _e.repository_id == bindparam("repository_id")
-    )
+    return select(*(_e[name] for name in TagEvent._fields)).where(given(_e.repository_id))
 
 
 _LIST: Final = Statement(
     page(
         _columns()
-        .where(_e.tag == bindparam("tag"), _e.sequence < bindparam("before"))
+        .where(given(_e.tag), _e.sequence < bindparam("before"))
         .order_by(_e.sequence.desc())
     )
 )
@@ -152,11 +151,7 @@ _FORGET: Final = Statement(tag_events.delete().where(_e.sequence <= bindparam("l
 _REMOVE: Final = Statement(
     tag_events.delete().where(
         _e.sequence.in_(
-            page(
-                select(_e.sequence)
-                .where(_e.repository_id == bindparam("repository_id"))
-                .order_by(_e.sequence)
-            )
+            page(select(_e.sequence).where(given(_e.repository_id)).order_by(_e.sequence))
         )
     )
 )
