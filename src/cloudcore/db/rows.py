@@ -35,4 +35,4 @@ def insert_new(table: Table, names: Iterable[str]) -> Insert:
 def count(tx: Connection, statement: Statement, /, **parameters: object) -> int:
     """Return the number that a query finds; 0 if it finds no row."""
     row = tx.row(statement, **parameters)
-    return 0 if row is None else row[0]
+    return 0 if row is None else int(row[0])

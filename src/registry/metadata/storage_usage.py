@@ -343,8 +343,7 @@ def list_tombstone_ids(
 
 def deleted_objects(tx: Connection, account_id: str, tombstones: Sequence[str]) -> dict[str, int]:
     """Return sizes of the objects, by id, that these tombstones reference and nothing live does."""
-    rows = tx.rows(_DELETED_ONLY, account_id=account_id, ids=text_list(tombstones))
-    return {row[0]: row[1] for row in rows}
+    return dict(tx.rows(_DELETED_ONLY, account_id=account_id, ids=text_list(tombstones)))
 
 
 def sum_blobs_of(

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
@@ -171,9 +171,7 @@ _MOVE_DELETED: Final = Statement(
 
 def count_elsewhere(tx: Connection, repository_id: str, kms_key_id: str) -> int:
     """Count the uses of a repository that are not read through this key."""
-    row = tx.row(_COUNT, repository_id=repository_id, kms_key_id=kms_key_id)
-    assert row is not None
-    return int(row[0])
+    return count(tx, _COUNT, repository_id=repository_id, kms_key_id=kms_key_id)
 
 
 def uses_elsewhere(
@@ -207,8 +205,7 @@ def usable_wraps(tx: Connection, account_id: str, object_ids: Sequence[str]) -> 
 
 def stored_ids(tx: Connection, account_id: str, object_ids: Sequence[str]) -> dict[str, str]:
     """Return which stored bytes these objects have, by the objects' ids."""
-    rows = tx.rows(_STORED, account_id=account_id, ids=text_list(object_ids))
-    return {row[0]: row[1] for row in rows}
+    return dict(tx.rows(_STORED, account_id=account_id, ids=text_list(object_ids)))
 
 
 def move_use(tx: Connection, repository_id: str, use: BlobUse, kms_key_id: str) -> bool:

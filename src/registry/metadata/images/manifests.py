@@ -10,7 +10,7 @@ from sqlalchemy import Select, and_, bindparam, case, literal_column, or_, selec
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, given
+from cloudcore.db.rows import bound, count, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_manifests
@@ -392,9 +392,7 @@ def remove_body(tx: Connection, account_id: str, digest: str) -> None:
 
 def add_to_tag_count(tx: Connection, manifest_id: str, change: int) -> int:
     """Add `change` to the number of tags of a manifest; return the new number."""
-    row = tx.row(_TAGGED, manifest_id=manifest_id, change=change)
-    assert row is not None
-    return int(row[0])
+    return count(tx, _TAGGED, manifest_id=manifest_id, change=change)
 
 
 def list_referrers(
@@ -429,8 +427,7 @@ def annotations_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> di
 
     Each is at most as long as the manifest's body: bound the number of ids accordingly.
     """
-    rows = tx.rows(_ANNOTATIONS, repository_id=repository_id, ids=text_list(ids))
-    return {row[0]: row[1] for row in rows}
+    return dict(tx.rows(_ANNOTATIONS, repository_id=repository_id, ids=text_list(ids)))
 
 
 def note_pulls(tx: Connection, pulls: Iterable[tuple[str, int]]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, and_, bindparam, case, exists, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import given
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
 from registry.metadata.control_tables import image_pins, tag_events
 from registry.metadata.tables import (
@@ -219,21 +219,17 @@ def children_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> 
 
 def digests_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, str]:
     """Return the digests of images, by id."""
-    rows = tx.rows(_DIGESTS, repository_id=repository_id, ids=text_list(ids))
-    return {row[0]: row[1] for row in rows}
+    return dict(tx.rows(_DIGESTS, repository_id=repository_id, ids=text_list(ids)))
 
 
 def ids_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> dict[str, str]:
     """Return the ids of the images that have one of these digests, by digest."""
-    rows = tx.rows(_IDS, repository_id=repository_id, digests=text_list(digests))
-    return {row[0]: row[1] for row in rows}
+    return dict(tx.rows(_IDS, repository_id=repository_id, digests=text_list(digests)))
 
 
 def sole_bytes(tx: Connection, manifest_id: str) -> int:
     """Return the size of the blobs that only this image of the account references."""
-    row = tx.row(_SOLE_BYTES, manifest_id=manifest_id)
-    assert row is not None
-    return int(row[0])
+    return count(tx, _SOLE_BYTES, manifest_id=manifest_id)
 
 
 def links_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> Sequence[Row]:

@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, page
 from registry.metadata.blobs.objects import OF_ACCOUNT, Link
 from registry.metadata.control_tables import image_pins
@@ -124,14 +124,12 @@ def find_retention(tx: Connection, rule_id: str) -> Retention | None:
 
 def cached_bytes(tx: Connection, rule: Retention) -> int:
     """Return the bytes that a rule has cached: of each repository's distinct blobs."""
-    row = tx.row(_BYTES, **_names(rule))
-    return int(row[0]) if row else 0
+    return count(tx, _BYTES, **_names(rule))
 
 
 def repository_bytes(tx: Connection, repository_id: str) -> int:
     """Return the bytes of a repository's distinct blobs."""
-    row = tx.row(_BYTES_OF_ONE, id=repository_id)
-    return int(row[0]) if row else 0
+    return count(tx, _BYTES_OF_ONE, id=repository_id)
 
 
 def oldest_images(

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, func, literal_column, select, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given, insert_new
+from cloudcore.db.rows import count, given, insert_new
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.control_tables import deleted_manifest_children
 from registry.metadata.pull_through.tables import deleted_missing_blobs, missing_blobs
@@ -219,9 +219,7 @@ def present_children(tx: Connection, parent_id: str) -> list[str]:
 
 def missing_size_under(tx: Connection, parent_id: str) -> int:
     """Return the listed sizes of the distinct blobs that an index and all under it lack."""
-    row = tx.row(_MISSING_UNDER, parent_id=parent_id)
-    assert row is not None
-    return int(row[0])
+    return count(tx, _MISSING_UNDER, parent_id=parent_id)
 
 
 def missing_under(tx: Connection, manifest_id: str) -> list[str]:

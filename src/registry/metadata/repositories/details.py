@@ -10,7 +10,7 @@ from sqlalchemy import Select, and_, bindparam, case, exists, func, literal_colu
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import given
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
@@ -267,9 +267,7 @@ def count_repository_details(tx: Connection, account_id: str, names: NameRange) 
     """
     if names.folder is not None:
         return count_in(tx, account_id, names.folder)
-    row = tx.row(_COUNT, account_id=account_id, **names._asdict())
-    assert row is not None
-    return int(row[0])
+    return count(tx, _COUNT, account_id=account_id, **names._asdict())
 
 
 def store_repository_settings(

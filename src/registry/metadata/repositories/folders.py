@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, literal_column, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.control_tables import repository_folders
 
@@ -60,8 +60,7 @@ def folders_of(name: str) -> list[str]:
 
 def count_in(tx: Connection, account_id: str, folder: str) -> int:
     """Return the number of live repositories in a folder, at any depth."""
-    row = tx.row(_COUNT, account_id=account_id, folder=folder)
-    return int(row[0]) if row else 0
+    return count(tx, _COUNT, account_id=account_id, folder=folder)
 
 
 def add_to_folders(tx: Connection, account_id: str, name: str) -> None:

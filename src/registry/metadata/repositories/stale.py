@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, case, func, literal_colum
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, page
 from registry.metadata.control_tables import HOLDS_BYTES, repository_activity
 from registry.metadata.repositories.details import (
@@ -115,9 +115,7 @@ def list_last_uses(
 
 def count_stale(tx: Connection, account_id: str, before: int) -> int:
     """Return the number of repositories with bytes that were not used since `before`."""
-    row = tx.row(_COUNT, account_id=account_id, before=before)
-    assert row is not None
-    return int(row[0])
+    return count(tx, _COUNT, account_id=account_id, before=before)
 
 
 def find_stale(

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, case, func, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import deleted_tags, tag_events
 from registry.metadata.repositories.live import lock_repositories
@@ -232,8 +232,7 @@ def list_deleted_tags(
 
 def count_deleted_tags(tx: Connection, repository_id: str, now: int) -> int:
     """Return the number of tags that `list_deleted_tags` lists on all its pages."""
-    row = tx.row(_COUNT, repository_id=repository_id, now=now)
-    return int(row[0]) if row else 0
+    return count(tx, _COUNT, repository_id=repository_id, now=now)
 
 
 def forget_deleted_tags(tx: Connection, now: int, limit: int) -> int:

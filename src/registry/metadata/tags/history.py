@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import manifests, tags
@@ -216,9 +216,7 @@ def count_tag_events(tx: Connection, repository_id: str, tag: str) -> int:
 
     The events of a tag are numbered without gaps, and the oldest are deleted first.
     """
-    row = tx.row(_COUNT, repository_id=repository_id, tag=tag)
-    assert row is not None
-    return int(row[0])
+    return count(tx, _COUNT, repository_id=repository_id, tag=tag)
 
 
 def forget_tag_events(tx: Connection, before: int, limit: int) -> int:
