@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 from sqlalchemy import Select, and_, bindparam, case, func, literal_column, select
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import count, given
+from cloudcore.db.rows import bound, count, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.kms.key import KEY, KeyState
 from cloudcore.kms.rows import kms_keys
@@ -156,10 +156,7 @@ _END: Final = {
 }
 _ADD: Final = Statement(
     encryption_bindings.insert().values(
-        {
-            name: bindparam(name)
-            for name in ("id", "account_id", "repository_id", "kms_key_id", "created_at")
-        }
+        bound(("id", "account_id", "repository_id", "kms_key_id", "created_at"))
     )
 )
 

@@ -178,15 +178,7 @@ _TOUCH: Final = Statement(
 _KEEP_OBJECT: Final = Statement(
     insert(blob_objects)
     .values(
-        id=bindparam("id"),
-        account_id=bindparam("account_id"),
-        digest=bindparam("digest"),
-        size=bindparam("size"),
-        stored_size=bindparam("stored_size"),
-        encoding=bindparam("encoding"),
-        stored_id=bindparam("stored_id"),
-        is_inline=bindparam("is_inline"),
-        checksum=bindparam("checksum"),
+        **bound(("account_id", *NewObject._fields)),
         is_current=text("true"),
         state=text("'live'"),
         created_at=bindparam("now"),

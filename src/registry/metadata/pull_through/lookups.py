@@ -180,7 +180,7 @@ _FIND: Final = Statement(
     select(_c.body, _c.checked_at, _c.fresh_until).where(given(_c.repository_id, _c.subject))
 )
 _sent = insert(cached_referrers).values(
-    {name: bindparam(name) for name in ("repository_id", "subject", *CachedReferrers._fields)}
+    bound(("repository_id", "subject", *CachedReferrers._fields))
 )
 _PUT: Final = Statement(
     _sent.on_conflict_do_update(

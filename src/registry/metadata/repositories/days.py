@@ -21,7 +21,7 @@ from sqlalchemy.dialects.postgresql import Insert, insert
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import given
+from cloudcore.db.rows import bound, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import (
     account_days,
@@ -91,8 +91,7 @@ _SUMS: Final = Statement(
 
 def _upsert_account_day(size_bytes: ColumnElement[int], pulls: ColumnElement[int]) -> Insert:
     return insert(account_days).values(
-        account_id=bindparam("account_id"),
-        day=bindparam("day"),
+        **bound(("account_id", "day")),
         size_bytes=size_bytes,
         pulls=pulls,
     )

@@ -10,7 +10,7 @@ from sqlalchemy import Select, and_, bindparam, case, exists, func, literal_colu
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import count, given
+from cloudcore.db.rows import bound, count, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
@@ -165,13 +165,12 @@ _IN_RANGE: Final = and_(_r.name >= bindparam("first"), _r.name <= bindparam("las
 _ADD: Final = Statement(
     insert(repositories)
     .values(
-        {
-            name: bindparam(name)
-            for name in (
+        bound(
+            (
                 *("id", "account_id", "name", "description", "tags", "tag_mutability"),
                 *("immutable_tag_exclusions", "source", "created_at", "updated_at"),
             )
-        }
+        )
     )
     .on_conflict_do_nothing(
         index_elements=["account_id", "name"], index_where=_r.deleted_at.is_(None)

@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given
+from cloudcore.db.rows import bound, count, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import manifests, tags
@@ -75,9 +75,8 @@ _of_tag: Final = (
 _ADD: Final = Statement(
     tag_events.insert()
     .values(
-        {
-            name: bindparam(name)
-            for name in (
+        bound(
+            (
                 "repository_id",
                 "tag",
                 "action",
@@ -89,7 +88,7 @@ _ADD: Final = Statement(
                 "source",
                 "occurred_at",
             )
-        }
+        )
         | {"ordinal": _next_ordinal(*_of_tag)}
     )
     .inline()

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, ScalarSelect, Select, bindparam, exists, s
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import bound, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_tags
@@ -25,11 +25,7 @@ _FIND: Final = Statement(
 _PUT: Final = Statement(
     (
         _inserted := insert(tags).values(
-            repository_id=bindparam("repository_id"),
-            name=bindparam("name"),
-            manifest_id=bindparam("manifest_id"),
-            pushed_digest=bindparam("pushed_digest"),
-            created_at=bindparam("created_at"),
+            **bound(("repository_id", "name", "manifest_id", "pushed_digest", "created_at")),
             updated_at=bindparam("now"),
             fresh_until=bindparam("fresh_until"),
         )
