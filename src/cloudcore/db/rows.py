@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import BindParameter, ColumnElement, Select, Table, and_, bindparam, select
@@ -30,6 +30,19 @@ def bound(names: Iterable[str]) -> dict[str, BindParameter[Any]]:
 def insert_new(table: Table, names: Iterable[str]) -> Insert:
     """Return the insertion of a row, which does nothing if one of its keys is taken."""
     return insert(table).values(bound(names)).on_conflict_do_nothing()
+
+
+def insert_or_change(table: Table, names: Sequence[str], changed: Sequence[str] = ()) -> Insert:
+    """Return the insertion of a row, or the change of the row that has its primary key.
+
+    What is `changed` then is all but the key by default.
+    """
+    key = [column.name for column in table.primary_key]
+    new = insert(table).values(bound(names))
+    others = changed or [name for name in names if name not in key]
+    return new.on_conflict_do_update(
+        index_elements=key, set_={name: new.excluded[name] for name in others}
+    )
 
 
 def count(tx: Connection, statement: Statement, /, **parameters: object) -> int:

@@ -30,10 +30,9 @@ from sqlalchemy import (
     text,
     union,
 )
-from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, given
+from cloudcore.db.rows import given, insert_or_change
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import hold_key, kms_keys
@@ -77,13 +76,10 @@ _FIND: Final = Statement(
     .order_by(_w.kms_key_id)
 )
 _PUT: Final = Statement(
-    (
-        _inserted := insert(blob_object_keys).values(
-            bound(("object_id", "kms_key_id", "account_id", "wrapped_data_key"))
-        )
-    ).on_conflict_do_update(
-        index_elements=["object_id", "kms_key_id"],
-        set_={"wrapped_data_key": _inserted.excluded.wrapped_data_key},
+    insert_or_change(
+        blob_object_keys,
+        ("object_id", "kms_key_id", "account_id", "wrapped_data_key"),
+        changed=("wrapped_data_key",),
     )
 )
 _DROP_OTHERS: Final = Statement(
@@ -98,39 +94,29 @@ _USES: Final = Statement(
         .where(given(_d.account_id, _d.object_id)),
     )
 )
-_SEAL_LINKS: Final = Statement(
-    repository_blobs.update()
-    .where(
-        given(_l.account_id, _l.object_id),
-        _l.repository_id.in_(listed("repository_ids")),
-        _l.kms_key_id.is_(None),
-    )
-    .values(kms_key_id=bindparam("key"))
-)
-_SEAL_TOMBSTONES: Final = Statement(
-    deleted_manifest_blobs.update()
-    .where(
-        given(_d.account_id, _d.object_id),
+_USING: Final = (
+    (repository_blobs, _l.repository_id.in_(listed("repository_ids"))),
+    (
+        deleted_manifest_blobs,
         _d.manifest_id.in_(select(_m.id).where(_m.repository_id.in_(listed("repository_ids")))),
-        _d.kms_key_id.is_(None),
-    )
-    .values(kms_key_id=bindparam("key"))
+    ),
 )
-_UNSEAL_LINKS: Final = Statement(
-    repository_blobs.update()
-    .where(
-        given(_l.account_id, _l.object_id),
-        _l.kms_key_id.is_not(None),
+"""The tables of links and of tombstones, and their rows in some repositories."""
+_SEAL: Final = tuple(
+    Statement(
+        table.update()
+        .where(given(table.c.account_id, table.c.object_id), is_there, table.c.kms_key_id.is_(None))
+        .values(kms_key_id=bindparam("key"))
     )
-    .values(kms_key_id=null())
+    for table, is_there in _USING
 )
-_UNSEAL_TOMBSTONES: Final = Statement(
-    deleted_manifest_blobs.update()
-    .where(
-        given(_d.account_id, _d.object_id),
-        _d.kms_key_id.is_not(None),
+_UNSEAL: Final = tuple(
+    Statement(
+        table.update()
+        .where(given(table.c.account_id, table.c.object_id), table.c.kms_key_id.is_not(None))
+        .values(kms_key_id=null())
     )
-    .values(kms_key_id=null())
+    for table, _ in _USING
 )
 
 
@@ -207,15 +193,14 @@ def seal_uses(
     """
     of = {"account_id": account_id, "object_id": object_id, "key": kms_key_id}
     ids = text_list(sorted(repository_ids))
-    tx.execute(_SEAL_LINKS, **of, repository_ids=ids)
-    tx.execute(_SEAL_TOMBSTONES, **of, repository_ids=ids)
+    for statement in _SEAL:
+        tx.execute(statement, **of, repository_ids=ids)
 
 
 def unseal_uses(tx: Connection, account_id: str, object_id: str) -> None:
     """Let all links and tombstones of an object be plain."""
-    of = {"account_id": account_id, "object_id": object_id}
-    tx.execute(_UNSEAL_LINKS, **of)
-    tx.execute(_UNSEAL_TOMBSTONES, **of)
+    for statement in _UNSEAL:
+        tx.execute(statement, account_id=account_id, object_id=object_id)
 
 
 _o = blob_objects.c

@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import bound, given
+from cloudcore.db.rows import bound, given, insert_or_change
 from cloudcore.db.statement import Statement
 from registry.metadata.pull_through.tables import cached_referrers, upstream_lookups
 from registry.metadata.tables import tags
@@ -179,14 +179,8 @@ class CachedReferrers(NamedTuple):
 _FIND: Final = Statement(
     select(_c.body, _c.checked_at, _c.fresh_until).where(given(_c.repository_id, _c.subject))
 )
-_sent = insert(cached_referrers).values(
-    bound(("repository_id", "subject", *CachedReferrers._fields))
-)
 _PUT: Final = Statement(
-    _sent.on_conflict_do_update(
-        index_elements=["repository_id", "subject"],
-        set_={name: _sent.excluded[name] for name in CachedReferrers._fields},
-    )
+    insert_or_change(cached_referrers, ("repository_id", "subject", *CachedReferrers._fields))
 )
 _FORGET_REFERRERS: Final = deletion(_c.fresh_until)
 

@@ -6,12 +6,11 @@ from bisect import bisect_right
 from typing import Final, NamedTuple
 
 from sqlalchemy import func, select
-from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import bound, given
+from cloudcore.db.rows import given, insert_or_change
 from cloudcore.db.statement import Statement
 from registry.metadata.pull_through.tables import upstream_tag_lists
 
@@ -46,12 +45,8 @@ _SIZES: Final = Statement(
     .where(given(_c.rule_id))
     .order_by(_c.checked_at.desc(), _c.repository)
 )
-_new = insert(upstream_tag_lists).values(bound(("rule_id", "repository", *KeptTags._fields)))
 _PUT: Final = Statement(
-    _new.on_conflict_do_update(
-        index_elements=["rule_id", "repository"],
-        set_={name: _new.excluded[name] for name in KeptTags._fields},
-    )
+    insert_or_change(upstream_tag_lists, ("rule_id", "repository", *KeptTags._fields))
 )
 _REMOVE: Final = Statement(upstream_tag_lists.delete().where(_KEY))
 _REMOVE_ALL: Final = Statement(upstream_tag_lists.delete().where(given(_c.rule_id)))

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, literal_column, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, given
+from cloudcore.db.rows import bound, given, insert_or_change
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.pull_through.tables import (
     pull_through_cache_rules,
@@ -64,13 +64,7 @@ _FAULTS: Final = Statement(
     .where(_f.rule_id.in_(listed("rule_ids")), _f.last_at >= bindparam("since"))
     .order_by(_f.rule_id, _f.last_at.desc(), _f.code)
 )
-_new_state = insert(upstream_states).values(bound(UpstreamState._fields))
-_PUT_STATE: Final = Statement(
-    _new_state.on_conflict_do_update(
-        index_elements=["rule_id"],
-        set_={name: _new_state.excluded[name] for name in UpstreamState._fields[1:]},
-    )
-)
+_PUT_STATE: Final = Statement(insert_or_change(upstream_states, UpstreamState._fields))
 _new_fault = insert(upstream_faults).values(bound(UpstreamFault._fields))
 _COUNT_FAULT: Final = Statement(
     _new_fault.on_conflict_do_update(
