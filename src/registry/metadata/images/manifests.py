@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, and_, bindparam, case, literal_column, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, count, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
@@ -38,14 +38,14 @@ class StoredManifest(NamedTuple):
     repository_id: str
     digest: str
     media_type: str
-    body: bytes
-    """Empty if they are more than `SMALL_BYTES`: read them alone (`details.find_document`)."""
     pushed_digest: str
     """Found by tag: the digest, of any algorithm, that the tag was pushed with; else the sha256."""
     fresh_until: int | None = None
     """Found by a tag of the pull-through cache: until when the upstream is not asked; else None."""
     stale_since: int | None = None
     """When the upstream last confirmed that tag, if it could not be asked again; else None."""
+    body: bytes = b""
+    """Empty if they are more than `SMALL_BYTES`: read them alone (`details.find_document`)."""
 
 
 class KeptBody(Enum):
@@ -104,18 +104,6 @@ class NewManifest(NamedTuple):
     size_bytes: int
     annotations: str
     """JSON object of strings."""
-
-
-class SeenManifest(NamedTuple):
-    """All that the answer to a pull depends on: what is found, but for its bytes."""
-
-    id: str
-    repository_id: str
-    digest: str
-    media_type: str
-    pushed_digest: str
-    fresh_until: int | None = None
-    stale_since: int | None = None
 
 
 def _served() -> Select[Any]:
@@ -266,27 +254,29 @@ _PULLED: Final = Statement(
 def find_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
     """Return the manifest that a tag points to, or None."""
     row = tx.row(_BY_TAG, handle=handle, name=name, tag=tag)
-    if row is None:
-        return None
-    return StoredManifest(row[0], row[1], row[2], row[3], row[7] or b"", row[4], row[5], row[6])
+    return StoredManifest._make((*row[:7], row[7] or b"")) if row else None
 
 
 def find_by_digest(tx: Connection, handle: str, name: str, digest: str) -> StoredManifest | None:
     """Return the manifest with this sha256 in a repository, or None."""
     row = tx.row(_BY_DIGEST, handle=handle, name=name, digest=digest)
-    return StoredManifest(row[0], row[1], row[2], row[3], row[4] or b"", row[2]) if row else None
+    return _of_digest(row)._replace(body=row[4] or b"") if row else None
 
 
-def see_by_tag(tx: Connection, handle: str, name: str, tag: str) -> SeenManifest | None:
+def see_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
     """Return what `find_by_tag` finds, without its bytes."""
     row = tx.row(_SEE_BY_TAG, handle=handle, name=name, tag=tag)
-    return SeenManifest(*row) if row else None
+    return StoredManifest(*row) if row else None
 
 
-def see_by_digest(tx: Connection, handle: str, name: str, digest: str) -> SeenManifest | None:
+def see_by_digest(tx: Connection, handle: str, name: str, digest: str) -> StoredManifest | None:
     """Return what `find_by_digest` finds, without its bytes."""
     row = tx.row(_SEE_BY_DIGEST, handle=handle, name=name, digest=digest)
-    return SeenManifest(row[0], row[1], row[2], row[3], row[2]) if row else None
+    return _of_digest(row) if row else None
+
+
+def _of_digest(row: Row) -> StoredManifest:
+    return StoredManifest(row[0], row[1], row[2], row[3], pushed_digest=row[2])
 
 
 def find_manifest(tx: Connection, repository_id: str, digest: str) -> ManifestRow | None:
