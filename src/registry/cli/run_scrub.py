@@ -19,9 +19,9 @@ from registry.cli.paced_outcomes import last_turn, write_damaged, write_status
 from registry.cli.progress import ProgressLine
 from registry.cli.server_options import settings_of
 from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.object_check import CheckProgress
 from registry.gc.pace import Pace
 from registry.gc.scrub import (
-    ScrubProgress,
     ScrubReport,
     ScrubScope,
     ScrubStatus,
@@ -85,7 +85,7 @@ async def _scrub(settings: Settings, options: argparse.Namespace) -> tuple[Scrub
     names = [parse_name(each) for each in options.repositories]
     line = ProgressLine(sys.stderr)
 
-    def show(progress: ScrubProgress) -> None:
+    def show(progress: CheckProgress) -> None:
         total = "" if progress.total is None else f" of {progress.total}"
         line.show(f"{progress.stage} {progress.done}{total}, {size_text(progress.read_bytes)} read")
 

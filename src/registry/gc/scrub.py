@@ -30,7 +30,7 @@ from registry.counted import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.manifest_check import FoundManifest, ManifestCheck, all_manifests, manifests_of
-from registry.gc.object_check import BLOBS, FoundDamage, Marks, ObjectCheck
+from registry.gc.object_check import BLOBS, CheckProgress, FoundDamage, Marks, ObjectCheck
 from registry.gc.pace import Pace
 from registry.gc.piece_marks import (
     PIECES,
@@ -269,16 +269,6 @@ class ScrubScope:
     """Blobs that were verified less than this many microseconds ago are skipped."""
 
 
-class ScrubProgress(NamedTuple):
-    """Progress of a scrub: blobs, manifests or pieces of buckets, and the bytes of all."""
-
-    stage: str
-    done: int
-    total: int | None
-    """None if not known."""
-    read_bytes: int
-
-
 @dataclass
 class ScrubReport:
     """The result of a scrub."""
@@ -298,7 +288,7 @@ async def scrub_all(
     clock: Clock,
     scope: ScrubScope,
     pace: Pace,
-    tell: Callable[[ScrubProgress], None],
+    tell: Callable[[CheckProgress], None],
     buckets: BlobReader | None = None,
 ) -> ScrubReport:
     """Read the blobs and manifests of a scope; return what was found.
@@ -316,7 +306,7 @@ async def scrub_all(
 
     def tell_objects() -> None:
         report.object_count, report.read_bytes = objects.object_count, objects.read_bytes
-        tell(ScrubProgress("blobs", report.object_count, total, report.read_bytes))
+        tell(CheckProgress("blobs", report.object_count, total, report.read_bytes))
 
     objects = ObjectCheck(
         database, store, clock, BLOBS, report.blobs.append, tell_objects, pace=pace
@@ -326,7 +316,7 @@ async def scrub_all(
     def tell_manifests() -> None:
         report.manifest_count = manifests.manifest_count
         report.read_bytes = objects.read_bytes + manifests.read_bytes
-        tell(ScrubProgress("manifests", report.manifest_count, None, report.read_bytes))
+        tell(CheckProgress("manifests", report.manifest_count, None, report.read_bytes))
 
     manifests = ManifestCheck(database, pace, tell_manifests)
     if is_whole:
@@ -341,7 +331,7 @@ async def scrub_all(
     def tell_pieces() -> None:
         report.piece_count = pieces.object_count
         report.read_bytes = read_before + pieces.read_bytes
-        tell(ScrubProgress("pieces of buckets", report.piece_count, None, report.read_bytes))
+        tell(CheckProgress("pieces of buckets", report.piece_count, None, report.read_bytes))
 
     pieces = ObjectCheck(
         database, buckets, clock, PIECES, report.pieces.append, tell_pieces, pace=pace
