@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.wire import LAST_MOMENT
-from registry.metadata.images import pins
-from registry.metadata.images.pins import Pin
+from registry.metadata.images import relations
+from registry.metadata.images.relations import Pin
 from registry.metadata.repositories.live import VisibleRepository
 from registry.services.changes import Change
 from registry.services.images.details import get_manifest_row
@@ -83,7 +83,7 @@ def put_pin(
         created_by_source=change.stored_source,
     )
     pin = held.get(name, fresh)._replace(expires_at=expires_at)
-    pins.upsert_pin(tx, pin)
+    relations.upsert_pin(tx, pin)
     return Pinned(pin, manifest.digest, is_new=name not in held)
 
 
@@ -113,9 +113,9 @@ def delete_pin(
     manifest = get_manifest_row(tx, found, reference)
     if name not in {each.name for each in list_held(tx, found, manifest.id, now)}:
         raise NotFound("the image has no such pin")
-    pins.remove_pin(tx, found.repository.id, manifest.id, name)
+    relations.remove_pin(tx, found.repository.id, manifest.id, name)
 
 
 def list_held(tx: Connection, found: VisibleRepository, manifest_id: str, now: int) -> list[Pin]:
     """Return the unexpired pins of a manifest of this repository."""
-    return pins.list_unexpired_pins(tx, found.repository.id, manifest_id, now)
+    return relations.list_unexpired_pins(tx, found.repository.id, manifest_id, now)
