@@ -32,9 +32,16 @@ from cloudcore.storage.s3 import (
     post_calls,
     upload_calls,
 )
-from cloudcore.storage.s3.answers import Answer, refusal, s3_error, send_answer
+from cloudcore.storage.s3.answers import (
+    Answer,
+    is_copy,
+    refusal,
+    s3_error,
+    send_answer,
+    send_when_copied,
+)
+from cloudcore.storage.s3.bucket_calls import answer_preflight, with_cors
 from cloudcore.storage.s3.call import S3Call
-from cloudcore.storage.s3.cross_origin import answer_preflight, with_cors
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.forms import read_form
 from cloudcore.storage.s3.post_calls import form_request
@@ -50,7 +57,6 @@ from cloudcore.storage.s3.signature import (
     verify,
     verify_text,
 )
-from cloudcore.storage.s3.waiting import is_copy, send_when_copied
 from cloudcore.web.context import Platform, RequestContext
 from cloudcore.web.context import refusal as denied
 

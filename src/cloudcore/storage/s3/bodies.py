@@ -15,6 +15,7 @@ from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.chunked import ChunkDecoder
+from cloudcore.storage.s3.documents import PORTION, Incoming
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.facts import acl_refusal, check_supported
 from cloudcore.storage.s3.signature import (
@@ -23,7 +24,6 @@ from cloudcore.storage.s3.signature import (
     UNSIGNED,
     UNSIGNED_CHUNKS_TRAILER,
 )
-from cloudcore.storage.s3.xml_reading import PORTION, Incoming
 from cloudcore.storage.storing import Digests, Terms
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Create, find and delete buckets, and their CORS rules."""
+"""Create, find and delete buckets; their CORS rules, and what they let web pages read."""
 
 from __future__ import annotations
 
@@ -7,17 +7,28 @@ from typing import Final
 
 from cloudcore.storage import buckets
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.cors import MAX_AGE_SECONDS, METHODS, CorsRule
+from cloudcore.storage.bucket_rows import find_public_bucket
+from cloudcore.storage.buckets import get_cors
+from cloudcore.storage.cors import (
+    MAX_AGE_SECONDS,
+    METHODS,
+    CorsRule,
+    answer_headers,
+    find_rule,
+    preflight_headers,
+    requested_headers,
+)
 from cloudcore.storage.errors import BucketAlreadyOwnedByYou
+from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.rules import check_bucket_name
 from cloudcore.storage.s3 import documents
-from cloudcore.storage.s3.answers import Answer, empty, xml
+from cloudcore.storage.s3.answers import Answer, empty, escape, tag, text, xml
 from cloudcore.storage.s3.bodies import read_document
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.configurations import checked_tags
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.facts import acl_refusal, check_supported
-from cloudcore.storage.s3.markup import escape, tag, text
+from cloudcore.storage.s3.requests import S3Request
 
 MAX_LISTED: Final = 100
 MAX_ID: Final = 255
@@ -142,3 +153,40 @@ def _rule(rule: CorsRule) -> str:
     if rule.max_age_seconds is not None:
         content.append(text("MaxAgeSeconds", rule.max_age_seconds))
     return tag("CORSRule", *content)
+
+
+async def answer_preflight(needs: StorageNeeds, region: str, request: S3Request) -> Answer:
+    """Return the answer to a browser that asks, before it signs, if it may send a request.
+
+    Raises:
+        S3Error: no rule of the bucket allows it, or there is no such bucket.
+
+    """
+    origin = request.headers.get("origin")
+    method = request.headers.get("access-control-request-method")
+    if origin is None or method is None:
+        raise S3Error(
+            "InvalidRequest",
+            "Insufficient information. Origin and Access-Control-Request-Method are needed.",
+        )
+    wanted = requested_headers(request.headers.get("access-control-request-headers", ""))
+    rule = find_rule(await _rules(needs, region, request.bucket), origin, method, wanted)
+    if rule is None:
+        raise S3Error("AccessForbidden", "CORSResponse: This CORS request is not allowed.")
+    return empty(200, preflight_headers(rule, origin, wanted))
+
+
+async def with_cors(needs: StorageNeeds, region: str, request: S3Request, answer: Answer) -> Answer:
+    """Return an answer that the page which asked may read, if a rule of the bucket allows it."""
+    origin = request.headers.get("origin")
+    if origin is None or request.method == "OPTIONS":
+        return answer
+    rule = find_rule(await _rules(needs, region, request.bucket), origin, request.method)
+    if rule is None:
+        return answer
+    return answer._replace(fields=[*answer.fields, *answer_headers(rule, origin)])
+
+
+async def _rules(needs: StorageNeeds, region: str, name: str) -> list[CorsRule]:
+    bucket = await needs.database.read(find_public_bucket, region, name) if name else None
+    return [] if bucket is None or bucket.cors is None else get_cors(bucket)

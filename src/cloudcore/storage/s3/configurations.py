@@ -14,12 +14,11 @@ from cloudcore.resource_names import check_tags
 from cloudcore.storage import buckets
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.s3 import documents
-from cloudcore.storage.s3.answers import Answer, empty, xml
+from cloudcore.storage.s3.answers import Answer, empty, tag, text, xml
 from cloudcore.storage.s3.bodies import check_acl, read_document
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.encryption import KMS, SEALED
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.markup import tag, text
 from cloudcore.storage.s3.object_calls import private_acl
 
 Handler = Callable[[S3Call], Awaitable[Answer]]

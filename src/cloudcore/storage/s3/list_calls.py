@@ -11,10 +11,9 @@ from cloudcore.storage import bucket_rows
 from cloudcore.storage.bucket import BUCKET
 from cloudcore.storage.listing import Listing, list_page
 from cloudcore.storage.object_rows import Entry
-from cloudcore.storage.s3.answers import Answer, iso_time, quoted, xml
+from cloudcore.storage.s3.answers import Answer, iso_time, quoted, tag, text, xml
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.markup import tag, text
 
 MAX_KEYS: Final = 1000
 _MOST_ASKED: Final = 2**31 - 1

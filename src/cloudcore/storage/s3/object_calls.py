@@ -28,6 +28,8 @@ from cloudcore.storage.s3.answers import (
     iso_time,
     quoted,
     s3_error,
+    tag,
+    text,
     xml,
 )
 from cloudcore.storage.s3.bodies import (
@@ -50,7 +52,6 @@ from cloudcore.storage.s3.facts import (
     read_facts,
     read_tagging,
 )
-from cloudcore.storage.s3.markup import tag, text
 from cloudcore.storage.s3.requests import read_copy_source
 from cloudcore.storage.storing import Terms
 

@@ -16,7 +16,7 @@ from cloudcore.storage.object_rows import Checksum
 from cloudcore.storage.ranges import MAX_DIGITS
 from cloudcore.storage.rules import MAX_PARTS, key_bytes
 from cloudcore.storage.s3 import documents
-from cloudcore.storage.s3.answers import Answer, Fields, empty, iso_time, quoted, xml
+from cloudcore.storage.s3.answers import Answer, Fields, empty, iso_time, quoted, tag, text, xml
 from cloudcore.storage.s3.bodies import (
     S3Body,
     read_algorithm,
@@ -30,7 +30,6 @@ from cloudcore.storage.s3.encryption import written_fields
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.facts import checksum_fields, read_conditions, read_facts
 from cloudcore.storage.s3.list_calls import encoding, owner
-from cloudcore.storage.s3.markup import tag, text
 from cloudcore.storage.s3.requests import read_copy_source
 from cloudcore.storage.storing import Terms
 from cloudcore.storage.upload_rows import Upload
