@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,6 +24,7 @@ from cloudcore.serving.body import Scope, Send
 from cloudcore.storage.s3.errors import STATUS_OF, S3Error
 
 if TYPE_CHECKING:
+    from cloudcore.storage.object_rows import Checksum
     from cloudcore.storage.reading import OpenRange
 
 
@@ -110,6 +111,20 @@ def xml(
     """Return an answer with a document."""
     body = document(name, content, namespace=namespace)
     return Answer(status, [_XML, ("content-length", str(len(body))), *fields], body)
+
+
+def tagging(tags: Mapping[str, str]) -> Answer:
+    """Return an answer with tags."""
+    shown = [tag("Tag", text("Key", key), text("Value", value)) for key, value in tags.items()]
+    return xml("Tagging", [tag("TagSet", *shown)])
+
+
+def checksum_texts(checksum: Checksum | None) -> list[str]:
+    """Return the elements of a checksum: its value, and its type."""
+    if checksum is None:
+        return []
+    value = text(f"Checksum{checksum.algorithm}", checksum.value)
+    return [value, text("ChecksumType", checksum.kind)]
 
 
 def refusal(error: S3Error, resource: str, request_id: str) -> Answer:

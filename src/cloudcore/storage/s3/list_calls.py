@@ -15,8 +15,6 @@ from cloudcore.storage.s3.answers import Answer, iso_time, quoted, tag, text, xm
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.errors import S3Error
 
-MAX_KEYS: Final = 1000
-_MOST_ASKED: Final = 2**31 - 1
 _MOST_BUCKETS_ASKED: Final = 10_000
 _VERSION: Final = "null"
 _LATEST: Final = (text("VersionId", _VERSION), text("IsLatest", True))  # noqa: FBT003
@@ -52,7 +50,7 @@ async def list_buckets(call: S3Call) -> Answer:
 async def list_objects(call: S3Call) -> Answer:
     """ListObjects, the first version: pages by the last key."""
     marker = call.request.fields.get("marker", "")
-    limit, encode = _limit(call), encoding(call)
+    limit, encode = call.limit("max-keys"), encoding(call)
     listing = await _page(call, marker, limit)
     content = [text("Marker", encode(marker))]
     if listing.next_after is not None and call.request.fields.get("delimiter"):
@@ -64,7 +62,7 @@ async def list_objects(call: S3Call) -> Answer:
 async def list_objects_v2(call: S3Call) -> Answer:
     """ListObjectsV2: pages by an opaque token."""
     fields = call.request.fields
-    limit, encode = _limit(call), encoding(call)
+    limit, encode = call.limit("max-keys"), encoding(call)
     token, start_after = fields.get("continuation-token"), fields.get("start-after")
     after = (start_after or "") if token is None else _read_token(token)
     listing = await _page(call, after, limit)
@@ -85,7 +83,7 @@ async def list_versions(call: S3Call) -> Answer:
     So it does for an unversioned bucket of AWS; programs that empty a bucket ask for this list.
     """
     fields = call.request.fields
-    limit, encode = _limit(call), encoding(call)
+    limit, encode = call.limit("max-keys"), encoding(call)
     marker = fields.get("key-marker", "")
     if fields.get("version-id-marker") and not marker:
         raise S3Error(
@@ -172,11 +170,6 @@ def _shown(entry: Entry, encode: Encode, owner_id: str | None) -> list[str]:
     if owner_id is not None:
         content.append(owner("Owner", owner_id))
     return content
-
-
-def _limit(call: S3Call) -> int:
-    asked = call.number("max-keys", 0, _MOST_ASKED)
-    return MAX_KEYS if asked is None else min(asked, MAX_KEYS)
 
 
 def _token(after: str) -> str:

@@ -23,8 +23,7 @@ from cloudcore.storage.rules import check_tags
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, Fields, empty, quoted, text, xml
 from cloudcore.storage.s3.bodies import Promise, content_md5, header_checksum, read_algorithm
-from cloudcore.storage.s3.call import S3Call
-from cloudcore.storage.s3.encryption import written_fields
+from cloudcore.storage.s3.call import S3Call, written_fields
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.facts import checksum_fields, read_conditions, read_facts
 from cloudcore.storage.s3.forms import FileDecoder, Form
