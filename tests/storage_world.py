@@ -13,7 +13,7 @@ from cloudcore.db.base import Database
 from cloudcore.events import NO_EVENTS
 from cloudcore.storage import buckets, listing, multipart, objects, reading, storing, upload_rows
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bucket_rows import Held
+from cloudcore.storage.bucket_rows import Held, held_by_bucket
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions
 from cloudcore.storage.listing import Listing
 from cloudcore.storage.multipart import Completion, GivenPart
@@ -165,7 +165,7 @@ class StorageWorld:
 
     async def held(self, bucket: Bucket) -> Held:
         """Return what a bucket holds."""
-        return await self.database.read(buckets.held, bucket)
+        return await self.database.read(held_by_bucket, bucket.account_id, bucket.id)
 
     async def files(self) -> dict[str, int]:
         """Return what the store has: ids and sizes."""

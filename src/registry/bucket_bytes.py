@@ -17,7 +17,7 @@ from cloudcore.kms.key import Key
 from cloudcore.kms.rows import KEY_ROWS, find_platform_key
 from cloudcore.kms.vault import LookedAt
 from cloudcore.storage import errors as storage_errors
-from cloudcore.storage.bytes_port import (
+from cloudcore.storage.needs import (
     SHREDDED,
     BucketBytes,
     Looked,
@@ -55,7 +55,7 @@ _REASONS: Final[dict[type[Exception], str]] = {
 async def rewrap_pieces(
     data_keys: DataKeys, account_id: str, kms_key_id: str, pieces: Sequence[SealedPiece]
 ) -> Rewrapped:
-    """Wrap the data keys of pieces under a KMS key (`bytes_port.BucketBytes.rewrap`).
+    """Wrap the data keys of pieces under a KMS key (`BucketBytes.rewrap`).
 
     Raises:
         KmsKeyDeleted, KmsKeyDisabled: of the KMS key to wrap under.

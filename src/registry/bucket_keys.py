@@ -6,7 +6,7 @@ from cloudcore.db.base import Connection
 from cloudcore.kms.key import Key
 from cloudcore.kms.rows import KEY_ROWS, find_platform_key, key_to_bind
 from cloudcore.resource_references import Authorize, Scope
-from cloudcore.storage.bytes_port import BucketKeys, KeyRef
+from cloudcore.storage.needs import BucketKeys
 
 
 class KeysOfBuckets(BucketKeys):
@@ -15,18 +15,12 @@ class KeysOfBuckets(BucketKeys):
     def __init__(self, region: str) -> None:
         self._region = region
 
-    def resolve(self, tx: Connection, account_id: str, value: str, authorize: Authorize) -> KeyRef:
+    def resolve(self, tx: Connection, account_id: str, value: str, authorize: Authorize) -> Key:
         """Return the key that a request names (`BucketKeys.resolve`)."""
-        return _reference(key_to_bind(tx, Scope(account_id, self._region), value, authorize))
+        return key_to_bind(tx, Scope(account_id, self._region), value, authorize)
 
-    def describe(self, tx: Connection, account_id: str, key_id: str | None) -> KeyRef | None:
+    def describe(self, tx: Connection, account_id: str, key_id: str | None) -> Key | None:
         """Return a key by its id, or the platform key (`BucketKeys.describe`)."""
         if key_id is None:
-            key = find_platform_key(tx, account_id)
-        else:
-            key = KEY_ROWS.find(tx, account_id, key_id)
-        return None if key is None else _reference(key)
-
-
-def _reference(key: Key) -> KeyRef:
-    return KeyRef(key.id, key.crn, key.name)
+            return find_platform_key(tx, account_id)
+        return KEY_ROWS.find(tx, account_id, key_id)

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS, Clock
-from cloudcore.storage.bytes_port import Owned
+from cloudcore.storage.needs import Owned
 from registry.blobstore.base import BlobStore, DeletionsHeld, ObjectUnknown, StageBusy
 from registry.gc.orphans import EVERY_SECONDS, RECENT, SETTLED, STAGED, Found, begun_at
 

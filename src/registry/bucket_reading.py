@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 
-from cloudcore.storage.bytes_port import StoredPiece
+from cloudcore.storage.needs import StoredPiece
 from registry.blobstore.base import DataKey, FileRegion, ObjectDamaged, ObjectUnknown, OpenObject
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.inline import open_inline

@@ -27,7 +27,7 @@ from cloudcore.notifications.ports import Mail
 from cloudcore.ports import KEYRING, Asked, Offer, Opening, Port, known, offer
 from cloudcore.queue import needs as queue
 from cloudcore.storage import needs as storage
-from cloudcore.storage.bytes_port import BucketBytes
+from cloudcore.storage.needs import BucketBytes
 from cloudcore.web.context import (
     AUTHENTICATOR,
     CONTROL_SETTINGS,

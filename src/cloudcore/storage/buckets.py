@@ -15,7 +15,6 @@ from cloudcore.resources.methods import Methods
 from cloudcore.storage import bucket_rows as rows
 from cloudcore.storage import object_rows, upload_rows
 from cloudcore.storage.bucket import BUCKET, Bucket
-from cloudcore.storage.bucket_rows import Held
 from cloudcore.storage.cors import CorsRule
 from cloudcore.storage.errors import (
     BucketAlreadyExists,
@@ -133,8 +132,3 @@ def put_cors(tx: Connection, bucket: Bucket, rules: Sequence[CorsRule] | None, n
     """
     cors = None if rules is None else msgspec.json.encode(rules).decode()
     return BUCKETS.update(tx, bucket, {"cors": cors}, now)
-
-
-def held(tx: Connection, bucket: Bucket) -> Held:
-    """Return what a bucket holds."""
-    return rows.held_by_bucket(tx, bucket.account_id, bucket.id)

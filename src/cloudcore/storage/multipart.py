@@ -20,7 +20,6 @@ from cloudcore.storage import upload_rows as rows
 from cloudcore.storage.account_bytes import check_room
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.bucket_rows import Held, change_held
-from cloudcore.storage.bytes_port import BucketBytes
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions
 from cloudcore.storage.errors import (
@@ -34,6 +33,7 @@ from cloudcore.storage.errors import (
     SizeDiffers,
     UnknownChecksum,
 )
+from cloudcore.storage.needs import BucketBytes
 from cloudcore.storage.object_rows import Checksum, StoredObject
 from cloudcore.storage.objects import hold, put_in_place, tell
 from cloudcore.storage.piece_rows import Piece

@@ -15,7 +15,7 @@ from sqlalchemy import text as sql
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.storage.bytes_port import SHREDDED, NewWrap, SealedPiece
+from cloudcore.storage.needs import SHREDDED, NewWrap, SealedPiece
 from cloudcore.storage.piece_rows import Condemned
 from cloudcore.storage.tables import (
     storage_buckets,

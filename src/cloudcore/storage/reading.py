@@ -9,7 +9,6 @@ from cloudcore.db.base import Connection
 from cloudcore.serving.begun_stream import begin_stream
 from cloudcore.storage import objects, piece_rows
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bytes_port import Looked, OpenBytes, Region, StoredPiece
 from cloudcore.storage.conditions import (
     NO_CONDITIONS,
     Conditions,
@@ -19,7 +18,7 @@ from cloudcore.storage.conditions import (
     range_applies,
 )
 from cloudcore.storage.errors import BytesDamaged, InvalidPartNumber, NoSuchPart
-from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.needs import Looked, OpenBytes, Region, StorageNeeds, StoredPiece
 from cloudcore.storage.object_rows import Checksum, StoredObject
 from cloudcore.storage.piece_rows import ListedPiece, Piece
 
@@ -185,7 +184,7 @@ async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenRange:
 
     Raises:
         BytesDamaged: its bytes are absent, or do not open.
-        KmsKeyDeleted, KmsKeyDisabled, Unavailable: as `bytes_port.BucketBytes`.
+        KmsKeyDeleted, KmsKeyDisabled, Unavailable: as `needs.BucketBytes`.
 
     """
     assert found.looked is not None, "it was found to be sent"

@@ -20,11 +20,10 @@ from cloudcore.events import Events
 from cloudcore.storage import checksums, multipart, objects
 from cloudcore.storage.account_bytes import check_room
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bytes_port import Looked, SealedPiece, StagedPiece, StoredPiece
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
 from cloudcore.storage.errors import IncompleteBody
-from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.needs import Looked, SealedPiece, StagedPiece, StorageNeeds, StoredPiece
 from cloudcore.storage.object_rows import Checksum, Facts, StoredObject, find_object
 from cloudcore.storage.piece_rows import Piece
 from cloudcore.storage.reading import OpenRange

@@ -102,7 +102,7 @@ async def get_bucket_cors(call: S3Call) -> Answer:
 async def put_bucket_cors(call: S3Call) -> Answer:
     """PutBucketCors: replace the rules."""
     bucket = await call.find_bucket()
-    rules = [CorsRule(*each) for each in documents.read_cors(await read_document(call))]
+    rules = documents.read_cors(await read_document(call))
     for rule in rules:
         check_rule(rule)
     await call.ctx.database.write(buckets.put_cors, bucket, rules, call.now)
@@ -117,7 +117,7 @@ async def delete_bucket_cors(call: S3Call) -> Answer:
 
 
 def check_rule(rule: CorsRule) -> None:
-    """Refuse a rule that `/v1` could not show and take back (`records.CorsRuleRecord`).
+    """Refuse a rule that `/v1` could not show and take back (`cors.CorsRuleRecord`).
 
     Raises:
         S3Error: MalformedXML or InvalidRequest.

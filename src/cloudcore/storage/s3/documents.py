@@ -11,6 +11,7 @@ from typing import Final, Generic, NamedTuple, NoReturn, TypeVar
 from xml.etree.ElementTree import Element
 from xml.parsers.expat import ExpatError, ParserCreate
 
+from cloudcore.storage.cors import CorsRule
 from cloudcore.storage.multipart import GivenPart
 from cloudcore.storage.s3.errors import S3Error
 
@@ -173,17 +174,6 @@ class Deletion(NamedTuple):
     """By key: what an object must have to be deleted; without quotes."""
 
 
-class CorsDocument(NamedTuple):
-    """A rule of a CORS configuration."""
-
-    allowed_origins: list[str]
-    allowed_methods: list[str]
-    allowed_headers: list[str]
-    expose_headers: list[str]
-    max_age_seconds: int | None
-    id: str | None
-
-
 def expect_deletion() -> Incoming[Deletion]:
     """Return a reader of what a ``Delete`` document names.
 
@@ -284,7 +274,7 @@ def _tags(elements: list[Element]) -> dict[str, str]:
     return tags
 
 
-def read_cors(body: bytes) -> list[CorsDocument]:
+def read_cors(body: bytes) -> list[CorsRule]:
     """Return the rules of a ``CORSConfiguration`` document.
 
     Raises:
@@ -296,7 +286,7 @@ def read_cors(body: bytes) -> list[CorsDocument]:
     for each in _children(root, "CORSRule"):
         age = _text(each, "MaxAgeSeconds")
         rules.append(
-            CorsDocument(
+            CorsRule(
                 _texts(each, "AllowedOrigin"),
                 _texts(each, "AllowedMethod"),
                 _texts(each, "AllowedHeader"),

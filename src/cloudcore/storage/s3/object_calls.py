@@ -14,10 +14,10 @@ from cloudcore.iam.decision import DECISION_STEPS
 from cloudcore.iam.patterns import Work
 from cloudcore.storage import objects, piece_rows, reading, storing
 from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.conditions import parse_range
 from cloudcore.storage.errors import KeyTooLong
 from cloudcore.storage.object_rows import Facts, StoredObject
 from cloudcore.storage.piece_rows import ListedPiece
-from cloudcore.storage.ranges import parse_range
 from cloudcore.storage.reading import FoundObject
 from cloudcore.storage.rules import MAX_PARTS, key_bytes, object_crn
 from cloudcore.storage.s3 import documents
