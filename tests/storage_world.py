@@ -126,7 +126,7 @@ class StorageWorld:
             self.clock(),
         )
         made = upload._replace(**fields)  # type: ignore[arg-type]
-        return await self.database.write(multipart.create_upload, made, self.needs.bytes)
+        return await self.database.write(multipart.create_upload, bucket, made, self.needs.bytes)
 
     async def part(
         self, bucket: Bucket, upload: Upload, number: int, data: bytes, **terms: object

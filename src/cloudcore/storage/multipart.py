@@ -28,7 +28,6 @@ from cloudcore.storage.errors import (
     InvalidPart,
     InvalidPartNumber,
     InvalidPartOrder,
-    NoSuchBucket,
     NoSuchUpload,
     SizeDiffers,
     UnknownChecksum,
@@ -44,7 +43,6 @@ from cloudcore.storage.rules import (
     OBJECT_CREATED,
     check_size,
 )
-from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.storage.upload_rows import Upload
 
 KEPT_SECONDS: Final = 24 * 3600
@@ -87,7 +85,7 @@ class _Done(msgspec.Struct):
     made: StoredObject
 
 
-def create_upload(tx: Connection, upload: Upload, store: BucketBytes) -> Upload:
+def create_upload(tx: Connection, bucket: Bucket, upload: Upload, store: BucketBytes) -> Upload:
     """Insert an upload, whose parts can be stored as things are.
 
     Raises:
@@ -95,10 +93,7 @@ def create_upload(tx: Connection, upload: Upload, store: BucketBytes) -> Upload:
         KmsKeyDeleted, KmsKeyDisabled: its KMS key can be used no more.
 
     """
-    bucket = BUCKET_ROWS.hold(tx, upload.account_id, upload.bucket_id)
-    if bucket is None:
-        raise NoSuchBucket
-    store.look_to_write(tx, bucket.account_id, bucket.kms_key_id)
+    store.look_to_write(tx, bucket.account_id, hold(tx, bucket).kms_key_id)
     rows.add_upload(tx, upload)
     return upload
 
@@ -133,7 +128,7 @@ def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, mo
         added -= before.stored.size
     check_room(tx, upload.account_id, piece.stored.size, most)
     piece_rows.add_piece(tx, upload.account_id, piece, upload_id=upload.id)
-    _change(tx, bucket, upload.id, Held(upload_bytes=added))
+    change_held(tx, bucket.account_id, bucket.id, upload.id, Held(upload_bytes=added))
     return piece
 
 
@@ -207,7 +202,7 @@ def complete_upload(
     assert moved == len(ids), "the upload is locked"
     piece_rows.condemn_parts(tx, upload.account_id, upload.id, now)
     change = Held(1 - before.objects, made.size - before.object_bytes, -freed)
-    _change(tx, bucket, made.id, change)
+    change_held(tx, bucket.account_id, bucket.id, made.id, change)
     done = _Done(fingerprint, made)
     rows.end_upload(tx, upload, msgspec.json.encode(done).decode(), now)
     tell(tx, events, OBJECT_CREATED, bucket, [made], now)
@@ -332,7 +327,3 @@ def _fingerprint(parts: Sequence[GivenPart]) -> str:
         for part in parts
     ]
     return hashlib.sha256(msgspec.json.encode(listed)).hexdigest()
-
-
-def _change(tx: Connection, bucket: Bucket, by: str, change: Held) -> None:
-    change_held(tx, bucket.account_id, bucket.id, by, change)

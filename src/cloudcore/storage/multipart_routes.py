@@ -218,6 +218,7 @@ async def create_multipart_upload(
     )
     return await ctx.commit(
         multipart.create_upload,
+        found,
         upload,
         needs.bytes,
         wrap=lambda made: OneUpload(upload=upload_record(found, made)),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from sqlalchemy import bindparam
@@ -74,7 +74,7 @@ class Entry(NamedTuple):
 
 _COLUMNS: Final = (
     *("id", "bucket_id", "account_id", "key", "size", "etag"),
-    *("content_type", "headers", "metadata", "tags", "storage_class"),
+    *Facts._fields,
     *("checksum", "created_at"),
 )
 _LISTED: Final = ("key", "size", "etag", "storage_class", "checksum", "created_at")
@@ -135,18 +135,10 @@ def replace_object(tx: Connection, before: StoredObject, made: StoredObject) -> 
 
 
 def _row(made: StoredObject) -> dict[str, object]:
-    facts = made.facts
-    row = made._asdict() | {
-        "key": made.key.encode(),
-        "content_type": facts.content_type,
-        "headers": encoded(facts.headers),
-        "metadata": encoded(facts.metadata),
-        "tags": encoded(facts.tags),
-        "storage_class": facts.storage_class,
-        "checksum": None if made.checksum is None else encoded(made.checksum),
-    }
+    row = made._asdict() | facts_row(made.facts)
     del row["facts"]
-    return row
+    checksum = None if made.checksum is None else encoded(made.checksum)
+    return row | {"key": made.key.encode(), "checksum": checksum}
 
 
 def find_object(tx: Connection, account_id: str, bucket_id: str, key: str) -> StoredObject | None:
@@ -187,8 +179,21 @@ def encoded(value: object) -> str:
     return msgspec.json.encode(value, order="deterministic").decode()
 
 
-def decoded_map(text: str) -> dict[str, str]:
-    """Return the object of texts that a column holds as JSON."""
+def facts_row(facts: Facts) -> dict[str, str]:
+    """Return the columns of facts."""
+    return {
+        name: value if isinstance(value, str) else encoded(value)
+        for name, value in facts._asdict().items()
+    }
+
+
+def facts_of(row: Sequence[Any]) -> Facts:
+    """Return the facts of their columns."""
+    content_type, *documents, storage_class = row
+    return Facts._make((content_type, *map(_decoded_map, documents), storage_class))
+
+
+def _decoded_map(text: str) -> dict[str, str]:
     return {} if text == "{}" else msgspec.json.decode(text, type=dict[str, str])
 
 
@@ -199,22 +204,10 @@ def _checksum(text: str | None) -> Checksum | None:
 def _object(row: Row | None) -> StoredObject | None:
     if row is None:
         return None
-    *identity, content_type, headers, metadata, tags, storage_class, checksum, created_at = row
-    object_id, bucket_id, account_id, key, size, etag = identity
-    facts = Facts(
-        content_type, decoded_map(headers), decoded_map(metadata), decoded_map(tags), storage_class
-    )
-    return StoredObject(
-        object_id,
-        bucket_id,
-        account_id,
-        bytes(key).decode(),
-        size,
-        etag,
-        facts,
-        _checksum(checksum),
-        created_at,
-    )
+    *ids, key, size, etag = row[:6]
+    *about, checksum, created_at = row[6:]
+    key, facts = bytes(key).decode(), facts_of(about)
+    return StoredObject._make((*ids, key, size, etag, facts, _checksum(checksum), created_at))
 
 
 def _entry(row: Row) -> Entry:

@@ -152,14 +152,8 @@ async def run_step(needs: StorageNeeds, run: Run, job: Job) -> Next | Done:
 def _read(tx: Connection, needs: StorageNeeds, run: Run, cursor: Cursor | None) -> _Batch:
     target = _target(tx, needs, BUCKET_ROWS.find(tx, run.account_id, run.scope_id))
     at = cursor if cursor is not None and cursor.kms_key_id == target else Cursor(target)
-    of = run.account_id, run.scope_id
-    found: Sequence[tuple[str, SealedPiece]]
-    if at.of_objects:
-        after = at.after.encode(), at.number
-        listed = piece_keys.pieces_of_objects(tx, *of, after, PORTION)
-        found = [(key.decode(), piece) for key, piece in listed]
-    else:
-        found = piece_keys.pieces_of_uploads(tx, *of, (at.after, at.number), PORTION)
+    of, after = (run.account_id, run.scope_id), (at.after, at.number)
+    found = piece_keys.list_pieces(tx, *of, after, PORTION, of_objects=at.of_objects)
     if len(found) == PORTION:
         key, piece = found[-1]
         following: Cursor | None = Cursor(target, at.of_objects, key, piece.number)

@@ -74,7 +74,8 @@ async def create_upload(call: S3Call) -> Answer:
         checksum_type=kind,
         created_at=call.now,
     )
-    await call.change(multipart.create_upload, upload, call.needs.bytes, upload_id=upload.id)
+    store = call.needs.bytes
+    await call.change(multipart.create_upload, bucket, upload, store, upload_id=upload.id)
     fields: Fields = []
     if algorithm is not None and kind is not None:
         fields = [("x-amz-checksum-algorithm", algorithm), ("x-amz-checksum-type", kind)]
