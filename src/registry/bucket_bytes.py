@@ -28,14 +28,7 @@ from cloudcore.storage.needs import (
     StoredPiece,
 )
 from registry import errors
-from registry.blobstore.base import (
-    PLAIN,
-    DataKey,
-    ObjectDamaged,
-    ObjectUnknown,
-    Staged,
-    Stored,
-)
+from registry.blobstore.base import PLAIN, DataKey, ObjectDamaged, ObjectUnknown, Staged, Stored
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.inline import store_inline
 from registry.bucket_orphans import BucketOrphans

@@ -23,7 +23,7 @@ from cloudcore.kms import needs as kms
 from cloudcore.kms.aws import AwsMissing, AwsProvider
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.notifications import needs as notifications
-from cloudcore.notifications.ports import Mail
+from cloudcore.notifications.needs import Mail
 from cloudcore.ports import KEYRING, Asked, Offer, Opening, Port, known, offer
 from cloudcore.queue import needs as queue
 from cloudcore.storage import needs as storage

@@ -14,23 +14,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from cloudcore.clock import Clock
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.queue import Job, later
-from cloudcore.notifications import delivery_rows, envelope, subscription_rows
+from cloudcore.notifications import delivery_rows, envelope, subscriptions
 from cloudcore.notifications.delivery_policy import Retries, merged
+from cloudcore.notifications.delivery_rows import wake
 from cloudcore.notifications.endpoint_turns import EndpointTurns, Turn
 from cloudcore.notifications.envelope import Links
-from cloudcore.notifications.mail_messages import mail_of
+from cloudcore.notifications.needs import MailRefused, NotificationNeeds
 from cloudcore.notifications.outcomes import BACKLOG_FULL, DELIVERED, Attempted, Outcome, record
-from cloudcore.notifications.ports import Mail, MailRefused, Queues
-from cloudcore.notifications.records import Delivery
-from cloudcore.notifications.rules import MAX_BACKLOG, MAX_BACKLOG_BYTES
-from cloudcore.notifications.subscription import Subscription
-from cloudcore.notifications.topic import Topic
-from cloudcore.notifications.waking import wake
-from cloudcore.notifications.webhooks import Webhooks
+from cloudcore.notifications.sending import mail_of, post
+from cloudcore.notifications.topic import (
+    MAX_BACKLOG,
+    MAX_BACKLOG_BYTES,
+    Delivery,
+    Subscription,
+    Topic,
+)
 
 BATCH: Final = 8
 """Deliveries to one endpoint that are tried at once."""
@@ -63,20 +64,15 @@ class Due(NamedTuple):
 class Deliverer:
     """Delivers to endpoints; one per process."""
 
-    database: Database
-    clock: Clock
-    links: Links
-    webhooks: Webhooks
-    queues: Queues
-    mail: Mail | None
+    needs: NotificationNeeds
     turns: EndpointTurns = field(default_factory=EndpointTurns)
 
     async def step(self, job: Job) -> Next | Done:
         """Try the deliveries of a subscription that are due."""
         assert job.account_id is not None
         account_id, subscription_id = job.account_id, job.arguments["subscription_id"]
-        now = self.clock()
-        due = await self.database.read(_list_due, account_id, subscription_id, now)
+        now = self.needs.clock()
+        due = await self.needs.database.read(_list_due, account_id, subscription_id, now)
         if due is None:
             return Done()
         if not due.deliveries:
@@ -100,9 +96,14 @@ class Deliverer:
 
     def _recorded(self, due: Due, attempts: Sequence[Attempted], pause: float) -> Next:
         """Return the record of attempts; no other follows for `pause` seconds."""
-        recorded = partial(_record, self.queues, due, attempts, self.clock(), pause)
+        queues, now = self.needs.queues, self.needs.clock()
+        not_before = later(now, pause)
         if not pause:
             pause = _NOW_SECONDS if len(due.deliveries) >= BATCH else _IDLE_SECONDS
+
+        def recorded(tx: Connection) -> None:
+            record(tx, queues, due.subscription, due.retries, attempts, now, not_before)
+
         return Next(None, recorded, delay_seconds=pause)
 
     def _turn(self, subscription: Subscription) -> Turn | None:
@@ -150,23 +151,20 @@ class Deliverer:
             return unsent._replace(outcome=outcome)
 
     async def _post(self, due: Due, unsent: Attempted) -> Outcome:
-        publication = unsent.delivery.publication
-        is_raw = due.subscription.raw_message_delivery
-        raw = publication if is_raw else None
+        raw = unsent.delivery.publication if due.subscription.raw_message_delivery else None
         seconds = due.retries.timeout_seconds
         try:
             async with asyncio.timeout(seconds):
-                return await self.webhooks.post(
-                    due.subscription, unsent.envelope, raw, self.clock()
-                )
+                return await post(self.needs, due.subscription, unsent.envelope, raw)
         except TimeoutError:
             return Outcome("retry", "ENDPOINT_TIMEOUT", f"no answer within {seconds} seconds")
 
     async def _send_mail(self, due: Due, unsent: Attempted) -> Outcome:
-        if self.mail is None:
+        mail = self.needs.mail
+        if mail is None:
             return Outcome("retry", "MAIL_NOT_CONFIGURED", "this install sends no mail")
         try:
-            await self.mail.send(mail_of(unsent.envelope, due.subscription, self.mail.sender))
+            await mail.send(mail_of(unsent.envelope, due.subscription, mail.sender))
         except MailRefused as error:
             return Outcome("failed" if error.is_permanent else "retry", "MAIL_REFUSED", str(error))
         return DELIVERED
@@ -175,18 +173,17 @@ class Deliverer:
         return [Attempted(each, self._envelope(due, each), None) for each in due.deliveries]
 
     def _envelope(self, due: Due, delivery: Delivery) -> dict[str, Any]:
+        of, links = (due.topic, due.subscription), Links(self.needs.keyring, self.needs.url)
         if delivery.publication is None:
-            return envelope.confirmation(
-                due.topic, due.subscription, delivery.id, delivery.created_at, self.links
-            )
-        return envelope.notification(due.topic, due.subscription, delivery.publication, self.links)
+            return envelope.confirmation(*of, delivery.id, delivery.created_at, links)
+        return envelope.notification(*of, delivery.publication, links)
 
 
 _Send = Callable[[Due, Attempted], Awaitable[Outcome]]
 
 
 def _list_due(tx: Connection, account_id: str, subscription_id: str, now: int) -> Due | None:
-    found = subscription_rows.find_with_topic(tx, account_id, subscription_id)
+    found = subscriptions.find_with_topic(tx, account_id, subscription_id)
     if found is None:
         return None
     waiting = delivery_rows.backlog(tx, account_id, subscription_id, MAX_BACKLOG + _SURPLUS)
@@ -207,15 +204,3 @@ def _look_again(account_id: str, subscription_id: str, now: int, tx: Connection)
     due_at = delivery_rows.first_due(tx, account_id, subscription_id)
     if due_at is not None:
         wake(tx, account_id, subscription_id, now, due_at)
-
-
-def _record(
-    queues: Queues,
-    due: Due,
-    attempts: Sequence[Attempted],
-    now: int,
-    pause: float,
-    tx: Connection,
-) -> None:
-    not_before = later(now, pause)
-    record(tx, queues, due.subscription, due.retries, attempts, now, not_before)

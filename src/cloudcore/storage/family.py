@@ -29,11 +29,7 @@ async def _open(opening: Opening) -> StorageNeeds:
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
-    from cloudcore.storage import (  # noqa: PLC0415 - the web framework
-        bucket_routes,
-        multipart_routes,
-        object_routes,
-    )
+    from cloudcore.storage import bucket_routes, multipart_routes, object_routes  # noqa: PLC0415 - the web framework
 
     return (*bucket_routes.HANDLERS, *object_routes.HANDLERS, *multipart_routes.HANDLERS)
 

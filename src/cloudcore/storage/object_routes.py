@@ -25,12 +25,7 @@ from cloudcore.storage.listing import list_page
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.object_rows import Checksum, StoredObject
 from cloudcore.storage.reading import FoundObject, OpenRange
-from cloudcore.storage.rules import (
-    MAX_OBJECT_BYTES,
-    STORED_HEADERS,
-    key_bytes,
-    object_crn,
-)
+from cloudcore.storage.rules import MAX_OBJECT_BYTES, STORED_HEADERS, key_bytes, object_crn
 from cloudcore.storage.s3.facts import (
     METADATA,
     check_supported,

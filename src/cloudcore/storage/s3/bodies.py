@@ -18,12 +18,7 @@ from cloudcore.storage.s3.chunked import ChunkDecoder
 from cloudcore.storage.s3.documents import PORTION, Incoming
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.facts import acl_refusal, check_supported
-from cloudcore.storage.s3.signature import (
-    CHUNKED,
-    SIGNED_CHUNKS,
-    UNSIGNED,
-    UNSIGNED_CHUNKS_TRAILER,
-)
+from cloudcore.storage.s3.signature import CHUNKED, SIGNED_CHUNKS, UNSIGNED, UNSIGNED_CHUNKS_TRAILER
 from cloudcore.storage.storing import Digests, Terms
 
 T = TypeVar("T")
