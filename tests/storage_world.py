@@ -23,9 +23,8 @@ from cloudcore.storage.piece_rows import Piece
 from cloudcore.storage.storing import Terms
 from cloudcore.storage.upload_rows import Upload
 from registry.blobstore.filesystem import FilesystemStore
-from registry.bucket_bytes import Sealing, StoreOfBuckets
-from registry.bucket_keys import KeysOfBuckets
-from registry.bucket_orphans import BucketOrphans
+from registry.buckets.orphans import BucketOrphans
+from registry.buckets.store import KeysOfBuckets, Sealing, StoreOfBuckets
 from registry.keys import DataKeys
 from tests.inprocess import ManualClock
 from tests.kms_world import ACME, GLOBEX, KmsWorld, make_kms_world

@@ -36,9 +36,8 @@ from cloudcore.web.context import (
     Platform,
 )
 from registry import needs as registry
-from registry.bucket_bytes import Sealing, StoreOfBuckets
-from registry.bucket_keys import KeysOfBuckets
-from registry.bucket_orphans import BucketOrphans
+from registry.buckets.orphans import BucketOrphans
+from registry.buckets.store import KeysOfBuckets, Sealing, StoreOfBuckets
 from registry.families import FAMILIES
 from registry.family import REGISTRY
 from registry.gc.orphans import may_judge
