@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 from cloudcore.errors import Unavailable
 from cloudcore.keyring import Keyring, KeyringError
@@ -59,22 +60,22 @@ class MaterialBroken(Unavailable):
         )
 
 
+@dataclass(eq=False)
 class EmbeddedProvider:
     """Wraps under the root key of this install: AES-256-GCM, bound to account, key and version."""
 
-    name: Final = "embedded"
+    name: ClassVar[str] = "embedded"
 
-    def __init__(self, keyring: Keyring) -> None:
-        self._keyring = keyring
+    keyring: Keyring
 
     async def wrap(self, material: bytes, ref: VersionRef) -> bytes:
         """Wrap the material of a version."""
-        return self._keyring.seal(material, _context(ref))
+        return self.keyring.seal(material, _context(ref))
 
     async def unwrap(self, wrapped: bytes, ref: VersionRef) -> bytes:
         """Return the material of a version; raise `MaterialBroken` if it does not open."""
         try:
-            return self._keyring.open(wrapped, _context(ref))
+            return self.keyring.open(wrapped, _context(ref))
         except KeyringError:
             raise MaterialBroken from None
 

@@ -141,6 +141,13 @@ def send_messages(
     return made
 
 
+def _found(tx: Connection, account_id: str, queue_id: str) -> Queue:
+    queue = ROWS.find(tx, account_id, queue_id)
+    if queue is None:
+        raise QueueMissing
+    return queue
+
+
 def first_due(tx: Connection, account_id: str, queue_id: str, now: int) -> int | None:
     """Return when a message of a queue can be leased next, or None while there is none.
 
@@ -148,9 +155,7 @@ def first_due(tx: Connection, account_id: str, queue_id: str, now: int) -> int |
 
     Raise `QueueMissing` if it was deleted.
     """
-    queue = ROWS.find(tx, account_id, queue_id)
-    if queue is None:
-        raise QueueMissing
+    queue = _found(tx, account_id, queue_id)
     return message_rows.first_due(tx, queue, _kept_from(queue, now))
 
 
@@ -163,9 +168,7 @@ def lease_messages(
 
     Raise `QueueMissing` if it was deleted.
     """
-    queue = ROWS.find(tx, account_id, queue_id)
-    if queue is None:
-        raise QueueMissing
+    queue = _found(tx, account_id, queue_id)
     settled = settle(tx, queue, now)
     found = message_rows.lock_oldest(tx, queue, _kept_from(queue, now), terms.max_messages)
     ids: list[str] = []

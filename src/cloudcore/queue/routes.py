@@ -131,22 +131,15 @@ class Extended(ResponseBody):
     failures: Sequence[FailedLease]
 
 
-def sent_messages(messages: Sequence[Message]) -> ManySentMessages:
-    """Return the records of messages that were sent."""
+def _sent_messages(messages: Sequence[Message]) -> ManySentMessages:
     return ManySentMessages(
         messages=[SentMessage(id=each.id, sent_at=rfc3339(each.sent_at)) for each in messages]
     )
 
 
-def done_and_failed(outcomes: Sequence[Outcome]) -> tuple[list[str], list[FailedLease]]:
-    """Return the leases that something was done to, and the others."""
-    done = [each.lease_id for each in outcomes if each.code is None]
-    failed = [
-        FailedLease(lease_id=each.lease_id, code=each.code, message=each.message)
-        for each in outcomes
-        if each.code is not None
-    ]
-    return done, failed
+def _done_and_failed(outcomes: Sequence[Outcome]) -> tuple[list[str], list[FailedLease]]:
+    failed = [FailedLease(**each._asdict()) for each in outcomes if each.code is not None]
+    return [each.lease_id for each in outcomes if each.code is None], failed
 
 
 def _leased_message(leased: Leased) -> LeasedMessage:
@@ -209,7 +202,7 @@ async def send_messages(
     is_counted = needs.room.is_due(queue.id, now)
     send = partial(messages.send_messages, checks_room=is_counted)
     reply = await ctx.commit(
-        send, queue.account_id, queue.id, new, now, wrap=sent_messages, told=lambda _: None
+        send, queue.account_id, queue.id, new, now, wrap=_sent_messages, told=lambda _: None
     )
     if is_counted:
         needs.room.note(queue.id, now)
@@ -265,7 +258,7 @@ async def acknowledge_messages(
     """
     queue = await QUEUES.authorized(ctx, queue_id)
     outcomes = await needs.database.write(messages.acknowledge, queue, data.lease_ids, ctx.clock())
-    done, failed = done_and_failed(outcomes)
+    done, failed = _done_and_failed(outcomes)
     return Acknowledged(acknowledged=done, failures=failed)
 
 
@@ -281,7 +274,7 @@ async def extend_leases(
     outcomes = await needs.database.write_relaxed(
         messages.extend, queue, data.lease_ids, data.lease_seconds, ctx.clock()
     )
-    done, failed = done_and_failed(outcomes)
+    done, failed = _done_and_failed(outcomes)
     if data.lease_seconds == 0:
         needs.bells.ring(queue.id, len(done))
     return Extended(extended=done, failures=failed)
@@ -299,11 +292,10 @@ def _new_messages(data: SendMessages) -> list[NewMessage]:
             field="messages",
             reason="ambiguous",
         )
-    return [_given(f"messages[{place}].", each) for place, each in enumerate(data.messages)]
-
-
-def _given(field: str, given: GivenMessage) -> NewMessage:
-    return _new(field, given.body, given.attributes, given.delay_seconds)
+    return [
+        _new(f"messages[{place}].", each.body, each.attributes, each.delay_seconds)
+        for place, each in enumerate(data.messages)
+    ]
 
 
 def _new(field: str, body: str, attributes: dict[str, str], delay: int | None) -> NewMessage:
