@@ -142,10 +142,8 @@ class Vault:
     async def wrap(self, account_id: str, key_id: str, data_key: bytes, aad: bytes) -> bytes:
         """Wrap a data key under the current version of a key.
 
-        Raises:
-            KeyMissing, KeyUnusable, InvalidInput: see `rows.key_to_use`.
-            Unavailable: the provider of the key's material is not there.
-
+        Raise `KeyMissing`, `KeyUnusable` or `InvalidInput` (see `rows.key_to_use`), `Unavailable`
+        if the provider of the key's material is not there.
         """
         return (await self.seal(account_id, key_id, "wrap", data_key, aad)).value
 
@@ -178,10 +176,8 @@ class Vault:
     async def unwrap(self, account_id: str, key_id: str, wrapped: bytes, aad: bytes) -> bytes:
         """Return the data key that was wrapped under any version of a key.
 
-        Raises:
-            CiphertextInvalid: it was not wrapped under this key with this `aad`.
-            KeyMissing, KeyUnusable, InvalidInput, Unavailable: see `wrap`.
-
+        Raise `CiphertextInvalid` if it was not wrapped under this key with this `aad`,
+        `KeyMissing`, `KeyUnusable`, `InvalidInput` or `Unavailable` (see `wrap`).
         """
         return (await self.unwrap_all(account_id, [Wrapped(key_id, wrapped, aad)]))[0]
 
@@ -218,9 +214,7 @@ class Vault:
     def look(self, tx: Connection, account_id: str, key_id: str) -> LookedAt:
         """Find a key usable, to wrap under its current version after this transaction.
 
-        Raises:
-            KeyMissing, KeyUnusable, InvalidInput: see `rows.key_to_use`.
-
+        Raise `KeyMissing`, `KeyUnusable` or `InvalidInput` (see `rows.key_to_use`).
         """
         version = key_to_use(tx, account_id, key_id).current_version
         return self.look_at(tx, VersionRef(account_id, key_id, version))
@@ -232,10 +226,8 @@ class Vault:
     def look_for(self, tx: Connection, account_id: str, wraps: Sequence[Wrapped]) -> LookedAt:
         """Find the keys of these wraps usable, to unwrap them after this transaction.
 
-        Raises:
-            CiphertextInvalid: a wrap has not the form of one, or no version of its key made it.
-            KeyMissing, KeyUnusable, InvalidInput: see `rows.key_to_use`.
-
+        Raise `CiphertextInvalid` if a wrap has not the form of one, or no version of its key made
+        it, `KeyMissing`, `KeyUnusable` or `InvalidInput` (see `rows.key_to_use`).
         """
         refs = [VersionRef(account_id, each.key_id, version_of(each.wrapped)) for each in wraps]
         for key_id in sorted({each.key_id for each in wraps}):

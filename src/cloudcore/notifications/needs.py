@@ -92,12 +92,7 @@ class Mail(Protocol):
         ...
 
     async def send(self, message: EmailMessage) -> None:
-        """Hand a message over for delivery.
-
-        Raises:
-            MailRefused
-
-        """
+        """Hand a message over for delivery; raise `MailRefused`."""
         ...
 
 

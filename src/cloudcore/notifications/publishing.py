@@ -59,9 +59,7 @@ async def drop_messages(database: Database, topic: Topic) -> None:
 def delete_topic(tx: Connection, topic: Topic, now: int) -> None:
     """Delete a topic with its subscriptions; what is still to be delivered to them is dropped.
 
-    Raises:
-        TopicMissing
-
+    Raise `TopicMissing`.
     """
     lock_account(tx, topic.account_id)
     if tx.execute(TOPICS.statements["remove"], of_id=topic.id, account_id=topic.account_id) != 1:
@@ -82,10 +80,8 @@ def publish(
 ) -> str:
     """Publish a message to a topic; return its id.
 
-    Raises:
-        TopicMissing: it was deleted.
-        QuotaExceeded: too many messages of the account wait, if it `checks_room`.
-
+    Raise `TopicMissing` if it was deleted, `QuotaExceeded` if too many messages of the account
+    wait, if it `checks_room`.
     """
     if TOPICS.hold(tx, topic.account_id, topic.id) is None:
         raise TopicMissing

@@ -30,9 +30,7 @@ OF_ACCOUNT: Final = Budget(limit=300, window_seconds=_HOUR, is_extended=False)
 def count_ask(tx: Connection, subscription: Subscription, now: int) -> None:
     """Count a request to confirm a subscription.
 
-    Raises:
-        TooManyConfirmations: its endpoint, or others of its account, were asked too often.
-
+    Raise `TooManyConfirmations` if its endpoint, or others of its account, were asked too often.
     """
     subjects = (
         ("notifications endpoint", _endpoint(subscription), OF_ENDPOINT),
@@ -172,10 +170,8 @@ def resend_confirmation(
 ) -> Subscription:
     """Ask the endpoint again to confirm; tokens of before no longer do.
 
-    Raises:
-        Conflict: the subscription is confirmed.
-        TooManyConfirmations: the endpoint, or the account's, were asked to confirm too often.
-
+    Raise `Conflict` if the subscription is confirmed, `TooManyConfirmations` if the endpoint, or
+    the account's, were asked to confirm too often.
     """
     # First: a step too locks its job, and then the subscription.
     wake(tx, subscription.account_id, subscription.id, now)
@@ -191,9 +187,7 @@ def resend_confirmation(
 def confirm(tx: Connection, token: str, now: int) -> tuple[Subscription, Topic]:
     """Confirm a subscription; return it, with its topic.
 
-    Raises:
-        BadToken
-
+    Raise `BadToken`.
     """
     found = subscriptions.lock_confirmed_by(tx, token_hash(token))
     if found is None or (found.confirmation_expires_at or 0) <= now:

@@ -241,9 +241,7 @@ async def delete_subscription(
 async def _endpoint(needs: NotificationNeeds, data: Subscribe) -> str:
     """Return the normalized endpoint; of a queue, as it was sent.
 
-    Raises:
-        InvalidInput: it is malformed, or may not be asked.
-
+    Raise `InvalidInput` if it is malformed, or may not be asked.
     """
     if data.protocol == "queue":
         return data.endpoint

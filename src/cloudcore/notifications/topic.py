@@ -181,9 +181,7 @@ def matches(policy: FilterPolicy, attributes: Mapping[str, str]) -> bool:
 def mailbox(endpoint: str) -> str:
     """Return an e-mail address with its domain in lower case.
 
-    Raises:
-        InvalidInput: the text is not an e-mail address.
-
+    Raise `InvalidInput` if the text is not an e-mail address.
     """
     found = _MAILBOX.fullmatch(endpoint) if len(endpoint) <= _MAX_MAILBOX else None
     # An encoded word (RFC 2047) would be decoded in the head of a mail: to another mailbox.
@@ -195,9 +193,7 @@ def mailbox(endpoint: str) -> str:
 def webhook_url(protocol: Protocol, destination: Destination) -> str:
     """Return the URL of a destination, with its host in lower case and no default port.
 
-    Raises:
-        InvalidInput: its scheme is not the protocol.
-
+    Raise `InvalidInput` if its scheme is not the protocol.
     """
     if destination.scheme != protocol:
         raise bad_endpoint(f"it must begin with {protocol}://, as the protocol", "wrong_scheme")

@@ -41,9 +41,7 @@ def check_room(tx: Connection, account_id: str, adding: int, most: int) -> None:
 
     What is stored at the same moment is not seen, so an account may exceed its quota by that.
 
-    Raises:
-        QuotaOfBytes: with `adding`, there are more than `most`.
-
+    Raise `QuotaOfBytes` if there are more than `most` with `adding`.
     """
     if adding <= 0:
         return

@@ -56,9 +56,7 @@ BUCKET: Final = Resource(
 def named_bucket_crn(region: str, account_id: str, name: str) -> str:
     """Return the CRN of the bucket that a request names, whether or not there is one.
 
-    Raises:
-        NoSuchBucket: no bucket can be called so.
-
+    Raise `NoSuchBucket` if no bucket can be called so.
     """
     if not is_bucket_name(name):
         raise NoSuchBucket

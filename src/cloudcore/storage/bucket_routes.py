@@ -150,10 +150,8 @@ def bucket_faults(damaged: Sequence[tuple[str, int]]) -> list[FaultRecord]:
 async def authorized_bucket(ctx: RequestContext, name: str) -> Bucket:
     """Return a bucket of the caller's account, on which the caller may do the operation.
 
-    Raises:
-        AccessDenied: policies refuse it, whether or not there is such a bucket.
-        NoSuchBucket: the account has no such bucket.
-
+    Raise `AccessDenied` if policies refuse it, whether or not there is such a bucket,
+    `NoSuchBucket` if the account has no such bucket.
     """
     ctx.authorize(bucket_crn_of(ctx, name))
     return await found_bucket(ctx, name)
@@ -162,9 +160,7 @@ async def authorized_bucket(ctx: RequestContext, name: str) -> Bucket:
 async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
     """Return a bucket of the caller's account, for what has authorized by key.
 
-    Raises:
-        NoSuchBucket: the account has no such bucket.
-
+    Raise `NoSuchBucket` if the account has no such bucket.
     """
     region = ctx.settings.region
     return await ctx.database.read(buckets.find_bucket, account_of(ctx), region, name)
@@ -173,9 +169,7 @@ async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
 def bucket_crn_of(ctx: RequestContext, name: str) -> str:
     """Return the CRN of a bucket of the caller's account, whether or not there is one.
 
-    Raises:
-        NoSuchBucket: no bucket can be called so.
-
+    Raise `NoSuchBucket` if no bucket can be called so.
     """
     return named_bucket_crn(ctx.settings.region, account_of(ctx), name)
 

@@ -39,9 +39,7 @@ def etags(header: str) -> tuple[str, ...]:
 def check_read(conditions: Conditions, etag: str, created_at: int) -> Outcome:
     """Decide about reading an object (RFC 9110, 13.2.2).
 
-    Raises:
-        ConditionFailed: it must not be sent.
-
+    Raise `ConditionFailed` if it must not be sent.
     """
     seconds = created_at // MICROSECONDS
     if conditions.if_match is not None:
@@ -67,9 +65,7 @@ def range_applies(conditions: Conditions, etag: str) -> bool:
 def check_copy(conditions: Conditions, etag: str, created_at: int) -> None:
     """Decide about copying an object: what need not be sent again is refused too.
 
-    Raises:
-        ConditionFailed: it must not be copied.
-
+    Raise `ConditionFailed` if it must not be copied.
     """
     if check_read(conditions, etag, created_at) == "not_modified":
         given = conditions.if_none_match is not None
@@ -79,10 +75,8 @@ def check_copy(conditions: Conditions, etag: str, created_at: int) -> None:
 def check_write(conditions: Conditions, etag: str | None) -> None:
     """Decide about writing where an object with `etag` is, or none.
 
-    Raises:
-        ConditionFailed: the object that is there forbids it.
-        NoSuchKey: there must be one, and there is none.
-
+    Raise `ConditionFailed` if the object that is there forbids it, `NoSuchKey` if there must be
+    one, and there is none.
     """
     if conditions.if_match is not None:
         if etag is None:
@@ -109,9 +103,7 @@ MAX_DIGITS: Final = 19
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     """Return ``[start, stop)`` of a ``Range``; None for all, as for a malformed or several.
 
-    Raises:
-        InvalidRange: it has no byte of `size`.
-
+    Raise `InvalidRange` if it has no byte of `size`.
     """
     found = None if header is None else _RANGE.fullmatch(header.strip().lower())
     if found is None or found.groups() == ("", ""):

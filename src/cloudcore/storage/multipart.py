@@ -88,10 +88,8 @@ class _Done(msgspec.Struct):
 def create_upload(tx: Connection, bucket: Bucket, upload: Upload, store: BucketBytes) -> Upload:
     """Insert an upload, whose parts can be stored as things are.
 
-    Raises:
-        NoSuchBucket: the bucket was deleted meanwhile.
-        KmsKeyDeleted, KmsKeyDisabled: its KMS key can be used no more.
-
+    Raise `NoSuchBucket` if the bucket was deleted meanwhile, `KmsKeyDeleted` or `KmsKeyDisabled` if
+    its KMS key can be used no more.
     """
     store.look_to_write(tx, bucket.account_id, hold(tx, bucket).kms_key_id)
     rows.add_upload(tx, upload)
@@ -114,10 +112,8 @@ def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, mo
 
     The bucket is held.
 
-    Raises:
-        NoSuchUpload: the upload was completed or aborted meanwhile.
-        QuotaOfBytes: there is no room for it.
-
+    Raise `NoSuchUpload` if the upload was completed or aborted meanwhile, `QuotaOfBytes` if there
+    is no room for it.
     """
     upload = checked_open(rows.lock_upload(tx, bucket.account_id, bucket.id, upload_id))
     of = upload.account_id, upload.id
@@ -141,12 +137,7 @@ def list_parts(
 
 
 def abort_upload(tx: Connection, bucket: Bucket, upload_id: str, now: int) -> Upload:
-    """Delete an open upload and its parts.
-
-    Raises:
-        NoSuchUpload: it was completed or aborted.
-
-    """
+    """Delete an open upload and its parts; raise `NoSuchUpload` if it was completed or aborted."""
     upload = checked_open(rows.lock_upload(tx, bucket.account_id, bucket.id, upload_id))
     return abort(tx, upload, now)
 
@@ -255,9 +246,7 @@ def _chosen(upload: Upload, asked: Sequence[GivenPart], uploaded: dict[int, Piec
 def _known_checksum(upload: Upload, piece: Piece, name: str) -> str:
     """Return the checksum of a part by the algorithm of its upload, or by SHA-256.
 
-    Raises:
-        UnknownChecksum: it is of another algorithm.
-
+    Raise `UnknownChecksum` if it is of another algorithm.
     """
     if name == upload.checksum_algorithm and piece.checksum is not None:
         return piece.checksum

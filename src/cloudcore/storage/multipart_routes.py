@@ -167,10 +167,8 @@ async def _authorized_upload(
 
     The right comes before the existence: to what does not exist it is that to all keys.
 
-    Raises:
-        AccessDenied: policies refuse it, whether or not there is such a bucket or upload.
-        NoSuchBucket, NoSuchUpload: there is none.
-
+    Raise `AccessDenied` if policies refuse it, whether or not there is such a bucket or upload,
+    `NoSuchBucket` or `NoSuchUpload` if there is none.
     """
     assert ctx.action is not None
     crn, account_id, authorize = bucket_crn_of(ctx, name), account_of(ctx), ctx.right_to(ctx.action)

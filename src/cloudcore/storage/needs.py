@@ -85,12 +85,7 @@ class StagedPiece(Protocol):
     """The bytes of a new piece, held by one writer."""
 
     def write(self, view: memoryview, /) -> None:
-        """Append bytes. Blocks.
-
-        Raises:
-            Unavailable: the store is full or failed.
-
-        """
+        """Append bytes. Blocks; raise `Unavailable` if the store is full or failed."""
         ...
 
     def finish(self) -> StoredPiece:
@@ -98,9 +93,7 @@ class StagedPiece(Protocol):
 
         The hold lasts until `aclose`.
 
-        Raises:
-            Unavailable: as `write`.
-
+        Raise `Unavailable`, as `write`.
         """
         ...
 
@@ -201,10 +194,8 @@ class BucketBytes(Protocol):
     ) -> OpenBytes:
         """Open pieces of one account, in this order.
 
-        Raises:
-            BytesDamaged: the first piece is absent, or has another size, or does not open.
-            Unavailable: the store failed.
-
+        Raise `BytesDamaged` if the first piece is absent, or has another size, or does not open,
+        `Unavailable` if the store failed.
         """
         ...
 

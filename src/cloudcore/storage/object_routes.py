@@ -381,12 +381,7 @@ async def _whole(body: bytes) -> AsyncGenerator[bytes, None]:
 
 
 async def _few_bytes(stream: RequestStream) -> bytes:
-    """Return a body of tags.
-
-    Raises:
-        PayloadTooLarge: it is longer than tags can be.
-
-    """
+    """Return a body of tags; raise `PayloadTooLarge` if it is longer than tags can be."""
     found = bytearray()
     async for part in stream:
         found += part
@@ -398,9 +393,7 @@ async def _few_bytes(stream: RequestStream) -> bytes:
 def _check_obeyed(headers: Mapping[str, str]) -> None:
     """Refuse a condition and checksums that nobody checks here.
 
-    Raises:
-        InvalidInput: there is one.
-
+    Raise `InvalidInput` if there is one.
     """
     for name in headers:
         if name in _UNCHECKED or name.startswith("x-amz-checksum-"):

@@ -166,10 +166,7 @@ async def find_object(
 def list_parts(tx: Connection, bucket: Bucket, key: str) -> tuple[StoredObject, list[ListedPiece]]:
     """Return an object and its pieces.
 
-    Raises:
-        NoSuchKey: there is no such object.
-        BytesDamaged: its pieces are not there.
-
+    Raise `NoSuchKey` if there is no such object, `BytesDamaged` if its pieces are not there.
     """
     for _ in range(_LOOKS):
         found = objects.find_object(tx, bucket, key)
@@ -182,10 +179,8 @@ def list_parts(tx: Connection, bucket: Bucket, key: str) -> tuple[StoredObject, 
 async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenRange:
     """Open the range of an object that was found to be sent; the caller closes it.
 
-    Raises:
-        BytesDamaged: its bytes are absent, or do not open.
-        KmsKeyDeleted, KmsKeyDisabled, Unavailable: as `needs.BucketBytes`.
-
+    Raise `BytesDamaged` if its bytes are absent, or do not open, `KmsKeyDeleted`, `KmsKeyDisabled`
+    or `Unavailable`, as `needs.BucketBytes`.
     """
     assert found.looked is not None, "it was found to be sent"
     opened = await needs.bytes.open(found.object.account_id, found.pieces, found.looked)

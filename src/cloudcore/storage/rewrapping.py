@@ -185,10 +185,8 @@ def _write(
 ) -> None:
     """Record the wraps.
 
-    Raises:
-        StepFailed: the bucket was deleted; or its key, or one of the pieces', was changed, and the
-            step must be repeated.
-
+    Raise `StepFailed` if the bucket was deleted; or its key, or one of the pieces', was changed,
+    and the step must be repeated.
     """
     bucket = bucket_rows.keep_bucket(tx, run.account_id, run.scope_id)
     used = {target, *(wrap.before for wrap in rewrapped.wraps)}

@@ -124,10 +124,8 @@ def check_tags(tags: Mapping[str, str]) -> None:
 def checked_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     """Return metadata with their names in lower case, as headers give them.
 
-    Raises:
-        MetadataTooLarge: a name is no header's name, a value has control characters, two names
-            differ in case only, or they have more than 8 KiB together.
-
+    Raise `MetadataTooLarge` if a name is no header's name, a value has control characters, two
+    names differ in case only, or they have more than 8 KiB together.
     """
     lowered = {name.lower(): value for name, value in metadata.items()}
     size = sum(len(name) + len(value.encode()) for name, value in lowered.items())

@@ -51,10 +51,8 @@ async def rewrap_pieces(
 ) -> Rewrapped:
     """Wrap the data keys of pieces under a KMS key (`BucketBytes.rewrap`).
 
-    Raises:
-        KmsKeyDeleted, KmsKeyDisabled: of the KMS key to wrap under.
-        Unavailable: the provider of a key's material is not there.
-
+    Raise `KmsKeyDeleted` or `KmsKeyDisabled` of the KMS key to wrap under, `Unavailable` if the
+    provider of a key's material is not there.
     """
     kept: Counter[str] = Counter()
     wraps: list[WrappedKey] = []

@@ -278,9 +278,7 @@ class S3Endpoint:
     ) -> SigningKey:
         """Verify the signature, and note the caller.
 
-        Raises:
-            S3Error: see `signature`; or the key, or its token, is none.
-
+        Raise `S3Error` (see `signature`); or the key, or its token, is none.
         """
         now = datetime.fromtimestamp(ctx.clock() / MICROSECONDS, UTC)
         check_time(claim, now)
@@ -304,10 +302,8 @@ class S3Endpoint:
     async def _admit(self, ctx: RequestContext, action: str, request: S3Request) -> None:
         """Load the caller's policies; refuse it before anything is looked up if none allows it.
 
-        Raises:
-            AccessDenied: no policy allows the action on any resource.
-            S3Error: the request expects the bucket of another account.
-
+        Raise `AccessDenied` if no policy allows the action on any resource, `S3Error` if the
+        request expects the bucket of another account.
         """
         caller = ctx.caller
         assert caller is not None
@@ -323,9 +319,7 @@ class S3Endpoint:
 def _verified(proof: Proof, claim: Claim, found: SignatureKey) -> SigningKey:
     """Return the key of a request whose signature and session token are right.
 
-    Raises:
-        S3Error: SignatureDoesNotMatch, InvalidToken.
-
+    Raise `S3Error` (SignatureDoesNotMatch, InvalidToken).
     """
     key = proof(found.secret)
     if not found.fits_token(claim.security_token):

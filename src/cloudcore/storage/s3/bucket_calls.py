@@ -119,9 +119,7 @@ async def delete_bucket_cors(call: S3Call) -> Answer:
 def check_rule(rule: CorsRule) -> None:
     """Refuse a rule that `/v1` could not show and take back (`cors.CorsRuleRecord`).
 
-    Raises:
-        S3Error: MalformedXML or InvalidRequest.
-
+    Raise `S3Error` (MalformedXML or InvalidRequest).
     """
     if not 1 <= len(rule.allowed_origins) <= MAX_LISTED or not rule.allowed_methods:
         raise S3Error("MalformedXML", f"A CORS rule has 1 to {MAX_LISTED} origins, and a method.")
@@ -158,9 +156,7 @@ def _rule(rule: CorsRule) -> str:
 async def answer_preflight(needs: StorageNeeds, region: str, request: S3Request) -> Answer:
     """Return the answer to a browser that asks, before it signs, if it may send a request.
 
-    Raises:
-        S3Error: no rule of the bucket allows it, or there is no such bucket.
-
+    Raise `S3Error` if no rule of the bucket allows it, or there is no such bucket.
     """
     origin = request.headers.get("origin")
     method = request.headers.get("access-control-request-method")

@@ -76,9 +76,7 @@ class S3Call:
     def number(self, name: str, least: int, most: int) -> int | None:
         """Return a whole number of the query, or None without it.
 
-        Raises:
-            S3Error: it is none, or out of range.
-
+        Raise `S3Error` if it is none, or out of range.
         """
         return _number(name, self.request.fields.get(name), least, most)
 
@@ -109,10 +107,8 @@ class S3Call:
     async def find_bucket(self) -> Bucket:
         """Return the request's bucket, on which the caller may do the operation.
 
-        Raises:
-            AccessDenied: policies refuse it, whether or not there is such a bucket.
-            NoSuchBucket: the account has no such bucket.
-
+        Raise `AccessDenied` if policies refuse it, whether or not there is such a bucket,
+        `NoSuchBucket` if the account has no such bucket.
         """
         self.ctx.authorize(self.crn_of(self.request.bucket))
         return await self.look_up(self.request.bucket)
@@ -124,10 +120,8 @@ class S3Call:
     async def find_bucket_with(self, name: str, key: str, action: str | None = None) -> Bucket:
         """Return a bucket; the caller may do the operation, or `action`, on an object of it.
 
-        Raises:
-            AccessDenied: policies refuse it, whether or not there is such a bucket.
-            NoSuchBucket: the account has no such bucket.
-
+        Raise `AccessDenied` if policies refuse it, whether or not there is such a bucket,
+        `NoSuchBucket` if the account has no such bucket.
         """
         self.ctx.authorize(object_crn(self.crn_of(name), key), action=action)
         return await self.look_up(name)
@@ -162,9 +156,7 @@ _HEADER: Final = "x-amz-server-side-encryption"
 def check_read(call: S3Call) -> None:
     """Refuse a read that asks for sealing, as S3 does: it is of what is written.
 
-    Raises:
-        S3Error: InvalidArgument.
-
+    Raise `S3Error` (InvalidArgument).
     """
     if _HEADER in call.request.headers:
         raise S3Error("InvalidArgument", f"{_HEADER} is not supported for this operation.")
@@ -173,9 +165,7 @@ def check_read(call: S3Call) -> None:
 def written_fields(call: S3Call, bucket: Bucket) -> Fields:
     """Return the headers that say how what a request writes is sealed.
 
-    Raises:
-        S3Error: the request wants it sealed, and the install seals nothing.
-
+    Raise `S3Error` if the request wants it sealed, and the install seals nothing.
     """
     if call.needs.bytes.seals:
         return sealed_fields(bucket)

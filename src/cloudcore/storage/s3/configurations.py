@@ -106,9 +106,7 @@ async def delete_bucket_tagging(call: S3Call) -> Answer:
 def checked_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
     """Return the tags of a bucket.
 
-    Raises:
-        S3Error: InvalidTag: there are too many, or one is malformed.
-
+    Raise `S3Error` (InvalidTag: there are too many, or one is malformed).
     """
     try:
         check_tags(tags)

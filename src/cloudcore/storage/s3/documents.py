@@ -72,9 +72,7 @@ class XmlReader:
     def finish(self) -> Element:
         """End the document; return its root.
 
-        Raises:
-            S3Error: MalformedXML.
-
+        Raise `S3Error` (MalformedXML).
         """
         self._parse(b"", is_last=True)
         assert self._root is not None, "a document without a root is malformed"
@@ -132,9 +130,7 @@ class Incoming(NamedTuple, Generic[T]):
 def read_xml(body: bytes, name: str, most: int) -> Element:
     """Return the root of a short document, which must be called `name`.
 
-    Raises:
-        S3Error: MalformedXML, also for more than `most` elements.
-
+    Raise `S3Error` (MalformedXML, also for more than `most` elements).
     """
     reader = XmlReader(name, most)
     try:
@@ -254,9 +250,7 @@ def _read_part(entry: Element) -> GivenPart:
 def read_tags(body: bytes) -> dict[str, str]:
     """Return the tags of a ``Tagging`` document.
 
-    Raises:
-        S3Error: MalformedXML, or InvalidTag if a key comes twice.
-
+    Raise `S3Error` (MalformedXML, or InvalidTag if a key comes twice).
     """
     tag_sets = _children(_parse(body, "Tagging"), "TagSet")
     if len(tag_sets) != 1:
@@ -275,12 +269,7 @@ def _tags(elements: list[Element]) -> dict[str, str]:
 
 
 def read_cors(body: bytes) -> list[CorsRule]:
-    """Return the rules of a ``CORSConfiguration`` document.
-
-    Raises:
-        S3Error: MalformedXML.
-
-    """
+    """Return the rules of a ``CORSConfiguration`` document; raise `S3Error` (MalformedXML)."""
     root = _parse(body, "CORSConfiguration")
     rules = []
     for each in _children(root, "CORSRule"):
@@ -303,9 +292,7 @@ def read_cors(body: bytes) -> list[CorsRule]:
 def is_private_acl(body: bytes, owner_id: str) -> bool:
     """Return True if an ``AccessControlPolicy`` gives its owner full control, and nobody else any.
 
-    Raises:
-        S3Error: MalformedXML.
-
+    Raise `S3Error` (MalformedXML).
     """
     root = _parse(body, "AccessControlPolicy")
     owners = [_text(owner, "ID") for owner in _children(root, "Owner")]
@@ -320,9 +307,7 @@ def is_private_acl(body: bytes, owner_id: str) -> bool:
 def read_bucket(body: bytes) -> tuple[str, dict[str, str]]:
     """Return region and tags of a ``CreateBucketConfiguration``; both may be empty.
 
-    Raises:
-        S3Error: MalformedXML, or InvalidTag if a key comes twice.
-
+    Raise `S3Error` (MalformedXML, or InvalidTag if a key comes twice).
     """
     if not body:
         return "", {}
@@ -334,9 +319,7 @@ def read_bucket(body: bytes) -> tuple[str, dict[str, str]]:
 def read_texts(body: bytes, name: str) -> dict[str, str]:
     """Return the texts of a document by their paths below its root.
 
-    Raises:
-        S3Error: MalformedXML, also if two have one path.
-
+    Raise `S3Error` (MalformedXML, also if two have one path).
     """
     found: dict[str, str] = {}
 

@@ -60,9 +60,7 @@ def header_value(value: str) -> str:
 def _decoded(words: re.Match[str]) -> str:
     """Return the text of adjacent encoded words; a character may be split among those of a charset.
 
-    Raises:
-        Base64Error, LookupError, UnicodeDecodeError: they are none.
-
+    Raise `Base64Error`, `LookupError` or `UnicodeDecodeError` if they are none.
     """
     parts: list[tuple[str, bytes]] = []
     for word in _WORD.findall(words[0]):
@@ -95,10 +93,8 @@ _MAX_TAG_FIELDS: Final = 50
 def read_facts(headers: Mapping[str, str], owner_id: str) -> Facts:
     """Return what the headers of an upload say of its object, in a bucket of an account.
 
-    Raises:
-        S3Error: they ask for what is not implemented.
-        InvalidInput: metadata, tags or storage class are malformed.
-
+    Raise `S3Error` if they ask for what is not implemented, `InvalidInput` if metadata, tags or
+    storage class are malformed.
     """
     check_supported(headers, owner_id)
     stored = {name: headers[name] for name in STORED_HEADERS if name in headers}
@@ -128,9 +124,7 @@ def check_supported(headers: Mapping[str, str], owner_id: str) -> None:
 
     `owner_id` is the account of the bucket, which may be granted the full control that it has.
 
-    Raises:
-        S3Error: NotImplemented, or AccessControlListNotSupported.
-
+    Raise `S3Error` (NotImplemented, or AccessControlListNotSupported).
     """
     if headers.get("x-amz-acl", "private") not in _PRIVATE or any(
         name != _FULL_CONTROL or not _is_owner(value, owner_id)
@@ -161,9 +155,7 @@ def acl_refusal() -> S3Error:
 def read_tagging(encoded: str) -> dict[str, str]:
     """Return the tags of an ``x-amz-tagging``.
 
-    Raises:
-        InvalidInput: they are malformed, or too many.
-
+    Raise `InvalidInput` if they are malformed, or too many.
     """
     if not encoded:
         return {}

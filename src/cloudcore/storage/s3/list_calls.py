@@ -104,9 +104,7 @@ async def list_versions(call: S3Call) -> Answer:
 def encoding(call: S3Call) -> Encode:
     """Return how keys are written in a document: as they are, or percent-encoded.
 
-    Raises:
-        S3Error: another encoding is asked for.
-
+    Raise `S3Error` if another encoding is asked for.
     """
     asked = call.request.fields.get("encoding-type")
     if asked is None:

@@ -71,9 +71,7 @@ class PostPolicy(NamedTuple):
     def check(self, fields: Mapping[str, str], now: datetime) -> None:
         """Refuse a form that is late, or has a field that no condition allows.
 
-        Raises:
-            S3Error: AccessDenied.
-
+        Raise `S3Error` (AccessDenied).
         """
         if now >= self.expires:
             raise _denied("Policy expired.")
@@ -88,9 +86,7 @@ class PostPolicy(NamedTuple):
     def check_size(self, size: int, *, is_whole: bool) -> None:
         """Refuse a file of which `size` bytes came, if that is too much, or all and too little.
 
-        Raises:
-            S3Error: EntityTooLarge, EntityTooSmall.
-
+        Raise `S3Error` (EntityTooLarge, EntityTooSmall).
         """
         if size > self.most:
             raise S3Error("EntityTooLarge", "Your proposed upload exceeds the maximum allowed size")
@@ -103,9 +99,7 @@ class PostPolicy(NamedTuple):
 def read_policy(encoded: str) -> PostPolicy:
     """Return a policy, as a form has it: JSON in Base64.
 
-    Raises:
-        S3Error: InvalidPolicyDocument.
-
+    Raise `S3Error` (InvalidPolicyDocument).
     """
     try:
         document = msgspec.json.decode(b64decode(encoded, validate=True))
@@ -179,9 +173,7 @@ _REDIRECTS: Final = ("success_action_redirect", "redirect")
 def form_request(request: S3Request, form: Form) -> S3Request:
     """Return the request that a form stands for: its key and its headers are fields.
 
-    Raises:
-        S3Error: the form has no `key` field, or a field is not valid as a header.
-
+    Raise `S3Error` if the form has no `key` field, or a field is not valid as a header.
     """
     fields = form.fields
     if not fields.get("key"):
@@ -258,9 +250,7 @@ async def post_object(call: S3Call) -> Answer:
 def _read_promise(call: S3Call) -> Promise:
     """Return what the fields of a form say of its file.
 
-    Raises:
-        S3Error: they contradict each other, or are malformed.
-
+    Raise `S3Error` if they contradict each other, or are malformed.
     """
     algorithm, checksum = header_checksum(call)
     named = call.header("x-amz-checksum-algorithm")
