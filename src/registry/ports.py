@@ -20,8 +20,7 @@ from cloudcore.identity.routes.organizations import membership_policy
 from cloudcore.identity.services.accounts import PrepareAddition
 from cloudcore.keyring import Keyring, load_keyring
 from cloudcore.kms import needs as kms
-from cloudcore.kms.aws import AwsMissing, AwsProvider
-from cloudcore.kms.providers import EmbeddedProvider, Providers
+from cloudcore.kms.providers import AwsMissing, AwsProvider, EmbeddedProvider, Providers
 from cloudcore.notifications import needs as notifications
 from cloudcore.notifications.needs import Mail
 from cloudcore.ports import KEYRING, Asked, Offer, Opening, Port, known, offer

@@ -15,7 +15,7 @@ import pytest
 from cloudcore.db.base import Database
 from cloudcore.events import NO_EVENTS
 from cloudcore.storage import buckets, objects, reading, storing
-from cloudcore.storage.account_bytes import used_bytes
+from cloudcore.storage.bucket_rows import used_bytes
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.chores import CONDEMNED_FOR, delete_condemned
 from cloudcore.storage.conditions import Conditions

@@ -39,43 +39,6 @@ _PAGE: Final = """<!doctype html>
 button{{font:inherit;padding:.4rem 1rem}}</style></head>
 <body><h1>{title}</h1><p>{words}</p>{rest}</body></html>
 """
-_FORM: Final = (
-    '<form method="post" action="{action}"><input type="hidden" name="token" value="{token}">'
-    "<button>{label}</button></form>"
-)
-
-
-def confirm_page(token: str) -> str:
-    """Return the page that asks whether to confirm."""
-    form = _FORM.format(action=CONFIRM_PATH, token=escape(token), label="Confirm")
-    words = "You were asked to confirm a subscription. If you do not expect this, do nothing."
-    return _PAGE.format(title="Confirm the subscription?", words=words, rest=form)
-
-
-def confirmed_page(endpoint: str, topic_name: str) -> str:
-    """Return the page that says what was confirmed."""
-    words = f"{escape(endpoint)} is sent what is published to {escape(topic_name)} from now on."
-    return _PAGE.format(title="Confirmed", words=words, rest="")
-
-
-def unsubscribe_page(token: str) -> str:
-    """Return the page that asks whether to end a subscription."""
-    form = _FORM.format(action=UNSUBSCRIBE_PATH, token=escape(token), label="Unsubscribe")
-    words = "Nothing more will be sent to you for this subscription."
-    return _PAGE.format(title="Unsubscribe?", words=words, rest=form)
-
-
-def unsubscribed_page() -> str:
-    """Return the page that says that a subscription has ended."""
-    return _PAGE.format(title="Unsubscribed", words="Nothing more will be sent to you.", rest="")
-
-
-def refused_page() -> str:
-    """Return the page for a token that is not valid."""
-    words = "The link is not valid: it may have expired or been used, or there is a newer one."
-    return _PAGE.format(title="This link does nothing", words=words, rest="")
-
-
 PATH: Final = "/v1/subscription-confirmations"
 CONFIRM: Final = "notifications:ConfirmSubscription"
 UNSUBSCRIBE: Final = "notifications:Unsubscribe"
@@ -135,7 +98,11 @@ async def confirm_subscription(
 )
 async def show_confirmation(request: Request[Any, Any, Any]) -> Response[str]:
     """Show a page whose button confirms the subscription; it does not look at the token."""
-    return _page(200, confirm_page(_token(request.scope["query_string"])))
+    return _page(
+        "Confirm the subscription?",
+        "You were asked to confirm a subscription. If you do not expect this, do nothing.",
+        _form(CONFIRM_PATH, _token(request.scope["query_string"]), "Confirm"),
+    )
 
 
 @post(
@@ -152,8 +119,9 @@ async def confirm_on_page(
     try:
         found, topic = await ctx.database.write(_confirm, ctx, token)
     except InvalidInput:
-        return _page(400, refused_page())
-    return _page(200, confirmed_page(found.endpoint, topic.name))
+        return _refused()
+    endpoint, name = escape(found.endpoint), escape(topic.name)
+    return _page("Confirmed", f"{endpoint} is sent what is published to {name} from now on.")
 
 
 @get(
@@ -162,7 +130,11 @@ async def confirm_on_page(
 )
 async def show_unsubscription(request: Request[Any, Any, Any]) -> Response[str]:
     """Show a page whose button ends the subscription."""
-    return _page(200, unsubscribe_page(_token(request.scope["query_string"])))
+    return _page(
+        "Unsubscribe?",
+        "Nothing more will be sent to you for this subscription.",
+        _form(UNSUBSCRIBE_PATH, _token(request.scope["query_string"]), "Unsubscribe"),
+    )
 
 
 @post(
@@ -187,9 +159,9 @@ async def unsubscribe(
     token = _token(request.scope["query_string"]) or _token(await request.body())
     named = read_unsubscribe_token(ctx.keyring, token)
     if named is None:
-        return _page(400, refused_page())
+        return _refused()
     await ctx.database.write(_unsubscribe, ctx, *named)
-    return _page(200, unsubscribed_page())
+    return _page("Unsubscribed", "Nothing more will be sent to you.")
 
 
 def _confirm(tx: Connection, ctx: RequestContext, token: str) -> tuple[Subscription, Topic]:
@@ -229,7 +201,22 @@ def _token(encoded: bytes) -> str:
         return ""
 
 
-def _page(status: int, html: str) -> Response[str]:
+def _form(action: str, token: str, label: str) -> str:
+    """Return a form with a button alone."""
+    return (
+        f'<form method="post" action="{action}">'
+        f'<input type="hidden" name="token" value="{escape(token)}">'
+        f"<button>{label}</button></form>"
+    )
+
+
+def _refused() -> Response[str]:
+    words = "The link is not valid: it may have expired or been used, or there is a newer one."
+    return _page("This link does nothing", words, status=400)
+
+
+def _page(title: str, words: str, rest: str = "", *, status: int = 200) -> Response[str]:
+    html = _PAGE.format(title=title, words=words, rest=rest)
     return Response(html, status_code=status, headers=HEADERS, media_type=MediaType.HTML)
 
 

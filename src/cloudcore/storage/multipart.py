@@ -17,9 +17,8 @@ from cloudcore.db.base import Connection
 from cloudcore.events import Events
 from cloudcore.storage import checksums, piece_rows
 from cloudcore.storage import upload_rows as rows
-from cloudcore.storage.account_bytes import check_room
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bucket_rows import Held, change_held
+from cloudcore.storage.bucket_rows import Held, change_held, check_room
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions
 from cloudcore.storage.errors import (
@@ -130,10 +129,10 @@ def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, mo
 
 def list_parts(
     tx: Connection, bucket: Bucket, upload_id: str, after: int, limit: int
-) -> tuple[Upload, list[Piece]]:
-    """Return an open upload, and its parts whose numbers are greater than `after`."""
+) -> list[Piece]:
+    """Return the parts of an open upload whose numbers are greater than `after`."""
     upload = find_upload(tx, bucket, upload_id)
-    return upload, piece_rows.list_parts(tx, upload.account_id, upload.id, after, limit)
+    return piece_rows.list_parts(tx, upload.account_id, upload.id, after, limit)
 
 
 def abort_upload(tx: Connection, bucket: Bucket, upload_id: str, now: int) -> Upload:

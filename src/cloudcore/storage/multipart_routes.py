@@ -259,7 +259,7 @@ async def list_parts(
     query = ctx.query(PageQuery)
     pager = ctx.pager(query, upload.id)
     (after,) = pager.position or (0,)
-    _, parts = await ctx.database.read(multipart.list_parts, found, upload.id, after, pager.wanted)
+    parts = await ctx.database.read(multipart.list_parts, found, upload.id, after, pager.wanted)
     total = await ctx.database.read(piece_rows.count_parts, upload.account_id, upload.id)
     page, meta = pager.cut(parts, total, lambda each: (each.number,))
     return ManyParts(parts=[part_record(each) for each in page], meta=meta)

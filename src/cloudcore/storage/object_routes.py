@@ -19,7 +19,7 @@ from cloudcore.errors import InvalidInput, PayloadTooLarge
 from cloudcore.storage import objects, reading, storing
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.bucket_routes import ONE, authorized_bucket, bucket_crn_of, found_bucket
-from cloudcore.storage.conditions import parse_range
+from cloudcore.storage.conditions import Conditions, parse_range
 from cloudcore.storage.errors import NoSuchKey
 from cloudcore.storage.listing import list_page
 from cloudcore.storage.needs import StorageNeeds
@@ -279,7 +279,7 @@ async def put_object(
         tagged = await needs.database.write(objects.put_tags, found_in, key, tags)
         return one_object(found_in, crn, tagged)
     headers = _headers(request)
-    _check_obeyed(headers)
+    conditions = _write_conditions(headers)
     check_supported(headers, found_in.account_id)
     facts = read_facts(
         {
@@ -297,7 +297,7 @@ async def put_object(
         facts,
         stream.receive_into,
         Terms(declared=stream.length),
-        read_conditions(headers)._replace(modified_since=None, unmodified_since=None),
+        conditions,
     )
     return one_object(found_in, crn, made)
 
@@ -324,16 +324,13 @@ async def delete_object(
     if ctx.query(ObjectQuery).tagging is not None:
         await needs.database.write(objects.put_tags, found_in, key, {})
         return
-    headers = _headers(request)
-    _check_obeyed(headers)
-    conditions = read_conditions(headers)._replace(modified_since=None, unmodified_since=None)
     deleted = await needs.database.write(
         objects.delete_object,
         found_in,
         key,
         ctx.clock(),
         needs.events.by(ctx.caller),
-        conditions,
+        _write_conditions(_headers(request)),
     )
     if deleted is None:
         raise NoSuchKey
@@ -344,7 +341,8 @@ async def _reply(needs: StorageNeeds, asked: FoundObject, *, is_head: bool) -> S
     if asked.outcome == "not_modified":
         return StreamReply(_whole(b""), status=304, headers=_encoded(named_fields(found)))
     length = asked.stop - asked.start
-    headers = [*_encoded(_fields(found)), *_UNTRUSTED]
+    fields = [*object_fields(found), *checksum_fields(found.checksum)]
+    headers = [*_encoded(fields), *_UNTRUSTED]
     status = 206 if asked.is_range else 200
     if asked.is_range:
         span = b"bytes %d-%d/%d" % (asked.start, asked.stop - 1, found.size)
@@ -364,10 +362,6 @@ async def _reply(needs: StorageNeeds, asked: FoundObject, *, is_head: bool) -> S
         close=opened.aclose,
         bulk=opened.chunks,
     )
-
-
-def _fields(found: StoredObject) -> list[tuple[str, str]]:
-    return [*object_fields(found), *checksum_fields(found.checksum)]
 
 
 async def _parts(opened: OpenRange) -> AsyncGenerator[bytes, None]:
@@ -390,14 +384,12 @@ async def _few_bytes(stream: RequestStream) -> bytes:
     return bytes(found)
 
 
-def _check_obeyed(headers: Mapping[str, str]) -> None:
-    """Refuse a condition and checksums that nobody checks here.
-
-    Raise `InvalidInput` if there is one.
-    """
+def _write_conditions(headers: Mapping[str, str]) -> Conditions:
+    """Return the conditions of a write; refuse one, and checksums, that nobody checks here."""
     for name in headers:
         if name in _UNCHECKED or name.startswith("x-amz-checksum-"):
             raise InvalidInput(f"the header {name} is not supported here", header=name)
+    return read_conditions(headers)._replace(modified_since=None, unmodified_since=None)
 
 
 def _headers(request: AnyRequest) -> dict[str, str]:

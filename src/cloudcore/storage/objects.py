@@ -8,9 +8,8 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
 from cloudcore.events import Events
 from cloudcore.storage import object_rows as rows
-from cloudcore.storage.account_bytes import check_room
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bucket_rows import Held, change_held
+from cloudcore.storage.bucket_rows import Held, change_held, check_room
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
 from cloudcore.storage.errors import ConditionFailed, NoSuchBucket, NoSuchKey
 from cloudcore.storage.object_rows import StoredObject

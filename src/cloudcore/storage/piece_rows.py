@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns, count
 from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.storage.account_bytes import add_bytes, take_bytes
+from cloudcore.storage.bucket_rows import add_bytes, take_bytes
 from cloudcore.storage.needs import StoredPiece
 from cloudcore.storage.object_rows import Checksum, StoredObject
 from cloudcore.storage.tables import storage_pieces

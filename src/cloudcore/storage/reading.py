@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
@@ -56,27 +57,27 @@ class FoundObject(NamedTuple):
     looked: Looked | None
 
 
+@dataclass(slots=True)
 class OpenRange:
     """A range of the bytes of an object, open until `aclose`."""
 
-    def __init__(self, opened: OpenBytes, start: int, stop: int) -> None:
-        self._opened = opened
-        self._start = start
-        self._stop = stop
-        self._begun: AsyncIterator[bytes] | None = None
+    opened: OpenBytes
+    start: int
+    stop: int
+    _begun: AsyncIterator[bytes] | None = None
 
     @property
     def length(self) -> int:
         """Return the number of bytes."""
-        return self._stop - self._start
+        return self.stop - self.start
 
     def file_region(self) -> Region | None:
         """Return it as a region of a file, or None if it is not in one."""
-        return self._opened.file_region(self._start, self._stop)
+        return self.opened.file_region(self.start, self.stop)
 
     def chunks(self, skipped: int = 0) -> Iterator[memoryview]:
         """Yield the bytes behind the first `skipped`; each view is valid until the next. Blocks."""
-        return self._opened.chunks(self._start + skipped, self._stop)
+        return self.opened.chunks(self.start + skipped, self.stop)
 
     async def begin(self) -> None:
         """Read the first part of `stream` already, while an error can still be answered.
@@ -93,11 +94,11 @@ class OpenRange:
 
     def stream(self) -> AsyncIterator[bytes]:
         """Yield the bytes in order; call it once after `begin`."""
-        return self._begun or self._opened.stream(self._start, self._stop)
+        return self._begun or self.opened.stream(self.start, self.stop)
 
     async def aclose(self) -> None:
         """Close it; calling it again does nothing."""
-        await self._opened.aclose()
+        await self.opened.aclose()
 
 
 async def find_object(

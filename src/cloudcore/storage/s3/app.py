@@ -19,7 +19,6 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import AccessDenied, PlatformError
 from cloudcore.iam.audit import SIGN_IN
 from cloudcore.iam.decision import could_allow
-from cloudcore.iam.principal import Principal
 from cloudcore.iam.signature_keys import SignatureKey, SignatureKeys
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.source_address import source_address
@@ -289,14 +288,21 @@ class S3Endpoint:
                 "The AWS Access Key Id you provided does not exist in our records.",
                 details={"AWSAccessKeyId": claim.access_key_id},
             )
+        principal = found.principal
         try:
             key = _verified(proof, claim, found)
-        except S3Error:
-            _note_wrong_secret(ctx, found.principal)
+        except S3Error:  # counted for the audit log of the key's account
+            ctx.note_refusal(
+                SIGN_IN,
+                principal=principal.crn,
+                source=principal.source,
+                owner_id=principal.account_id or "",
+                resource=principal.crn,
+            )
             raise
-        ctx.caller = found.principal
+        ctx.caller = principal
         log = scope.setdefault("state", {})
-        log["principal"], log["source"] = found.principal.crn, found.principal.source
+        log["principal"], log["source"] = principal.crn, principal.source
         return key
 
     async def _admit(self, ctx: RequestContext, action: str, request: S3Request) -> None:
@@ -317,22 +323,8 @@ class S3Endpoint:
 
 
 def _verified(proof: Proof, claim: Claim, found: SignatureKey) -> SigningKey:
-    """Return the key of a request whose signature and session token are right.
-
-    Raise `S3Error` (SignatureDoesNotMatch, InvalidToken).
-    """
+    """Return the key of a request whose signature and session token are right, or raise S3Error."""
     key = proof(found.secret)
     if not found.fits_token(claim.security_token):
         raise S3Error("InvalidToken", "The provided token is malformed or otherwise invalid.")
     return key
-
-
-def _note_wrong_secret(ctx: RequestContext, owner: Principal) -> None:
-    """Count a signature by a wrong secret for the audit log of the key's account."""
-    ctx.note_refusal(
-        SIGN_IN,
-        principal=owner.crn,
-        source=owner.source,
-        owner_id=owner.account_id or "",
-        resource=owner.crn,
-    )

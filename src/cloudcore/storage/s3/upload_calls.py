@@ -178,7 +178,7 @@ async def list_parts(call: S3Call) -> Answer:
     upload = await _find_upload(call, bucket)
     after = call.number("part-number-marker", 0, MOST_ASKED) or 0
     limit = call.limit("max-parts")
-    _, found = await call.needs.database.read(
+    found = await call.needs.database.read(
         multipart.list_parts, bucket, upload.id, after, limit + 1
     )
     parts, is_truncated = found[:limit], len(found) > limit > 0
