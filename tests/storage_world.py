@@ -11,14 +11,13 @@ from typing import Final, TypeVar
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Database
 from cloudcore.events import NO_EVENTS
-from cloudcore.storage import buckets, listing, multipart, objects, reading, storing, upload_rows
+from cloudcore.storage import buckets, multipart, objects, reading, storing, upload_rows
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.bucket_rows import Held, held_by_bucket
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions
-from cloudcore.storage.listing import Listing
 from cloudcore.storage.multipart import Completion, GivenPart
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.object_rows import Facts, StoredObject
+from cloudcore.storage.object_rows import Facts, Listing, StoredObject, list_page
 from cloudcore.storage.piece_rows import Piece
 from cloudcore.storage.storing import Terms
 from cloudcore.storage.upload_rows import Upload
@@ -110,7 +109,7 @@ class StorageWorld:
         limit: int = 1000,
     ) -> Listing:
         """Return a page of objects."""
-        return await self.database.read(listing.list_page, bucket, prefix, delimiter, after, limit)
+        return await self.database.read(list_page, bucket, prefix, delimiter, after, limit)
 
     async def begin(self, bucket: Bucket, key: str, **fields: object) -> Upload:
         """Begin a multipart upload."""

@@ -14,9 +14,8 @@ from math import log2
 from cloudcore.clock import system_clock
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.worker import JobPace, JobWorker
-from cloudcore.notifications.delivering import Deliverer
+from cloudcore.notifications.delivering import REMEMBERED_TURNS, Deliverer, EndpointTurns
 from cloudcore.notifications.delivery_rows import DELIVER
-from cloudcore.notifications.endpoint_turns import REMEMBERED_TURNS, EndpointTurns
 from cloudcore.notifications.publishing import publish
 from cloudcore.notifications.topics import ROWS
 from tests.integration.notifications_world import World

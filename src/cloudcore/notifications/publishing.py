@@ -143,7 +143,7 @@ class FanOut(NamedTuple):
                 message=event.payload["message"],
                 attributes=event.payload["attributes"],
                 published_at=event.created_at,
-                content_type=event.payload.get("content_type"),  # of an older release: none
+                content_type=event.payload["content_type"],
             )
             await insert_deliveries(self.needs, topic, message, event.created_at)
 

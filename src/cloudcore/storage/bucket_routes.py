@@ -16,7 +16,7 @@ from cloudcore.iam.principal import stored_source
 from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import check_tags
 from cloudcore.storage import buckets, rewrapping
-from cloudcore.storage.bucket import BUCKET, Bucket, named_bucket_crn
+from cloudcore.storage.bucket import BUCKET, Bucket, check_bucket_name, named_bucket_crn
 from cloudcore.storage.bucket_rows import (
     Held,
     damaged_keys,
@@ -27,7 +27,6 @@ from cloudcore.storage.bucket_rows import (
 from cloudcore.storage.cors import CorsRule, CorsRules, cors_rules
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.rewrapping import Rewrap, rewrap_record
-from cloudcore.storage.rules import check_bucket_name
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs

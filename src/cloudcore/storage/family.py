@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
-from cloudcore.storage.bucket import BUCKET
-from cloudcore.storage.rules import OBJECT_CREATED, OBJECT_DELETED
+from cloudcore.storage.bucket import BUCKET, OBJECT_CREATED, OBJECT_DELETED
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler

@@ -17,7 +17,14 @@ from cloudcore.db.base import Connection
 from cloudcore.events import Events
 from cloudcore.storage import checksums, piece_rows
 from cloudcore.storage import upload_rows as rows
-from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.bucket import (
+    MAX_ASSEMBLED_BYTES,
+    MAX_PARTS,
+    MIN_PART_BYTES,
+    OBJECT_CREATED,
+    Bucket,
+    check_size,
+)
 from cloudcore.storage.bucket_rows import Held, change_held, check_room
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions
@@ -35,13 +42,6 @@ from cloudcore.storage.needs import BucketBytes
 from cloudcore.storage.object_rows import Checksum, StoredObject
 from cloudcore.storage.objects import hold, put_in_place, tell
 from cloudcore.storage.piece_rows import Piece
-from cloudcore.storage.rules import (
-    MAX_ASSEMBLED_BYTES,
-    MAX_PARTS,
-    MIN_PART_BYTES,
-    OBJECT_CREATED,
-    check_size,
-)
 from cloudcore.storage.upload_rows import Upload
 
 KEPT_SECONDS: Final = 24 * 3600

@@ -15,25 +15,24 @@ from msgspec import Meta, field
 
 from cloudcore.db.base import Connection
 from cloudcore.storage import multipart, piece_rows, storing, upload_rows
-from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bucket_routes import ONE, authorized_bucket, bucket_crn_of, found_bucket
-from cloudcore.storage.errors import InvalidPartNumber, NoSuchBucket, NoSuchUpload
-from cloudcore.storage.listing import span_of
-from cloudcore.storage.multipart import Completion, GivenPart
-from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.object_routes import OneObject, one_object
-from cloudcore.storage.object_rows import Facts
-from cloudcore.storage.piece_rows import Piece
-from cloudcore.storage.rules import (
+from cloudcore.storage.bucket import (
     DEFAULT_CONTENT_TYPE,
     MAX_OBJECT_BYTES,
     MAX_PARTS,
+    Bucket,
     StorageClass,
     check_tags,
     checked_metadata,
     key_bytes,
     object_crn,
 )
+from cloudcore.storage.bucket_routes import ONE, authorized_bucket, bucket_crn_of, found_bucket
+from cloudcore.storage.errors import InvalidPartNumber, NoSuchBucket, NoSuchUpload
+from cloudcore.storage.multipart import Completion, GivenPart
+from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.object_routes import OneObject, one_object
+from cloudcore.storage.object_rows import Facts, span_of
+from cloudcore.storage.piece_rows import Piece
 from cloudcore.storage.storing import Terms
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.storage.upload_rows import Upload

@@ -17,15 +17,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from cloudcore.errors import InvalidInput, PayloadTooLarge
 from cloudcore.storage import objects, reading, storing
-from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.bucket import MAX_OBJECT_BYTES, STORED_HEADERS, Bucket, key_bytes, object_crn
 from cloudcore.storage.bucket_routes import ONE, authorized_bucket, bucket_crn_of, found_bucket
 from cloudcore.storage.conditions import Conditions, parse_range
 from cloudcore.storage.errors import NoSuchKey
-from cloudcore.storage.listing import list_page
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.object_rows import Checksum, StoredObject
+from cloudcore.storage.object_rows import Checksum, StoredObject, list_page
 from cloudcore.storage.reading import FoundObject, OpenRange
-from cloudcore.storage.rules import MAX_OBJECT_BYTES, STORED_HEADERS, key_bytes, object_crn
 from cloudcore.storage.s3.facts import (
     METADATA,
     check_supported,

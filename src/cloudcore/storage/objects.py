@@ -8,19 +8,19 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
 from cloudcore.events import Events
 from cloudcore.storage import object_rows as rows
-from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.bucket import (
+    OBJECT_CREATED,
+    OBJECT_DELETED,
+    Bucket,
+    check_tags,
+    key_bytes,
+    object_crn,
+)
 from cloudcore.storage.bucket_rows import Held, change_held, check_room
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
 from cloudcore.storage.errors import ConditionFailed, NoSuchBucket, NoSuchKey
 from cloudcore.storage.object_rows import StoredObject
 from cloudcore.storage.piece_rows import Piece, add_piece, condemn_object
-from cloudcore.storage.rules import (
-    OBJECT_CREATED,
-    OBJECT_DELETED,
-    check_tags,
-    key_bytes,
-    object_crn,
-)
 from cloudcore.storage.tables import BUCKET_ROWS
 
 

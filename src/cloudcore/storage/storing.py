@@ -19,7 +19,7 @@ from cloudcore.db.base import Connection, OutcomeUnknown
 from cloudcore.errors import PlatformError
 from cloudcore.events import Events
 from cloudcore.storage import checksums, multipart, objects
-from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.bucket import Bucket, check_size, key_bytes
 from cloudcore.storage.bucket_rows import check_room
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
@@ -28,7 +28,6 @@ from cloudcore.storage.needs import Looked, SealedPiece, StagedPiece, StorageNee
 from cloudcore.storage.object_rows import Checksum, Facts, StoredObject, find_object
 from cloudcore.storage.piece_rows import Piece
 from cloudcore.storage.reading import OpenRange
-from cloudcore.storage.rules import check_size, key_bytes
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from cloudcore.storage import buckets
-from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.bucket import Bucket, check_bucket_name
 from cloudcore.storage.bucket_rows import find_public_bucket
 from cloudcore.storage.buckets import get_cors
 from cloudcore.storage.cors import (
@@ -20,7 +20,6 @@ from cloudcore.storage.cors import (
 )
 from cloudcore.storage.errors import BucketAlreadyOwnedByYou
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.rules import check_bucket_name
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, empty, escape, tag, text, xml
 from cloudcore.storage.s3.bodies import read_document

@@ -11,9 +11,8 @@ from cloudcore.db.base import Connection
 from cloudcore.events import Events
 from cloudcore.serving.body import Receive, Scope
 from cloudcore.storage import buckets
-from cloudcore.storage.bucket import BUCKET, Bucket, named_bucket_crn
+from cloudcore.storage.bucket import BUCKET, Bucket, named_bucket_crn, object_crn
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.rules import object_crn
 from cloudcore.storage.s3.answers import Fields
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.forms import Form

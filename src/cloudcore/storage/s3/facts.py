@@ -15,15 +15,15 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 from cloudcore.errors import InvalidInput
-from cloudcore.storage.conditions import Conditions, etags
-from cloudcore.storage.object_rows import Checksum, Facts, StoredObject
-from cloudcore.storage.rules import (
+from cloudcore.storage.bucket import (
     DEFAULT_CONTENT_TYPE,
     STORED_HEADERS,
     check_storage_class,
     check_tags,
     checked_metadata,
 )
+from cloudcore.storage.conditions import Conditions, etags
+from cloudcore.storage.object_rows import Checksum, Facts, StoredObject
 from cloudcore.storage.s3.answers import Fields, http_time, quoted
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.web.urlencoded import parse_fields

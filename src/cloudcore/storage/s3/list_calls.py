@@ -9,8 +9,7 @@ from urllib.parse import quote
 
 from cloudcore.storage import bucket_rows
 from cloudcore.storage.bucket import BUCKET
-from cloudcore.storage.listing import Listing, list_page
-from cloudcore.storage.object_rows import Entry
+from cloudcore.storage.object_rows import Entry, Listing, list_page
 from cloudcore.storage.s3.answers import Answer, iso_time, quoted, tag, text, xml
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.errors import S3Error

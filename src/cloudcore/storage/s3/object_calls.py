@@ -13,13 +13,12 @@ from cloudcore.errors import AccessDenied
 from cloudcore.iam.decision import DECISION_STEPS
 from cloudcore.iam.patterns import Work
 from cloudcore.storage import objects, piece_rows, reading, storing
-from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.bucket import MAX_PARTS, Bucket, key_bytes, object_crn
 from cloudcore.storage.conditions import parse_range
 from cloudcore.storage.errors import KeyTooLong
 from cloudcore.storage.object_rows import Facts, StoredObject
 from cloudcore.storage.piece_rows import ListedPiece
 from cloudcore.storage.reading import FoundObject
-from cloudcore.storage.rules import MAX_PARTS, key_bytes, object_crn
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import (
     Answer,

@@ -18,8 +18,8 @@ import msgspec
 from cloudcore.clock import MICROSECONDS
 from cloudcore.serving.body import receive_into
 from cloudcore.storage import storing
+from cloudcore.storage.bucket import check_tags
 from cloudcore.storage.object_rows import StoredObject
-from cloudcore.storage.rules import check_tags
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, Fields, empty, quoted, text, xml
 from cloudcore.storage.s3.bodies import Promise, content_md5, header_checksum, read_algorithm

@@ -8,15 +8,13 @@ from functools import partial
 from typing import Final
 
 from cloudcore.storage import multipart, reading, storing, upload_rows
-from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.bucket import MAX_PARTS, Bucket, key_bytes
 from cloudcore.storage.checksums import Algorithm, ChecksumType
 from cloudcore.storage.conditions import MAX_DIGITS
 from cloudcore.storage.errors import InvalidRange
-from cloudcore.storage.listing import span_of
 from cloudcore.storage.multipart import Completion
-from cloudcore.storage.object_rows import Checksum
+from cloudcore.storage.object_rows import Checksum, span_of
 from cloudcore.storage.piece_rows import Piece
-from cloudcore.storage.rules import MAX_PARTS, key_bytes
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import (
     Answer,
