@@ -39,7 +39,6 @@ from cloudcore.kms.needs import KmsNeeds
 from cloudcore.ports import KEYRING, known
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.context import AUTHENTICATOR, Origin
-from registry.blobstore.memory import MemoryStore
 from registry.main import Registry
 from registry.metadata.repositories.details import NewRepository
 from registry.needs import BEARERS, SERVICES
@@ -54,6 +53,7 @@ from registry.services.tokens import BearerTokens
 from registry.setting_groups import Limits
 from registry.settings import Settings
 from tests.inprocess import IN_FILES, ManualClock
+from tests.memory_store import MemoryStore
 
 REGION: Final = "local"
 HOST: Final = "registry.test"
