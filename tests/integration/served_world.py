@@ -30,8 +30,8 @@ from cloudcore.identity.names import iam_crn
 from cloudcore.identity.needs import LAST_USES
 from cloudcore.identity.rows import organizations
 from cloudcore.identity.rows.accounts import Account
-from cloudcore.identity.rows.organizations import Membership, Organization
-from cloudcore.identity.rows.policies import Attachment, attach
+from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
+from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment
 from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User
@@ -214,13 +214,13 @@ class Served:
             organizations.add_organization(
                 tx, Organization(organization_id, handle, False, now, now)
             )
-            organizations.add_membership(tx, Membership(organization_id, person.id, "owner", now))
+            MEMBERS.add(tx, Membership(organization_id, person.id, "owner", now))
             founder = Founder(iam_crn(person.organization_id, "user", person.id), person.id)
             account = Account(ids.account, organization_id, handle, "active", True, now)
             found_account(tx, account, founder, ids, add_key)
             made = ServiceAccount(program_id, ids.account, "program", "", "active", now, now)
             service_accounts.create_service_account(tx, made)
-            attach(tx, Attachment(uuid7(), ids.account, ids.policy, program_id, None, now))
+            ATTACHMENTS.add(tx, Attachment(uuid7(), ids.account, ids.policy, program_id, None, now))
             row = key.row(self.keyring, uuid7(), ids.account, program_id, now)
             access_keys.create_access_key(tx, row)
 

@@ -15,18 +15,16 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.routes.owned import authorized, reference, shown
+from cloudcore.identity.routes.owned import authorized, read_listed, reference, shown
 from cloudcore.identity.rows.service_accounts import (
+    ACCESS_KEYS,
     SERVICE_ACCOUNTS,
     AccessKey,
     ServiceAccount,
-    count_access_keys,
-    list_access_keys,
 )
 from cloudcore.identity.services import access_keys
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import (
@@ -172,14 +170,8 @@ async def list_service_account_keys(
 ) -> ManyAccessKeys:
     """List the access keys of a service account, oldest first."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
-    found, meta = await read_page(
-        ctx,
-        ctx.query(PageQuery),
-        list_access_keys,
-        count_access_keys,
-        owner.account_id,
-        owner.id,
-        key=lambda key: key.id,
+    found, meta = await read_listed(
+        ctx, ACCESS_KEYS, (owner.account_id, owner.id), ctx.query(PageQuery)
     )
     return ManyAccessKeys(access_keys=[_record(owner, key) for key in found], meta=meta)
 
@@ -190,8 +182,9 @@ async def get_access_key(
 ) -> OneAccessKey:
     """Return an access key; `key_id` is the id of the record."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
-    key = await ctx.database.read(access_keys.get_access_key, owner.account_id, owner.id, key_id)
-    return _one(owner, key)
+    return _one(
+        owner, await ctx.database.read(ACCESS_KEYS.get, (owner.account_id, owner.id), key_id)
+    )
 
 
 @patch(_PATH + "/{key_id:str}", opt={"action": "iam:UpdateAccessKey", **CHECKED})

@@ -22,15 +22,13 @@ from cloudcore.identity.routes.fields import Handle, Status
 from cloudcore.identity.routes.organizations import membership_policy, organization_reference
 from cloudcore.identity.routes.owned import shown
 from cloudcore.identity.rows.accounts import (
+    ACCOUNTS_OF_MEMBERS,
     Account,
-    count_accounts_of_member,
-    list_accounts_of_member,
 )
-from cloudcore.identity.rows.organizations import Joined, organization_names
+from cloudcore.identity.rows.organizations import JOINED, Joined, organization_names
 from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.services import accounts
 from cloudcore.identity.services.members import organization_of
-from cloudcore.identity.services.organizations import get_joined
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
@@ -135,7 +133,7 @@ def _find(tx: Connection, caller: Principal, account_id: str) -> tuple[Account, 
         return accounts.get_account(tx, account_id), None
     account = accounts.get_account(tx, account_id)
     try:
-        return account, get_joined(tx, account.organization_id or "", caller.id)
+        return account, JOINED.get(tx, caller.id, account.organization_id or "")
     except NotFound:
         raise missing("account") from None
 
@@ -143,7 +141,7 @@ def _find(tx: Connection, caller: Principal, account_id: str) -> tuple[Account, 
 async def _authorized(ctx: RequestContext, account_id: str) -> Account:
     caller = _caller(ctx)
     account, joined = await ctx.database.read(_find, caller, account_id)
-    policy = joined and membership(joined.membership.role, caller.crn)
+    policy = joined and membership(joined.role, caller.crn)
     ctx.authorize(_crn(account), resource_policy=policy)
     return account
 
@@ -156,8 +154,8 @@ def _home(tx: Connection, caller: Principal, named: str | None) -> tuple[str, Jo
             raise missing("organization")
         return organization_id, None
     current = find_current_organization(tx, caller.sid or "") or caller.organization_id
-    joined = get_joined(tx, named or current or "", caller.id)
-    return joined.organization.id, joined
+    joined = JOINED.get(tx, caller.id, named or current or "")
+    return joined.id, joined
 
 
 @post(
@@ -183,7 +181,7 @@ async def create_account(
     caller = _caller(ctx)
     named = data.organization and lower_ids(data.organization)
     organization_id, joined = await ctx.database.read(_home, caller, named)
-    policy = joined and membership(joined.membership.role, caller.crn)
+    policy = joined and membership(joined.role, caller.crn)
     scope = caller.account_id or organization_id
     ctx.authorize(iam_crn(scope, "account", data.handle), resource_policy=policy)
     check_founds_accounts(ctx, joined)
@@ -235,11 +233,11 @@ async def list_accounts(ctx: NamedDependency[RequestContext]) -> ManyAccounts:
     found, meta = await read_page(
         ctx,
         query,
-        list_accounts_of_member if is_person else _own,
-        count_accounts_of_member if is_person else _count_own,
+        ACCOUNTS_OF_MEMBERS.list if is_person else _own,
+        ACCOUNTS_OF_MEMBERS.count if is_person else _count_own,
         caller.id if is_person else scope,
         query.handle or "",
-        key=lambda account: account.handle,
+        key=ACCOUNTS_OF_MEMBERS.sort_key,
     )
     owned = await ctx.database.read(_owned, found)
     return ManyAccounts(accounts=[_record(each) for each in owned], meta=meta)

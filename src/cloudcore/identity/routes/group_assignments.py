@@ -13,19 +13,15 @@ from msgspec import Meta
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.oidc.profiles import MAX_GROUP_NAME
-from cloudcore.identity.routes.owned import authorized, reference
-from cloudcore.identity.rows.group_assignments import (
-    GROUP_ASSIGNMENTS,
-    GroupAssignment,
-)
+from cloudcore.identity.routes.owned import authorized, read_listed, reference, shown
+from cloudcore.identity.rows.group_assignments import GROUP_ASSIGNMENTS, GroupAssignment
 from cloudcore.identity.rows.roles import ROLES, Role
 from cloudcore.identity.services import group_assignments
 from cloudcore.uuids import Uuid, parse_uuid
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 _PATH: Final = "/v1/roles/{role_id:str}/group-assignments"
 
@@ -65,12 +61,12 @@ class ManyGroupAssignments(ResponseBody):
 
 
 def _record(role: Role, found: GroupAssignment) -> GroupAssignmentRecord:
-    return GroupAssignmentRecord(
-        id=found.id,
+    return shown(
+        GroupAssignmentRecord,
+        found,
         role=reference(ROLES, role),
         identity_provider=found.provider_id,
         group=found.group_name,
-        created_at=rfc3339(found.created_at),
     )
 
 
@@ -113,15 +109,7 @@ async def list_role_group_assignments(
 ) -> ManyGroupAssignments:
     """List the groups a role is assigned to, oldest first."""
     role = await authorized(ctx, ROLES, role_id)
-    found, meta = await read_page(
-        ctx,
-        ctx.query(PageQuery),
-        GROUP_ASSIGNMENTS.list,
-        GROUP_ASSIGNMENTS.count,
-        role.id,
-        "",
-        key=lambda each: each.id,
-    )
+    found, meta = await read_listed(ctx, GROUP_ASSIGNMENTS, role.id, ctx.query(PageQuery))
     return ManyGroupAssignments(
         group_assignments=[_record(role, each) for each in found], meta=meta
     )

@@ -18,7 +18,7 @@ from cloudcore.identity.authorize_page import redirect_uri
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.fields import Title
 from cloudcore.identity.routes.organizations import authorized, membership_policy
-from cloudcore.identity.routes.owned import read_named, shown
+from cloudcore.identity.routes.owned import read_listed, shown
 from cloudcore.identity.rows.identity_providers import (
     DEFAULT_SESSION_HOURS,
     IDENTITY_PROVIDERS,
@@ -187,7 +187,7 @@ async def create_identity_provider(
     now, provider_id = ctx.clock(), ctx.new_id()
     provider = IdentityProvider(
         id=provider_id,
-        organization_id=joined.organization.id,
+        organization_id=joined.id,
         name=data.name,
         issuer=check_issuer(data.issuer, ctx.settings.oidc_internal_origins),
         client_id=data.client_id,
@@ -205,7 +205,7 @@ async def create_identity_provider(
     return await ctx.commit(
         identity_providers.create_provider,
         provider,
-        joined.membership.user_id,
+        joined.user_id,
         wrap=partial(_one, ctx),
         location=lambda made: (
             f"/v1/organizations/{made.organization_id}/identity-providers/{made.id}"
@@ -219,7 +219,8 @@ async def list_identity_providers(
 ) -> ManyProviders:
     """List the organization's identity providers, by name; for owners."""
     await authorized(ctx, organization_id)
-    found, meta = await read_named(ctx, IDENTITY_PROVIDERS, organization_id)
+    query = ctx.query(NamedPageQuery)
+    found, meta = await read_listed(ctx, IDENTITY_PROVIDERS, organization_id, query, query.name)
     return ManyProviders(identity_providers=[_record(ctx, each) for each in found], meta=meta)
 
 

@@ -20,15 +20,14 @@ from cloudcore.identity.routes.organizations import (
     membership_policy,
     one_organization,
 )
-from cloudcore.identity.routes.owned import shown
-from cloudcore.identity.rows.invitations import INVITATIONS, Invitation
+from cloudcore.identity.routes.owned import read_listed, shown
+from cloudcore.identity.rows.invitations import INVITATIONS
 from cloudcore.identity.services import invitations
 from cloudcore.identity.services.invitations import NewInvitation, new_invitation
 from cloudcore.identity.sessions import hash_of
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta
 from cloudcore.web.ratelimit import Budget, count_request, give_back
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
@@ -81,10 +80,6 @@ class ManyInvitations(ResponseBody):
     meta: PageMeta
 
 
-def _record(invitation: Invitation) -> InvitationRecord:
-    return shown(InvitationRecord, invitation)
-
-
 def _new(made: NewInvitation) -> OneNewInvitation:
     record = shown(NewInvitationRecord, made.invitation, code=made.code)
     return OneNewInvitation(invitation=record)
@@ -111,7 +106,7 @@ async def invite_member(
     replaces its code.
     """
     joined = await authorized(ctx, organization_id)
-    if joined.organization.is_personal:
+    if joined.is_personal:
         raise AccessDenied("a personal organization has one member, and cannot invite others")
     email = email_address(data.email)
     new = new_invitation(ctx.new_id(), organization_id, email, data.role, ctx.clock())
@@ -125,16 +120,8 @@ async def list_organization_invitations(
     """List the pending invitations, by address; for owners."""
     await authorized(ctx, organization_id)
     query = ctx.query(PeopleQuery)
-    found, meta = await read_page(
-        ctx,
-        query,
-        INVITATIONS.list,
-        INVITATIONS.count,
-        organization_id,
-        query.address,
-        key=INVITATIONS.label_of,
-    )
-    return ManyInvitations(invitations=[_record(each) for each in found], meta=meta)
+    found, meta = await read_listed(ctx, INVITATIONS, organization_id, query, query.address)
+    return ManyInvitations(invitations=[shown(InvitationRecord, each) for each in found], meta=meta)
 
 
 @delete(_PATH + "/{invitation_id:str}", opt={"action": "iam:RevokeInvitation"})

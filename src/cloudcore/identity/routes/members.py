@@ -12,19 +12,15 @@ from msgspec import UNSET, UnsetType
 
 from cloudcore.identity.names import person_crn
 from cloudcore.identity.routes.fields import PeopleQuery
-from cloudcore.identity.routes.organizations import (
-    MemberRole,
-    authorized,
-    member_role,
-)
-from cloudcore.identity.rows.organizations import Member, count_members, list_members
+from cloudcore.identity.routes.organizations import MemberRole, authorized
+from cloudcore.identity.routes.owned import read_listed, shown
+from cloudcore.identity.rows.organizations import MEMBERS, Membership
 from cloudcore.identity.services import organizations
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta
 from cloudcore.web.references import ResourceRef
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 _PATH: Final = "/v1/organizations/{organization_id:str}/members"
 
@@ -57,18 +53,13 @@ class ManyMembers(ResponseBody):
     meta: PageMeta
 
 
-def _record(member: Member) -> MemberRecord:
-    user_id = member.membership.user_id
-    crn = person_crn(member.personal_organization_id, user_id)
-    return MemberRecord(
-        user=ResourceRef(id=user_id, crn=crn, name=member.email),
-        role=member_role(member.membership.role),
-        status="active",
-        created_at=rfc3339(member.membership.created_at),
-    )
+def _record(member: Membership) -> MemberRecord:
+    crn = person_crn(member.personal_organization_id, member.user_id)
+    user = ResourceRef(id=member.user_id, crn=crn, name=member.email)
+    return shown(MemberRecord, member, user=user, status="active")
 
 
-def _one(member: Member) -> OneMember:
+def _one(member: Membership) -> OneMember:
     return OneMember(member=_record(member))
 
 
@@ -79,15 +70,7 @@ async def list_organization_members(
     """List the members."""
     await authorized(ctx, organization_id)
     query = ctx.query(PeopleQuery)
-    found, meta = await read_page(
-        ctx,
-        query,
-        list_members,
-        count_members,
-        organization_id,
-        query.address,
-        key=lambda member: member.membership.user_id,
-    )
+    found, meta = await read_listed(ctx, MEMBERS, organization_id, query, query.address)
     return ManyMembers(members=[_record(member) for member in found], meta=meta)
 
 

@@ -14,6 +14,7 @@ from cloudcore.iam.decision import DECISION_STEPS, Verdict
 from cloudcore.iam.patterns import Work
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.role_trust import ASSIGNED, Asker, find_asker, verdict_on
+from cloudcore.identity.routes.owned import shown
 from cloudcore.identity.rows.assumable_roles import AssumableRole, list_assigned
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import person_of
@@ -46,18 +47,15 @@ class ManyMyRoles(ResponseBody):
     meta: PageMeta
 
 
+def account_of_role(role: AssumableRole) -> ResourceRef:
+    """Return a reference to the account in which a role acts."""
+    crn = iam_crn(role.account_id, "account", role.handle)
+    return ResourceRef(id=role.account_id, crn=crn, name=role.handle)
+
+
 def _record(role: AssumableRole) -> MyRole:
-    return MyRole(
-        id=role.id,
-        crn=iam_crn(role.account_id, "role", role.name),
-        name=role.name,
-        account=ResourceRef(
-            id=role.account_id,
-            crn=iam_crn(role.account_id, "account", role.handle),
-            name=role.handle,
-        ),
-        max_session_seconds=role.max_session_seconds,
-    )
+    crn = iam_crn(role.account_id, "role", role.name)
+    return shown(MyRole, role, crn=crn, account=account_of_role(role))
 
 
 @get("/v1/users/me/roles", opt={"action": "iam:GetUser", "query": NamedPageQuery})

@@ -18,17 +18,21 @@ from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.identity.lock_out import CHECKED, ForceQuery
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.fields import Description, Document, Name, Reference
-from cloudcore.identity.routes.owned import authorized, list_of_account, reference, shown
+from cloudcore.identity.routes.owned import (
+    authorized,
+    list_of_account,
+    read_listed,
+    reference,
+    shown,
+)
 from cloudcore.identity.routes.policy_templates import FilledTemplate, document_of
 from cloudcore.identity.rows.policies import (
+    ATTACHMENTS,
     POLICIES,
-    Attached,
     Attachment,
     PolicyRow,
     count_attached_policies,
-    count_attachments,
     list_attached_policies,
-    list_attachments,
 )
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
@@ -43,7 +47,7 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 
 class CreatePolicy(RequestBody):
@@ -147,22 +151,18 @@ def _one(policy: PolicyRow) -> OnePolicy:
     return OnePolicy(policy=policy_record(policy))
 
 
-def _target(attached: Attached, kind: str) -> ResourceRef | None:
-    attachment = attached.attachment
-    target = attachment.role_id if kind == "role" else attachment.service_account_id
-    if target is None:
-        return None
-    crn = iam_crn(attachment.account_id, kind, attached.name)
-    return ResourceRef(id=target, crn=crn, name=attached.name)
+def _target(of: Attachment, kind: str, target: str | None) -> ResourceRef | None:
+    crn = iam_crn(of.account_id, kind, of.name)
+    return None if target is None else ResourceRef(id=target, crn=crn, name=of.name)
 
 
-def _attachment(policy: PolicyRow, attached: Attached) -> AttachmentRecord:
-    return AttachmentRecord(
-        id=attached.attachment.id,
+def _attachment(policy: PolicyRow, found: Attachment) -> AttachmentRecord:
+    return shown(
+        AttachmentRecord,
+        found,
         policy=reference(POLICIES, policy),
-        service_account=_target(attached, "service-account"),
-        role=_target(attached, "role"),
-        created_at=rfc3339(attached.attachment.created_at),
+        service_account=_target(found, "service-account", found.service_account_id),
+        role=_target(found, "role", found.role_id),
     )
 
 
@@ -303,7 +303,7 @@ async def create_attachment(
         policies.attach_policy,
         attachment,
         wrap=lambda attached: OneAttachment(attachment=_attachment(policy, attached)),
-        location=lambda made: f"/v1/policies/{policy.id}/attachments/{made.attachment.id}",
+        location=lambda made: f"/v1/policies/{policy.id}/attachments/{made.id}",
     )
 
 
@@ -316,14 +316,8 @@ async def list_policy_attachments(
 ) -> ManyAttachments:
     """List what a policy is attached to."""
     policy = await authorized(ctx, POLICIES, policy_id)
-    found, meta = await read_page(
-        ctx,
-        ctx.query(PageQuery),
-        list_attachments,
-        count_attachments,
-        policy.account_id,
-        policy.id,
-        key=lambda attached: attached.attachment.id,
+    found, meta = await read_listed(
+        ctx, ATTACHMENTS, (policy.account_id, policy.id), ctx.query(PageQuery)
     )
     return ManyAttachments(attachments=[_attachment(policy, each) for each in found], meta=meta)
 
@@ -337,10 +331,8 @@ async def delete_attachment(
 ) -> None:
     """Detach a policy; the caller needs permission on both, as for attaching."""
     policy = await authorized(ctx, POLICIES, policy_id)
-    found = await ctx.database.read(
-        policies.get_attachment, policy.account_id, policy.id, attachment_id
-    )
-    kind = "role" if found.attachment.role_id is not None else "service-account"
+    found = await ctx.database.read(ATTACHMENTS.get, (policy.account_id, policy.id), attachment_id)
+    kind = "role" if found.role_id is not None else "service-account"
     ctx.authorize(iam_crn(policy.account_id, kind, found.name))
     await ctx.database.write(policies.detach_policy, policy.account_id, policy.id, attachment_id)
 

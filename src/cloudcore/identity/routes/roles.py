@@ -14,23 +14,22 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.names import person_crn
 from cloudcore.identity.routes.fields import Description, Document, Name
-from cloudcore.identity.routes.owned import authorized, list_of_account, reference, shown
-from cloudcore.identity.rows.roles import (
-    ROLES,
-    Assigned,
-    Role,
-    count_assignments,
-    list_assignments,
+from cloudcore.identity.routes.owned import (
+    authorized,
+    list_of_account,
+    read_listed,
+    reference,
+    shown,
 )
+from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, Role
 from cloudcore.identity.services import roles
 from cloudcore.resource_names import check_name
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 SessionSeconds = Annotated[int, Meta(ge=3600, le=43_200)]
 
@@ -118,17 +117,14 @@ def _one(role: Role) -> OneRole:
     return OneRole(role=_record(role))
 
 
-def _assignment(role: Role, assigned: Assigned) -> AssignmentRecord:
-    user_id = assigned.assignment.user_id
-    return AssignmentRecord(
+def _assignment(role: Role, found: Assignment) -> AssignmentRecord:
+    crn = person_crn(found.personal_organization_id, found.user_id)
+    return shown(
+        AssignmentRecord,
+        found,
         role=reference(ROLES, role),
-        user=ResourceRef(
-            id=user_id,
-            crn=person_crn(assigned.personal_organization_id, user_id),
-            name=assigned.email,
-        ),
-        identity_provider=assigned.assignment.identity_provider_id,
-        created_at=rfc3339(assigned.assignment.created_at),
+        user=ResourceRef(id=found.user_id, crn=crn, name=found.email),
+        identity_provider=found.identity_provider_id,
     )
 
 
@@ -208,7 +204,7 @@ async def create_assignment(
         data.user,
         ctx.clock(),
         wrap=lambda assigned: OneAssignment(assignment=_assignment(role, assigned)),
-        location=lambda made: f"/v1/roles/{role.id}/assignments/{made.assignment.user_id}",
+        location=lambda made: f"/v1/roles/{role.id}/assignments/{made.user_id}",
     )
 
 
@@ -221,14 +217,7 @@ async def list_role_assignments(
 ) -> ManyAssignments:
     """List the persons a role is assigned to."""
     role = await authorized(ctx, ROLES, role_id)
-    found, meta = await read_page(
-        ctx,
-        ctx.query(PageQuery),
-        list_assignments,
-        count_assignments,
-        role.id,
-        key=lambda assigned: assigned.assignment.user_id,
-    )
+    found, meta = await read_listed(ctx, ASSIGNMENTS, role.id, ctx.query(PageQuery))
     return ManyAssignments(assignments=[_assignment(role, each) for each in found], meta=meta)
 
 

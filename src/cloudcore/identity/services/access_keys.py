@@ -13,10 +13,13 @@ from typing import Any, Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
-from cloudcore.identity.names import missing
-from cloudcore.identity.rows import service_accounts as rows
 from cloudcore.identity.rows.accounts import increment_revision
-from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, AccessKey
+from cloudcore.identity.rows.service_accounts import (
+    ACCESS_KEYS,
+    SERVICE_ACCOUNTS,
+    AccessKey,
+    count_live_access_keys,
+)
 from cloudcore.keyring import Keyring
 
 MAX_ACTIVE: Final = 2
@@ -77,21 +80,11 @@ def create_access_key(tx: Connection, key: AccessKey) -> AccessKey:
     """Add a key to a service account."""
     increment_revision(tx, key.account_id)
     SERVICE_ACCOUNTS.get(tx, key.account_id, key.service_account_id)
-    _check_room(tx, key.account_id, key.service_account_id, key.created_at)
-    if rows.count_access_keys(tx, key.account_id, key.service_account_id) >= MAX_KEPT:
+    _check_room(tx, key.service_account_id, key.created_at)
+    if ACCESS_KEYS.count(tx, (key.account_id, key.service_account_id)) >= MAX_KEPT:
         raise Conflict(f"a service account keeps at most {MAX_KEPT} access keys; delete one")
-    rows.add_access_key(tx, key)
+    ACCESS_KEYS.add(tx, key)
     return key
-
-
-def get_access_key(
-    tx: Connection, account_id: str, service_account_id: str, key_id: str
-) -> AccessKey:
-    """Return a key of a service account, or raise `NotFound`."""
-    found = rows.find_access_key(tx, account_id, service_account_id, key_id)
-    if found is None:
-        raise missing("access key")
-    return found
 
 
 def update_access_key(
@@ -109,12 +102,12 @@ def update_access_key(
 
     """
     increment_revision(tx, account_id)
-    key = get_access_key(tx, account_id, service_account_id, key_id)
+    key = ACCESS_KEYS.get(tx, (account_id, service_account_id), key_id)
     changed = key._replace(**changes)
     if changed.is_live(now) and not key.is_live(now):
-        _check_room(tx, account_id, service_account_id, now)
+        _check_room(tx, service_account_id, now)
     if changed != key:
-        rows.save_access_key(tx, changed)
+        ACCESS_KEYS.save(tx, changed)
     return changed
 
 
@@ -123,11 +116,11 @@ def delete_access_key(
 ) -> None:
     """Delete a key, ending the sessions and login credentials made with it."""
     increment_revision(tx, account_id)
-    rows.remove_access_key(tx, get_access_key(tx, account_id, service_account_id, key_id).id)
+    ACCESS_KEYS.remove(tx, (account_id, service_account_id), key_id)
 
 
-def _check_room(tx: Connection, account_id: str, service_account_id: str, now: int) -> None:
-    if rows.count_live_access_keys(tx, account_id, service_account_id, now) >= MAX_ACTIVE:
+def _check_room(tx: Connection, service_account_id: str, now: int) -> None:
+    if count_live_access_keys(tx, service_account_id, now) >= MAX_ACTIVE:
         raise Conflict(
             f"a service account has at most {MAX_ACTIVE} active access keys; delete one, or make it"
             " inactive"

@@ -15,9 +15,9 @@ from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.identity.oidc.destinations import check_url
 from cloudcore.identity.rows.group_assignments import persons_given
 from cloudcore.identity.rows.identity_providers import IDENTITY_PROVIDERS, IdentityProvider
+from cloudcore.identity.rows.organizations import JOINED
 from cloudcore.identity.rows.sessions import revoke_sessions_of_provider
 from cloudcore.identity.services.members import lock_organization
-from cloudcore.identity.services.organizations import get_joined
 from cloudcore.identity.services.roles import unassign_role
 from cloudcore.keyring import Keyring
 
@@ -61,7 +61,7 @@ def create_provider(tx: Connection, provider: IdentityProvider, user_id: str) ->
 
     """
     lock_organization(tx, provider.organization_id)
-    if get_joined(tx, provider.organization_id, user_id).organization.is_personal:
+    if JOINED.get(tx, user_id, provider.organization_id).is_personal:
         raise Conflict("a personal organization has one member, who has a password")
     if IDENTITY_PROVIDERS.count(tx, provider.organization_id, "") >= MAX_PROVIDERS:
         raise Conflict(f"an organization has at most {MAX_PROVIDERS} identity providers")

@@ -17,14 +17,14 @@ from cloudcore.identity.names import missing
 from cloudcore.identity.rows import invitations as rows
 from cloudcore.identity.rows.invitations import INVITATIONS, Invitation
 from cloudcore.identity.rows.organizations import (
+    JOINED,
+    MEMBERS,
     Joined,
     Membership,
-    add_membership,
     lock_if_there,
 )
-from cloudcore.identity.rows.users import find_user, find_user_of_email, lock_user
+from cloudcore.identity.rows.users import PEOPLE, find_user, lock_user
 from cloudcore.identity.services.members import lock_organization
-from cloudcore.identity.services.organizations import get_joined
 from cloudcore.identity.sessions import hash_of
 
 INVITATION_SECONDS: Final = 7 * 24 * 3600
@@ -68,8 +68,7 @@ def invite(tx: Connection, new: NewInvitation) -> NewInvitation:
 def revoke_invitation(tx: Connection, organization_id: str, invitation_id: str) -> None:
     """Delete an invitation, or raise `NotFound`."""
     lock_organization(tx, organization_id)
-    if not INVITATIONS.remove(tx, organization_id, invitation_id):
-        raise missing("invitation")
+    INVITATIONS.remove(tx, organization_id, invitation_id)
 
 
 def accept_invitation(
@@ -94,10 +93,10 @@ def accept_invitation(
         raise missing("invitation")
     _check_no_member(tx, organization_id, email)
     INVITATIONS.remove(tx, organization_id, found.id)
-    add_membership(tx, Membership(organization_id, user_id, found.role, now))
-    return get_joined(tx, organization_id, user_id)
+    MEMBERS.add(tx, Membership(organization_id, user_id, found.role, now))
+    return JOINED.get(tx, user_id, organization_id)
 
 
 def _check_no_member(tx: Connection, organization_id: str, email: str) -> None:
-    if find_user_of_email(tx, organization_id, email) is not None:
+    if PEOPLE.find_named(tx, organization_id, email) is not None:
         raise Conflict("the organization has a member with this address")

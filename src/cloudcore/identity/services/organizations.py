@@ -6,11 +6,10 @@ from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, QuotaExceeded
-from cloudcore.identity.names import missing
 from cloudcore.identity.rows import organizations as rows
 from cloudcore.identity.rows.accounts import is_any_account_of
 from cloudcore.identity.rows.identity_providers import unlink_person
-from cloudcore.identity.rows.organizations import Joined, Member, Membership, Organization
+from cloudcore.identity.rows.organizations import JOINED, MEMBERS, Joined, Membership, Organization
 from cloudcore.identity.rows.sessions import switch_organization
 from cloudcore.identity.rows.users import lock_user
 from cloudcore.identity.services.members import check_owner_remains, lock_organization
@@ -38,16 +37,8 @@ def create_organization(tx: Connection, organization: Organization, owner: str) 
         )
     rows.add_organization(tx, organization)
     membership = Membership(organization.id, owner, "owner", organization.created_at)
-    rows.add_membership(tx, membership)
-    return Joined(organization, membership)
-
-
-def get_joined(tx: Connection, organization_id: str, user_id: str) -> Joined:
-    """Return an organization that a person has joined, or raise `NotFound`."""
-    found = rows.find_joined(tx, organization_id, user_id)
-    if found is None:
-        raise missing("organization")
-    return found
+    MEMBERS.add(tx, membership)
+    return Joined(*organization, user_id=owner, role="owner")
 
 
 def rename_organization(
@@ -56,14 +47,14 @@ def rename_organization(
     """Rename an organization; None leaves the name unchanged."""
     if name is not None:
         rows.save_organization_name(tx, organization_id, name, now)
-    return get_joined(tx, organization_id, user_id)
+    return JOINED.get(tx, user_id, organization_id)
 
 
 def delete_organization(tx: Connection, organization_id: str, user_id: str) -> None:
     """Delete an organization that owns no account."""
     lock_organization(tx, organization_id)
-    found = get_joined(tx, organization_id, user_id)
-    if found.organization.is_personal:
+    found = JOINED.get(tx, user_id, organization_id)
+    if found.is_personal:
         raise Conflict("a personal organization goes with its person")
     if is_any_account_of(tx, organization_id):
         raise Conflict("the organization owns accounts")
@@ -73,27 +64,22 @@ def delete_organization(tx: Connection, organization_id: str, user_id: str) -> N
 def switch_to(tx: Connection, organization_id: str, user_id: str, sid: str) -> Joined:
     """Set the current organization of a person's session."""
     lock_organization(tx, organization_id)
-    found = get_joined(tx, organization_id, user_id)
+    found = JOINED.get(tx, user_id, organization_id)
     switch_organization(tx, sid, organization_id)
     return found
 
 
-def get_member(tx: Connection, organization_id: str, user_id: str) -> Member:
-    """Return a member, or raise `NotFound`."""
-    found = rows.find_member(tx, organization_id, user_id)
-    if found is None:
-        raise missing("member")
-    return found
-
-
-def set_member_role(tx: Connection, organization_id: str, user_id: str, role: str | None) -> Member:
+def set_member_role(
+    tx: Connection, organization_id: str, user_id: str, role: str | None
+) -> Membership:
     """Change a member's role; None leaves it unchanged."""
     lock_organization(tx, organization_id)
-    member = get_member(tx, organization_id, user_id)
-    if role is not None and role != member.membership.role:
-        check_owner_remains(tx, member.membership)
-        rows.update_membership(tx, member.membership._replace(role=role))
-    return get_member(tx, organization_id, user_id)
+    member = MEMBERS.get(tx, organization_id, user_id)
+    if role is not None and role != member.role:
+        check_owner_remains(tx, member)
+        member = member._replace(role=role)
+        MEMBERS.save(tx, member)
+    return member
 
 
 def remove_member(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
@@ -102,10 +88,10 @@ def remove_member(tx: Connection, organization_id: str, user_id: str, now: int) 
     Who is invited again is linked anew, by the e-mail address.
     """
     lock_organization(tx, organization_id)
-    member = get_member(tx, organization_id, user_id)
+    member = MEMBERS.get(tx, organization_id, user_id)
     if member.personal_organization_id == organization_id:
         raise Conflict("nobody leaves the personal organization")
-    check_owner_remains(tx, member.membership)
+    check_owner_remains(tx, member)
     unassign_all(tx, organization_id, user_id, now)
     unlink_person(tx, organization_id, user_id)
-    rows.delete_membership(tx, organization_id, user_id)
+    MEMBERS.remove(tx, organization_id, user_id)

@@ -17,14 +17,14 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict, NotFound
 from cloudcore.iam.passwords import unusable_password
 from cloudcore.identity.oidc.profiles import Profile
-from cloudcore.identity.rows import group_assignments, roles, sign_ins, users
+from cloudcore.identity.rows import group_assignments, sign_ins, users
 from cloudcore.identity.rows import identity_providers as rows
 from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.identity_providers import IdentityProvider
-from cloudcore.identity.rows.organizations import find_member, lock_if_there
-from cloudcore.identity.rows.roles import ROLES, Assignment
+from cloudcore.identity.rows.organizations import MEMBERS, lock_if_there
+from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment
 from cloudcore.identity.rows.sign_ins import Code
-from cloudcore.identity.rows.users import User
+from cloudcore.identity.rows.users import PEOPLE, User
 from cloudcore.identity.services.roles import unassign_role
 from cloudcore.identity.services.users import create_user, find_salt, lock_own_person
 from cloudcore.keyring import Keyring
@@ -143,7 +143,7 @@ def _known_by_email(tx: Connection, provider: IdentityProvider, profile: Profile
     """Lock and return the member of a profile's e-mail address, or None."""
     if profile.email is None:
         return None
-    found = users.find_user_of_email(tx, provider.organization_id, profile.email)
+    found = PEOPLE.find_named(tx, provider.organization_id, profile.email)
     if found is None:
         return None
     try:
@@ -152,8 +152,8 @@ def _known_by_email(tx: Connection, provider: IdentityProvider, profile: Profile
         raise _not_alone() from None
     if user.home_organization_id != provider.organization_id:
         raise _not_alone()
-    member = find_member(tx, provider.organization_id, user.id)  # under the organization's lock
-    if member is None or member.membership.role == "owner":
+    member = MEMBERS.find(tx, provider.organization_id, user.id)  # under the organization's lock
+    if member is None or member.role == "owner":
         raise AccessDenied(
             "the person of this e-mail address owns the organization, and no owner is found by "
             "e-mail address; sign in with the password"
@@ -214,7 +214,7 @@ def _give_roles(
         if is_taken:
             unassign_role(tx, account_id, role_id, user_id, now)
         # A role that was assigned by hand stays so.
-        elif not roles.add_assignment(tx, Assignment(role_id, user_id, now, provider.id)):
+        elif not ASSIGNMENTS.add(tx, Assignment(role_id, user_id, now, provider.id)):
             continue
         changed.append(GivenRole(account_id, role.name, is_taken))
     return changed

@@ -10,10 +10,9 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.iam.policy import PolicyKind
 from cloudcore.identity.documents import StoredDocument, ids_of, read_ids, stored_document
-from cloudcore.identity.names import missing
 from cloudcore.identity.rows import roles as rows
 from cloudcore.identity.rows.accounts import increment_revision
-from cloudcore.identity.rows.roles import ROLES, Assigned, Assignment, Role
+from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, Role
 from cloudcore.identity.rows.sessions import revoke_sessions_of_assigned, revoke_sessions_of_role
 from cloudcore.identity.services.members import find_person, lock_organization, organization_of
 
@@ -71,10 +70,10 @@ def _only_adds(stored: StoredDocument, role: Role) -> bool:
 def delete_role(tx: Connection, account_id: str, role_id: str) -> None:
     """Delete a role; its sessions end with it."""
     increment_revision(tx, account_id)
-    ROLES.remove(tx, account_id, ROLES.get(tx, account_id, role_id).id)
+    ROLES.remove(tx, account_id, role_id)
 
 
-def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now: int) -> Assigned:
+def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now: int) -> Assignment:
     """Assign a role to a member of the account's organization; its trust policy still applies.
 
     If an identity provider has given the person the role, the person keeps it from now on.
@@ -84,26 +83,18 @@ def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now:
     increment_revision(tx, account_id)
     role = ROLES.get(tx, account_id, role_id)
     user = find_person(tx, organization_id, person)
-    is_new = rows.add_assignment(tx, Assignment(role.id, user.id, now))
+    is_new = ASSIGNMENTS.add(tx, Assignment(role.id, user.id, now))
     if not is_new and not rows.keep_assignment(tx, role.id, user.id):
         raise Conflict("the role is assigned to this person")
-    return get_assignment(tx, account_id, role_id, user.id)
-
-
-def get_assignment(tx: Connection, account_id: str, role_id: str, user_id: str) -> Assigned:
-    """Return the assignment of a role to a person, or raise `NotFound`."""
-    found = rows.find_assignment(tx, ROLES.get(tx, account_id, role_id).id, user_id)
-    if found is None:
-        raise missing("assignment")
-    return found
+    return ASSIGNMENTS.get(tx, role.id, user.id)
 
 
 def unassign_role(tx: Connection, account_id: str, role_id: str, user_id: str, now: int) -> None:
     """Delete a person's assignment of a role and end the person's sessions of it."""
     increment_revision(tx, account_id)
-    found = get_assignment(tx, account_id, role_id, user_id).assignment
-    rows.remove_assignment(tx, found.role_id, found.user_id)
-    revoke_sessions_of_assigned(tx, found.role_id, found.user_id, now)
+    found = ASSIGNMENTS.get(tx, ROLES.get(tx, account_id, role_id).id, user_id)
+    ASSIGNMENTS.remove(tx, found.role_id, user_id)
+    revoke_sessions_of_assigned(tx, found.role_id, user_id, now)
 
 
 def unassign_all(tx: Connection, organization_id: str, user_id: str, now: int) -> None:

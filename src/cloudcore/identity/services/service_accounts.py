@@ -53,8 +53,7 @@ def update_service_account(
 def delete_service_account(tx: Connection, account_id: str, service_account_id: str) -> None:
     """Delete a service account with its keys and the sessions and credentials made with them."""
     increment_revision(tx, account_id)
-    found = SERVICE_ACCOUNTS.get(tx, account_id, service_account_id)
-    SERVICE_ACCOUNTS.remove(tx, account_id, found.id)
+    SERVICE_ACCOUNTS.remove(tx, account_id, service_account_id)
 
 
 def set_up_service_account(
