@@ -39,8 +39,8 @@ from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, 
 from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, Role
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.users import User
-from cloudcore.identity.services.access_keys import new_access_key
 from cloudcore.identity.services.accounts import no_addition
+from cloudcore.identity.services.service_accounts import new_access_key
 from cloudcore.identity.services.users import add_person
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens

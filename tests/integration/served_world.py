@@ -35,7 +35,7 @@ from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment
 from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User
-from cloudcore.identity.services import access_keys, service_accounts
+from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.accounts import FirstIds, Founder, found_account
 from cloudcore.identity.services.users import add_person
 from cloudcore.identity.signing_keys import SigningKeys
@@ -205,7 +205,7 @@ class Served:
     async def add_tenant(self, handle: str) -> Tenant:
         """Add an organization with an account, its owner, and a program that may do everything."""
         person, person_token = await self.add_person(f"owner-of-{handle}")
-        key = access_keys.new_access_key()
+        key = service_accounts.new_access_key()
         ids = FirstIds(uuid7(), uuid7(), uuid7(), uuid7())
         organization_id, program_id, now = uuid7(), uuid7(), self.clock()
         add_key = await self.kms.maker.prepare_platform_key(ids.account, now)
@@ -222,7 +222,7 @@ class Served:
             service_accounts.create_service_account(tx, made)
             ATTACHMENTS.add(tx, Attachment(uuid7(), ids.account, ids.policy, program_id, None, now))
             row = key.row(self.keyring, uuid7(), ids.account, program_id, now)
-            access_keys.create_access_key(tx, row)
+            service_accounts.create_access_key(tx, row)
 
         await self.database.write(add)
         token = self.tokens.issue(

@@ -11,8 +11,7 @@ import pytest
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement
-from cloudcore.identity.rows.assumable_roles import is_assigned
-from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment
+from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, is_assigned
 from cloudcore.identity.rows.sessions import Session, add_session, find_live_session
 from cloudcore.identity.services.roles import update_role
 from tests.databases import on_both_databases

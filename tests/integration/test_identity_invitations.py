@@ -11,10 +11,10 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.iam.principal import Principal
-from cloudcore.identity.routes.invitations import WRONG_CODES
-from cloudcore.identity.rows.invitations import forget_invitations
+from cloudcore.identity.routes.members import WRONG_CODES
+from cloudcore.identity.rows.organizations import forget_invitations
 from cloudcore.identity.rows.users import PEOPLE
-from cloudcore.identity.services.invitations import INVITATION_SECONDS
+from cloudcore.identity.services.organizations import INVITATION_SECONDS
 from tests.databases import on_both_databases
 from tests.identity_world import World
 from tests.integration.identity_operations import dump

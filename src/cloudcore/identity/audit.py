@@ -13,9 +13,8 @@ from cloudcore.db.base import Connection
 from cloudcore.iam.audit import SIGN_IN
 from cloudcore.iam.principal import Source, read_source
 from cloudcore.identity.names import iam_crn, person_crn, source_of_program
-from cloudcore.identity.rows.key_owners import KeyOwner
 from cloudcore.identity.rows.organizations import JOINED
-from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, KeyOwner
 from cloudcore.identity.rows.sessions import LiveSession
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.provider_sign_ins import SignedInPerson

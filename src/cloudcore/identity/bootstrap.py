@@ -15,7 +15,6 @@ from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organizat
 from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.users import User
-from cloudcore.identity.services.access_keys import NewAccessKey, new_access_key
 from cloudcore.identity.services.accounts import (
     ADMIN,
     AccountAddition,
@@ -25,6 +24,7 @@ from cloudcore.identity.services.accounts import (
     found_account,
     no_addition,
 )
+from cloudcore.identity.services.service_accounts import NewAccessKey, new_access_key
 from cloudcore.identity.services.users import add_person, first_salt, new_password
 from cloudcore.keyring import Keyring
 

@@ -14,7 +14,7 @@ from cloudcore.identity.rows.organizations import JOINED, Joined
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.sessions import revoke_other_sessions
 from cloudcore.identity.rows.users import User
-from cloudcore.identity.services.access_keys import (
+from cloudcore.identity.services.service_accounts import (
     MAX_ACTIVE,
     MAX_KEPT,
     NewAccessKey,

@@ -22,7 +22,7 @@ from cloudcore.identity.rows.service_accounts import (
     AccessKey,
     ServiceAccount,
 )
-from cloudcore.identity.services import access_keys
+from cloudcore.identity.services import service_accounts
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
@@ -146,7 +146,7 @@ async def create_access_key(
     """Create an access key; its secret is shown in this answer only."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     wanted, now = data or CreateAccessKey(), ctx.clock()
-    made = access_keys.new_access_key()
+    made = service_accounts.new_access_key()
     row = made.row(
         ctx.keyring,
         ctx.new_id(),
@@ -157,7 +157,7 @@ async def create_access_key(
         expires_at=end_of(wanted.expires_at, now),
     )
     return await ctx.commit(
-        access_keys.create_access_key,
+        service_accounts.create_access_key,
         row,
         wrap=partial(_new, owner, made.secret),
         location=lambda key: f"/v1/service-accounts/{owner.id}/access-keys/{key.id}",
@@ -203,7 +203,7 @@ async def update_access_key(
     if data.expires_at is not UNSET:
         changes["expires_at"] = end_of(data.expires_at, now)
     return await ctx.commit(
-        access_keys.update_access_key,
+        service_accounts.update_access_key,
         owner.account_id,
         owner.id,
         key_id,
@@ -219,7 +219,7 @@ async def delete_access_key(
 ) -> None:
     """Delete an access key, with the login credentials that were made by it."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
-    await ctx.database.write(access_keys.delete_access_key, owner.account_id, owner.id, key_id)
+    await ctx.database.write(service_accounts.delete_access_key, owner.account_id, owner.id, key_id)
 
 
 HANDLERS: Final = (

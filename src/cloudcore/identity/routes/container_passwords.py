@@ -14,7 +14,7 @@ from msgspec import Meta
 from cloudcore.db.base import Connection
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.needs import IdentityNeeds
-from cloudcore.identity.routes.my_roles import account_of_role
+from cloudcore.identity.routes.me import account_of_role
 from cloudcore.identity.routes.owned import read_listed, shown
 from cloudcore.identity.rows.container_passwords import CONTAINER_PASSWORDS, ContainerPassword
 from cloudcore.identity.services import container_passwords

@@ -25,9 +25,13 @@ from cloudcore.identity.routes.policy_templates import ResourceNames, TemplateNa
 from cloudcore.identity.rows.policies import POLICIES, PolicyRow
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, AccessKey, ServiceAccount
 from cloudcore.identity.services import service_accounts
-from cloudcore.identity.services.access_keys import NewAccessKey, new_access_key
 from cloudcore.identity.services.policies import MAX_ATTACHMENTS
-from cloudcore.identity.services.service_accounts import NewGrant, SetUp
+from cloudcore.identity.services.service_accounts import (
+    NewAccessKey,
+    NewGrant,
+    SetUp,
+    new_access_key,
+)
 from cloudcore.resource_names import check_name
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import account_of

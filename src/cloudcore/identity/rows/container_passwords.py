@@ -10,8 +10,8 @@ from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
 from cloudcore.db.statement import Statement
 from cloudcore.identity.provider_tables import provider_subjects
-from cloudcore.identity.rows.assumable_roles import COLUMNS, AssumableRole
 from cloudcore.identity.rows.owned import OwnedRows
+from cloudcore.identity.rows.roles import COLUMNS, AssumableRole
 from cloudcore.identity.tables import (
     accounts,
     container_passwords,

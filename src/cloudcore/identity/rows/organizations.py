@@ -1,4 +1,4 @@
-"""Queries of organizations and their memberships."""
+"""Queries of organizations, memberships and invitations."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import bindparam, false, func, select, text
 
 from cloudcore.db.base import Connection
+from cloudcore.db.deletion import deletion
 from cloudcore.db.rows import count, insert_new
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.identity.rows.owned import Listed, OwnedRows
-from cloudcore.identity.tables import memberships, organizations, users
+from cloudcore.identity.tables import invitations, memberships, organizations, users
 
 _o = organizations.c
 _m = memberships.c
@@ -160,3 +161,41 @@ def count_other_owners(tx: Connection, organization_id: str, user_id: str) -> in
 def count_owned(tx: Connection, user_id: str) -> int:
     """Count the organizations a person owns, without the personal one."""
     return count(tx, _COUNT_OWNED, user_id=user_id)
+
+
+_i = invitations.c
+
+
+class Invitation(NamedTuple):
+    """An invitation to join; only the hash of its code is stored."""
+
+    id: str
+    organization_id: str
+    email: str
+    """In lower case."""
+    role: str
+    code_sha256: str
+    created_at: int
+    expires_at: int
+
+
+INVITATIONS: Final = OwnedRows(
+    invitations, Invitation, "invitation", (), owner="organization_id", label="email"
+)
+_REPLACE: Final = Statement(
+    invitations.delete().where(
+        _i.organization_id == bindparam("organization_id"), _i.email == bindparam("email")
+    )
+)
+_FORGET: Final = deletion(_i.expires_at)
+
+
+def put_invitation(tx: Connection, invitation: Invitation) -> None:
+    """Insert an invitation, replacing the organization's earlier one for the address."""
+    tx.execute(_REPLACE, organization_id=invitation.organization_id, email=invitation.email)
+    INVITATIONS.add(tx, invitation)
+
+
+def forget_invitations(tx: Connection, now: int) -> int:
+    """Delete a batch of the expired invitations; return how many."""
+    return tx.execute(_FORGET, before=now)

@@ -1,13 +1,15 @@
-"""Queries of roles and their assignments to persons."""
+"""Queries of roles: to assume them, and their assignments to persons and groups."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Collection
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import bindparam, null, select
+from sqlalchemy import ColumnElement, Select, bindparam, literal_column, null, or_, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement
+from cloudcore.db.statement import Statement, named, page
+from cloudcore.identity.provider_tables import group_assignments
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import accounts, role_assignments, roles, users
 
@@ -95,3 +97,169 @@ def list_roles_assigned(
     """Return (account id, role id) of a person's roles in the accounts of an organization."""
     rows = tx.rows(_LIST_ASSIGNED, user_id=user_id, organization_id=organization_id)
     return [(row[0], row[1]) for row in rows]
+
+
+_p = group_assignments.c
+
+
+class GroupAssignment(NamedTuple):
+    """A role that the persons of a provider's group have."""
+
+    id: str
+    role_id: str
+    provider_id: str
+    group_name: str
+    created_at: int
+
+
+class RoleOfAccount(NamedTuple):
+    """A role, with its account."""
+
+    account_id: str
+    role_id: str
+
+
+GROUP_ASSIGNMENTS: Final = OwnedRows(
+    group_assignments, GroupAssignment, "group assignment", (), owner="role_id", label="id"
+)
+_OF_PROVIDER: Final = Statement(
+    select(roles.c.account_id, _p.role_id, _p.group_name)
+    .join(roles, roles.c.id == _p.role_id)
+    .where(_p.provider_id == bindparam("provider_id"))
+    .order_by(roles.c.account_id, _p.role_id)
+)
+_GIVEN: Final = (
+    select(roles.c.account_id, _g.role_id, _g.user_id)
+    .join(roles, roles.c.id == _g.role_id)
+    .where(_g.identity_provider_id == bindparam("provider_id"))
+    .order_by(roles.c.account_id, _g.role_id)
+)
+_GIVEN_TO: Final = Statement(_GIVEN.where(_g.user_id == bindparam("user_id")))
+_GIVEN_OF_ROLE: Final = Statement(_GIVEN.where(_g.role_id == bindparam("role_id")))
+_GIVEN_TO_ALL: Final = Statement(_GIVEN)
+
+
+def roles_of_groups(
+    tx: Connection, provider_id: str, groups: Collection[str]
+) -> list[RoleOfAccount]:
+    """Return the roles that any of these groups of a provider has, by account, each once."""
+    rows = tx.rows(_OF_PROVIDER, provider_id=provider_id)
+    found = {RoleOfAccount(row[0], row[1]): None for row in rows if row[2] in groups}
+    return [*found]
+
+
+def roles_given_to(tx: Connection, provider_id: str, user_id: str) -> list[RoleOfAccount]:
+    """Return the roles that a person has for a group of the provider, by account."""
+    rows = tx.rows(_GIVEN_TO, provider_id=provider_id, user_id=user_id)
+    return [RoleOfAccount(row[0], row[1]) for row in rows]
+
+
+def persons_given(
+    tx: Connection, provider_id: str, role_id: str | None = None
+) -> list[tuple[RoleOfAccount, str]]:
+    """Return all roles (or one) that persons have for a group of the provider, with the person."""
+    if role_id is None:
+        rows = tx.rows(_GIVEN_TO_ALL, provider_id=provider_id)
+    else:
+        rows = tx.rows(_GIVEN_OF_ROLE, provider_id=provider_id, role_id=role_id)
+    return [(RoleOfAccount(row[0], row[1]), row[2]) for row in rows]
+
+
+_a = accounts.c
+
+
+class AssumableRole(NamedTuple):
+    """A role with its account."""
+
+    id: str
+    name: str
+    trust_policy: str
+    trust_ids: str
+    max_session_seconds: int
+    account_id: str
+    handle: str
+    account_status: str
+
+
+COLUMNS: Final = (
+    *(_r.id, _r.name, _r.trust_policy, _r.trust_ids, _r.max_session_seconds),
+    *(_a.id, _a.handle, _a.status),
+)
+"""Those of an `AssumableRole`, of roles and accounts."""
+
+
+def _where(*conditions: ColumnElement[bool]) -> Select[Any]:
+    """Return the query for a role; it locks the trust policy until the transaction ends."""
+    return (
+        select(*COLUMNS)
+        .join(accounts, _a.id == _r.account_id)
+        .where(*conditions)
+        .with_for_update(read=True, of=roles)
+    )
+
+
+_BY_ID: Final = Statement(_where(_r.id == bindparam("role_id")))
+_NAMED: Final = Statement(
+    _where(
+        _r.name == bindparam("name"),
+        or_(_a.id == bindparam("account"), _a.handle == bindparam("account")),
+    )
+)
+_ASSIGNED: Final = Statement(
+    page(
+        _where(
+            _r.name == bindparam("name"),
+            _r.id.in_(select(_g.role_id).where(_g.user_id == bindparam("user_id"))),
+        )
+    )
+)
+_OF_PERSON: Final = _g.user_id == bindparam("user_id")
+_LIST_ASSUMABLE: Final = Statement(
+    page(
+        select(*COLUMNS)
+        .select_from(role_assignments)
+        .join(roles, _r.id == _g.role_id)
+        .join(accounts, _a.id == _r.account_id)
+        .where(_OF_PERSON, named(_r.name), _g.role_id > bindparam("after"))
+        .order_by(_g.role_id)
+    )
+)
+_IS_ASSIGNED: Final = Statement(
+    select(literal_column("1"))
+    .select_from(role_assignments)
+    .where(_g.role_id == bindparam("role_id"), _g.user_id == bindparam("user_id"))
+    .with_for_update(read=True)
+)
+
+
+def find_by_id(tx: Connection, role_id: str) -> AssumableRole | None:
+    """Return a role of any account, or None."""
+    row = tx.row(_BY_ID, role_id=role_id)
+    return AssumableRole(*row) if row else None
+
+
+def find_named(tx: Connection, account: str, name: str) -> AssumableRole | None:
+    """Return the role of this name, or None; `account` is an id or a handle."""
+    row = tx.row(_NAMED, account=account, name=name)
+    return AssumableRole(*row) if row else None
+
+
+def list_assigned_named(tx: Connection, user_id: str, name: str) -> list[AssumableRole]:
+    """Return at most two roles of this name that are assigned to a person."""
+    return [AssumableRole(*row) for row in tx.rows(_ASSIGNED, user_id=user_id, name=name, limit=2)]
+
+
+def list_assigned(
+    tx: Connection, user_id: str, name: str, after: str, limit: int
+) -> list[AssumableRole]:
+    """Return the roles assigned to a person, by id; if `name` is not empty, only those."""
+    rows = tx.rows(_LIST_ASSUMABLE, user_id=user_id, name=name, after=after, limit=limit)
+    return [AssumableRole(*row) for row in rows]
+
+
+def is_assigned(tx: Connection, role_id: str, user_id: str) -> bool:
+    """Return True if a role is assigned to a person; it stays so until the transaction ends.
+
+    So whoever unassigns it also ends the session for which this was asked.
+    """
+    return tx.row(_IS_ASSIGNED, role_id=role_id, user_id=user_id) is not None

@@ -23,13 +23,13 @@ from cloudcore.identity.login_permission import LoginPermission
 from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.identity.permissions import load_policies
 from cloudcore.identity.role_trust import admits
-from cloudcore.identity.rows.assumable_roles import AssumableRole
 from cloudcore.identity.rows.container_passwords import (
     CONTAINER_PASSWORDS,
     ContainerPassword,
     find_container_password,
     remove_expired_of_person,
 )
+from cloudcore.identity.rows.roles import AssumableRole
 from cloudcore.identity.rows.sessions import find_session_end
 from cloudcore.identity.sessions import hash_of
 from cloudcore.identity.tokens import MIN_SECONDS

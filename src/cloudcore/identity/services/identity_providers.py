@@ -1,7 +1,7 @@
 """Identity providers: changes with their rules.
 
 An owner of the organization sets a provider up; who may assign a role in an account says which of
-its groups have the role (`services.group_assignments`). So `issuer`, `client_id` and `groups_claim`
+its groups have the role (`services.roles`). So `issuer`, `client_id` and `groups_claim`
 never change: an owner could otherwise let another provider say who is in a group.
 """
 
@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.identity.oidc.destinations import check_url
-from cloudcore.identity.rows.group_assignments import persons_given
 from cloudcore.identity.rows.identity_providers import IDENTITY_PROVIDERS, IdentityProvider
 from cloudcore.identity.rows.organizations import JOINED
+from cloudcore.identity.rows.roles import persons_given
 from cloudcore.identity.rows.sessions import revoke_sessions_of_provider
 from cloudcore.identity.services.members import lock_organization
 from cloudcore.identity.services.roles import unassign_role

@@ -17,8 +17,8 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict, NotFound
 from cloudcore.iam.passwords import unusable_password
 from cloudcore.identity.oidc.profiles import Profile
-from cloudcore.identity.rows import group_assignments, sign_ins, users
 from cloudcore.identity.rows import identity_providers as rows
+from cloudcore.identity.rows import roles, sign_ins, users
 from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.identity_providers import IdentityProvider
 from cloudcore.identity.rows.organizations import MEMBERS, lock_if_there
@@ -201,8 +201,8 @@ def _give_roles(
     tx: Connection, provider: IdentityProvider, user_id: str, profile: Profile, now: int
 ) -> list[GivenRole]:
     """Give the person the roles of the profile's groups, and take those of other groups."""
-    wanted = group_assignments.roles_of_groups(tx, provider.id, profile.groups)
-    given = group_assignments.roles_given_to(tx, provider.id, user_id)
+    wanted = roles.roles_of_groups(tx, provider.id, profile.groups)
+    given = roles.roles_given_to(tx, provider.id, user_id)
     changed: list[GivenRole] = []
     # By account, then role: the order in which all lock accounts.
     for account_id, role_id in sorted({*wanted} ^ {*given}):
