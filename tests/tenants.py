@@ -25,7 +25,7 @@ from cloudcore.db.opening import open_database
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.needs import SIGNING_KEYS, TOKENS
-from cloudcore.identity.rows.accounts import Account, add_account, save_account
+from cloudcore.identity.rows.accounts import ACCOUNTS, Account, save_account
 from cloudcore.identity.rows.policies import Attachment, PolicyRow
 from cloudcore.identity.rows.roles import Role
 from cloudcore.identity.rows.service_accounts import ServiceAccount
@@ -131,7 +131,7 @@ class Install:
         add_platform_key = await self.kms.maker.prepare_platform_key(account.id, self.clock())
 
         def add(tx: Connection) -> None:
-            add_account(tx, account)
+            ACCOUNTS.add(tx, account)
             add_platform_key(tx)
 
         await self.database.write(add)

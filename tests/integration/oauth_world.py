@@ -34,7 +34,7 @@ from cloudcore.identity.oidc.discovery import Discovery
 from cloudcore.identity.oidc.provider_client import ProviderClient
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.rows import accounts
-from cloudcore.identity.rows.accounts import Account
+from cloudcore.identity.rows.accounts import ACCOUNTS, Account
 from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow
 from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, Role
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
@@ -203,7 +203,7 @@ class World:
 
     async def add_account(self, handle: str) -> Account:
         account = Account(uuid7(), None, handle, "active", True, self.now)
-        assert await self.database.write(accounts.add_account, account)
+        assert await self.database.write(ACCOUNTS.add, account)
         return account
 
     async def add_program(

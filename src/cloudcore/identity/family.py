@@ -219,8 +219,6 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                     "container_passwords",
                     "accounts",
                     "service_accounts",
-                    "access_keys",
-                    "users",
                     "organizations",
                     "identity_providers",
                     "roles",

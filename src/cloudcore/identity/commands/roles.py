@@ -9,8 +9,8 @@ from cloudcore.command_failures import CommandFailure, RequestRefused
 from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
 from cloudcore.identity.commands import role_assignments
 from cloudcore.identity.commands.options import DESCRIPTION, FORCE, GRANTS, Grant, grants_of
+from cloudcore.identity.commands.organizations import USERS
 from cloudcore.identity.commands.policies import POLICIES
-from cloudcore.identity.commands.users import USERS
 
 _FIELDS: Final = (
     DESCRIPTION,

@@ -17,7 +17,6 @@ from cloudcore.identity.routes import (
     organizations,
     policies,
     policy_simulations,
-    policy_templates,
     roles,
     service_accounts,
     users,
@@ -35,7 +34,6 @@ HANDLERS: Final[tuple[HTTPRouteHandler, ...]] = (
     *access_keys.HANDLERS,
     *roles.HANDLERS,
     *policies.HANDLERS,
-    *policy_templates.HANDLERS,
     *policy_simulations.HANDLERS,
     *actions.HANDLERS,
 )

@@ -23,6 +23,7 @@ from cloudcore.identity.rows.service_accounts import (
     ServiceAccount,
 )
 from cloudcore.identity.services import service_accounts
+from cloudcore.identity.services.service_accounts import NewAccessKey, new_access_key
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
@@ -119,6 +120,15 @@ def end_of(expires_at: datetime | None, now: int) -> int | None:
     return end
 
 
+def new_key(
+    ctx: RequestContext, owner: ServiceAccount, wanted: CreateAccessKey, now: int
+) -> tuple[NewAccessKey, AccessKey]:
+    """Generate a key of a service account; return it with its row."""
+    made, expires_at = new_access_key(), end_of(wanted.expires_at, now)
+    of = owner.account_id, owner.id
+    return made, made.row(ctx.keyring, ctx.new_id(), *of, now, wanted.description, expires_at)
+
+
 def _record(owner: ServiceAccount, key: AccessKey) -> AccessKeyRecord:
     crn = iam_crn(key.account_id, "access-key", key.access_key_id)
     return shown(AccessKeyRecord, key, crn=crn, service_account=reference(SERVICE_ACCOUNTS, owner))
@@ -145,17 +155,7 @@ async def create_access_key(
 ) -> Reply[OneNewAccessKey]:
     """Create an access key; its secret is shown in this answer only."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
-    wanted, now = data or CreateAccessKey(), ctx.clock()
-    made = service_accounts.new_access_key()
-    row = made.row(
-        ctx.keyring,
-        ctx.new_id(),
-        owner.account_id,
-        owner.id,
-        now,
-        description=wanted.description,
-        expires_at=end_of(wanted.expires_at, now),
-    )
+    made, row = new_key(ctx, owner, data or CreateAccessKey(), ctx.clock())
     return await ctx.commit(
         service_accounts.create_access_key,
         row,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Final, NamedTuple, TypeVarTuple
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 from litestar import get, patch, post
 from litestar.di import NamedDependency
@@ -25,7 +25,7 @@ from cloudcore.identity.rows.accounts import (
     ACCOUNTS_OF_MEMBERS,
     Account,
 )
-from cloudcore.identity.rows.organizations import JOINED, Joined, organization_names
+from cloudcore.identity.rows.organizations import JOINED, Joined
 from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.services import accounts
 from cloudcore.identity.services.members import organization_of
@@ -36,8 +36,6 @@ from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
-
-Ts = TypeVarTuple("Ts")
 
 
 class CreateAccount(RequestBody):
@@ -87,34 +85,14 @@ def _crn(account: Account) -> str:
     return iam_crn(account.id, "account", account.handle)
 
 
-class _Owned(NamedTuple):
-    """An account, and the organization that owns it."""
-
-    account: Account
-    organization: ResourceRef | None
-
-
-def _owned(tx: Connection, found: Sequence[Account]) -> list[_Owned]:
-    ids = {each.organization_id for each in found if each.organization_id is not None}
-    owners = {
-        organization_id: organization_reference(organization_id, name)
-        for organization_id, name in organization_names(tx, sorted(ids)).items()
-    }
-    return [_Owned(each, owners.get(each.organization_id or "")) for each in found]
+def _record(account: Account) -> AccountRecord:
+    owner, name = account.organization_id, account.organization_name
+    organization = organization_reference(owner, name) if owner and name else None
+    return shown(AccountRecord, account, crn=_crn(account), organization=organization)
 
 
-def _with_owner(tx: Connection, change: Callable[[Connection, *Ts], Account], *args: *Ts) -> _Owned:
-    """Apply `change` and return the changed account with its owner."""
-    return _owned(tx, [change(tx, *args)])[0]
-
-
-def _record(owned: _Owned) -> AccountRecord:
-    account = owned.account
-    return shown(AccountRecord, account, crn=_crn(account), organization=owned.organization)
-
-
-def _one(owned: _Owned) -> OneAccount:
-    return OneAccount(account=_record(owned))
+def _one(account: Account) -> OneAccount:
+    return OneAccount(account=_record(account))
 
 
 def _caller(ctx: RequestContext) -> Principal:
@@ -189,7 +167,6 @@ async def create_account(
     now = ctx.clock()
     add = await needs.prepare_addition(ids.account, now)
     return await ctx.commit(
-        _with_owner,
         accounts.found_account,
         Account(
             id=ids.account,
@@ -203,7 +180,7 @@ async def create_account(
         ids,
         add,
         wrap=_one,
-        location=lambda made: f"/v1/accounts/{made.account.id}",
+        location=lambda made: f"/v1/accounts/{made.id}",
     )
 
 
@@ -239,8 +216,7 @@ async def list_accounts(ctx: NamedDependency[RequestContext]) -> ManyAccounts:
         query.handle or "",
         key=ACCOUNTS_OF_MEMBERS.sort_key,
     )
-    owned = await ctx.database.read(_owned, found)
-    return ManyAccounts(accounts=[_record(each) for each in owned], meta=meta)
+    return ManyAccounts(accounts=[_record(each) for each in found], meta=meta)
 
 
 @get("/v1/accounts/{account_id:str}", opt={"action": "iam:GetAccount"})
@@ -248,9 +224,7 @@ async def get_account(
     account_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneAccount:
     """Return an account."""
-    account = await _authorized(ctx, account_id)
-    (owned,) = await ctx.database.read(_owned, [account])
-    return _one(owned)
+    return _one(await _authorized(ctx, account_id))
 
 
 @patch("/v1/accounts/{account_id:str}", opt={"action": "iam:UpdateAccount"})
@@ -261,9 +235,7 @@ async def update_account(
     account = await _authorized(ctx, account_id)
     if data.status is not UNSET and _caller(ctx).account_id is not None:
         raise AccessDenied("only a person, an owner of the organization, sets the status")
-    return await ctx.commit(
-        _with_owner, accounts.update_account, account.id, changes_of(data), wrap=_one
-    )
+    return await ctx.commit(accounts.update_account, account.id, changes_of(data), wrap=_one)
 
 
 HANDLERS: Final = (create_account, list_accounts, get_account, update_account)

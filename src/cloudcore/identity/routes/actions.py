@@ -1,11 +1,12 @@
-"""``/v1/actions``: what policies can name; ``/v1/allowed-actions``: what the caller may do."""
+"""``/v1/actions``, ``/v1/policy-templates``: what policies are made of; ``/v1/allowed-actions``."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
+import msgspec
 from litestar import get, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
@@ -16,6 +17,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.conditions import CONDITION_DOCS
 from cloudcore.iam.policy import PRINCIPAL_DOCS
+from cloudcore.iam.templates import find_template
 from cloudcore.iam.vocabulary import ResourceKind, Vocabulary
 from cloudcore.identity.own_rights import (
     ANY_NAME,
@@ -216,7 +218,74 @@ def _crn(text: str, field: str) -> Crn:
         raise InvalidInput(words, field=field, reason="malformed_crn") from None
 
 
+TemplateName = Annotated[str, Meta(min_length=1, max_length=63)]
+ResourceNames = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=300)]], Meta(min_length=1, max_length=20)
+]
+"""Names of resources; one that ends in `*` stands for all that begin so."""
+
+
+class FilledTemplate(RequestBody):
+    """A template, and the resources that it shall be for."""
+
+    name: TemplateName
+    names: ResourceNames
+
+
+class TemplateQuery(msgspec.Struct):
+    """What to fill templates with."""
+
+    names: Annotated[str, Meta(min_length=1, max_length=5200)] = "*"
+    """Names of resources, with commas in between; one that ends in `*` is for all that begin so."""
+
+
+class PolicyTemplateRecord(ResponseBody):
+    """A ready-made policy."""
+
+    name: str
+    family: str
+    summary: str
+    document: dict[str, Any]
+    """The policy for the given names."""
+
+
+class ManyPolicyTemplates(ResponseBody):
+    """All ready-made policies."""
+
+    policy_templates: Sequence[PolicyTemplateRecord]
+
+
+def document_of(ctx: RequestContext, template: str, names: Sequence[str]) -> dict[str, Any]:
+    """Return the document of a template for resources of the caller's account.
+
+    Raises:
+        InvalidInput: there is no such template, or it does not take these names.
+
+    """
+    found = find_template(ctx.vocabulary.templates, template)
+    return found.document(names, ctx.settings.region, account_of(ctx))
+
+
+@get("/v1/policy-templates", opt={"action": None, "query": TemplateQuery, "statuses": (403,)})
+async def list_policy_templates(ctx: NamedDependency[RequestContext]) -> ManyPolicyTemplates:
+    """List the ready-made policies, filled with names of resources."""
+    names = ctx.query(TemplateQuery).names.split(",")
+    account_id = account_of(ctx)
+    return ManyPolicyTemplates(
+        policy_templates=[
+            PolicyTemplateRecord(
+                name=each.name,
+                family=each.family,
+                summary=each.summary,
+                document=each.document(names, ctx.settings.region, account_id),
+            )
+            for each in ctx.vocabulary.templates
+        ]
+    )
+
+
 HANDLERS: Final = (
     list_actions,
     ask_allowed_actions,
+    list_policy_templates,
 )

@@ -18,7 +18,6 @@ from cloudcore.identity.routes.me import account_of_role
 from cloudcore.identity.routes.owned import read_listed, shown
 from cloudcore.identity.rows.container_passwords import CONTAINER_PASSWORDS, ContainerPassword
 from cloudcore.identity.services import container_passwords
-from cloudcore.identity.services.container_passwords import Wanted
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import person_of
@@ -114,12 +113,11 @@ def _create(
     tx: Connection,
     ctx: RequestContext,
     needs: IdentityNeeds,
-    password_id: str,
     text: str,
-    wanted: Wanted,
+    data: CreateContainerPassword,
 ) -> ContainerPassword:
     made = container_passwords.create_container_password(
-        tx, ctx, password_id, text, wanted, ctx.clock()
+        tx, ctx, text, data.name, data.role, data.duration_seconds, ctx.clock()
     )
     permission = needs.login_permission(made.role.account_id)
     container_passwords.check_logs_in(ctx, tx, made, permission)
@@ -142,15 +140,13 @@ async def create_container_password(
     clients in. A person has at most 50.
     """
     ctx.authorize(person_of(ctx).crn)
-    password_id = ctx.new_id()
-    text = container_passwords.new_text(password_id)
+    text = container_passwords.new_text(ctx.new_id())
     return await ctx.commit(
         _create,
         ctx,
         needs,
-        password_id,
         text,
-        Wanted(data.name, data.role, data.duration_seconds),
+        data,
         wrap=partial(_new, text, ctx.settings.host),
         location=lambda made: f"{_PATH}/{made.id}",
     )

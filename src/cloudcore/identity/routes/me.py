@@ -23,7 +23,7 @@ from cloudcore.identity.role_trust import ASSIGNED, Asker, find_asker, verdict_o
 from cloudcore.identity.routes.organizations import organization_reference
 from cloudcore.identity.routes.owned import shown
 from cloudcore.identity.routes.users import UserRecord, user_record
-from cloudcore.identity.rows.organizations import organization_names
+from cloudcore.identity.rows.organizations import JOINED
 from cloudcore.identity.rows.roles import AssumableRole, list_assigned
 from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.rows.users import User, find_user
@@ -63,7 +63,7 @@ def _find(tx: Connection, user_id: str, sid: str) -> tuple[User, ResourceRef]:
     if user is None:
         raise missing("user")
     current = find_current_organization(tx, sid) or user.organization_id
-    return user, organization_reference(current, organization_names(tx, [current])[current])
+    return user, organization_reference(current, JOINED.get(tx, user_id, current).name)
 
 
 @get("/v1/users/me", opt={"action": "iam:GetUser"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Final, Literal
 
 from litestar import delete, get, patch, post
@@ -21,9 +22,9 @@ from cloudcore.identity.routes.organizations import (
     one_organization,
 )
 from cloudcore.identity.routes.owned import read_listed, shown
-from cloudcore.identity.rows.organizations import INVITATIONS, MEMBERS, Membership
+from cloudcore.identity.rows.organizations import INVITATIONS, MEMBERS, Invitation, Membership
 from cloudcore.identity.services import organizations
-from cloudcore.identity.services.organizations import NewInvitation, new_invitation
+from cloudcore.identity.services.organizations import new_invitation
 from cloudcore.identity.sessions import hash_of
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import person_of
@@ -161,8 +162,8 @@ class ManyInvitations(ResponseBody):
     meta: PageMeta
 
 
-def _new(made: NewInvitation) -> OneNewInvitation:
-    record = shown(NewInvitationRecord, made.invitation, code=made.code)
+def _new(code: str, made: Invitation) -> OneNewInvitation:
+    record = shown(NewInvitationRecord, made, code=code)
     return OneNewInvitation(invitation=record)
 
 
@@ -190,8 +191,8 @@ async def invite_member(
     if joined.is_personal:
         raise AccessDenied("a personal organization has one member, and cannot invite others")
     email = email_address(data.email)
-    new = new_invitation(ctx.new_id(), organization_id, email, data.role, ctx.clock())
-    return await ctx.commit(organizations.invite, new, wrap=_new)
+    new, code = new_invitation(ctx.new_id(), organization_id, email, data.role, ctx.clock())
+    return await ctx.commit(organizations.invite, new, wrap=partial(_new, code))
 
 
 @get(_INVITATIONS, opt={"action": "iam:ListInvitations", "query": PeopleQuery})

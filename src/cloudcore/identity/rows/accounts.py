@@ -10,10 +10,9 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import ClauseElement
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import columns, count, insert_new
 from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.identity.rows.owned import Listed
-from cloudcore.identity.tables import accounts, memberships
+from cloudcore.identity.rows.owned import Listed, OwnedRows
+from cloudcore.identity.tables import accounts, memberships, organizations
 
 _a = accounts.c
 _m = memberships.c
@@ -28,6 +27,8 @@ class Account(NamedTuple):
     status: str
     auto_create_repositories: bool
     created_at: int
+    organization_name: str | None = None
+    """Not stored here."""
 
 
 def _account(*row: Any) -> Account:  # noqa: ANN401 - of a database
@@ -35,9 +36,24 @@ def _account(*row: Any) -> Account:  # noqa: ANN401 - of a database
     return account._replace(auto_create_repositories=bool(account.auto_create_repositories))
 
 
-_every = columns(accounts, Account._fields)
+_every = (
+    select(*(_a[name] for name in Account._fields[:-1]), organizations.c.name)
+    .select_from(accounts)
+    .outerjoin(organizations, organizations.c.id == _a.organization_id)
+)
+ACCOUNTS: Final = OwnedRows(
+    accounts,
+    Account,
+    "account",
+    owner="organization_id",
+    label="handle",
+    computed=("organization_name",),
+    query=_every,
+    read=_account,
+)
+_OF_MEMBER: Final = _m.organization_id == _a.organization_id
 ACCOUNTS_OF_MEMBERS: Final = Listed(
-    _every.join(memberships, _m.organization_id == _a.organization_id),
+    _every.join(memberships, _OF_MEMBER),
     _account,
     "account",
     of=_m.user_id == bindparam("owner"),
@@ -45,9 +61,9 @@ ACCOUNTS_OF_MEMBERS: Final = Listed(
     label=_a.handle,
     order=_a.handle,
     sorted_by="handle",
+    counted=select(func.count()).select_from(accounts).join(memberships, _OF_MEMBER),
 )
 """The accounts of the organizations that a person is a member of, by handle."""
-_ADD: Final = Statement(insert_new(accounts, Account._fields))
 _FIND: Final = Statement(_every.where(_a.id == bindparam("id")))
 _ANY: Final = Statement(page(select(literal_column("1")).select_from(accounts)))
 _LIST: Final = Statement(page(_every.order_by(_a.handle)))
@@ -66,19 +82,6 @@ _UPDATE: Final = Statement(
     .values(
         status=bindparam("status"), auto_create_repositories=bindparam("auto_create_repositories")
     )
-)
-_ANY_OF_ORGANIZATION: Final = Statement(
-    page(
-        select(literal_column("1"))
-        .select_from(accounts)
-        .where(_a.organization_id == bindparam("organization_id"))
-    )
-)
-
-_COUNT_OF_ORGANIZATION: Final = Statement(
-    select(func.count())
-    .select_from(accounts)
-    .where(_a.organization_id == bindparam("organization_id"))
 )
 
 
@@ -104,11 +107,6 @@ _HOLD_ADDING: Final = Statement(_HoldAdding())
 def hold_adding(tx: Connection) -> None:
     """Block other inserts of accounts until `tx` ends, so that "no account" stays true."""
     tx.execute(_HOLD_ADDING)
-
-
-def add_account(tx: Connection, account: Account) -> bool:
-    """Insert an account; return False if its handle is taken."""
-    return tx.execute(_ADD, **account._asdict()) == 1
 
 
 def find_account(tx: Connection, account_id: str) -> Account | None:
@@ -155,13 +153,3 @@ def save_account(tx: Connection, account: Account) -> None:
         status=account.status,
         auto_create_repositories=account.auto_create_repositories,
     )
-
-
-def is_any_account_of(tx: Connection, organization_id: str) -> bool:
-    """Return True if an organization owns an account."""
-    return tx.row(_ANY_OF_ORGANIZATION, organization_id=organization_id, limit=1) is not None
-
-
-def count_accounts_of(tx: Connection, organization_id: str) -> int:
-    """Count the accounts that an organization owns."""
-    return count(tx, _COUNT_OF_ORGANIZATION, organization_id=organization_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import bindparam, false, func, select, text
@@ -10,7 +9,7 @@ from sqlalchemy import bindparam, false, func, select, text
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
 from cloudcore.db.rows import count, insert_new
-from cloudcore.db.statement import Statement, listed, text_list
+from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import invitations, memberships, organizations, users
 
@@ -87,7 +86,6 @@ JOINED: Final = Listed(
     sorted_by="id",
 )
 _ADD: Final = Statement(insert_new(organizations, Organization._fields))
-_NAMES: Final = Statement(select(_o.id, _o.name).where(_o.id.in_(listed("ids"))))
 _LOCK: Final = Statement(
     select(_o.id).where(_o.id == bindparam("organization_id")).with_for_update()
 )
@@ -127,11 +125,6 @@ _COUNT_OWNED: Final = Statement(
 def add_organization(tx: Connection, organization: Organization) -> None:
     """Insert an organization; add its first owner's membership in the same transaction."""
     tx.execute(_ADD, **organization._asdict())
-
-
-def organization_names(tx: Connection, ids: Sequence[str]) -> dict[str, str]:
-    """Return the names of organizations by their ids."""
-    return {row[0]: row[1] for row in tx.rows(_NAMES, ids=text_list(ids))}
 
 
 def lock_if_there(tx: Connection, organization_id: str) -> bool:

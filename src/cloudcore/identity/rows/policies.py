@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, literal_column, or_, select, union_all
+from sqlalchemy import Select, and_, bindparam, func, literal_column, or_, select, union_all
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import columns, count
-from cloudcore.db.statement import Statement, named, page, unindexed
-from cloudcore.identity.rows.owned import OwnedRows
+from cloudcore.db.rows import columns
+from cloudcore.db.statement import Statement, unindexed
+from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import policies, policy_attachments, roles, service_accounts
 
 _p = policies.c
@@ -69,11 +69,8 @@ ATTACHMENTS: Final = OwnedRows(
 _ON_PRINCIPAL: Final = or_(
     _t.service_account_id == bindparam("principal_id"), _t.role_id == bindparam("principal_id")
 )
-_COUNT_ON: Final = Statement(
-    select(func.count()).select_from(policy_attachments).where(_ON_PRINCIPAL)
-)
-_SIZE_ON: Final = Statement(
-    select(func.coalesce(func.sum(func.length(_p.document)), literal_column("0")))
+_ON: Final = Statement(
+    select(func.count(), func.coalesce(func.sum(func.length(_p.document)), literal_column("0")))
     .select_from(policy_attachments)
     .join(policies, _p.id == _t.policy_id)
     .where(_ON_PRINCIPAL)
@@ -110,58 +107,33 @@ _DOCUMENTS: Final = Statement(
     .order_by(_t.id)
 )
 _every = columns(policies, PolicyRow._fields)
-_ATTACHED: Final = _p.id.in_(select(_t.policy_id).where(_ON_PRINCIPAL))
-_IN_LIST: Final = (_p.account_id == bindparam("account_id"), named(_p.name), _ATTACHED)
-_LIST_ATTACHED: Final = Statement(
-    page(_every.where(*_IN_LIST, _p.name > bindparam("after")).order_by(_p.name))
+ATTACHED: Final = Listed(
+    _every,
+    PolicyRow,
+    "policy",
+    of=and_(
+        _p.account_id == bindparam("account"),
+        _p.id.in_(
+            select(_t.policy_id).where(
+                or_(_t.service_account_id == bindparam("owner"), _t.role_id == bindparam("owner"))
+            )
+        ),
+    ),
+    key=_p.id,
+    label=_p.name,
+    order=_p.name,
+    sorted_by="name",
 )
-_COUNT_ATTACHED: Final = Statement(select(func.count()).select_from(policies).where(*_IN_LIST))
+"""The policies of an account that are attached to a service account or role, by name."""
 _LIST_OF: Final = Statement(
     _every.join(policy_attachments, _t.policy_id == _p.id).where(*_OF_PRINCIPAL).order_by(_t.id)
 )
-_IS_USED: Final = Statement(
-    page(
-        select(literal_column("1"))
-        .select_from(policy_attachments)
-        .where(_t.policy_id == bindparam("policy_id"))
-    )
-)
 
 
-def list_attached_policies(
-    tx: Connection, account_id: str, name: str, principal_id: str, after: str, limit: int
-) -> list[PolicyRow]:
-    """Return those of `POLICIES.list` that are attached to a principal."""
-    rows = tx.rows(
-        _LIST_ATTACHED,
-        account_id=account_id,
-        name=name,
-        principal_id=principal_id,
-        after=after,
-        limit=limit,
-    )
-    return [PolicyRow(*row) for row in rows]
-
-
-def count_attached_policies(tx: Connection, account_id: str, name: str, principal_id: str) -> int:
-    """Count the policies that `list_attached_policies` lists."""
-    return count(tx, _COUNT_ATTACHED, account_id=account_id, name=name, principal_id=principal_id)
-
-
-def is_attached(tx: Connection, policy_id: str) -> bool:
-    """Return True if a policy has an attachment."""
-    return tx.row(_IS_USED, policy_id=policy_id, limit=1) is not None
-
-
-def count_attached_to(tx: Connection, principal_id: str) -> int:
-    """Count the policies attached to a service account or role."""
-    return count(tx, _COUNT_ON, principal_id=principal_id)
-
-
-def size_attached_to(tx: Connection, principal_id: str) -> int:
-    """Return the total size in bytes of the policies of a service account or role."""
-    row = tx.row(_SIZE_ON, principal_id=principal_id)
-    return int(row[0]) if row else 0
+def held_by(tx: Connection, principal_id: str) -> tuple[int, int]:
+    """Return how many policies a service account or role has, and their size in bytes."""
+    row = tx.row(_ON, principal_id=principal_id)
+    return (int(row[0]), int(row[1])) if row else (0, 0)
 
 
 def largest_size_beside(tx: Connection, policy_id: str) -> int:

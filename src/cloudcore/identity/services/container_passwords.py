@@ -11,7 +11,7 @@ import re
 import secrets
 import string
 from ipaddress import IPv4Address, IPv6Address
-from typing import Final, NamedTuple
+from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
@@ -46,16 +46,6 @@ _PASSWORD: Final = re.compile(
 """Its id follows the prefix, by which secret scanners recognize it."""
 
 
-class Wanted(NamedTuple):
-    """A container password that a person asks for."""
-
-    name: str
-    role: str
-    """Id, CRN or name of the role."""
-    seconds: int | None
-    """Its life; None for the longest."""
-
-
 def new_text(password_id: str) -> str:
     """Return a random password with this id."""
     secret = "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
@@ -74,11 +64,18 @@ def life_of(seconds: int | None, most: int) -> int:
 
 
 def create_container_password(
-    tx: Connection, ctx: RequestContext, password_id: str, text: str, wanted: Wanted, now: int
+    tx: Connection,
+    ctx: RequestContext,
+    text: str,
+    name: str,
+    role_text: str,
+    life_seconds: int | None,
+    now: int,
 ) -> ContainerPassword:
     """Store a new container password of the caller, who must be a person.
 
-    It ends no later than a sign-in by an identity provider does that it is made in.
+    `text` is the password, `role_text` the id, CRN or name of a role, and `life_seconds` None for
+    the longest life. It ends no later than a sign-in by an identity provider in which it is made.
 
     Raises:
         AccessDenied, NotFound, InvalidInput: as for `assume_role`.
@@ -87,17 +84,17 @@ def create_container_password(
     """
     person = ctx.caller
     assert person is not None
-    role = assumable_role(ctx, tx, wanted.role, now)
+    role = assumable_role(ctx, tx, role_text, now)
     remove_expired_of_person(tx, person.id, now)
     if CONTAINER_PASSWORDS.count(tx, person.id) >= MAX_KEPT:
         raise Conflict(f"a person keeps at most {MAX_KEPT} container passwords; revoke one")
-    seconds = life_of(wanted.seconds, ctx.settings.container_password_seconds)
+    seconds = life_of(life_seconds, ctx.settings.container_password_seconds)
     end, expires_at = find_session_end(tx, person.sid or ""), now + seconds * MICROSECONDS
     made = ContainerPassword(
-        id=password_id,
+        id=id_of(text) or "",
         user_id=person.id,
         role_id=role.id,
-        name=wanted.name,
+        name=name,
         password_sha256=hash_of(text),
         created_at=now,
         expires_at=expires_at if end is None else min(expires_at, end),
@@ -108,7 +105,7 @@ def create_container_password(
         role=role,
     )
     if not CONTAINER_PASSWORDS.add(tx, made):
-        raise Conflict("you have a container password of this name", name=wanted.name)
+        raise Conflict("you have a container password of this name", name=name)
     _note_role(ctx, role)
     return made
 

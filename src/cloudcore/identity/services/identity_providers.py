@@ -79,7 +79,7 @@ def update_provider(
     if not changes:
         return provider
     name = changes.get("name", provider.name)
-    if name != provider.name and _is_name_taken(tx, organization_id, name):
+    if name != provider.name and IDENTITY_PROVIDERS.find_named(tx, organization_id, name):
         raise _taken(name)
     changed = provider._replace(**changes, updated_at=now)
     if changed.status == "active":
@@ -108,10 +108,6 @@ def _turn_off(tx: Connection, provider: IdentityProvider, now: int) -> None:
     IDENTITY_PROVIDERS.save(tx, provider)
     # Now that the row is locked, nobody assumes a role by this provider any more.
     revoke_sessions_of_provider(tx, provider.id, now)
-
-
-def _is_name_taken(tx: Connection, organization_id: str, name: str) -> bool:
-    return IDENTITY_PROVIDERS.find_named(tx, organization_id, name) is not None
 
 
 def _taken(name: str) -> Conflict:

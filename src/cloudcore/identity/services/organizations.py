@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from typing import Final, NamedTuple
+from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, QuotaExceeded
 from cloudcore.identity.names import missing
 from cloudcore.identity.rows import organizations as rows
-from cloudcore.identity.rows.accounts import is_any_account_of
+from cloudcore.identity.rows.accounts import ACCOUNTS
 from cloudcore.identity.rows.identity_providers import unlink_person
 from cloudcore.identity.rows.organizations import (
     INVITATIONS,
@@ -76,7 +76,7 @@ def delete_organization(tx: Connection, organization_id: str, user_id: str) -> N
     found = JOINED.get(tx, user_id, organization_id)
     if found.is_personal:
         raise Conflict("a personal organization goes with its person")
-    if is_any_account_of(tx, organization_id):
+    if ACCOUNTS.count(tx, organization_id):
         raise Conflict("the organization owns accounts")
     rows.remove_organization(tx, organization_id)
 
@@ -123,24 +123,17 @@ _NO_CODE: Final = "0" * 64
 """Checked if there is no invitation, so that the response time does not tell whether there is."""
 
 
-class NewInvitation(NamedTuple):
-    """A new invitation with its code, which is shown once."""
-
-    invitation: Invitation
-    code: str
-
-
 def new_invitation(
     invitation_id: str, organization_id: str, email: str, role: str, now: int
-) -> NewInvitation:
-    """Generate an invitation with a random code of 256 bits, valid from `now`."""
+) -> tuple[Invitation, str]:
+    """Generate an invitation with its code, random and of 256 bits, valid from `now`."""
     code = _PREFIX + secrets.token_urlsafe(32)
     expires_at = now + INVITATION_SECONDS * MICROSECONDS
     kept = Invitation(invitation_id, organization_id, email, role, hash_of(code), now, expires_at)
-    return NewInvitation(kept, code)
+    return kept, code
 
 
-def invite(tx: Connection, new: NewInvitation) -> NewInvitation:
+def invite(tx: Connection, invitation: Invitation) -> Invitation:
     """Insert an invitation, replacing an earlier one for the same e-mail address.
 
     Raises:
@@ -148,11 +141,10 @@ def invite(tx: Connection, new: NewInvitation) -> NewInvitation:
         Conflict: it has a member with this e-mail address.
 
     """
-    invitation = new.invitation
     lock_organization(tx, invitation.organization_id)
     _check_no_member(tx, invitation.organization_id, invitation.email)
     put_invitation(tx, invitation)
-    return new
+    return invitation
 
 
 def revoke_invitation(tx: Connection, organization_id: str, invitation_id: str) -> None:

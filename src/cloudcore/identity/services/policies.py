@@ -82,10 +82,9 @@ def update_policy(
 def delete_policy(tx: Connection, account_id: str, policy_id: str) -> None:
     """Delete a policy that is attached to nothing."""
     increment_revision(tx, account_id)
-    policy = POLICIES.get(tx, account_id, policy_id)
-    if rows.is_attached(tx, policy.id):
+    if ATTACHMENTS.count(tx, (account_id, policy_id)):
         raise Conflict("the policy is attached; detach it first")
-    POLICIES.remove(tx, account_id, policy.id)
+    POLICIES.remove(tx, account_id, policy_id)
 
 
 def attach_policy(tx: Connection, attachment: Attachment) -> Attachment:
@@ -97,10 +96,10 @@ def attach_policy(tx: Connection, attachment: Attachment) -> Attachment:
     """
     increment_revision(tx, attachment.account_id)
     policy = POLICIES.get(tx, attachment.account_id, attachment.policy_id)
-    principal_id = _principal_of(tx, attachment)
-    if rows.count_attached_to(tx, principal_id) >= MAX_ATTACHMENTS:
+    count, size = rows.held_by(tx, _principal_of(tx, attachment))
+    if count >= MAX_ATTACHMENTS:
         raise Conflict(f"a principal has at most {MAX_ATTACHMENTS} policies")
-    _check_size(rows.size_attached_to(tx, principal_id) + len(policy.document))
+    _check_size(size + len(policy.document))
     if not ATTACHMENTS.add(tx, attachment):
         raise Conflict("the policy is attached there")
     return ATTACHMENTS.get(tx, (policy.account_id, policy.id), attachment.id)

@@ -60,12 +60,6 @@ class SignedInPerson(NamedTuple):
     roles: Sequence[GivenRole]
 
 
-class _Found(NamedTuple):
-    user: User
-    is_created: bool = False
-    is_linked: bool = False
-
-
 def use_state(tx: Connection, state_sha256: str, now: int) -> None:
     """Use a state up; raise AccessDenied if it was used before."""
     if not rows.spend_state(tx, state_sha256, now + STATE_SECONDS * MICROSECONDS):
@@ -93,13 +87,12 @@ def sign_in(
     provider = rows.find_provider(tx, provider_id)  # as it is under the lock
     if provider is None or provider.status != "active":
         raise AccessDenied("this identity provider has been turned off")
-    found = _person(tx, keyring, provider, profile, new, now)
-    user = found.user
+    user, is_created, is_linked = _person(tx, keyring, provider, profile, new, now)
     if user.status != "active":
         raise AccessDenied("this person is suspended; ask an owner of the organization")
     given = _give_roles(tx, provider, user.id, profile, now)
     sign_ins.add_code(tx, code._replace(user_id=user.id, identity_provider_id=provider.id))
-    return SignedInPerson(user, provider, found.is_created, found.is_linked, given)
+    return SignedInPerson(user, provider, is_created, is_linked, given)
 
 
 def _person(
@@ -109,10 +102,11 @@ def _person(
     profile: Profile,
     new: NewPerson,
     now: int,
-) -> _Found:
+) -> tuple[User, bool, bool]:
+    """Return the person of a profile, and whether it was created and was linked just now."""
     user_id = rows.find_person_of_subject(tx, provider.id, profile.subject)
     if user_id is not None:
-        return _Found(_linked(tx, provider, user_id))
+        return _linked(tx, provider, user_id), False, False
     known = _known_by_email(tx, provider, profile)
     user = known or _create(tx, keyring, provider, profile, new, now)
     if not rows.link_subject(tx, provider.id, profile.subject, user.id, now):
@@ -120,7 +114,7 @@ def _person(
             "the person of this e-mail address signs in as another user of the provider; an owner "
             "of the organization can delete the person"
         )
-    return _Found(user, is_created=known is None, is_linked=True)
+    return user, known is None, True
 
 
 def _linked(tx: Connection, provider: IdentityProvider, user_id: str) -> User:

@@ -48,24 +48,14 @@ class NewAccessKey(NamedTuple):
         account_id: str,
         service_account_id: str,
         now: int,
-        *,
         description: str = "",
         expires_at: int | None = None,
     ) -> AccessKey:
         """Return the row to store."""
-        return AccessKey(
-            key_id,
-            account_id,
-            service_account_id,
-            self.access_key_id,
-            sha256(self.secret.encode()).hexdigest(),
-            keyring.seal(self.secret.encode(), sealing_context(self.access_key_id)),
-            "active",
-            None,
-            now,
-            description,
-            expires_at,
-        )
+        hashed = sha256(self.secret.encode()).hexdigest()
+        sealed = keyring.seal(self.secret.encode(), sealing_context(self.access_key_id))
+        of = key_id, account_id, service_account_id, self.access_key_id
+        return AccessKey(*of, hashed, sealed, "active", None, now, description, expires_at)
 
 
 def new_access_key() -> NewAccessKey:

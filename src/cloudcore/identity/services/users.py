@@ -8,7 +8,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.iam.passwords import SALT_BYTES, salt_of
 from cloudcore.identity.rows import organizations, users
-from cloudcore.identity.rows.accounts import is_any_account_of
+from cloudcore.identity.rows.accounts import ACCOUNTS
 from cloudcore.identity.rows.container_passwords import remove_container_passwords
 from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
 from cloudcore.identity.rows.sessions import revoke_other_sessions
@@ -101,7 +101,7 @@ def delete_user(tx: Connection, organization_id: str, user_id: str, now: int) ->
     """Delete a person with the personal organization and all sessions."""
     user = _governed(tx, organization_id, user_id)
     organizations.lock_if_there(tx, user.organization_id)
-    if is_any_account_of(tx, user.organization_id):
+    if ACCOUNTS.count(tx, user.organization_id):
         raise Conflict("the person owns accounts")
     _check_not_last_owner(tx, organization_id, user_id)
     unassign_all(tx, organization_id, user.id, now)
@@ -156,7 +156,7 @@ def lock_own_person(tx: Connection, organization_id: str, user_id: str) -> User:
     """
     user = _governed(tx, organization_id, user_id)
     organizations.lock_if_there(tx, user.organization_id)
-    if is_any_account_of(tx, user.organization_id):
+    if ACCOUNTS.count(tx, user.organization_id):
         raise Conflict("the person owns accounts, which the organization may not take over")
     return user
 
