@@ -165,7 +165,11 @@ class OwnedRows(Listed[T]):
             save = table.update().where(*is_it).values(bound(changeable))
             self.statements |= _statements(save=save)
         self._kind: Kind[Any] = Kind(
-            "iam", words.replace(" ", "-"), self._find_in, self._find_named_in, self._missing
+            "iam",
+            words.replace(" ", "-"),
+            lambda tx, scope, found_id: self.find(tx, scope.account_id, found_id),
+            lambda tx, scope, name: self.find_named(tx, scope.account_id, name),
+            self._missing,
         )
 
     def add(self, tx: Connection, new: T) -> bool:
@@ -211,9 +215,3 @@ class OwnedRows(Listed[T]):
         """Return the label of a row."""
         label: str = getattr(found, self._label)
         return label
-
-    def _find_in(self, tx: Connection, scope: Scope, found_id: str) -> T | None:
-        return self.find(tx, scope.account_id, found_id)
-
-    def _find_named_in(self, tx: Connection, scope: Scope, name: str) -> T | None:
-        return self.find_named(tx, scope.account_id, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, bindparam, literal_column, null, or_, select
@@ -14,6 +14,8 @@ from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import accounts, role_assignments, roles, users
 
 _r = roles.c
+_a = accounts.c
+_p = group_assignments.c
 _g = role_assignments.c
 
 
@@ -77,10 +79,10 @@ _KEEP: Final = Statement(
 _LIST_ASSIGNED: Final = Statement(
     select(_r.account_id, _r.id)
     .join(role_assignments, _g.role_id == _r.id)
-    .join(accounts, accounts.c.id == _r.account_id)
+    .join(accounts, _a.id == _r.account_id)
     .where(
         _g.user_id == bindparam("user_id"),
-        accounts.c.organization_id == bindparam("organization_id"),
+        _a.organization_id == bindparam("organization_id"),
     )
     .order_by(_r.account_id, _r.id)
 )
@@ -99,9 +101,6 @@ def list_roles_assigned(
     return [(row[0], row[1]) for row in rows]
 
 
-_p = group_assignments.c
-
-
 class GroupAssignment(NamedTuple):
     """A role that the persons of a provider's group have."""
 
@@ -112,60 +111,44 @@ class GroupAssignment(NamedTuple):
     created_at: int
 
 
-class RoleOfAccount(NamedTuple):
-    """A role, with its account."""
-
-    account_id: str
-    role_id: str
-
-
 GROUP_ASSIGNMENTS: Final = OwnedRows(
     group_assignments, GroupAssignment, "group assignment", (), owner="role_id", label="id"
 )
 _OF_PROVIDER: Final = Statement(
-    select(roles.c.account_id, _p.role_id, _p.group_name)
-    .join(roles, roles.c.id == _p.role_id)
+    select(_r.account_id, _p.role_id, _p.group_name)
+    .join(roles, _r.id == _p.role_id)
     .where(_p.provider_id == bindparam("provider_id"))
-    .order_by(roles.c.account_id, _p.role_id)
+    .order_by(_r.account_id, _p.role_id)
 )
-_GIVEN: Final = (
-    select(roles.c.account_id, _g.role_id, _g.user_id)
-    .join(roles, roles.c.id == _g.role_id)
-    .where(_g.identity_provider_id == bindparam("provider_id"))
-    .order_by(roles.c.account_id, _g.role_id)
+_GIVEN: Final = Statement(
+    select(_r.account_id, _g.role_id, _g.user_id)
+    .join(roles, _r.id == _g.role_id)
+    .where(
+        _g.identity_provider_id == bindparam("provider_id"),
+        named(_g.role_id, "role_id"),
+        named(_g.user_id, "user_id"),
+    )
+    .order_by(_r.account_id, _g.role_id)
 )
-_GIVEN_TO: Final = Statement(_GIVEN.where(_g.user_id == bindparam("user_id")))
-_GIVEN_OF_ROLE: Final = Statement(_GIVEN.where(_g.role_id == bindparam("role_id")))
-_GIVEN_TO_ALL: Final = Statement(_GIVEN)
 
 
 def roles_of_groups(
     tx: Connection, provider_id: str, groups: Collection[str]
-) -> list[RoleOfAccount]:
-    """Return the roles that any of these groups of a provider has, by account, each once."""
+) -> Sequence[tuple[str, str]]:
+    """Return (account id, role id) of the roles that any of these groups of a provider has."""
     rows = tx.rows(_OF_PROVIDER, provider_id=provider_id)
-    found = {RoleOfAccount(row[0], row[1]): None for row in rows if row[2] in groups}
-    return [*found]
+    return [(row[0], row[1]) for row in rows if row[2] in groups]
 
 
-def roles_given_to(tx: Connection, provider_id: str, user_id: str) -> list[RoleOfAccount]:
-    """Return the roles that a person has for a group of the provider, by account."""
-    rows = tx.rows(_GIVEN_TO, provider_id=provider_id, user_id=user_id)
-    return [RoleOfAccount(row[0], row[1]) for row in rows]
+def given_by_groups(
+    tx: Connection, provider_id: str, *, role_id: str = "", user_id: str = ""
+) -> Sequence[tuple[str, str, str]]:
+    """Return (account id, role id, person's id) of what persons have for a group of the provider.
 
-
-def persons_given(
-    tx: Connection, provider_id: str, role_id: str | None = None
-) -> list[tuple[RoleOfAccount, str]]:
-    """Return all roles (or one) that persons have for a group of the provider, with the person."""
-    if role_id is None:
-        rows = tx.rows(_GIVEN_TO_ALL, provider_id=provider_id)
-    else:
-        rows = tx.rows(_GIVEN_OF_ROLE, provider_id=provider_id, role_id=role_id)
-    return [(RoleOfAccount(row[0], row[1]), row[2]) for row in rows]
-
-
-_a = accounts.c
+    By account and role; of one role or one person, if given.
+    """
+    rows = tx.rows(_GIVEN, provider_id=provider_id, role_id=role_id, user_id=user_id)
+    return [(row[0], row[1], row[2]) for row in rows]
 
 
 class AssumableRole(NamedTuple):

@@ -195,11 +195,11 @@ def _give_roles(
     tx: Connection, provider: IdentityProvider, user_id: str, profile: Profile, now: int
 ) -> list[GivenRole]:
     """Give the person the roles of the profile's groups, and take those of other groups."""
-    wanted = roles.roles_of_groups(tx, provider.id, profile.groups)
-    given = roles.roles_given_to(tx, provider.id, user_id)
+    wanted = {*roles.roles_of_groups(tx, provider.id, profile.groups)}
+    given = {each[:2] for each in roles.given_by_groups(tx, provider.id, user_id=user_id)}
     changed: list[GivenRole] = []
     # By account, then role: the order in which all lock accounts.
-    for account_id, role_id in sorted({*wanted} ^ {*given}):
+    for account_id, role_id in sorted(wanted ^ given):
         increment_revision(tx, account_id)
         role = ROLES.find(tx, account_id, role_id)
         if role is None:

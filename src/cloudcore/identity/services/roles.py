@@ -20,7 +20,7 @@ from cloudcore.identity.rows.roles import (
     Assignment,
     GroupAssignment,
     Role,
-    persons_given,
+    given_by_groups,
 )
 from cloudcore.identity.rows.sessions import revoke_sessions_of_assigned, revoke_sessions_of_role
 from cloudcore.identity.services.members import find_person, lock_organization, organization_of
@@ -101,9 +101,9 @@ def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now:
 def unassign_role(tx: Connection, account_id: str, role_id: str, user_id: str, now: int) -> None:
     """Delete a person's assignment of a role and end the person's sessions of it."""
     increment_revision(tx, account_id)
-    found = ASSIGNMENTS.get(tx, ROLES.get(tx, account_id, role_id).id, user_id)
-    ASSIGNMENTS.remove(tx, found.role_id, user_id)
-    revoke_sessions_of_assigned(tx, found.role_id, user_id, now)
+    ROLES.get(tx, account_id, role_id)
+    ASSIGNMENTS.remove(tx, role_id, user_id)
+    revoke_sessions_of_assigned(tx, role_id, user_id, now)
 
 
 def unassign_all(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
@@ -150,5 +150,5 @@ def unassign_from_group(
     GROUP_ASSIGNMENTS.remove(tx, role.id, assignment_id)
     others = GROUP_ASSIGNMENTS.list(tx, role.id, "", "", MAX_GROUPS)
     if all(other.provider_id != found.provider_id for other in others):
-        for _, user_id in persons_given(tx, found.provider_id, role.id):
+        for _, _, user_id in given_by_groups(tx, found.provider_id, role_id=role.id):
             unassign_role(tx, account_id, role.id, user_id, now)
