@@ -99,13 +99,6 @@ _BESIDE: Final = union_all(_sizes_beside("service_account_id"), _sizes_beside("r
 _LARGEST_BESIDE: Final = Statement(
     select(func.coalesce(func.max(_BESIDE.c.size), literal_column("0")))
 )
-_OF_PRINCIPAL: Final = (unindexed(_p.account_id) == bindparam("account_id"), _ON_PRINCIPAL)
-_DOCUMENTS: Final = Statement(
-    select(_p.document, _p.account_ids)
-    .join(policy_attachments, _t.policy_id == _p.id)
-    .where(*_OF_PRINCIPAL)
-    .order_by(_t.id)
-)
 _every = columns(policies, PolicyRow._fields)
 ATTACHED: Final = Listed(
     _every,
@@ -126,7 +119,9 @@ ATTACHED: Final = Listed(
 )
 """The policies of an account that are attached to a service account or role, by name."""
 _LIST_OF: Final = Statement(
-    _every.join(policy_attachments, _t.policy_id == _p.id).where(*_OF_PRINCIPAL).order_by(_t.id)
+    _every.join(policy_attachments, _t.policy_id == _p.id)
+    .where(unindexed(_p.account_id) == bindparam("account_id"), _ON_PRINCIPAL)
+    .order_by(_t.id)
 )
 
 
@@ -140,12 +135,6 @@ def largest_size_beside(tx: Connection, policy_id: str) -> int:
     """Return the largest total size in bytes of other policies among principals with this one."""
     row = tx.row(_LARGEST_BESIDE, policy_id=policy_id)
     return int(row[0]) if row else 0
-
-
-def list_documents_of(tx: Connection, account_id: str, principal_id: str) -> list[tuple[str, str]]:
-    """Return the documents attached to a service account or role, each with its ids."""
-    rows = tx.rows(_DOCUMENTS, account_id=account_id, principal_id=principal_id)
-    return [(row[0], row[1]) for row in rows]
 
 
 def list_policies_of(tx: Connection, account_id: str, principal_id: str) -> list[PolicyRow]:
