@@ -16,10 +16,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.identity.rows.container_passwords import (
-    ContainerPassword,
-    find_container_password,
-)
+from cloudcore.identity.rows.container_passwords import ContainerPassword, find_container_password
 from cloudcore.identity.services.container_passwords import (
     find_admitted,
     id_of,

@@ -21,10 +21,7 @@ from cloudcore.identity.permissions import membership
 from cloudcore.identity.routes.fields import Handle, Status
 from cloudcore.identity.routes.organizations import membership_policy, organization_reference
 from cloudcore.identity.routes.owned import shown
-from cloudcore.identity.rows.accounts import (
-    ACCOUNTS_OF_MEMBERS,
-    Account,
-)
+from cloudcore.identity.rows.accounts import ACCOUNTS_OF_MEMBERS, Account
 from cloudcore.identity.rows.organizations import JOINED, Joined
 from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.services import accounts

@@ -19,19 +19,8 @@ from cloudcore.identity.lock_out import CHECKED, ForceQuery
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.actions import FilledTemplate, document_of
 from cloudcore.identity.routes.fields import Description, Document, Name, Reference
-from cloudcore.identity.routes.owned import (
-    authorized,
-    read_listed,
-    reference,
-    shown,
-)
-from cloudcore.identity.rows.policies import (
-    ATTACHED,
-    ATTACHMENTS,
-    POLICIES,
-    Attachment,
-    PolicyRow,
-)
+from cloudcore.identity.routes.owned import authorized, read_listed, reference, shown
+from cloudcore.identity.rows.policies import ATTACHED, ATTACHMENTS, POLICIES, Attachment, PolicyRow
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.identity.services import policies

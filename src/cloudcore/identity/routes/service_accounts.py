@@ -26,11 +26,7 @@ from cloudcore.identity.rows.policies import POLICIES, PolicyRow
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, AccessKey, ServiceAccount
 from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.policies import MAX_ATTACHMENTS
-from cloudcore.identity.services.service_accounts import (
-    NewAccessKey,
-    NewGrant,
-    SetUp,
-)
+from cloudcore.identity.services.service_accounts import NewAccessKey, NewGrant, SetUp
 from cloudcore.resource_names import check_name
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import account_of
