@@ -13,7 +13,7 @@ import pytest
 from cloudcore.db.base import Database
 from cloudcore.storage import bucket_rows, piece_checks, reading
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bucket_status import bucket_faults
+from cloudcore.storage.bucket_routes import bucket_faults
 from cloudcore.storage.errors import BytesDamaged
 from registry.blobstore.filesystem import FilesystemStore
 from registry.gc.object_check import ObjectCheck
