@@ -13,8 +13,7 @@ from cloudcore.clock import uuid7
 from cloudcore.errors import Unauthenticated
 from cloudcore.identity.services import access_keys
 from registry.services.access_key_logins import log_in_with_key
-from registry.services.login_attempts import ADDRESS_BUDGET, CREDENTIAL_BUDGET
-from registry.services.logins import principal_of
+from registry.services.logins import ADDRESS_BUDGET, CREDENTIAL_BUDGET, principal_of
 from registry.services.registry_settings import update_settings
 from tests.databases import on_both_databases
 from tests.integration.counting import CountingDatabase

@@ -17,8 +17,13 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import KeyReference, ResourceRef, reference_to
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.given_keys import GivenKey, key_to_bind_to
-from registry.control.repositories import authorized_for_all, authorized_repository, reference_of
+from registry.control.repositories import (
+    GivenKey,
+    authorized_for_all,
+    authorized_repository,
+    key_to_bind_to,
+    reference_of,
+)
 from registry.control.visible_repositories import PATH
 from registry.metadata.encryption_bindings import (
     Binding,

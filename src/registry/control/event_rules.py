@@ -24,7 +24,7 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent, rfc333
 from registry.metadata.event_rules import EventRule, count_rules, list_rules
 from registry.services import event_rules
 from registry.services.context import ServiceContext
-from registry.services.event_topics import NamedTopic
+from registry.services.event_rules import NamedTopic
 from registry.services.resource_kinds import PUBLISH
 
 _PATH: Final = "/v1/event-rules"

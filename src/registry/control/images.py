@@ -1,8 +1,8 @@
-"""``/v1/repositories/{id}/images``: referrers and deletion."""
+"""``/v1/repositories/{id}/images``: what answers show of images, referrers and deletion."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -19,12 +19,71 @@ from cloudcore.web.envelope import rendering
 from cloudcore.web.pagination import PageMeta, UuidPage
 from cloudcore.web.query import PLUS
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.changes import change_of
-from registry.control.image_configurations import ImageConfiguration
-from registry.control.visible_repositories import PATH, authorized_visible_repository
+from registry.control.visible_repositories import PATH, authorized_visible_repository, change_of
 from registry.metadata.images.details import NEWEST, ImageRow
+from registry.oci.image_contents import Configuration, Execution
 from registry.services.images import details as images
 from registry.services.images.details import BatchFailure, BatchOutcome, DeletedItem
+
+
+class BuildStep(ResponseBody):
+    """A step of the build that made an image."""
+
+    created: str | None
+    created_by: str
+    comment: str
+    empty_layer: bool
+    """True if the step made no layer."""
+
+
+class ImageConfiguration(ResponseBody):
+    """The configuration of an image (OCI image-spec, "Image Configuration"), as it was pushed.
+
+    The registry checks none of its values: `created` may be no date.
+    """
+
+    platform: str
+    """The platform the image runs on, such as ``linux/arm/v7``."""
+    created: str | None
+    author: str
+    user: str
+    working_dir: str
+    entrypoint: Sequence[str]
+    cmd: Sequence[str]
+    env: Sequence[str]
+    """As ``NAME=value``."""
+    exposed_ports: Sequence[str]
+    """Such as ``8080/tcp``."""
+    labels: Mapping[str, str]
+    history: Sequence[BuildStep]
+    """Build steps, oldest first."""
+
+
+def configuration_answer(found: Configuration) -> ImageConfiguration:
+    """Return the answer for a configuration."""
+    execution = found.config or Execution()
+    return ImageConfiguration(
+        platform=found.platform,
+        created=found.created,
+        author=found.author,
+        user=execution.user,
+        working_dir=execution.working_dir,
+        entrypoint=execution.entrypoint or [],
+        cmd=execution.cmd or [],
+        env=execution.env or [],
+        exposed_ports=list(execution.exposed_ports or {}),
+        labels=execution.labels or {},
+        history=[
+            BuildStep(
+                created=step.created,
+                created_by=step.created_by,
+                comment=step.comment,
+                empty_layer=step.empty_layer,
+            )
+            for step in found.history or []
+        ],
+    )
+
 
 IMAGES: Final = f"{PATH}/images"
 IMAGE: Final = f"{IMAGES}/{{digest:str}}"

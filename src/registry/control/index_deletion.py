@@ -13,7 +13,6 @@ from msgspec import Meta
 
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
-from registry.control.changes import change_of
 from registry.control.images import (
     IMAGE,
     BatchDeletion,
@@ -23,7 +22,11 @@ from registry.control.images import (
     batch_counts,
     image_answer,
 )
-from registry.control.visible_repositories import authorized_own, authorized_visible_repository
+from registry.control.visible_repositories import (
+    authorized_own,
+    authorized_visible_repository,
+    change_of,
+)
 from registry.services.images import index_deletion
 from registry.services.images.index_deletion import MAX_MEMBERS, KeptReason, TreeOutcome
 

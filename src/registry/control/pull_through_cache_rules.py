@@ -40,8 +40,7 @@ from registry.metadata.pull_through.upstream_states import UpstreamFault
 from registry.oci.reference import Name, is_tag, parse_name
 from registry.services.context import ServiceContext
 from registry.services.pull_through import rules
-from registry.services.pull_through.credentials import credential_of, seal_secret
-from registry.services.pull_through.probe import Wanted, ask_upstream
+from registry.services.pull_through.remote import Wanted, ask_upstream, credential_of, seal_secret
 from registry.services.pull_through.rules import ShownRule, upstream_origin
 from registry.services.pull_through.upstream_states import details, severity
 

@@ -19,7 +19,6 @@ from cloudcore.web.envelope import rendering
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.sources import ActingSource, acting_source
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.changes import change_of
 from registry.control.repositories import (
     OneRepository,
     authorized_for_all,
@@ -27,8 +26,8 @@ from registry.control.repositories import (
     repository_answer,
     uri_of,
 )
-from registry.control.tag_history import TagChange
-from registry.control.visible_repositories import PATH, authorized_own
+from registry.control.tags import TagChange
+from registry.control.visible_repositories import PATH, authorized_own, change_of
 from registry.metadata.images.tombstones import Tombstone, count_tombstones, list_tombstones
 from registry.metadata.repositories.deleted import (
     DeletedRepository,

@@ -15,10 +15,9 @@ from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import ResponseBody
-from registry.control.changes import change_of
 from registry.control.repositories import authorized_repository
 from registry.control.runs import RunRecord, read_run, read_runs, run_record
-from registry.control.visible_repositories import PATH
+from registry.control.visible_repositories import PATH, change_of
 from registry.services.blobs.rewrapping import KIND, start_rewrap
 from registry.services.context import ServiceContext
 

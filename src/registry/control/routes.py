@@ -6,8 +6,6 @@ from typing import Final
 
 from registry.control import (
     activity,
-    allowed_actions,
-    attachments,
     credentials,
     encryption,
     event_rules,
@@ -26,17 +24,15 @@ from registry.control import (
     search,
     settings,
     storage,
-    tag_history,
     tags,
+    visible_repositories,
 )
 
 HANDLERS: Final = (
     *repositories.HANDLERS,
     *restoration.HANDLERS,
     *search.HANDLERS,
-    *allowed_actions.HANDLERS,
-    *attachments.HANDLERS,
-    *tag_history.HANDLERS,
+    *visible_repositories.HANDLERS,
     *policies.HANDLERS,
     *encryption.HANDLERS,
     *key_usage.HANDLERS,

@@ -18,10 +18,9 @@ from registry.distribution import blobs, lists, manifests, uploads
 from registry.distribution.auth import CATALOG, DELETE, MOUNT, PROBE, PULL, PUSH, Access, Need
 from registry.distribution.errors import head_warning, internal_error, render
 from registry.distribution.kept_answers import kept_challenge, kept_greeting
-from registry.distribution.mirrors import Mirrors
 from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Response, json_response, send_response
-from registry.distribution.routing import Endpoint, Match, match_path
+from registry.distribution.routing import Endpoint, Match, Mirrors, match_path
 from registry.distribution.token import TokenEndpoint
 from registry.errors import ExtensionUnknown, RepositoryMirrored
 from registry.oci.digest import Digest

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from cloudcore.serving.body import Scope
-from registry.distribution.mirrors import realm_query
+from registry.distribution.routing import realm_query
 
 
 class Challenges:

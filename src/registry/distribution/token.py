@@ -14,16 +14,15 @@ from cloudcore.errors import InvalidInput, MethodNotAllowed, Unauthenticated
 from cloudcore.serving.body import BodyTooLarge, Receive, Scope, read_body
 from cloudcore.serving.body_budget import BODIES
 from cloudcore.wire import rfc3339
-from registry.distribution.mirrors import Mirrors
 from registry.distribution.query import Query
 from registry.distribution.response import Response, json_headers, json_response
+from registry.distribution.routing import Mirrors
 from registry.distribution.token_access import TokenAccess
 from registry.errors import NameInvalid, TokenRequired
 from registry.oci.reference import Name, parse_name
 from registry.services.access import PERMISSIONS, PolicyTooCostly
 from registry.services.bearers import BEARER_SECONDS
-from registry.services.login_attempts import wrong_login
-from registry.services.logins import USERNAME, ClientCredential
+from registry.services.logins import USERNAME, ClientCredential, wrong_login
 from registry.services.tokens import CATALOG, IssuedBearer
 
 MAX_SCOPES: Final = 30

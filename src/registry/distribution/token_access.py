@@ -20,7 +20,7 @@ from registry.distribution.query import mount_source
 from registry.errors import TokenDenied, TokenRequired
 from registry.oci.reference import Name
 from registry.services.access import CREATE, DESCRIBE, PERMISSIONS
-from registry.services.login_attempts import RefusedLogin
+from registry.services.logins import RefusedLogin
 from registry.services.tokens import (
     CATALOG,
     LISTING_STEPS,

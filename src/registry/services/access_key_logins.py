@@ -24,7 +24,7 @@ from cloudcore.serving.source_address import rate_subject
 from registry.metadata.logins import Login
 from registry.metadata.settings import find_settings
 from registry.services.bearers import BEARER_SECONDS
-from registry.services.login_attempts import (
+from registry.services.logins import (
     RefusedLogin,
     count_failure,
     seconds_refused,

@@ -25,7 +25,7 @@ from cloudcore.identity.services.container_passwords import (
 )
 from cloudcore.serving.source_address import rate_subject
 from registry.metadata.logins import Login
-from registry.services.login_attempts import (
+from registry.services.logins import (
     RefusedLogin,
     count_failure,
     seconds_refused,

@@ -16,7 +16,7 @@ from cloudcore.kms.rows import KEY_ROWS, find_platform_key, hold_key
 from cloudcore.kms.rules import KeyMissing, check_bindable
 from registry.metadata import encryption_bindings as rows
 from registry.metadata.encryption_bindings import BindingSource, BoundKey
-from registry.services.repositories.locks import lock_existing_repository
+from registry.services.repositories.names import lock_existing_repository
 
 BindingStatus = Literal["active", "key_disabled", "key_deleted", "ended"]
 """What a binding does; ``key_disabled`` also while the deletion of its key is pending."""

@@ -40,13 +40,15 @@ from registry.services.access_key_logins import (
     log_in_with_key,
 )
 from registry.services.bearers import BEARER_SECONDS
-from registry.services.login_attempts import NAMED_LOGIN, RefusedLogin, wrong_login
 from registry.services.logins import (
+    NAMED_LOGIN,
     USERNAME,
     ClientCredential,
+    RefusedLogin,
     hash_of,
     login_permission,
     principal_of,
+    wrong_login,
 )
 from registry.services.registry_settings import counts_pulls_of
 

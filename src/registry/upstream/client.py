@@ -33,16 +33,24 @@ from registry.upstream.base import (
     ListedTags,
     ManifestHead,
     NotUpstream,
+    NoWatch,
     Remote,
     UpstreamBroken,
     UpstreamFailed,
     UpstreamRefused,
     UpstreamUnreachable,
+    Watch,
 )
 from registry.upstream.exchange import ANSWER_SECONDS, Exchange, Request
-from registry.upstream.referrers import RefusedLink, RefusedPage, join_pages, next_page
-from registry.upstream.tag_pages import PAGE_SIZE, BadTagPage, TagPages
-from registry.upstream.watch import NoWatch, Watch
+from registry.upstream.lists import (
+    PAGE_SIZE,
+    BadTagPage,
+    RefusedLink,
+    RefusedPage,
+    TagPages,
+    join_pages,
+    next_page,
+)
 
 ACCEPT: Final = f"{OCI_INDEX}, {OCI_MANIFEST}, {DOCKER_MANIFEST_LIST}, {DOCKER_MANIFEST}"
 _ACCEPT_MANIFESTS: Final = {"Accept": ACCEPT}

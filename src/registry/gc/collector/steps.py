@@ -28,7 +28,7 @@ from registry.gc.collector.consistency_check import IndexIncomplete, check_repos
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.metadata.collector import collection
 from registry.metadata.collector.collection import UnreferencedLink
-from registry.services.audit import log_end, record_run
+from registry.services.changes import log_end, record_run
 from registry.services.collector_runs import KIND
 from registry.services.context import ServiceContext
 

@@ -12,10 +12,8 @@ from registry.metadata.repositories import live as repositories
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access import DELETE
-from registry.services.audit import record_change
-from registry.services.changes import Change
-from registry.services.repositories.locks import lock_named_repository
-from registry.services.repositories.names import name_unknown
+from registry.services.changes import Change, record_change
+from registry.services.repositories.names import lock_named_repository, name_unknown
 
 
 def get_link(tx: Connection, name: Name, digest: Digest) -> Link:

@@ -39,10 +39,9 @@ from registry.metadata.collector.collection import lock_objects
 from registry.metadata.encryption_bindings import EffectiveKey, effective_key
 from registry.metadata.repositories import live as repositories
 from registry.services.access import repository_crn
-from registry.services.audit import log_end, record_run
-from registry.services.changes import Change
+from registry.services.changes import Change, log_end, record_run
 from registry.services.context import ServiceContext
-from registry.services.repositories.locks import lock_existing_repository
+from registry.services.repositories.names import lock_existing_repository
 
 KIND: Final = "registry.rewrap"
 KEPT_SECONDS: Final = 90 * 24 * 3600

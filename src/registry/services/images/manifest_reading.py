@@ -24,9 +24,9 @@ from typing import Final, Protocol
 
 from cloudcore.errors import Unavailable
 from registry.oci.digest import Digest
-from registry.oci.pushed_manifest import ReadManifest, read_manifest
-from registry.services.images import manifest_wire
-from registry.services.images.manifest_wire import (
+from registry.oci.manifest import ReadManifest, read_manifest
+from registry.services.images import manifest_child
+from registry.services.images.manifest_child import (
     Failed,
     ManifestAnswer,
     ManifestQuestion,
@@ -163,9 +163,9 @@ class ManifestProcess:
             raise _unavailable("was interrupted") from None
         match answer:
             case ParsedManifest():
-                return manifest_wire.manifest_of(answer)
+                return manifest_child.manifest_of(answer)
             case Refusal():
-                raise manifest_wire.refusal_of(answer)
+                raise manifest_child.refusal_of(answer)
             case OutOfMemory():
                 _log.error("a manifest of %d bytes took too much memory to read", len(body))
                 raise _unavailable("took too much memory")
@@ -182,9 +182,9 @@ class ManifestProcess:
         until = self._clock() + self._patience
         # Sending and receiving each have their own timeout: together at most twice `patience`.
         stream.settimeout(self._patience)
-        manifest_wire.send(stream, question, body)
+        manifest_child.send(stream, question, body)
         stream.settimeout(max(until - self._clock(), 0.001))
-        return manifest_wire.receive_answer(stream)
+        return manifest_child.receive_answer(stream)
 
     def _running(self) -> socket.socket:
         """Return the stream to the process; start the process if none runs."""

@@ -13,7 +13,7 @@ from registry.metadata.images.pins import Pin
 from registry.metadata.repositories.live import VisibleRepository
 from registry.services.changes import Change
 from registry.services.images.details import get_manifest_row
-from registry.services.repositories.locks import lock_visible_repository
+from registry.services.repositories.names import lock_visible_repository
 
 MAX_PINS: Final = 50
 """The most pins that one image can have."""

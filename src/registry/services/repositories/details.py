@@ -18,8 +18,7 @@ from registry.services.changes import Change
 from registry.services.encryption_bindings import KeyToBind, bind_key
 from registry.services.events import REPOSITORY_CREATED, REPOSITORY_DELETED, RegistryEvent, publish
 from registry.services.images.deletion import restorable_until
-from registry.services.pull_through.reserved_names import check_unmirrored
-from registry.services.repositories.locks import lock_existing_repository
+from registry.services.repositories.names import check_unmirrored, lock_existing_repository
 
 MAX_EXCLUSIONS: Final = 5
 

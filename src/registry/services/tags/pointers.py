@@ -26,12 +26,15 @@ from registry.metadata.tags.history import add_tag_event
 from registry.metadata.tags.pointers import Tag
 from registry.oci.reference import Name
 from registry.services.access import DELETE
-from registry.services.audit import record_change
-from registry.services.changes import Change
+from registry.services.changes import Change, record_change
 from registry.services.events import TAG_DELETED, TAG_MOVED, RegistryEvent, descriptions, publish
 from registry.services.images.deletion import restorable_until
-from registry.services.repositories.locks import lock_named_repository, lock_visible_repository
-from registry.services.repositories.names import NamePage, name_unknown
+from registry.services.repositories.names import (
+    NamePage,
+    lock_named_repository,
+    lock_visible_repository,
+    name_unknown,
+)
 
 
 class Precondition(NamedTuple):
