@@ -343,16 +343,3 @@ def _hold(name: Name, upload: Upload, keys: UploadKeys | None) -> UploadHold:
 def has_run_out(upload: Upload, now: int) -> bool:
     """Return True if the session has no lease, or an expired one."""
     return upload.leased_until is None or upload.leased_until <= now
-
-
-def get_upload(tx: Connection, name: Name, upload_id: str, now: int) -> Upload:
-    """Return a session of a repository that is open at `now` (end-13).
-
-    Raises:
-        UploadUnknown: no such session here, or it has ended.
-
-    """
-    found = uploads.find_upload(tx, name.handle, name.repository, upload_id, now)
-    if found is None:
-        raise unknown(upload_id)
-    return found
