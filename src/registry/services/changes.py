@@ -1,27 +1,20 @@
-"""Who makes a change, when and where; record changes of ``/v2`` and ends of runs for the audit log.
+"""Who makes a change, when and where; record changes of ``/v2`` in the audit log.
 
 Changes of ``/v1`` are recorded by the kernel itself.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import MutableMapping
+from typing import Any, NamedTuple
 
 from cloudcore.audit.log import record
-from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.iam.audit import AuditClient, AuditEvent
-from cloudcore.iam.principal import Source, read_source, stored_source
-from cloudcore.jobs.queue import Job
-from cloudcore.jobs.runs import Run
-from registry.counted import RUNS
+from cloudcore.iam.principal import Source, stored_source
 from registry.metadata.repositories.live import Repository
 from registry.services.access import repository_crn
-
-if TYPE_CHECKING:  # which has what is below
-    from registry.services.context import ServiceContext
 
 
 class RegistryHost(NamedTuple):
@@ -66,10 +59,6 @@ class Change(NamedTuple):
         return stored_source(self.source)
 
 
-_DECIMALS: Final = 3
-_log = logging.getLogger(__name__)
-
-
 def record_change(
     tx: Connection, change: Change, action: str, repository: Repository, **details: object
 ) -> None:
@@ -95,55 +84,3 @@ def record_change(
         details={**details, **(change.details or {})},
     )
     record(tx, event)
-
-
-def record_run(
-    action: str,
-    crn: str,
-    deletions: Sequence[str],
-    tx: Connection,
-    run: Run,
-    job: Job,
-) -> None:
-    """Record a run that ends and has deleted something: one event with its counts.
-
-    `crn` is the run's own, `deletions` are the names of the counts of what it deleted.
-    """
-    if not any(run.counts[name] for name in deletions):
-        return
-    assert run.finished_at is not None
-    details: dict[str, object] = {"run": crn, "state": run.state, **run.counts}
-    if run.fault is not None:
-        details["fault"] = run.fault
-    event = AuditEvent(
-        id=uuid7(run.finished_at),
-        owner_id=run.account_id,
-        occurred_at=run.finished_at,
-        action=action,
-        resources=(job.resource or "",),
-        principal=run.started_by or crn,
-        source=read_source(run.started_by_source),
-        client=None,
-        details=details,
-    )
-    record(tx, event)
-
-
-def log_end(ctx: ServiceContext, what: str, run: Run, **about: str | int) -> None:
-    """Log and count that a run has ended; `what` names its kind, `about` are further fields.
-
-    Call it after the commit that ended the run, so that each run is logged once.
-    """
-    ctx.count(f"{RUNS}.{what}.{run.state}", 1)
-    assert run.finished_at is not None
-    seconds = round((run.finished_at - run.started_at) / MICROSECONDS, _DECIMALS)
-    fields: dict[str, str | int | float] = {
-        "run_id": run.id,
-        "account_id": run.account_id,
-        "run_status": run.state,
-        **about,
-        "duration_seconds": seconds,
-    }
-    if run.fault is not None:
-        fields["fault"] = run.fault
-    _log.info("%s %s %s", what, run.id, run.state, extra={"fields": fields})

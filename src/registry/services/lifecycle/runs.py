@@ -27,15 +27,13 @@ from cloudcore.errors import Conflict
 from cloudcore.jobs import runs
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
-from cloudcore.jobs.run_kinds import run_kind
-from cloudcore.jobs.runs import NewRun, Progress, Run
+from cloudcore.jobs.runs import Progress, Run
 from registry.metadata.images import manifests
 from registry.metadata.lifecycle import images as lifecycle_images
 from registry.metadata.lifecycle import policies as lifecycle
 from registry.metadata.lifecycle.images import digests_of
 from registry.metadata.repositories.live import Repository, lock_repository
-from registry.services.access import repository_crn
-from registry.services.changes import Change, log_end, record_run
+from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import LIFECYCLE_COMPLETED, RegistryEvent, publish
 from registry.services.images.deletion import drop_image
@@ -43,6 +41,7 @@ from registry.services.lifecycle.rules import RUN_EVERY, CompiledPolicy, no_poli
 from registry.services.lifecycle.scan import SELECTING, Images, read_all, read_some
 from registry.services.lifecycle.selection import Expired, Selection, select
 from registry.services.repositories.names import lock_existing_repository
+from registry.services.runs import RegistryRuns
 
 PORTION: Final = 50
 """The most images that one transaction deletes."""
@@ -163,10 +162,16 @@ def _divided(expired: Mapping[str, Expired], order: Sequence[str]) -> dict[int, 
 
 
 KIND: Final = "registry.lifecycle"
-KEPT_SECONDS: Final = 90 * 24 * 3600
-"""How long the runs of a repository are kept."""
-COUNTS: Final = ("evaluated", "expired", "freed_bytes")
-"""The counters of a run: images evaluated, images deleted, and bytes that will be freed."""
+RUNS: Final = RegistryRuns(
+    KIND,
+    words="lifecycle run",
+    type="lifecycle-run",
+    action="registry:RunLifecyclePolicy",
+    counts=("evaluated", "expired", "freed_bytes"),
+    deletions=("expired",),
+    kept_days=90,
+)
+"""They count images evaluated, images deleted, and bytes that will be freed."""
 _DUE: Final = 50
 
 
@@ -182,15 +187,7 @@ class Portion(NamedTuple):
 
 def lifecycle_kind(ctx: ServiceContext) -> JobKind:
     """Return the kind of job that runs lifecycle policies."""
-    step = partial(run_step, ctx, Plans())
-    return run_kind(
-        KIND,
-        step,
-        database=ctx.database,
-        clock=ctx.clock,
-        ended=partial(_log_end, ctx),
-        ending=partial(_record_end, ctx),
-    )
+    return RUNS.job_kind(ctx, partial(run_step, ctx, Plans()))
 
 
 def start_run(
@@ -215,21 +212,8 @@ def start_run(
         return running
     if policy is None:
         raise no_policy()
-    new = NewRun(
-        id=run_id,
-        kind=KIND,
-        account_id=repository.account_id,
-        scope_id=repository_id,
-        resource=repository_crn(
-            change.registry_host.region, repository.account_id, repository.name
-        ),
-        started_by=change.principal,
-        started_by_source=change.stored_source,
-        counts=COUNTS,
-        kept_seconds=KEPT_SECONDS,
-        arguments=policy.document,
-    )
-    return runs.start_run(tx, new, change.now)
+    scope = repository_id, repository.name
+    return RUNS.start(tx, repository.account_id, scope, run_id, change, policy.document)
 
 
 async def start_due_runs(ctx: ServiceContext) -> int:
@@ -270,7 +254,7 @@ async def run_step(ctx: ServiceContext, plans: Plans, run: Run, job: Job) -> Nex
     position = cursor.position + len(ids)
     is_last = position >= len(plan.order)
     portion = Portion(plan, policy, ids, cursor.subjects, is_last)
-    work = partial(delete_portion, run, portion, _change_by(ctx, run))
+    work = partial(delete_portion, run, portion, ctx.change_by(RUNS.crn_of(ctx, run)))
     if is_last:
         plans.drop(plan.id)
         return Done(work)
@@ -361,23 +345,6 @@ def _begin(run: Run, evaluated: int, planned: int, tx: Connection) -> None:
     # `run.done` is what earlier plans did, made by processes that died.
     progress = Progress({"evaluated": evaluated}, total=run.done + planned)
     runs.progress_run(tx, run.id, progress)
-
-
-def _log_end(ctx: ServiceContext, run: Run) -> None:
-    log_end(ctx, "lifecycle run", run, repository_id=run.scope_id, **run.counts)
-
-
-def _record_end(ctx: ServiceContext, tx: Connection, run: Run, job: Job) -> None:
-    if ctx.audits:
-        record_run("registry:RunLifecyclePolicy", _crn_of(ctx, run), ("expired",), tx, run, job)
-
-
-def _change_by(ctx: ServiceContext, run: Run) -> Change:
-    return ctx.change_by(_crn_of(ctx, run))
-
-
-def _crn_of(ctx: ServiceContext, run: Run) -> str:
-    return f"crn:registry:{ctx.registry_host.region}:{run.account_id}:lifecycle-run/{run.id}"
 
 
 def _numbers(rules: int) -> list[int]:
