@@ -10,18 +10,21 @@ first: an address cannot fill the table of budgets with ids it makes up.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple
 
-from cloudcore.clock import MICROSECONDS
+from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.crn import Crn
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, Database
 from cloudcore.errors import AccessDenied, QuotaExceeded, TooManyAttempts, Unauthenticated
 from cloudcore.iam.principal import Principal, PrincipalKind, Source
 from cloudcore.identity.login_permission import LoginPermission
 from cloudcore.identity.rows.key_owners import find_key_expiry
 from cloudcore.identity.rows.sessions import find_sign_in_expiry
+from cloudcore.serving.source_address import rate_subject
 from cloudcore.web.ratelimit import Budget, count_request, seconds_exhausted
 from registry.metadata import logins
 from registry.metadata.logins import Login, NewLogin
@@ -33,6 +36,7 @@ LOG_IN: Final = "registry:GetAuthorizationToken"
 USERNAME: Final = "token"
 """The user name of every login credential."""
 
+_DUMMY: Final = hashlib.sha256(b"").hexdigest()
 _PREFIX: Final = "rlc_"
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _LENGTH: Final = 43  # of 62 letters: 256 bits, so a plain hash is enough
@@ -183,8 +187,58 @@ def wrong_login() -> Unauthenticated:
     return Unauthenticated("the user name or password is wrong, or has expired")
 
 
-def too_many_failures(retry_after: int) -> TooManyAttempts:
-    """Return the error for a credential or an address that has failed too often."""
+class KnownLogin(NamedTuple):
+    """What is stored of a long-lived credential whose id a client sends."""
+
+    secret_sha256: str
+    login: Login | None
+    """None if it may not log in (any more)."""
+    refused: RefusedLogin
+    """What is noted if it is refused."""
+
+
+FindLogin = Callable[[Connection, str, IPv4Address | IPv6Address | None, int], KnownLogin | None]
+
+
+async def log_in(
+    database: Database,
+    clock: Clock,
+    credential_id: str,
+    secret: str,
+    source_ip: IPv4Address | IPv6Address | None,
+    find: FindLogin,
+    note_refusal: Callable[[RefusedLogin], None],
+) -> Login:
+    """Return a long-lived credential as a login. A failure takes a second transaction.
+
+    An unknown one, a wrong secret, and one that may not log in take the same work and give the same
+    error. `note_refusal` is called for one that exists and is refused.
+
+    Raises:
+        Unauthenticated: it is unknown, its secret wrong, or it may not log in.
+        TooManyAttempts: too many failures.
+
+    """
+    source, now = rate_subject(source_ip), clock()
+
+    def read(tx: Connection) -> tuple[int, KnownLogin | None]:
+        retry_after = seconds_refused(tx, credential_id, source, now)
+        return retry_after, find(tx, credential_id, source_ip, now)
+
+    retry_after, known = await database.read(read)
+    if retry_after:
+        raise _too_many_failures(retry_after)
+    kept = _DUMMY if known is None else known.secret_sha256
+    is_right = hmac.compare_digest(hash_of(secret), kept)
+    if known is not None and known.login is not None and is_right:
+        return known.login
+    if known is not None:
+        note_refusal(known.refused)
+    retry_after = await database.write_relaxed(count_failure, credential_id, source, now)
+    raise _too_many_failures(retry_after) if retry_after else wrong_login()
+
+
+def _too_many_failures(retry_after: int) -> TooManyAttempts:
     return TooManyAttempts("too many failed logins", retry_after=retry_after)
 
 

@@ -2,7 +2,7 @@
 
 A container password stands for a person, a role and the role's account. It grants nothing: for each
 token that it is exchanged for, the person, the assignment of the role, the role's trust policy and
-the account are read again (`find_admitted`).
+the account are read again (`is_admitted`).
 """
 
 from __future__ import annotations
@@ -142,17 +142,6 @@ def delete_container_password(
     rows.remove_container_password(tx, password_id)
     ctx.details["name"] = holder.password.name
     _note_role(ctx, holder.role)
-
-
-def find_admitted(
-    tx: Connection, password_id: str, source_ip: IPv4Address | IPv6Address | None, now: int
-) -> Holder | None:
-    """Return a password's person and role, if it has not expired and the role admits the person.
-
-    None too if the person or the account is suspended.
-    """
-    holder = rows.find_holder(tx, password_id)
-    return holder if holder is not None and is_admitted(tx, holder, source_ip, now) else None
 
 
 def is_admitted(
