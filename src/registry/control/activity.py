@@ -136,6 +136,3 @@ def _answer(ctx: RequestContext, account_id: str, found: AccountHistory) -> Stor
             for each in found.growth
         ],
     )
-
-
-HANDLERS: Final = (get_storage_history, list_stale_repositories)

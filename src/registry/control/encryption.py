@@ -16,7 +16,8 @@ from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import KeyReference, ResourceRef, reference_to
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody
+from registry.control.answers import answer_of
 from registry.control.repositories import (
     GivenKey,
     authorized_for_all,
@@ -202,14 +203,13 @@ async def _history(
 def _past(
     ctx: RequestContext, repository: RepositoryDetails | None, found: Binding
 ) -> EncryptionBinding:
-    return EncryptionBinding(
-        id=found.id,
+    return answer_of(
+        EncryptionBinding,
+        found,
         source="account" if repository is None else "repository",
         repository=_reference(ctx, repository),
         kms_key=reference_to(found.key),
         status=status_of(found.key.state, found.ended_at),
-        created_at=rfc3339(found.created_at),
-        ended_at=None if found.ended_at is None else rfc3339(found.ended_at),
     )
 
 
@@ -217,13 +217,12 @@ def _one(
     ctx: RequestContext, repository: RepositoryDetails | None, found: EffectiveBinding
 ) -> OneBinding:
     return OneBinding(
-        encryption_binding=EncryptionBinding(
-            id=found.id,
-            source=found.source,
+        encryption_binding=answer_of(
+            EncryptionBinding,
+            found,
             repository=_reference(ctx, repository if found.source == "repository" else None),
             kms_key=reference_to(found.key) if found.key else UNSET,
             status="active" if found.key is None else status_of(found.key.state),
-            created_at=None if found.created_at is None else rfc3339(found.created_at),
             ended_at=None,
         )
     )
@@ -231,15 +230,3 @@ def _one(
 
 def _reference(ctx: RequestContext, of: RepositoryDetails | None) -> ResourceRef | None:
     return of and reference_of(ctx, of.account_id, of.id, of.name)
-
-
-HANDLERS: Final = (
-    get_encryption_binding,
-    put_encryption_binding,
-    delete_encryption_binding,
-    list_encryption_bindings,
-    get_repository_encryption_binding,
-    put_repository_encryption_binding,
-    delete_repository_encryption_binding,
-    list_repository_encryption_bindings,
-)

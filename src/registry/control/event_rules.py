@@ -20,7 +20,8 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.fault_records import FaultRecord, fault_record
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent
+from registry.control.answers import answer_of
 from registry.metadata.event_rules import EventRule, count_rules, list_rules
 from registry.services import event_rules
 from registry.services.context import ServiceContext
@@ -100,16 +101,14 @@ def _faults(rule: EventRule, topic: NamedTopic) -> list[FaultRecord]:
 
 
 def _answer(ctx: RequestContext, rule: EventRule, topic: NamedTopic) -> EventRuleAnswer:
-    return EventRuleAnswer(
-        id=rule.id,
+    return answer_of(
+        EventRuleAnswer,
+        rule,
         crn=_crn(ctx, rule.account_id, rule.id),
         topic=TopicReference(
             id=or_absent(topic.id), crn=rule.topic, name=Crn.parse(rule.topic).name
         ),
-        event_types=rule.event_types,
-        repository_prefix=rule.repository_prefix,
         faults=_faults(rule, topic),
-        created_at=rfc3339(rule.created_at),
     )
 
 
@@ -199,6 +198,3 @@ async def _authorized(ctx: RequestContext, rule_id: str) -> EventRule:
     rule = await ctx.database.read(event_rules.get_rule, account_id, rule_id)
     ctx.authorize(_crn(ctx, account_id, rule.id))
     return rule
-
-
-HANDLERS: Final = (create_event_rule, list_event_rules, get_event_rule, delete_event_rule)

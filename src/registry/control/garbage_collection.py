@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Literal
 
 from litestar import get, post
 from litestar.di import NamedDependency
@@ -152,11 +152,3 @@ async def get_garbage_collection(
 
 def _amounts(stage: str, amount: Amount) -> dict[str, int]:
     return {f"{stage}_blobs": amount.blobs, f"{stage}_bytes": amount.stored_bytes}
-
-
-HANDLERS: Final = (
-    get_garbage_collection,
-    start_garbage_collection,
-    list_garbage_collection_runs,
-    get_garbage_collection_run,
-)

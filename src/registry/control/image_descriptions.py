@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from litestar import Response, get
@@ -189,6 +189,3 @@ async def get_image_attachment(
     layer = ctx.query(AttachmentQuery).layer
     content = await read_attachment(needs, found, row, layer)
     return Response(content, media_type="application/octet-stream")
-
-
-HANDLERS: Final = (list_images, get_image, get_image_manifest, get_image_attachment)

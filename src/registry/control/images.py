@@ -18,7 +18,8 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.envelope import rendering
 from cloudcore.web.pagination import PageMeta, UuidPage
 from cloudcore.web.query import PLUS
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent
+from registry.control.answers import answer_of
 from registry.control.visible_repositories import PATH, authorized_visible_repository, change_of
 from registry.metadata.images.details import NEWEST, ImageRow
 from registry.oci.image_contents import Configuration, Execution
@@ -194,21 +195,8 @@ class BatchDeletion(ResponseBody):
 
 def image_answer(image: ImageRow) -> ImageAnswer:
     """Return the answer for an image."""
-    pulled = image.last_pulled_at
-    return ImageAnswer(
-        id=image.id,
-        digest=image.digest,
-        media_type=image.media_type,
-        tags=image.tags,
-        artifact_type=image.artifact_type or UNSET,
-        config_digest=image.config_digest or UNSET,
-        subject=image.subject_digest or UNSET,
-        manifest_size_bytes=image.manifest_size_bytes,
-        size_bytes=image.size_bytes,
-        is_index=bool(image.is_index),
-        pushed_at=rfc3339(image.pushed_at),
-        last_pulled_at=None if pulled is None else rfc3339(pulled),
-    )
+    subject = or_absent(image.subject_digest)
+    return answer_of(ImageAnswer, image, subject=subject, is_index=bool(image.is_index))
 
 
 @get(f"{IMAGE}/referrers", opt={"action": "registry:DescribeImages", "query": ReferrerQuery})
@@ -306,10 +294,3 @@ def _failure_answer(failure: BatchFailure) -> FailedDeletion:
         message=failure.error.message,
         params=failure.error.params or UNSET,
     )
-
-
-HANDLERS: Final = (
-    list_image_referrers,
-    delete_image,
-    batch_delete_images,
-)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated
 
 from litestar import get, post
 from litestar.di import NamedDependency
@@ -135,6 +135,3 @@ def _answer(outcome: TreeOutcome) -> IndexDeletion:
         failures=batch.failures,
         kept=[KeptDigest(digest=each.digest, reason=reason) for each, reason in outcome.kept],
     )
-
-
-HANDLERS: Final = (preview_image_deletion, delete_image_with_children)

@@ -25,7 +25,8 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import KeyReference, ResourceRef, reference_to
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
+from registry.control.answers import answer_of
 from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.encryption_bindings import BindingSource
 from registry.metadata.repositories.details import (
@@ -203,29 +204,16 @@ async def authorized_repository(ctx: RequestContext, repository_id: str) -> Repo
 
 def repository_answer(ctx: RequestContext, found: RepositoryDetails) -> RepositoryAnswer:
     """Return the answer for a repository."""
-    return RepositoryAnswer(
-        id=found.id,
+    return answer_of(
+        RepositoryAnswer,
+        found,
         crn=crn_of(ctx, found),
-        name=found.name,
         uri=uri_of(ctx, found.handle, found.name),
-        description=found.description,
-        tags=dict(found.tags),
-        tag_mutability=msgspec.convert(found.tag_mutability, Mutability),
-        immutable_tag_exclusions=list(found.immutable_tag_exclusions),
-        visibility=msgspec.convert(found.visibility, Visibility),
         encryption=Encryption(
             source=found.key_source,
             kms_key=reference_to(found.key) if found.key else UNSET,
             has_plain_blobs=found.has_plain_blobs,
         ),
-        source=msgspec.convert(found.source, Source),
-        image_count=found.image_count,
-        tag_count=found.tag_count,
-        size_bytes=found.size_bytes,
-        last_pushed_at=None if found.last_pushed_at is None else rfc3339(found.last_pushed_at),
-        last_pulled_at=None if found.last_pulled_at is None else rfc3339(found.last_pulled_at),
-        created_at=rfc3339(found.created_at),
-        updated_at=rfc3339(found.updated_at),
     )
 
 
@@ -358,12 +346,3 @@ async def delete_repository(
         change_of(ctx),
         force=ctx.query(DeleteQuery).force,
     )
-
-
-HANDLERS: Final = (
-    create_repository,
-    list_repositories,
-    get_repository,
-    update_repository,
-    delete_repository,
-)

@@ -10,7 +10,6 @@ from litestar import get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
-from cloudcore.jobs.runs import Run
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
@@ -61,10 +60,6 @@ class ManyRewrapRuns(ResponseBody):
     meta: PageMeta
 
 
-def _answer(run: Run) -> RewrapRun:
-    return run_record(RewrapRun, run, total=run.total, done=run.done)
-
-
 @post(
     _PATH,
     status_code=202,
@@ -82,7 +77,7 @@ async def start_rewrap_run(
         repository.id,
         ctx.new_id(),
         change_of(ctx),
-        wrap=lambda run: OneRewrapRun(run=_answer(run)),
+        wrap=lambda run: OneRewrapRun(run=run_record(RewrapRun, run)),
         location=lambda run: (
             f"/v1/repositories/{repository.id}/encryption-binding/rewrap/runs/{run.id}"
         ),
@@ -96,7 +91,7 @@ async def list_rewrap_runs(
     """List the runs that moved a repository's blobs to its key, newest first."""
     repository = await authorized_repository(ctx, repository_id)
     found, meta = await read_runs(ctx, KIND, repository.id)
-    return ManyRewrapRuns(runs=[_answer(run) for run in found], meta=meta)
+    return ManyRewrapRuns(runs=[run_record(RewrapRun, run) for run in found], meta=meta)
 
 
 @get(f"{_PATH}/runs/{{run_id:str}}", opt={"action": "registry:GetEncryptionBinding"})
@@ -105,7 +100,4 @@ async def get_rewrap_run(
 ) -> OneRewrapRun:
     """Return a run that moves a repository's blobs to its key: its progress or its outcome."""
     repository = await authorized_repository(ctx, repository_id)
-    return OneRewrapRun(run=_answer(await read_run(ctx, KIND, repository.id, run_id)))
-
-
-HANDLERS: Final = (start_rewrap_run, list_rewrap_runs, get_rewrap_run)
+    return OneRewrapRun(run=run_record(RewrapRun, await read_run(ctx, KIND, repository.id, run_id)))

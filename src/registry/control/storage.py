@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 from litestar import get
@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 from cloudcore.web.context import RequestContext
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
+from registry.control.answers import answer_of
 from registry.control.repositories import authorized_for_all, authorized_repository, reference_of
 from registry.control.visible_repositories import PATH, authorized_own
 from registry.metadata.blobs.damage import DamagedImage, DamagedObject
@@ -154,10 +155,8 @@ async def get_image_storage(
     found = await authorized_own(ctx, repository_id)
     measured = await ctx.database.read(storage.measure_image, found, digest, ctx.clock())
     return OneImageStorage(
-        storage=ImageStorageAnswer(
-            **measured._asdict(),
-            shared_bytes=measured.shared_bytes,
-            unused_children=len(measured.unused_digests),
+        storage=answer_of(
+            ImageStorageAnswer, measured, unused_children=len(measured.unused_digests)
         )
     )
 
@@ -172,11 +171,7 @@ async def get_repository_storage(
     measured = await storage.measure_repository(ctx.database, account_id, found.id)
     restorable = await storage.measure_restorable(ctx.database, account_id, found.id, ctx.clock())
     return OneRepositoryStorage(
-        storage=RestorableStorageAnswer(
-            **measured._asdict(),
-            shared_bytes=measured.shared_bytes,
-            restorable_bytes=restorable,
-        )
+        storage=answer_of(RestorableStorageAnswer, measured, restorable_bytes=restorable)
     )
 
 
@@ -191,18 +186,12 @@ async def get_storage_usage(ctx: NamedDependency[RequestContext]) -> OneStorageU
     damaged = await ctx.database.read(list_damaged, account_id)
     plain = await ctx.database.read(estimate_plain_of, account_id)
     return OneStorageUsage(
-        storage_usage=StorageUsageAnswer(
-            logical_bytes=measured.logical_bytes,
-            unique_bytes=measured.unique_bytes,
-            dedup_ratio=measured.dedup_ratio,
-            stored_bytes=measured.stored_bytes,
-            compression_saved_bytes=measured.compression_saved_bytes,
-            restorable_bytes=measured.restorable_bytes,
-            pending_sweep_bytes=measured.pending_sweep_bytes,
+        storage_usage=answer_of(
+            StorageUsageAnswer,
+            measured,
             plain_blobs=plain.object_count,
             plain_bytes=plain.stored_bytes,
             damaged_blobs=[_damaged(ctx, account_id, *each) for each in damaged],
-            as_of=rfc3339(measured.as_of),
             repositories=UNSET
             if query.group_by is None
             else [_usage(ctx, account_id, *each) for each in measured.repositories],
@@ -213,31 +202,24 @@ async def get_storage_usage(ctx: NamedDependency[RequestContext]) -> OneStorageU
 def _usage(
     ctx: RequestContext, account_id: str, named: NamedRepository, measured: RepositoryStorage
 ) -> RepositoryUsage:
-    return RepositoryUsage(
-        repository=reference_of(ctx, account_id, named.id, named.name),
-        image_count=named.image_count,
-        **measured._asdict(),
-        shared_bytes=measured.shared_bytes,
-    )
+    reference = reference_of(ctx, account_id, named.id, named.name)
+    return answer_of(RepositoryUsage, measured, repository=reference, image_count=named.image_count)
 
 
 def _damaged(
     ctx: RequestContext, account_id: str, found: DamagedObject, images: Sequence[DamagedImage]
 ) -> DamagedBlobAnswer:
-    return DamagedBlobAnswer(
-        digest=found.digest,
+    return answer_of(
+        DamagedBlobAnswer,
+        found,
         size_bytes=found.size,
-        damage=msgspec.convert(found.damage, Damage),
         found_at=rfc3339(found.damaged_at),
         images=[
-            DamagedImageAnswer(
+            answer_of(
+                DamagedImageAnswer,
+                image,
                 repository=reference_of(ctx, account_id, image.repository_id, image.repository),
-                digest=image.digest,
-                tags=image.tags,
             )
             for image in images
         ],
     )
-
-
-HANDLERS: Final = (get_image_storage, get_repository_storage, get_storage_usage)

@@ -16,8 +16,9 @@ from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.sources import ActingSource, acting_source
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.web.sources import ActingSource
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody
+from registry.control.answers import answer_of
 from registry.control.visible_repositories import (
     PATH,
     admit,
@@ -82,14 +83,8 @@ class ManyTags(ResponseBody):
 
 
 def _answer(found: VisibleRepository, tag: TagDetails) -> TagAnswer:
-    return TagAnswer(
-        name=tag.name,
-        digest=tag.digest,
-        image_id=tag.manifest_id,
-        mutable=not is_immutable(found.repository, tag.name),
-        created_at=rfc3339(tag.created_at),
-        updated_at=rfc3339(tag.updated_at),
-    )
+    mutable = not is_immutable(found.repository, tag.name)
+    return answer_of(TagAnswer, tag, image_id=tag.manifest_id, mutable=mutable)
 
 
 @get(_TAGS, opt={"action": "registry:DescribeImages", "query": TagQuery})
@@ -219,19 +214,7 @@ async def get_tag_history(
         return rows, total
 
     found, meta = pager.cut(*await ctx.database.read(read), lambda row: (row.sequence,))
-    return ManyTagChanges(history=[_change(each) for each in found], meta=meta)
-
-
-def _change(event: TagEvent) -> TagChange:
-    return TagChange(
-        tag=event.tag,
-        action=event.action,
-        digest=event.digest,
-        previous_digest=event.previous_digest,
-        principal=event.principal or None,
-        source=acting_source(event.source),
-        occurred_at=rfc3339(event.occurred_at),
+    return ManyTagChanges(
+        history=[answer_of(TagChange, each, principal=each.principal or None) for each in found],
+        meta=meta,
     )
-
-
-HANDLERS: Final = (list_tags, get_tag, put_tag, delete_tag, get_tag_history)

@@ -112,6 +112,3 @@ async def list_allowed_actions(
             if verdict_on(subject, action, found.target, name, region, now).is_allowed
         ]
     )
-
-
-HANDLERS: Final = (list_allowed_actions,)
