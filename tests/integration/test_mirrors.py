@@ -14,8 +14,7 @@ import pytest
 
 from cloudcore.identity.rows.accounts import Account
 from registry.distribution.app import DataPlane
-from registry.distribution.auth import OpenAccess
-from registry.distribution.challenge import Challenges
+from registry.distribution.auth import Challenges, OpenAccess
 from registry.distribution.routing import Mirrors
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess

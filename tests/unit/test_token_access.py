@@ -10,8 +10,7 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Database
-from registry.distribution.auth import PULL
-from registry.distribution.challenge import Challenges
+from registry.distribution.auth import PULL, Challenges
 from registry.distribution.token_access import TokenAccess
 from registry.errors import TokenDenied, TokenRequired
 from registry.oci.reference import Name

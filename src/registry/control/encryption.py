@@ -1,11 +1,15 @@
-"""``/v1/encryption-binding``, and that of a repository: under which KMS key blobs are sealed."""
+"""``/v1/encryption-binding``, and that of a repository: under which KMS key blobs are sealed.
+
+Runs of ``…/encryption-binding/rewrap`` move the blobs of a repository to its key.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
-from litestar import delete, get, put
+from litestar import delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
@@ -25,7 +29,8 @@ from registry.control.repositories import (
     key_to_bind_to,
     reference_of,
 )
-from registry.control.visible_repositories import PATH
+from registry.control.runs import RunRecord, read_run, read_runs, run_record
+from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.encryption_bindings import (
     Binding,
     BindingSource,
@@ -33,6 +38,7 @@ from registry.metadata.encryption_bindings import (
     list_bindings,
 )
 from registry.metadata.repositories.details import RepositoryDetails
+from registry.services.blobs.rewrapping import KIND, start_rewrap
 from registry.services.context import ServiceContext
 from registry.services.encryption_bindings import (
     BindingStatus,
@@ -230,3 +236,86 @@ def _one(
 
 def _reference(ctx: RequestContext, of: RepositoryDetails | None) -> ResourceRef | None:
     return of and reference_of(ctx, of.account_id, of.id, of.name)
+
+
+_PATH: Final = f"{PATH}/encryption-binding/rewrap"
+
+
+class RewrapRun(RunRecord):
+    """A run that moves the blobs of a repository to the key that it writes under.
+
+    It counts the repository's links to blobs, and the blobs of its deleted images.
+    """
+
+    started_by: str
+    """CRN of the principal that started it."""
+    total: int | None
+    """Blobs that had another key; null until they are counted."""
+    done: int
+    """Blobs it has looked at."""
+    moved: int
+    """Blobs that are read through the repository's key now."""
+    plain: int
+    """Blobs that are stored plain, and so have no key."""
+    key_disabled: int
+    """Blobs that stayed, since their key is disabled or its deletion is pending."""
+    key_deleted: int
+    """Blobs that stayed, since their key was deleted."""
+    unreadable: int
+    """Blobs whose data key no key opens; push them again."""
+
+
+class OneRewrapRun(ResponseBody):
+    """A run, wrapped."""
+
+    run: RewrapRun
+
+
+class ManyRewrapRuns(ResponseBody):
+    """A page of runs."""
+
+    runs: Sequence[RewrapRun]
+    meta: PageMeta
+
+
+@post(
+    _PATH,
+    status_code=202,
+    opt={"action": "registry:RewrapRepository", "idempotent": True, "statuses": (409,)},
+)
+async def start_rewrap_run(
+    repository_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[ServiceContext],
+) -> Reply[OneRewrapRun]:
+    """Move all blobs of a repository to its key; if a run is under way, return that one."""
+    repository = await authorized_repository(ctx, repository_id)
+    return await ctx.commit(
+        partial(start_rewrap, has_keys=needs.data_keys is not None),
+        repository.id,
+        ctx.new_id(),
+        change_of(ctx),
+        wrap=lambda run: OneRewrapRun(run=run_record(RewrapRun, run)),
+        location=lambda run: (
+            f"/v1/repositories/{repository.id}/encryption-binding/rewrap/runs/{run.id}"
+        ),
+    )
+
+
+@get(f"{_PATH}/runs", opt={"action": "registry:GetEncryptionBinding", "query": PageQuery})
+async def list_rewrap_runs(
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ManyRewrapRuns:
+    """List the runs that moved a repository's blobs to its key, newest first."""
+    repository = await authorized_repository(ctx, repository_id)
+    found, meta = await read_runs(ctx, KIND, repository.id)
+    return ManyRewrapRuns(runs=[run_record(RewrapRun, run) for run in found], meta=meta)
+
+
+@get(f"{_PATH}/runs/{{run_id:str}}", opt={"action": "registry:GetEncryptionBinding"})
+async def get_rewrap_run(
+    repository_id: FromPath[str], run_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> OneRewrapRun:
+    """Return a run that moves a repository's blobs to its key: its progress or its outcome."""
+    repository = await authorized_repository(ctx, repository_id)
+    return OneRewrapRun(run=run_record(RewrapRun, await read_run(ctx, KIND, repository.id, run_id)))

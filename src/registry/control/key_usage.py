@@ -18,7 +18,7 @@ from cloudcore.web.references import KeyReference, ResourceRef, reference_to
 from cloudcore.wire import ResponseBody
 from registry.control.answers import answer_of
 from registry.control.repositories import authorized_for_all, reference_of
-from registry.services.key_usage import KeyUsage, key_usage
+from registry.services.encryption_bindings import KeyUsage, key_usage
 
 
 class ProtectedImage(ResponseBody):

@@ -7,7 +7,6 @@ from typing import Final
 from litestar.handlers import HTTPRouteHandler
 
 from registry.control import (
-    activity,
     credentials,
     encryption,
     event_rules,
@@ -22,7 +21,6 @@ from registry.control import (
     pull_through_cache_rules,
     repositories,
     restoration,
-    rewrap_runs,
     search,
     settings,
     storage,
@@ -31,7 +29,6 @@ from registry.control import (
 )
 
 _MODULES: Final = (
-    activity,
     credentials,
     encryption,
     event_rules,
@@ -46,7 +43,6 @@ _MODULES: Final = (
     pull_through_cache_rules,
     repositories,
     restoration,
-    rewrap_runs,
     search,
     settings,
     storage,

@@ -9,15 +9,15 @@ from typing import Final, NamedTuple
 from registry.blobstore.base import OpenObject
 from registry.blobstore.inline import InlineObject
 from registry.distribution.byteranges import ByteRanges, RangesBody, byte_ranges, in_memory
-from registry.distribution.conditions import (
+from registry.distribution.kept_answers import kept_blob
+from registry.distribution.ranges import parse_range, parse_ranges
+from registry.distribution.request import (
+    DataPlaneRequest,
     etag,
     is_not_modified,
     range_still_holds,
     require_match,
 )
-from registry.distribution.kept_answers import kept_blob
-from registry.distribution.ranges import parse_range, parse_ranges
-from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import BULK_BYTES, BlobBody, Headers, Response, empty
 from registry.errors import BlobUnknown, NameUnknown
 from registry.oci.digest import Digest

@@ -7,15 +7,15 @@ from typing import Final
 
 from cloudcore.serving.body import BodyTooLarge, read_body
 from cloudcore.serving.body_budget import BODIES, BodyHold
-from registry.distribution.conditions import (
+from registry.distribution.kept_answers import kept_manifest
+from registry.distribution.lists import stale_headers
+from registry.distribution.request import (
+    DataPlaneRequest,
     etag,
     is_not_modified,
     require_match,
     tag_precondition,
 )
-from registry.distribution.kept_answers import kept_manifest
-from registry.distribution.lists import stale_headers
-from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Headers, Response, empty
 from registry.errors import ManifestTooLarge, ManifestUnknown, SizeInvalid, TagInvalid, TooManyTags
 from registry.oci.digest import Digest

@@ -14,8 +14,7 @@ from cloudcore.iam.principal import Source
 from cloudcore.identity.jws import split_token
 from cloudcore.serving.body import Scope
 from cloudcore.serving.source_address import Address, Network, source_address
-from registry.distribution.auth import PULL, PUSH, Grant, Listing, Need
-from registry.distribution.challenge import Challenges
+from registry.distribution.auth import PULL, PUSH, Challenges, Grant, Listing, Need
 from registry.distribution.query import mount_source
 from registry.errors import TokenDenied, TokenRequired
 from registry.oci.reference import Name

@@ -20,7 +20,7 @@ from registry.services.blobs.upload_leases import Leases
 from registry.services.blobs.upload_sessions import UploadIds
 from registry.services.blobs.writing_places import WritingPlaces
 from registry.services.changes import Change, RegistryHost
-from registry.services.event_rules import FindTopics, ResolveTopic, no_topic, no_topics
+from registry.services.events import FindTopics, ResolveTopic, no_topic, no_topics
 from registry.services.images.manifest_damage import ManifestDamage
 from registry.services.images.manifest_reading import ManifestReader, ThreadReader
 from registry.services.images.pulls import PullLog
