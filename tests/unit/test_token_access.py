@@ -46,7 +46,11 @@ def access_of(signer: CountingSigner) -> TokenAccess:
     """Return an access that needs no database."""
     nothing = cast("Any", None)
     tokens = BearerTokens(
-        cast("Database", nothing), clock, signer, cast("PolicySource", nothing), "local"
+        cast("Database", nothing),
+        clock,
+        cast("BearerSigner", signer),
+        cast("PolicySource", nothing),
+        "local",
     )
     return TokenAccess(tokens, Challenges(ISSUER, (PULL_HOST,)), clock)
 

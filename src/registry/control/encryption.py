@@ -14,10 +14,10 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
-from cloudcore.db.base import Connection
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import KeyReference, ResourceRef, reference_to
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
@@ -193,15 +193,15 @@ def _told(bound: EffectiveBinding) -> Mapping[str, object] | None:
 async def _history(
     ctx: RequestContext, account_id: str, repository: RepositoryDetails | None
 ) -> ManyBindings:
-    repository_id = repository and repository.id
-    pager = ctx.pager(ctx.query(PageQuery))
-    (before,) = pager.position or ("",)
-
-    def read(tx: Connection) -> tuple[list[Binding], int]:
-        listed = list_bindings(tx, account_id, repository_id, before, pager.wanted)
-        return listed, count_bindings(tx, account_id, repository_id)
-
-    found, meta = pager.cut(*await ctx.database.read(read), lambda each: (each.id,))
+    found, meta = await read_page(
+        ctx,
+        ctx.query(PageQuery),
+        list_bindings,
+        count_bindings,
+        account_id,
+        repository and repository.id,
+        key=lambda each: each.id,
+    )
     records = [_past(ctx, repository, each) for each in found]
     return ManyBindings(encryption_bindings=records, meta=meta)
 

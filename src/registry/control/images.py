@@ -63,26 +63,18 @@ class ImageConfiguration(ResponseBody):
 def configuration_answer(found: Configuration) -> ImageConfiguration:
     """Return the answer for a configuration."""
     execution = found.config or Execution()
-    return ImageConfiguration(
+    return answer_of(
+        ImageConfiguration,
+        execution,
         platform=found.platform,
         created=found.created,
         author=found.author,
-        user=execution.user,
-        working_dir=execution.working_dir,
         entrypoint=execution.entrypoint or [],
         cmd=execution.cmd or [],
         env=execution.env or [],
         exposed_ports=list(execution.exposed_ports or {}),
         labels=execution.labels or {},
-        history=[
-            BuildStep(
-                created=step.created,
-                created_by=step.created_by,
-                comment=step.comment,
-                empty_layer=step.empty_layer,
-            )
-            for step in found.history or []
-        ],
+        history=[answer_of(BuildStep, step) for step in found.history or []],
     )
 
 

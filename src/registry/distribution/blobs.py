@@ -151,9 +151,7 @@ def _part(
 ) -> _Part:
     """Return the part that a request asks for, or several if it `takes_several`.
 
-    Raises:
-        RangeUnsatisfiable: it has no byte of the blob.
-
+    Raise RangeUnsatisfiable if it has no byte of the blob.
     """
     span = None
     if range_still_holds(request, digest):

@@ -106,12 +106,7 @@ def _warnings(wrong_sizes: Sequence[str]) -> Headers:
 
 
 def _existing(request: DataPlaneRequest) -> str | Digest:
-    """Return the reference in the path.
-
-    Raises:
-        ManifestUnknown: it is neither a digest nor a valid tag.
-
-    """
+    """Return the reference in the path; raise ManifestUnknown if it is no digest nor valid tag."""
     try:
         return parse_reference(request.argument)
     except TagInvalid as error:

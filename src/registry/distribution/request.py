@@ -67,12 +67,7 @@ class DataPlaneRequest:
 
     @property
     def digest(self) -> Digest:
-        """Return the path's digest.
-
-        Raises:
-            DigestInvalid: it is malformed.
-
-        """
+        """Return the path's digest, or raise DigestInvalid."""
         return Digest.parse(self.argument)
 
     @property

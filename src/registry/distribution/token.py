@@ -155,11 +155,9 @@ def _actions(name: Name, requested: set[str]) -> tuple[str, ...]:
 
 
 def _basic_credential(scope: Scope) -> ClientCredential | None:
-    """Return the pair of a Basic credential, or None without a credential (RFC 7617).
+    """Return the pair of a Basic credential, or None without one (RFC 7617).
 
-    Raises:
-        Unauthenticated: it is malformed, or has another scheme.
-
+    Raise Unauthenticated if it is malformed, or has another scheme.
     """
     given = [value for field, value in scope["headers"] if field == b"authorization"]
     if not given:
@@ -171,13 +169,7 @@ def _basic_credential(scope: Scope) -> ClientCredential | None:
 
 
 async def _form(scope: Scope, receive: Receive) -> Query:
-    """Return the fields of a form.
-
-    Raises:
-        InvalidInput: the body is not a form, or ended early.
-        BodyTooLarge.
-
-    """
+    """Return the fields of a form; raise InvalidInput if it is none, BodyTooLarge if it is long."""
     types = [value for field, value in scope["headers"] if field == b"content-type"]
     if len(types) != 1 or not _FORM.fullmatch(types[0]):
         raise InvalidInput("send application/x-www-form-urlencoded")

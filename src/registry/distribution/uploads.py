@@ -125,12 +125,7 @@ def _upload_id(request: DataPlaneRequest) -> str:
 
 
 def _digest(request: DataPlaneRequest, parameter: str) -> Digest:
-    """Return the digest in a query parameter.
-
-    Raises:
-        DigestInvalid: it is missing, empty, malformed or given more than once.
-
-    """
+    """Return the digest in a query parameter; raise DigestInvalid if there is not exactly one."""
     return Digest.parse(request.query.one(parameter, DigestInvalid) or "")
 
 

@@ -187,11 +187,9 @@ _FAMILIES: Final = re.compile(r"[a-z]+\.(?:[a-z]+\.)?\*")
 def check_rule(
     event_types: Sequence[str], repository_prefix: str, known: Sequence[str] = EVENT_TYPES
 ) -> None:
-    """Check a rule; refuse one that no event can match. `known` are the types of all events.
+    """Check a rule; `known` are the types of all events.
 
-    Raises:
-        InvalidInput: with ``field`` and ``reason``.
-
+    Raise InvalidInput, with ``field`` and ``reason``, for one that no event can match.
     """
     for index, wanted in enumerate(event_types):
         if not _is_known(wanted, known):
@@ -252,12 +250,7 @@ def get_rule(tx: Connection, account_id: str, rule_id: str) -> EventRule:
 
 
 def delete_rule(tx: Connection, account_id: str, rule_id: str) -> None:
-    """Delete a rule; events already in the outbox are still delivered.
-
-    Raises:
-        NotFound.
-
-    """
+    """Delete a rule, or raise NotFound; events already in the outbox are still delivered."""
     if not event_rules.remove_rule(tx, account_id, rule_id):
         raise _missing()
 

@@ -38,7 +38,7 @@ from registry.services.access_key_logins import (
     find_key,
     is_access_key_id,
 )
-from registry.services.bearers import BEARER_SECONDS
+from registry.services.bearers import BEARER_SECONDS, BearerSigner
 from registry.services.logins import (
     NAMED_LOGIN,
     USERNAME,
@@ -129,23 +129,6 @@ class IssuedBearer(NamedTuple):
     source: Source | None = None
 
 
-class Signer(Protocol):
-    """Signs bearers and verifies their signatures."""
-
-    def issue_bearer(self, claims: Mapping[str, Any]) -> str:
-        """Return the claims as a signed token."""
-        ...
-
-    def verify_bearer(self, token: str) -> Mapping[str, Any]:
-        """Verify a token and return its claims.
-
-        Raises:
-            Unauthenticated: it is not one of this registry, or not valid now.
-
-        """
-        ...
-
-
 class PolicySource(Protocol):
     """Finds the identity policies of a principal."""
 
@@ -164,7 +147,7 @@ class BearerTokens:
 
     database: Database
     clock: Clock
-    signer: Signer
+    signer: BearerSigner
     source: PolicySource
     region: str
 
@@ -329,12 +312,7 @@ class BearerTokens:
         )
 
     def _check_logs_in(self, subject: AccessSubject, login: Login, now: int) -> None:
-        """Check that the role behind a container password may (still) log clients in.
-
-        Raises:
-            Unauthenticated.
-
-        """
+        """Raise Unauthenticated unless the role of a container password may log clients in now."""
         assert subject.principal is not None
         action, resource = login_permission(self.region, login.account_id)
         caller = Caller(subject.principal.crn, login.account_id)

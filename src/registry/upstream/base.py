@@ -201,20 +201,3 @@ class Watch(Protocol):
         The caller has just called `check`.
         """
         ...
-
-
-class NoWatch:
-    """Holds nothing back and keeps nothing."""
-
-    async def check(self, remote: Remote) -> None:
-        """Return."""
-
-    async def succeeded(self, remote: Remote, rate: RateLimit | None) -> None:
-        """Forget it."""
-
-    async def failed(self, remote: Remote, failure: UpstreamFailed) -> None:
-        """Forget it."""
-
-    def is_accepted(self, remote: Remote, *, elsewhere: bool) -> bool:  # noqa: ARG002
-        """Return False, as nothing is known."""
-        return False

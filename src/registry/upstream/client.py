@@ -33,7 +33,6 @@ from registry.upstream.base import (
     ListedTags,
     ManifestHead,
     NotUpstream,
-    NoWatch,
     Remote,
     UpstreamBroken,
     UpstreamFailed,
@@ -78,11 +77,11 @@ class RegistryClient:
         self,
         http: HttpClient,
         clock: Clock,
-        watch: Watch | None = None,
+        watch: Watch,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._exchange = Exchange(http, clock, answer_seconds)
-        self._watch: Watch = watch or NoWatch()
+        self._watch = watch
 
     async def ping(self, remote: Remote) -> int:
         """Ask for ``/v2/``, with a token if the upstream wants one; return the last status.

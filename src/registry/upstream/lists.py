@@ -55,12 +55,7 @@ def next_page(head: Head, origin: str, first: str) -> str | None:
 
 
 def join_pages(pages: Sequence[bytes]) -> bytes:
-    """Return one index with the manifests of all pages; a single page as it came.
-
-    Raises:
-        RefusedPage.
-
-    """
+    """Return one index of all pages, or a single page as it came; raise RefusedPage."""
     if len(pages) == 1:
         return pages[0]
     if sum(map(len, pages)) > MAX_BYTES:
@@ -112,12 +107,7 @@ class TagPages:
         return self._is_cut or self.count >= MAX_PAGES or (self.count > 0 and is_late)
 
     def add(self, body: bytes) -> None:
-        """Add the tags of a page; what no tag can be is left out.
-
-        Raises:
-            BadTagPage.
-
-        """
+        """Add the tags of a page, without what no tag can be; raise BadTagPage."""
         try:
             found = msgspec.json.decode(body, type=_Page).tags or []
         except (ValueError, RecursionError):

@@ -48,9 +48,7 @@ _COUNTRY_LETTERS: Final = 2
 def check_realm(origin: str, realm: str, allowed: Allowed) -> Destination:
     """Return the destination of a realm that an upstream may name.
 
-    Raises:
-        NotAllowed: with the reason as a sentence.
-
+    Raise NotAllowed with the reason as a sentence.
     """
     upstream, found = check_url(origin, allowed), check_url(realm, allowed)
     if found.origin == upstream.origin:

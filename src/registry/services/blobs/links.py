@@ -55,11 +55,9 @@ def detach_blob(tx: Connection, name: Name, digest: Digest, change: Change) -> N
 
 
 def _lock_link(tx: Connection, name: Name, digest: Digest) -> Link:
-    """Return the link of a blob whose object is locked; until then, a push may move the link.
+    """Return the link of a blob as `get_link` does, with its object locked.
 
-    Raises:
-        BlobUnknown, NameUnknown: see `get_link`.
-
+    Until that is locked, a push may move the link.
     """
     link = get_link(tx, name, digest)
     while True:

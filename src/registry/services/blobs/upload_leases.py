@@ -200,12 +200,7 @@ class Leases:
     async def _take_lease(
         self, ctx: ServiceContext, claim: _Claim, *, is_written: bool
     ) -> UploadHold:
-        """Take the lease of an open session.
-
-        Raises:
-            UploadUnknown, UploadBusy: as `hold`.
-
-        """
+        """Take the lease of an open session; raise UploadUnknown or UploadBusy as `hold`."""
         write = ctx.database.write_relaxed if self._has_own_database else ctx.database.write
         try:
             if is_written:
@@ -246,12 +241,7 @@ class Leases:
         return rows.take(tx, before.id, self.holder, now + LEASE, shared=True)
 
     def _take_free(self, tx: Connection, claim: _Claim, now: int) -> UploadHold | None:
-        """Take the lease of an open session if it is free; else return None.
-
-        Raises:
-            UploadBusy: this request was cancelled.
-
-        """
+        """Take the lease of an open session if it is free, else return None; see `_check_claim`."""
         place = *claim.name, claim.upload.id, now
         upload = rows.take_free(tx, *place, self.holder, now + LEASE)
         if upload is None:
@@ -260,12 +250,7 @@ class Leases:
         return claim.held(tx, upload)
 
     def _begin(self, tx: Connection, claim: _Claim, now: int, idle: int) -> UploadHold | None:
-        """Insert the row of a session, with its lease; return None if it has a row or has ended.
-
-        Raises:
-            UploadBusy: this request was cancelled.
-
-        """
+        """Insert the row of a session with its lease; return None if it has a row or has ended."""
         upload = claim.upload._replace(
             lease_holder=self.holder, lease_token=FIRST_TOKEN, leased_until=now + LEASE
         )
@@ -278,10 +263,7 @@ class Leases:
     def _take(self, tx: Connection, claim: _Claim, now: int) -> UploadHold:
         """Take the lease of a session after the transactions that have locked its row.
 
-        Raises:
-            UploadUnknown: no such session here, or it has ended.
-            UploadBusy: another request holds it.
-
+        Raise UploadUnknown if there is none any more, UploadBusy if another request holds it.
         """
         upload_id = claim.upload.id
         before = rows.lock_upload(tx, *claim.name, upload_id, now)
@@ -295,11 +277,9 @@ class Leases:
         return claim.held(tx, rows.take(tx, upload_id, self.holder, now + LEASE, shared=shared))
 
     def _check_claim(self, claim: _Claim) -> None:
-        """Check, once the session's row is locked, that the request that claims it still waits.
+        """Raise UploadBusy if the request was cancelled, once the session's row is locked.
 
-        Raises:
-            UploadBusy: it was cancelled, and a later one may hold the session.
-
+        A later one may hold the session then.
         """
         if self._claims.get(claim.upload.id) is not claim:
             raise busy()

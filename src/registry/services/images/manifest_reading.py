@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Final, Protocol
+from typing import Final
 
 from cloudcore.errors import Unavailable
 from registry.oci.digest import Digest
@@ -57,21 +57,6 @@ _BLOCKED_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _log = logging.getLogger(__name__)
 
 
-class ManifestReader(Protocol):
-    """Parses the manifests that are pushed to a process."""
-
-    async def read(
-        self, body: bytes, content_type: str | None, expected: Digest | None
-    ) -> ReadManifest:
-        """Parse the manifest `body`; see `read_manifest`.
-
-        Raises:
-            Unavailable: it is large, and the child process failed.
-
-        """
-        ...
-
-
 class ThreadReader:
     """Parses manifests above `INLINE_BYTES` with `read` in one thread."""
 
@@ -83,7 +68,12 @@ class ThreadReader:
     async def read(
         self, body: bytes, content_type: str | None, expected: Digest | None
     ) -> ReadManifest:
-        """See `ManifestReader.read`."""
+        """Parse the manifest `body`; see `read_manifest`.
+
+        Raises:
+            Unavailable: it is large, and the child process failed.
+
+        """
         if len(body) <= INLINE_BYTES:
             return read_manifest(body, content_type, expected)
         if len(body) <= MEDIUM_BYTES:

@@ -350,7 +350,7 @@ def _store(
     if absent_children:
         missing.add_missing_children(tx, manifest_id, repository.id, absent_children)
     if is_measured_last:
-        size = references.measure_index(tx, manifest_id)
+        size = references.measure_index(tx, manifest_id).size
     gained = sum(link.size for link in links.values() if link.manifest_refs == 0)
     repositories.add_to_counters(
         tx, repository.id, now, Counts(images=1, size=gained, deleted_tags=regained)

@@ -125,7 +125,7 @@ def measure_indexes(tx: Connection, ids: Sequence[str]) -> None:
     level, rows = ids, 0
     for _ in range(_MOST_LEVELS):
         for each in level:
-            rows += INDEX_ROWS + _measure(tx, each).rows
+            rows += INDEX_ROWS + measure_index(tx, each).rows
             if rows > MOST_ROWS:
                 raise ManifestInvalid("too many indexes list it, directly or through others")
         level = missing.parents_of(tx, level)
@@ -144,7 +144,7 @@ def complete_tree(tx: Connection, repository: Repository, manifest_id: str, now:
     _complete_there(tx, repository, canonical, now)
 
 
-def measure_index(tx: Connection, index_id: str) -> int:
+def measure_index(tx: Connection, index_id: str) -> MeasuredTree:
     """Set the size of an index to that of its blobs, and of the images under it which are here.
 
     Return it. A blob that the cache has yet to fetch counts.
@@ -153,10 +153,6 @@ def measure_index(tx: Connection, index_id: str) -> int:
         ManifestInvalid: the tree exceeds `TREE_BOUNDS`.
 
     """
-    return _measure(tx, index_id).size
-
-
-def _measure(tx: Connection, index_id: str) -> MeasuredTree:
     found = measured_tree(tx, index_id, missing.present_children(tx, index_id))
     size = found.size + missing.missing_size_under(tx, index_id)
     missing.set_image_size(tx, index_id, size)

@@ -61,12 +61,7 @@ def name_unknown(name: Name, why: str = "") -> NameUnknown:
 
 
 def get_named_repository(tx: Connection, name: Name) -> Repository:
-    """Return the repository of this name.
-
-    Raises:
-        NameUnknown: there is no such repository.
-
-    """
+    """Return the repository of this name, or raise NameUnknown."""
     found = repositories.find_repository(tx, name.handle, name.repository)
     if found is None:
         raise name_unknown(name)
@@ -203,22 +198,12 @@ async def list_catalog(
 
 
 def lock_named_repository(tx: Connection, name: Name) -> Repository:
-    """Lock the repository of this name, and return it.
-
-    Raises:
-        NameUnknown: there is no such repository.
-
-    """
+    """Lock the repository of this name and return it, or raise NameUnknown."""
     return lock_known_repository(tx, name, get_named_repository(tx, name).id)
 
 
 def lock_known_repository(tx: Connection, name: Name, repository_id: str) -> Repository:
-    """Lock the repository that had this name when it was read, and return it.
-
-    Raises:
-        NameUnknown: it was deleted meanwhile.
-
-    """
+    """Lock a repository that was read by its name, or raise NameUnknown if it is gone."""
     found = lock_repository(tx, repository_id)
     if found is None:
         raise name_unknown(name)
@@ -226,12 +211,7 @@ def lock_known_repository(tx: Connection, name: Name, repository_id: str) -> Rep
 
 
 def lock_existing_repository(tx: Connection, repository_id: str) -> Repository:
-    """Lock the repository with this id, and return it.
-
-    Raises:
-        NotFound: there is no such repository, or it was deleted meanwhile.
-
-    """
+    """Lock the repository with this id and return it, or raise NotFound."""
     found = lock_repository(tx, repository_id)
     if found is None:
         raise NotFound("there is no such repository")
@@ -239,12 +219,7 @@ def lock_existing_repository(tx: Connection, repository_id: str) -> Repository:
 
 
 def lock_visible_repository(tx: Connection, found: VisibleRepository) -> Repository:
-    """Lock the repository on which a caller of ``/v1`` was authorized, and return it.
-
-    Raises:
-        ManifestUnknown: it was deleted meanwhile.
-
-    """
+    """Lock a repository that a caller of ``/v1`` may use; raise ManifestUnknown if it is gone."""
     repository = lock_repository(tx, found.repository.id)
     if repository is None:
         raise ManifestUnknown("there is no such repository")
