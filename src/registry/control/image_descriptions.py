@@ -8,7 +8,7 @@ import msgspec
 from litestar import Response, get
 from litestar.di import NamedDependency
 from litestar.params import FromPath
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from cloudcore.db.base import Large
 from cloudcore.web.app import Needs
@@ -24,8 +24,7 @@ from registry.control.images import (
     image_answer,
 )
 from registry.control.visible_repositories import authorized_visible_repository
-from registry.metadata.images.details import NEWEST, ImageRow, TagStatus
-from registry.metadata.repositories.live import VisibleRepository
+from registry.metadata.images.details import NEWEST, TagStatus
 from registry.oci.media_types import MANIFEST_TYPES
 from registry.oci.reference import Name
 from registry.services.context import ServiceContext
@@ -35,7 +34,7 @@ from registry.services.images.image_contents import (
     read_configuration,
     read_platforms,
 )
-from registry.services.images.referrers import Relations, read_relations
+from registry.services.images.referrers import read_relations
 
 
 class ImageListQuery(UuidPage):
@@ -85,11 +84,13 @@ async def list_images(
     cut, meta = pager.cut(rows, total, key=lambda row: (row.id,))
     if query.include is None:
         return ManyImages(images=[image_answer(row) for row in cut], meta=meta)
-    answers = [await _with_platforms(needs, found, row) for row in cut]
+    answers = [
+        structs.replace(image_answer(row), platforms=await read_platforms(needs, found, row))
+        for row in cut
+    ]
     if query.include == "relations":
         relations = await ctx.database.read(read_relations, found, cut, ctx.clock())
-        for answer in answers:
-            _add_relations(answer, relations[answer.id])
+        answers = [structs.replace(each, **relations[each.id]._asdict()) for each in answers]
     return ManyImages(images=answers, meta=meta)
 
 
@@ -114,7 +115,7 @@ async def get_image(
         return OneImage(image=answer)
     relations = (await ctx.database.read(read_relations, found, [row], ctx.clock()))[row.id]
     if query.include == "relations":
-        _add_relations(answer, relations)
+        answer = structs.replace(answer, **relations._asdict())
     else:
         answer.listed_by = relations.listed_by
         configuration = await read_configuration(needs, found, row)
@@ -141,21 +142,6 @@ async def get_image_manifest(
     name = Name(found.handle, found.repository.name)
     await needs.manifest_damage.check(document.body, document.digest, name, needs.on_damage)
     return Response(document.body, media_type=document.media_type)
-
-
-async def _with_platforms(
-    services: ServiceContext, found: VisibleRepository, row: ImageRow
-) -> ImageAnswer:
-    answer = image_answer(row)
-    answer.platforms = await read_platforms(services, found, row)
-    return answer
-
-
-def _add_relations(answer: ImageAnswer, relations: Relations) -> None:
-    answer.attached_types = relations.attached_types
-    answer.attached_tags = relations.attached_tags
-    answer.is_pinned = relations.is_pinned
-    answer.listed_by = relations.listed_by
 
 
 class AttachmentQuery(msgspec.Struct):

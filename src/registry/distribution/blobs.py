@@ -8,9 +8,15 @@ from typing import Final, NamedTuple
 
 from registry.blobstore.base import OpenObject
 from registry.blobstore.inline import InlineObject
-from registry.distribution.byteranges import ByteRanges, RangesBody, byte_ranges, in_memory
+from registry.distribution.byteranges import (
+    ByteRanges,
+    RangesBody,
+    byte_ranges,
+    in_memory,
+    parse_range,
+    parse_ranges,
+)
 from registry.distribution.kept_answers import kept_blob
-from registry.distribution.ranges import parse_range, parse_ranges
 from registry.distribution.request import (
     DataPlaneRequest,
     etag,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cloudcore.uuids import is_canonical_uuid
+from registry.distribution.byteranges import parse_content_range
 from registry.distribution.errors import render
-from registry.distribution.ranges import parse_content_range
 from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Headers, Response, empty
 from registry.errors import DigestInvalid, NameInvalid, UploadOutOfOrder, UploadUnknown
