@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from cloudcore.db.absent_sqlalchemy import is_sqlalchemy_absent
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.room import DiskFull, is_full
 from cloudcore.errors import Unavailable
@@ -22,12 +18,6 @@ if TYPE_CHECKING:
 
 _CHECKED_BYTES = 64 << 20
 """Largest file that is checked completely at every start, in a few tenths of a second."""
-_MIGRATE: Final = (
-    sys.executable,
-    "-P",
-    "-c",
-    "from registry.metadata.database import migrate_told; migrate_told()",
-)
 _MIGRATION_LOCK = 0x656E7472  # number of the advisory lock; arbitrary but unique
 
 
@@ -50,9 +40,6 @@ def migrate(url: str) -> None:
     """
     if _is_newest(_revision(url)):
         return
-    if is_sqlalchemy_absent():
-        _migrate_apart(url)
-        return
     from alembic import command  # noqa: PLC0415 - 0.25 s that most starts do not need
 
     try:
@@ -74,23 +61,6 @@ def has_tables(url: str) -> bool:
     if not is_postgresql(url) and not sqlite_path(url).exists():
         return False
     return _revision(url) is not None
-
-
-def _migrate_apart(url: str) -> None:
-    """Let a child process migrate."""
-    child = subprocess.run(_MIGRATE, input=url.encode(), check=False)  # noqa: S603 - our own
-    if child.returncode == errno.ENOSPC:
-        raise DiskFull(sqlite_path(url))
-    if child.returncode:
-        raise Unavailable("the tables could not be migrated, for the reason above")
-
-
-def migrate_told() -> None:
-    """Be the child: migrate the database whose URL standard input gives."""
-    try:
-        migrate(sys.stdin.read())
-    except DiskFull:
-        sys.exit(errno.ENOSPC)
 
 
 def check_whole(url: str) -> None:
