@@ -15,7 +15,7 @@ from tests.entrepot import initialized
 from tests.live import start_registry
 
 MOST_MIB: Final = 170
-"""It is 125, and with PostgreSQL 133; less if other programs share the libraries."""
+"""It is 138, also with PostgreSQL; less if other programs share the libraries."""
 LATER: Final = frozenset(
     {"httpx", "rich", "pygments"}  # identity providers, tables of the command line
     | {"alembic", "mako"}  # migrations

@@ -2,8 +2,7 @@
 
 A page of a forked worker stays shared until a process writes to it; then the process gets a copy.
 Without `settle`, a worker soon copies most of what it was given: its garbage collector writes to
-the head of each object, and its allocators put new objects into the holes that deleted ones left,
-a few bytes in each of thousands of pages.
+the head of each object.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import ctypes
 import gc
 import mmap
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -20,14 +18,6 @@ from typing import Final
 _M_ARENA_MAX: Final = -8
 """mallopt(3)."""
 _ARENAS: Final = 2
-_POOL_BITS: Final = 14
-"""pymalloc: blocks of one size lie in pools of 16 KiB (Objects/obmalloc.c)."""
-_POOL_HEADER: Final = 48
-_LARGEST_SMALL: Final = 512
-_MOST_BYTES: Final = 8 << 20
-"""Bytes of blocks of one size after which another allocator must be in the place of pymalloc."""
-_LARGEST_HOLE: Final = 64 << 10
-_MARGIN: Final = 8 << 10
 _MAPPINGS: Final = Path("/proc/self/smaps")
 _MAPPING: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ (\d+)")
 _UNWRITTEN: Final = re.compile(rb"Anonymous: +0 kB")
@@ -46,12 +36,9 @@ def limit_arenas() -> None:
 
 def settle() -> None:
     """Prepare the memory of this process for forks; call it after everything is loaded."""
-    sys._clear_type_cache()  # it refers to names, which a worker would soon replace by others
     gc.collect()
     gc.freeze()  # the collector leaves alone what is there now
     _unmap_code()
-    _fill_pools()
-    _fill_heap()
 
 
 def begin() -> None:
@@ -62,40 +49,6 @@ def begin() -> None:
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(0)
-
-
-def _fill_pools() -> None:
-    """Take the free blocks in pools of small objects, so that a worker begins with empty pools."""
-    allocate = ctypes.pythonapi.PyObject_Malloc
-    allocate.restype, allocate.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    for size in range(16, _LARGEST_SMALL + 1, 16):
-        capacity = ((1 << _POOL_BITS) - _POOL_HEADER) // size
-        pool, taken = 0, 0
-        for _ in range(_MOST_BYTES // size):
-            found = allocate(size) >> _POOL_BITS
-            pool, taken = found, (taken + 1 if found == pool else 1)
-            if taken == capacity:  # the pool was empty: no other has a free block
-                break
-        else:
-            return
-
-
-def _fill_heap() -> None:
-    """Take the free chunks below the end of glibc's heap; elsewhere, do nothing."""
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "malloc_trim"):
-        return
-    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    libc.free.argtypes = [ctypes.c_void_p]
-    libc.sbrk.restype, libc.sbrk.argtypes = ctypes.c_void_p, [ctypes.c_ssize_t]
-    libc.malloc_trim(0)  # merge neighbours, and return what lies at the end
-    end = libc.sbrk(0) - _MARGIN
-    size = _LARGEST_HOLE
-    while size > 0:
-        found = libc.malloc(size)
-        if not found or found >= end:  # there is no hole of this size any more
-            libc.free(found)
-            size -= max(16, size >> 4)
 
 
 def _unmap_code() -> None:
