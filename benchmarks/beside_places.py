@@ -93,7 +93,7 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/outbound/names.py:resolve": Place(why=_OUTSIDE),
     "cloudcore/outbound/smtp.py:__init__": Place(why=_MAKES),
     "cloudcore/outbound/smtp.py:send": Place(why=_OUTSIDE),
-    "cloudcore/serving/access_log.py:__init__": Place(why=_ONE_THREAD),
+    "cloudcore/serving/logs.py:__init__": Place(why=_ONE_THREAD),
     "cloudcore/serving/body.py:_in_thread": Place(why=_ELSEWHERE, uses=2),
     "cloudcore/serving/body.py:_joined": Place(("large manifests",), uses=2),
     "cloudcore/serving/bulk.py:submit": Place(why=_MOVES),

@@ -9,10 +9,9 @@ import pytest
 
 from cloudcore.errors import Unavailable
 from cloudcore.serving.body import Message
-from cloudcore.serving.counters import Counters
 from cloudcore.serving.metrics import MetricsApplication
 from cloudcore.serving.record import TLS_HELLO, RequestRecord
-from cloudcore.serving.watched import CountedEvent, Gauge, Watched
+from cloudcore.serving.watched import CountedEvent, Counters, Gauge, Watched
 from registry.planes import PLANES
 
 

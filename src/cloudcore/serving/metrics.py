@@ -19,8 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from cloudcore.errors import Unavailable
 from cloudcore.serving.body import Receive, Scope, Send
-from cloudcore.serving.counters import BUCKETS, Counters
-from cloudcore.serving.watched import Gauge, Measure, measure_nothing
+from cloudcore.serving.watched import BUCKETS, Counters, Gauge, Measure, measure_nothing
 
 MEASURED_SECONDS: Final = 5.0
 """Time for which measured gauges are shown again: they read the database."""

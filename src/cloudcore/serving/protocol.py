@@ -20,15 +20,15 @@ from cloudcore.serving.framing import FramingError
 from cloudcore.serving.giving import give_kept, keep_answer
 from cloudcore.serving.head import HeadError, HeadReader, RequestHead, check_partial
 from cloudcore.serving.record import PLAIN_HTTP, TLS_HELLO, RequestRecord, record_of
-from cloudcore.serving.refusal import (
+from cloudcore.serving.request_body import CONTINUE, SocketBody
+from cloudcore.serving.request_cycle import Application, RequestCycle
+from cloudcore.serving.response import (
     guess_host,
     guess_method,
     guess_path,
     refusal_response,
     tls_refusal,
 )
-from cloudcore.serving.request_body import CONTINUE, SocketBody
-from cloudcore.serving.request_cycle import Application, RequestCycle
 from cloudcore.serving.tls_stream import TlsLoan
 from cloudcore.serving.tls_transport import TlsTransport
 from cloudcore.serving.worker import ServerWorker

@@ -130,7 +130,7 @@ class SocketBody:
         return result
 
     def give_back(self, data: bytes) -> None:
-        """See `cloudcore.serving.body_start.ReturnsBytes`."""
+        """See `cloudcore.serving.body.ReturnsBytes`."""
         self._decoded = data + self._decoded if self._decoded else data
 
     def feed(self, data: bytes) -> None:

@@ -24,21 +24,18 @@ import uvicorn.server
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from cloudcore.serving import shared_memory
-from cloudcore.serving.access_log import AccessLog
-from cloudcore.serving.connecting import http_protocol
-from cloudcore.serving.counters import Counter, Counters
 from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.logs import AccessLog
 from cloudcore.serving.planes import PLAIN, Planes
 from cloudcore.serving.protocol import HttpProtocol
 from cloudcore.serving.request_cycle import Application
-from cloudcore.serving.supervisor import Supervisor
-from cloudcore.serving.tls_files import TlsIdentity, load_tls
+from cloudcore.serving.supervisor import Supervisor, release_unused
+from cloudcore.serving.tls_files import CertificateKeeper, ServedTls, TlsIdentity, load_tls
 from cloudcore.serving.tls_paths import TlsFiles
-from cloudcore.serving.tls_serving import CertificateKeeper, ServedTls
+from cloudcore.serving.tls_transport import TlsAcceptor
 from cloudcore.serving.tls_validation import ValidationApplication
-from cloudcore.serving.watched import Gauge, Watched, measure_nothing
+from cloudcore.serving.watched import Counter, Counters, Gauge, Watched, measure_nothing
 from cloudcore.serving.worker import ServerWorker
 
 logger = logging.getLogger("cloudcore.serving")
@@ -286,7 +283,7 @@ class Server(uvicorn.server.Server):
             self.servers.append(await self._serve_validation(*self._service.validation))
         if self.keep is not None:
             self._keeping = asyncio.create_task(self.keep())
-        shared_memory.begin()
+        release_unused()
         self._on_ready()
 
     async def _serve_metrics(self, listener: socket.socket) -> asyncio.Server:
@@ -368,3 +365,23 @@ def _end_process_after(seconds: float) -> None:
     timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True
     timer.start()
+
+
+def http_protocol(worker: ServerWorker) -> type[asyncio.Protocol]:
+    """Return a factory of `worker`'s connections for ``uvicorn.Config(http=...)``."""
+    if worker.tls is not None:
+        return cast("type[asyncio.Protocol]", partial(_tls_protocol, worker, worker.tls))
+    return cast("type[asyncio.Protocol]", partial(HttpProtocol, worker))
+
+
+def _tls_protocol(
+    worker: ServerWorker,
+    tls: ServedTls,
+    config: Config,
+    server_state: ServerState,
+    app_state: dict[str, Any],
+    _loop: asyncio.AbstractEventLoop | None = None,
+) -> asyncio.Protocol:
+    loop = _loop or asyncio.get_running_loop()
+    connect = partial(HttpProtocol, worker, config, server_state, app_state, loop)
+    return TlsAcceptor(loop, tls, connect)

@@ -20,7 +20,7 @@ from cloudcore.serving.tls_stream import TlsLoan, TlsStream
 
 if TYPE_CHECKING:
     from cloudcore.serving.protocol import HttpProtocol
-    from cloudcore.serving.tls_serving import ServedTls
+    from cloudcore.serving.tls_files import ServedTls
     from cloudcore.serving.tls_validation import Validations
 
 READ_BYTES: Final = 256 * 1024

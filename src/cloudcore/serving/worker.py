@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cloudcore.serving.body import UNIT_BYTES
 from cloudcore.serving.bulk import BulkPool
-from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.limits import ServerLimits, Unsent
 from cloudcore.serving.planes import Planes
 from cloudcore.serving.response import HeaderNames
 from cloudcore.serving.tls_stream import MOST_PIECE_BYTES
-from cloudcore.serving.unsent import Unsent
 
 if TYPE_CHECKING:
     from cloudcore.serving.kept import KeptAnswers
     from cloudcore.serving.record import RequestRecord
-    from cloudcore.serving.tls_serving import ServedTls
+    from cloudcore.serving.tls_files import ServedTls
 
 
 class Sweepable(Protocol):

@@ -21,8 +21,7 @@ from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.server import run
-from cloudcore.serving.tls_files import TlsFilesError
-from cloudcore.serving.tls_serving import CertificateKeeper
+from cloudcore.serving.tls_files import CertificateKeeper, TlsFilesError
 from registry.main import Edition, Registry
 from registry.planes import planes_of
 from registry.setting_texts import CONSOLE, SettingsError

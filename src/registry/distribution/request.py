@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from cloudcore.serving.body import Receive, Scope, Sink, receive_into
+from cloudcore.serving.body import (
+    Begun,
+    Receive,
+    Scope,
+    Sink,
+    begun_again,
+    read_few,
+    receive_into,
+    whole_again,
+)
 from cloudcore.serving.body_budget import BODIES
-from cloudcore.serving.body_start import Begun, begun_again, read_few, whole_again
 from cloudcore.serving.kept_answer import EXTENSION as KEEP
 from registry.distribution.auth import Grant
 from registry.distribution.query import Query
