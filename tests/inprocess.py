@@ -19,8 +19,7 @@ from sqlalchemy import bindparam
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.commit_mark import CommitMark
-from cloudcore.db.opening import open_database
+from cloudcore.db.opening import CommitMark, open_database
 from cloudcore.db.statement import Statement
 from cloudcore.keyring import Keyring
 from cloudcore.kms.providers import EmbeddedProvider, Providers

@@ -18,7 +18,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import Job, LeaseTerms, NewJob, enqueue, find_job, lease
-from cloudcore.jobs.run_kinds import MAX_ATTEMPTS
+from cloudcore.jobs.runs import MAX_ATTEMPTS
 from cloudcore.jobs.tables import jobs
 from cloudcore.jobs.worker import JobPace, JobWorker
 from registry.metadata.database import migration_connection

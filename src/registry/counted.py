@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cloudcore.db import counted as database
+from cloudcore.db.opening import CHANGES, FAILURES, MICROSECONDS
 from cloudcore.serving.watched import CountedEvent
 
 FREED_BYTES: Final = "collector.freed_bytes"
@@ -28,16 +28,14 @@ _SIGN_INS: Final = {
 
 
 def _events() -> Iterator[CountedEvent]:
+    yield CountedEvent(CHANGES, "entrepot_database_changes", "Changes of the database that ended.")
     yield CountedEvent(
-        database.CHANGES, "entrepot_database_changes", "Changes of the database that ended."
-    )
-    yield CountedEvent(
-        database.FAILURES,
+        FAILURES,
         "entrepot_database_change_failures",
         "Changes that the database could not make: it is busy, full, damaged or out of reach.",
     )
     yield CountedEvent(
-        database.MICROSECONDS,
+        MICROSECONDS,
         "entrepot_database_change_seconds",
         "Time from the call of a change to its result, in all.",
         scale=1_000_000,

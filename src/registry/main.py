@@ -17,15 +17,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from cloudcore.clock import Clock, system_clock, uuid7
 from cloudcore.db.base import Database
-from cloudcore.db.commit_mark import CommitMark
-from cloudcore.db.counted import CountedDatabase
 from cloudcore.db.deletion import forget_all
-from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
+from cloudcore.db.opening import (
+    CommitMark,
+    CountedDatabase,
+    is_postgresql,
+    open_database,
+    sqlite_path,
+)
 from cloudcore.db.statement import compile_all
 from cloudcore.errors import PlatformError
 from cloudcore.events import TOLD_CHANGES
 from cloudcore.family import Family
-from cloudcore.jobs.dead_holders import DeadHolders, noticing_deaths
+from cloudcore.jobs.dead_holders import DeadHolders, WorkerLocks, noticing_deaths
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.running import last_turn, repeated, running
 from cloudcore.jobs.schedule import Scheduled, Scheduler
@@ -37,7 +41,6 @@ from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.serving.kept import KeptAnswers
 from cloudcore.serving.planes import Planes
 from cloudcore.serving.watched import Count, Gauge, Measure, count_nothing, measure_nothing
-from cloudcore.serving.worker_locks import WorkerLocks
 from cloudcore.web import envelope
 from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.health import HEALTH, Readiness, health_routes

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from cloudcore.db.base import Database
-from cloudcore.db.counted import CountedDatabase
+from cloudcore.db.opening import CountedDatabase
 from cloudcore.jobs import queue, turns
 from cloudcore.jobs.dead_holders import QUICK_ATTEMPTS, DeadHolders, noticing_deaths
 from cloudcore.jobs.queue import LeaseLost, LeaseTerms

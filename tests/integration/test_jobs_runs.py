@@ -16,7 +16,6 @@ from cloudcore.db.opening import open_database
 from cloudcore.jobs.faults import MAX_FAULTS, add_fault
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job, find_job
-from cloudcore.jobs.run_kinds import run_kind
 from cloudcore.jobs.runs import (
     NewRun,
     Progress,
@@ -29,6 +28,7 @@ from cloudcore.jobs.runs import (
     list_runs,
     progress_run,
     remove_runs,
+    run_kind,
     start_run,
 )
 from cloudcore.jobs.worker import JobWorker

@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import bindparam
 
 from cloudcore.db.base import Connection
-from cloudcore.db.commit_mark import CommitMark
+from cloudcore.db.opening import CommitMark
 from cloudcore.db.statement import Statement
 from cloudcore.errors import PlatformError
 from cloudcore.kms import services as kms

@@ -46,10 +46,10 @@ from cloudcore.db.base import (
     Row,
     T,
 )
-from cloudcore.db.commit_mark import CommitMark
+from cloudcore.db.opening import CommitMark
 from cloudcore.db.pending import Pending, answer
 from cloudcore.db.postgresql_watch import CommitWatch
-from cloudcore.db.refusals import Refusals
+from cloudcore.db.room import Refusals
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from cloudcore.threads import Turns

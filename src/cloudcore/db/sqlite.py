@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final
 
 from cloudcore.db.base import Connection, Database, Large, P, T
 from cloudcore.db.pending import Pending
-from cloudcore.db.sqlite_connection import SqliteConnection, connect
-from cloudcore.db.sqlite_failures import translated, unusable
+from cloudcore.db.sqlite_connection import SqliteConnection, connect, translated, unusable
 from cloudcore.db.sqlite_writer import Writer
 from cloudcore.threads import FairThread
 

@@ -6,15 +6,15 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, NullPool, create_engine, event, text
 
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.room import DiskFull, is_full
+from cloudcore.db.sqlite_connection import check_damage, connect, restrict_access, unusable
+from cloudcore.db.sqlite_writer import WriteLock
 from cloudcore.errors import Unavailable
 from registry.metadata.migrations import configuration, revisions
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 _CHECKED_BYTES = 64 << 20
 """Largest file that is checked completely at every start, in a few tenths of a second."""
@@ -108,9 +108,6 @@ def _revision(url: str) -> str | None:
 
 
 def _sqlite_revision(path: Path) -> str | None:
-    from cloudcore.db.sqlite_connection import connect, restrict_access  # noqa: PLC0415 - one driver of two
-    from cloudcore.db.sqlite_failures import unusable  # noqa: PLC0415 - one driver of two
-
     is_new = not path.exists()
     restrict_access(path)
     if is_new:
@@ -128,9 +125,6 @@ def _sqlite_revision(path: Path) -> str | None:
 
 
 def _check_file(path: Path, at_most: int | None) -> None:
-    from cloudcore.db.sqlite_connection import check_damage  # noqa: PLC0415 - one driver of two
-    from cloudcore.db.sqlite_failures import unusable  # noqa: PLC0415 - one driver of two
-
     try:
         check_damage(path, at_most=at_most)
     except sqlite3.OperationalError as error:
@@ -140,8 +134,6 @@ def _check_file(path: Path, at_most: int | None) -> None:
 @contextmanager
 def migration_connection(url: str) -> Iterator[Connection]:
     """Give Alembic a connection with an open transaction, under the lock for migrations."""
-    from sqlalchemy import NullPool, create_engine, event, text  # noqa: PLC0415 - as above
-
     if is_postgresql(url):
         import psycopg  # noqa: PLC0415 - one driver of two
 
@@ -152,9 +144,6 @@ def migration_connection(url: str) -> Iterator[Connection]:
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
             yield connection
         return
-    from cloudcore.db.sqlite_connection import connect  # noqa: PLC0415 - one driver of two
-    from cloudcore.db.sqlite_writer import WriteLock  # noqa: PLC0415 - one driver of two
-
     path = sqlite_path(url)
     engine = create_engine("sqlite://", creator=lambda: connect(path, "rwc"), poolclass=NullPool)
 

@@ -19,8 +19,7 @@ from cloudcore.db.base import Connection, ConstraintViolated
 from cloudcore.errors import Unavailable
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
-from cloudcore.jobs.run_kinds import run_kind
-from cloudcore.jobs.runs import Progress, Run, add_run_fault, progress_run
+from cloudcore.jobs.runs import Progress, Run, add_run_fault, progress_run, run_kind
 from registry.blobstore.base import BlobSweeper, Deleted, DeletionsHeld
 from registry.counted import FREED_BYTES
 from registry.errors import StoreUnavailable

@@ -25,8 +25,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.jobs import runs
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
-from cloudcore.jobs.run_kinds import run_kind
-from cloudcore.jobs.runs import NewRun, Progress, Run
+from cloudcore.jobs.runs import NewRun, Progress, Run, run_kind
 from cloudcore.kms.rows import key_to_use
 from registry.blobstore.base import DataKey
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled

@@ -19,8 +19,7 @@ from cloudcore.errors import Conflict
 from cloudcore.jobs import runs
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
-from cloudcore.jobs.run_kinds import run_kind
-from cloudcore.jobs.runs import NewRun, Progress, Run
+from cloudcore.jobs.runs import NewRun, Progress, Run, run_kind
 from registry.metadata.images import manifests
 from registry.metadata.lifecycle import images as lifecycle_images
 from registry.metadata.lifecycle import policies as lifecycle
