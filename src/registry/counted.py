@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cloudcore.db.opening import CHANGES, FAILURES, MICROSECONDS
+from cloudcore.db.pending import CHANGES, FAILURES, MICROSECONDS
 from cloudcore.serving.watched import CountedEvent
 
+DAMAGED: Final = "damaged"
 FREED_BYTES: Final = "collector.freed_bytes"
 SCRUBBED_OBJECTS: Final = "scrub.objects"
 SCRUBBED_BYTES: Final = "scrub.bytes"
@@ -28,6 +29,11 @@ _SIGN_INS: Final = {
 
 
 def _events() -> Iterator[CountedEvent]:
+    yield CountedEvent(
+        DAMAGED,
+        "entrepot_damaged_blobs",
+        "Blobs, and manifests, found damaged by a pull or a push and not known to be.",
+    )
     yield CountedEvent(CHANGES, "entrepot_database_changes", "Changes of the database that ended.")
     yield CountedEvent(
         FAILURES,

@@ -1,17 +1,15 @@
-"""Open the database of a URL; count its changes, and the time that their callers wait."""
+"""Open the database of a URL."""
 
 from __future__ import annotations
 
 import mmap
 import os
-import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Concatenate, Final
+from typing import Final
 
-from cloudcore.db.base import Connection, Database, P, T
-from cloudcore.errors import Unavailable
+from cloudcore.db.base import Database
+from cloudcore.db.pending import Count, count_nothing
 
 _BYTES: Final = 8
 
@@ -41,7 +39,10 @@ _POSTGRESQL = ("postgresql://", "postgres://")
 
 
 def open_database(
-    url: str, mark: CommitMark | None = None, stopping: Event | None = None
+    url: str,
+    mark: CommitMark | None = None,
+    stopping: Event | None = None,
+    count: Count = count_nothing,
 ) -> Database:
     """Open the migrated database at `url`; call this on the event loop's thread.
 
@@ -49,7 +50,7 @@ def open_database(
     `url` is ``sqlite:///relative/path``, ``sqlite:////absolute/path`` or a libpq URI
     (``postgresql://user@host/name``). `mark` is what the workers of a server have in common: on
     PostgreSQL, they know of each other's commits by it. Once `stopping` is set, a server that is
-    away is waited for no more.
+    away is waited for no more. `count` is called with keys and amounts of what is counted.
 
     Raises:
         Unavailable: the database cannot be reached.
@@ -58,10 +59,10 @@ def open_database(
     if is_postgresql(url):
         from cloudcore.db.postgresql import PostgresqlDatabase  # noqa: PLC0415 - the driver
 
-        return PostgresqlDatabase(url, mark, stopping)
+        return PostgresqlDatabase(url, mark, stopping, count)
     from cloudcore.db.sqlite import SqliteDatabase  # noqa: PLC0415 - one driver of two
 
-    return SqliteDatabase(sqlite_path(url))
+    return SqliteDatabase(sqlite_path(url), count)
 
 
 def is_postgresql(url: str) -> bool:
@@ -74,64 +75,3 @@ def sqlite_path(url: str) -> Path:
     if not url.startswith(_SQLITE):
         raise ValueError("the URL of a database begins with sqlite:/// or postgresql://")
     return Path(url.removeprefix(_SQLITE))
-
-
-CHANGES = "database.changes"
-FAILURES = "database.failures"
-MICROSECONDS = "database.microseconds"
-"""Keys of what is counted: changes that ended, those of them that the database could not make, and
-the time between call and result."""
-
-
-class CountedDatabase:
-    """Counts the changes of another database."""
-
-    def __init__(self, database: Database, count: Callable[[str, int], None]) -> None:
-        """Call `count` with a key and an amount."""
-        self._database = database
-        self._count = count
-
-    async def read(
-        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run `query` (`Database.read`)."""
-        return await self._database.read(query, *args, **kwargs)
-
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run `change`, and count it (`Database.write`)."""
-        return await self._counted(self._database.write(change, *args, **kwargs))
-
-    async def write_relaxed(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run `change`, and count it (`Database.write_relaxed`)."""
-        return await self._counted(self._database.write_relaxed(change, *args, **kwargs))
-
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after commits (`Database.listen`)."""
-        self._database.listen(listener)
-
-    def version(self) -> int | None:
-        """Return the version (`Database.version`)."""
-        return self._database.version()
-
-    async def close(self) -> None:
-        """Close the database."""
-        await self._database.close()
-
-    async def _counted(self, running: Awaitable[T]) -> T:
-        begun = time.perf_counter()
-        try:
-            return await running
-        except Unavailable:
-            self._count(FAILURES, 1)
-            raise
-        finally:
-            self._count(CHANGES, 1)
-            self._count(MICROSECONDS, int((time.perf_counter() - begun) * 1e6))
-
-
-if TYPE_CHECKING:
-    _: type[Database] = CountedDatabase

@@ -48,6 +48,10 @@ class HeldBody(Protocol):
         """
         ...
 
+    def give_back(self, data: bytes) -> None:
+        """Take back the bytes of the messages read so far; there are more to come."""
+        ...
+
     def when_lost(self, call: Callable[[], None] | None) -> None:
         """Call `call` when the connection is lost, or at once if it is; None cancels that."""
         ...
@@ -138,14 +142,6 @@ class Begun(NamedTuple):
     """It is all of the body."""
 
 
-class ReturnsBytes(Protocol):
-    """A held body to which read bytes can be returned (see `cloudcore.serving.body.HeldBody`)."""
-
-    def give_back(self, data: bytes) -> None:
-        """Take back the bytes of the messages read so far; there are more to come."""
-        ...
-
-
 async def read_few(receive: Receive, limit: int) -> tuple[bytes, bool] | Begun:
     """Return a body of at most `limit` bytes, and whether it is complete, or the start of a larger.
 
@@ -169,7 +165,7 @@ async def read_few(receive: Receive, limit: int) -> tuple[bytes, bool] | Begun:
 def begun_again(scope: Scope, receive: Receive, begun: Begun) -> tuple[Scope, Receive]:
     """Return the scope and the messages of a request whose body is received from its start."""
     extensions = scope.get("extensions", {})
-    held: ReturnsBytes | None = extensions.get("entrepot.held_body")
+    held: HeldBody | None = extensions.get("entrepot.held_body")
     if held is not None and not begun.is_complete:
         held.give_back(begun.data)
         return scope, receive

@@ -60,11 +60,6 @@ class CountersCollector:
             sent.add_metric((plane,), totals.sent)
         yield from (requests, durations, received, sent)
         yield CounterMetricFamily(
-            "entrepot_damaged_blobs",
-            "Blobs, and manifests, found damaged by a pull or a push and not known to be.",
-            value=self._counters.damaged,
-        )
-        yield CounterMetricFamily(
             "entrepot_http_limited",
             "Requests answered with 429, because a limit of rates or of open uploads is reached.",
             value=self._counters.limited,

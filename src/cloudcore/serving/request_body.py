@@ -130,7 +130,7 @@ class SocketBody:
         return result
 
     def give_back(self, data: bytes) -> None:
-        """See `cloudcore.serving.body.ReturnsBytes`."""
+        """See `cloudcore.serving.body.HeldBody.give_back`."""
         self._decoded = data + self._decoded if self._decoded else data
 
     def feed(self, data: bytes) -> None:

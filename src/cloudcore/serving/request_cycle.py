@@ -175,7 +175,7 @@ class RequestCycle:
         return await self.body.move(sink, finish)
 
     def give_back(self, data: bytes) -> None:
-        """See `cloudcore.serving.body.ReturnsBytes`."""
+        """See `cloudcore.serving.body.HeldBody.give_back`."""
         assert self.body is not None
         self.body.give_back(data)
 

@@ -191,7 +191,6 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     worker = ServerWorker(service.planes, service.limits, *observers, tls=tls)
     application = service.app_factory()
     if isinstance(application, Dispatcher):
-        application.on_damage = counter.count_damage
         application.on_event = counter.count
     config = Config(
         application,

@@ -99,9 +99,8 @@ _AT_RECEIVED = _AT_MICROSECONDS + 1
 _AT_SENT = _AT_RECEIVED + 1
 _PLANE_CELLS = _AT_SENT + 1
 _AT_IN_FLIGHT = 0
-_AT_DAMAGED = 1
-_AT_LIMITED = 2
-_AT_KEPT = 3
+_AT_LIMITED = 1
+_AT_KEPT = 2
 _AT_KEPT_BYTES = _AT_KEPT + len(KEPT_OUTCOMES)
 _AT_PLANES = _AT_KEPT_BYTES + 1
 _CELL_BYTES = 8
@@ -149,11 +148,6 @@ class Counters:
     def in_flight(self) -> int:
         """Return the number of requests in flight, as last published."""
         return self._sum(_AT_IN_FLIGHT)
-
-    @property
-    def damaged(self) -> int:
-        """Return the number of contents newly found damaged."""
-        return self._sum(_AT_DAMAGED)
 
     @property
     def limited(self) -> int:
@@ -251,10 +245,6 @@ class Counter:
         cell = self._events.get(key)
         if cell is not None:
             self._cells[cell] += amount
-
-    def count_damage(self) -> None:
-        """Count content that was found damaged."""
-        self._cells[_AT_DAMAGED] += 1
 
     def publish(self, in_flight: int, kept: KeptAnswers | None = None) -> None:
         """Publish the counts and the number of requests in flight to the other workers.
