@@ -75,7 +75,7 @@ class Bodies(Generic[R]):
     def record(self) -> type[ResponseBody]:
         """Return ``QueueRecord``."""
         shown: list[Any] = [("id", Uuid), ("crn", str | None if self._may_lack_key else str)]
-        shown += [_answered(each) for each in self.of.fields.values() if not each.use.is_hidden]
+        shown += [_answered(each) for each in self.of.fields.values() if not each.use.hidden]
         shown += [
             (each.name, each.shown | None)
             if each.given is not None
@@ -176,7 +176,7 @@ class Bodies(Generic[R]):
 
     @cached_property
     def _answered(self) -> Sequence[Described]:
-        return [each for each in self.of.fields.values() if not each.use.is_hidden]
+        return [each for each in self.of.fields.values() if not each.use.hidden]
 
     def _made(
         self,

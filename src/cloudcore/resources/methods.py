@@ -8,6 +8,8 @@ record by `authorized` and answer with `one`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from msgspec import structs
@@ -30,18 +32,6 @@ _UNRESOLVED: Final = Reference("")
 """Until policies have allowed the creation: only then it matters what a request names."""
 
 
-def _same(_tx: Connection, new: R, _old: R | None) -> R:
-    return new
-
-
-def _unchecked(new: R, _old: R | None, _now: int) -> R:
-    return new
-
-
-def _nothing(_tx: Connection, _found: R) -> None:
-    pass
-
-
 class Referrer(NamedTuple):
     """A kind of resource one of whose fields may mean a resource, which then is not deleted."""
 
@@ -49,53 +39,45 @@ class Referrer(NamedTuple):
     field: str
 
 
+@dataclass(frozen=True)  # no slots: cached properties
 class Methods(Generic[R]):
     """The standard methods of a resource."""
 
-    def __init__(
-        self,
-        rows: Rows[R],
-        *,
-        seen: Callable[[R, int], R] = lambda found, _now: found,
-        check: Callable[[R, R | None, int], R] = _unchecked,
-        before_save: Callable[[Connection, R, R | None], R] = _same,
-        before_delete: Callable[[Connection, R], None] = _nothing,
-        removal: Callable[[Connection, R, int], None] | None = None,
-        composites: Sequence[Composite[R, Any]] = (),
-        targets: Mapping[str, Rows[Any]] | None = None,
-        referrers: Sequence[Referrer] = (),
-        one_at_a_time: frozenset[str] = frozenset(),
-        docs: Mapping[Verb, str] | None = None,
-        statuses: Mapping[Verb, tuple[int, ...]] | None = None,
-    ) -> None:
-        """Make the methods of `rows`.
+    rows: Rows[R]
+    _: KW_ONLY
+    seen: Callable[[R, int], R] = lambda found, _now: found
+    """Returns a record as answers show it at a moment."""
+    check: Callable[[R, R | None, int], R] = lambda new, _old, _now: new
+    """Completes or refuses a new or changed record; it gets the one before, or None, and the moment
+    of the request, and must be pure. It sees a request that changes nothing, too, and a new record
+    twice if it has references or composite fields: without what they mean, until policies have
+    allowed its creation, and then with it."""
+    before_save: Callable[[Connection, R, R | None], R] = lambda _tx, new, _old: new
+    """Does the same in the transaction, for what changes."""
+    before_delete: Callable[[Connection, R], None] = lambda _tx, _found: None
+    """Refuses a deletion, or deletes what goes with it."""
+    removal: Callable[[Connection, R, int], None] | None = None
+    """What a deletion does instead of deleting the row, such as `Work.delete`."""
+    composites: Sequence[Composite[R, Any]] = ()
+    targets: Mapping[str, Rows[Any]] = field(default_factory=dict)
+    """The rows that references mean, by field."""
+    referrers: Sequence[Referrer] = ()
+    one_at_a_time: frozenset[str] = frozenset()
+    """Fields whose changes wait for one another within an account."""
+    docs: Mapping[Verb, str] = field(default_factory=dict)
+    """What the OpenAPI document says of a method, if not the usual."""
+    statuses: Mapping[Verb, tuple[int, ...]] = field(default_factory=dict)
+    """What the OpenAPI document has besides the usual."""
 
-        `seen` returns a record as answers show it at a moment. `check` completes or refuses a new
-        or changed record; it gets the one before, or None, and the moment of the request, and must
-        be pure. It sees a request that changes nothing, too, and a new record twice if it has
-        references or composite fields: without what they mean, until policies have allowed its
-        creation, and then with it. `before_save` does the same in the transaction, for what
-        changes. `before_delete` refuses a deletion, or deletes what goes with it; `removal`, such
-        as `Work.delete`, is what a deletion does instead of deleting the row. `targets` are the
-        rows that references mean, by field. Changes of the fields `one_at_a_time` of an account
-        wait for one another. `docs` replaces what the OpenAPI document says of a method, and
-        `statuses` adds to it.
-        """
-        self.of: Final[Resource[R]] = rows.of
-        self.rows: Final = rows
-        self.bodies: Final = Bodies(rows.of, composites)
-        self._seen = seen
-        self._check = check
-        self._before_save = before_save
-        self._before_delete = before_delete
-        self._removal = removal or rows.remove
-        self._targets: Final = targets or {}
-        self._referrers: Final = referrers
-        self._one_at_a_time: Final = one_at_a_time
-        self.docs: Final = docs or {}
-        self.statuses: Final = statuses or {}
-        self.is_referred_to: Final = bool(referrers)
-        self._moments: Final = [each.name for each in self.of.fields.values() if each.is_moment]
+    @property
+    def of(self) -> Resource[R]:
+        """Return the description."""
+        return self.rows.of
+
+    @cached_property
+    def bodies(self) -> Bodies[R]:
+        """Return the types of bodies."""
+        return Bodies(self.of, self.composites)
 
     def one(self, found: R, **more: object) -> ResponseBody:
         """Return the answer for a record; `more` are composite fields that it cannot show."""
@@ -103,7 +85,7 @@ class Methods(Generic[R]):
 
     def at(self, now: int) -> Callable[[R], ResponseBody]:
         """Return what makes the answer for a record as it is at a moment."""
-        return lambda found: self.one(self._seen(found, now))
+        return lambda found: self.one(self.seen(found, now))
 
     def location(self, made: R) -> str:
         """Return the path of one."""
@@ -123,22 +105,22 @@ class Methods(Generic[R]):
         lock_account(tx, new.account_id)
         self.rows.check_room(tx, new.account_id, new.region)
         self._hold_targets(tx, new, None)
-        return self.rows.add(tx, self._before_save(tx, new, None))
+        return self.rows.add(tx, self.before_save(tx, new, None))
 
     def update(self, tx: Connection, found: R, changes: Mapping[str, Any], now: int) -> R:
         """Change fields of one; one that has these values already stays as it is.
 
         Raise `NotFound` if it, or what it refers to, was deleted.
         """
-        if not self._one_at_a_time.isdisjoint(changes):
+        if not self.one_at_a_time.isdisjoint(changes):
             lock_account(tx, found.account_id)
         old = self.rows.lock(tx, found.account_id, found.id)
-        changed = self._check(structs.replace(old, **changes), old, now)
+        changed = self.check(structs.replace(old, **changes), old, now)
         if changed == old:
             return old
         self._hold_targets(tx, changed, old)
         changed = structs.replace(changed, updated_at=now)
-        return self.rows.save(tx, self._before_save(tx, changed, old))
+        return self.rows.save(tx, self.before_save(tx, changed, old))
 
     def remove(self, tx: Connection, found: R, now: int) -> None:
         """Delete one.
@@ -149,16 +131,16 @@ class Methods(Generic[R]):
 
         """
         old = self.rows.lock(tx, found.account_id, found.id)
-        for rows, field in self._referrers:
-            name = rows.name_of_one_referring(tx, field, old.account_id, old.id)
+        for rows, referring in self.referrers:
+            name = rows.name_of_one_referring(tx, referring, old.account_id, old.id)
             if name is not None:
                 raise Conflict(
                     f"the {rows.of.noun} {name} refers to it; change or delete that first",
                     reason="is_referred_to",
                     **{rows.of.one: name},
                 )
-        self._before_delete(tx, old)
-        self._removal(tx, old, now)
+        self.before_delete(tx, old)
+        (self.removal or self.rows.remove)(tx, old, now)
 
     def _hold_targets(self, tx: Connection, new: R, old: R | None) -> None:
         """Keep what a record newly refers to from deletion until `tx` ends.
@@ -166,7 +148,7 @@ class Methods(Generic[R]):
         Raise `NotFound` if it was deleted since the request named it: of a kind that keeps its
         deleted ones the row is still there, so no foreign key would refuse it.
         """
-        for name, rows in self._targets.items():
+        for name, rows in self.targets.items():
             meant = getattr(new, name)
             if meant is None or (old is not None and meant == getattr(old, name)):
                 continue
@@ -187,15 +169,15 @@ class Methods(Generic[R]):
         values = changes_of(data, self.bodies.create)
         if "tags" in values:
             check_tags(values["tags"])
-        for name in self._moments:
-            if values.get(name) is not None:
+        for name, described in self.of.fields.items():
+            if described.is_moment and values.get(name) is not None:
                 values[name] = moment_of(values[name])
         return values
 
     def new(self, ctx: RequestContext, values: Mapping[str, Any]) -> R:
         """Return a new record of the caller's account, whose creation policies allow."""
         now = ctx.clock()
-        made = self._check(
+        made = self.check(
             self.of.record(
                 id=ctx.new_id(),
                 account_id=account_of(ctx),
@@ -216,7 +198,7 @@ class Methods(Generic[R]):
         for part in self.bodies.composites:
             if part.resolve is not None and part.name in values:
                 values |= await part.resolve(ctx, values.pop(part.name))
-        for name, rows in self._targets.items():
+        for name, rows in self.targets.items():
             if isinstance(values.get(name), str):
                 found = await ctx.database.read(
                     rows.resolve,
@@ -235,10 +217,10 @@ class Methods(Generic[R]):
         """Create one as a request says."""
         values = self.given(data)
         parts = {part.name: values.pop(part.name) for part in self.bodies.composites if part.given}
-        named = {name: values[name] for name in self._targets if values.get(name) is not None}
+        named = {name: values[name] for name in self.targets if values.get(name) is not None}
         new = self.new(ctx, values | dict.fromkeys(named, _UNRESOLVED))
         if found := await self.resolved(ctx, parts | named):
-            new = self._check(structs.replace(new, **found), None, new.created_at)
+            new = self.check(structs.replace(new, **found), None, new.created_at)
         return await ctx.commit(self.create, new, wrap=self.one, location=self.location)
 
     async def answer_list(self, ctx: RequestContext) -> ResponseBody:
@@ -253,7 +235,7 @@ class Methods(Generic[R]):
             ctx, query, rows, count, account_id, region, asked, key=lambda each: each.id
         )
         now = ctx.clock()
-        shown = [self.bodies.shown(self._seen(each, now)) for each in found]
+        shown = [self.bodies.shown(self.seen(each, now)) for each in found]
         return self.bodies.page(**{self.of.many: shown, "meta": meta})
 
     async def answer_get(self, ctx: RequestContext, found_id: str) -> ResponseBody:

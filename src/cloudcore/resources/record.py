@@ -7,7 +7,7 @@ its fields, so each is written once: its type with its bounds, its default, the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from types import UnionType
 from typing import (
     TYPE_CHECKING,
@@ -33,7 +33,7 @@ Use = Literal["given", "fixed", "own"]
 
 
 class Field(NamedTuple):
-    """What a field of a record is for, besides its type; made by `given`, `fixed` and `own`."""
+    """What a field of a record is for, besides its type."""
 
     use: Use
     words: str = ""
@@ -43,31 +43,15 @@ class Field(NamedTuple):
     form: CellForm = "text"
     """How a table shows it. A field with the form ``time`` is a moment: microseconds since the
     epoch in the record, RFC 3339 in requests and answers."""
-    is_hidden: bool = False
+    hidden: bool = False
     """It is in no answer."""
     shows_null: bool = False
     """An answer has null where there is no value, instead of leaving the field out."""
 
 
-def given(
-    words: str = "", *, heading: str = "", form: CellForm = "text", shows_null: bool = False
-) -> Field:
-    """Return what a field is that its owner sets and changes."""
-    return Field("given", words, heading, form, shows_null=shows_null)
-
-
-def fixed(
-    words: str = "", *, heading: str = "", form: CellForm = "text", shows_null: bool = False
-) -> Field:
-    """Return what a field is that its owner sets once."""
-    return Field("fixed", words, heading, form, shows_null=shows_null)
-
-
-def own(
-    *, heading: str = "", form: CellForm = "text", hidden: bool = False, shows_null: bool = False
-) -> Field:
-    """Return what a field is that the platform sets; a `hidden` one is in no answer."""
-    return Field("own", "", heading, form, is_hidden=hidden, shows_null=shows_null)
+given: Final = partial(Field, "given")
+fixed: Final = partial(Field, "fixed")
+own: Final = partial(Field, "own")
 
 
 class Record(Struct, kw_only=True, frozen=True):

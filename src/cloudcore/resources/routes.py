@@ -4,7 +4,7 @@
 
 from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
@@ -15,21 +15,54 @@ from cloudcore.resource_names import with_article
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import Verb
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.wire import RequestBody, ResponseBody
 
 H = TypeVar("H", bound=Callable[..., Any])
 
 
+class _Route(NamedTuple):
+    """A standard method as the framework and the OpenAPI document see it."""
+
+    register: Callable[..., Callable[[Callable[..., Any]], HTTPRouteHandler]]
+    operation: str
+    """Its id in the document."""
+    words: str
+    answer: Callable[..., Any]
+    """Gets the context, then the id if its path has one, then the body if it has one."""
+    returns: Any
+    body: Any = None
+    status: int = 200
+    opt: Mapping[str, object] = {}
+
+
 def standard_routes(of: Methods[Any]) -> tuple[HTTPRouteHandler, ...]:
     """Return the routes of the standard methods that a resource has."""
-    made: Mapping[Verb, Callable[[Methods[Any]], HTTPRouteHandler]] = {
-        "create": _create,
-        "list": _list,
-        "get": _get,
-        "update": _update,
-        "delete": _delete,
+    noun, one, many, bodies = with_article(of.of.noun), of.of.one, of.of.many, of.bodies
+    created = f"Create {noun}. An account has at most {of.of.quota:,}."
+    listed = f"List the account's {of.of.nouns}, oldest first."
+    creates = {"statuses": (409,), "idempotent": True}
+    deletes = {"statuses": (409,)} if of.referrers else {}
+    lists = {"query": bodies.query}
+    routes: Mapping[Verb, _Route] = {
+        "create": _Route(
+            post,
+            f"create_{one}",
+            created,
+            of.answer_create,
+            _reply(of),
+            bodies.create,
+            201,
+            creates,
+        ),
+        "list": _Route(get, f"list_account_{many}", listed, of.answer_list, bodies.page, opt=lists),
+        "get": _Route(get, f"get_{one}", f"Return {noun}.", of.answer_get, bodies.one),
+        "update": _Route(
+            patch, f"update_{one}", f"Change {noun}.", of.answer_update, _reply(of), bodies.update
+        ),
+        "delete": _Route(
+            delete, f"delete_{one}", f"Delete {noun}.", of.answer_delete, None, None, 204, deletes
+        ),
     }
-    return tuple(made[verb](of) for verb in of.of.methods)
+    return tuple(_handler(of, verb, routes[verb]) for verb in of.of.methods)
 
 
 def answers_one(of: Methods[Any]) -> Callable[[H], H]:
@@ -53,99 +86,29 @@ def answers_page(of: Methods[Any]) -> Callable[[H], H]:
     return decorated
 
 
-def _create(of: Methods[Any]) -> HTTPRouteHandler:
-    async def create(data: RequestBody, ctx: RequestContext) -> Reply[ResponseBody]:
-        return await of.answer_create(ctx, data)
+def _handler(of: Methods[Any], verb: Verb, route: _Route) -> HTTPRouteHandler:
+    """Return a handler that the framework sees with the name and the types of its resource."""
+    types: dict[str, Any] = {"ctx": NamedDependency[RequestContext]}
+    if has_id := verb not in ("create", "list"):
+        types[f"{of.of.one}_id"] = FromPath[str]
+    if route.body is not None:
+        types["data"] = cast("Any", JSONBody)[route.body]
 
-    noun, opt = with_article(of.of.noun), _opt(of, "create", 409, idempotent=True)
-    _describe(
-        create,
-        of.of.one,
-        "create",
-        of.docs.get("create", f"Create {noun}. An account has at most {of.of.quota:,}."),
-        {"data": _body(of.bodies.create), "return": _reply(of)},
-    )
-    return post(of.of.path, status_code=201, opt=opt)(create)
+    async def handler(**given: Any) -> Any:  # noqa: ANN401 - of `types`
+        return await route.answer(*(given[name] for name in types))
 
-
-def _list(of: Methods[Any]) -> HTTPRouteHandler:
-    async def list_(ctx: RequestContext) -> ResponseBody:
-        return await of.answer_list(ctx)
-
-    _describe(
-        list_,
-        of.of.many,
-        "list_account",
-        of.docs.get("list", f"List the account's {of.of.nouns}, oldest first."),
-        {"return": of.bodies.page},
-    )
-    return get(of.of.path, opt=_opt(of, "list", query=of.bodies.query))(list_)
-
-
-def _get(of: Methods[Any]) -> HTTPRouteHandler:
-    async def show(ctx: RequestContext, **ids: str) -> ResponseBody:
-        return await of.answer_get(ctx, *ids.values())
-
-    doc = of.docs.get("get", f"Return {with_article(of.of.noun)}.")
-    _describe(show, of.of.one, "get", doc, {"return": of.bodies.one}, has_id=True)
-    return get(of.of.path_of_one, opt=_opt(of, "get"))(show)
-
-
-def _update(of: Methods[Any]) -> HTTPRouteHandler:
-    async def update(data: RequestBody, ctx: RequestContext, **ids: str) -> Reply[ResponseBody]:
-        (found_id,) = ids.values()
-        return await of.answer_update(ctx, found_id, data)
-
-    types = {"data": _body(of.bodies.update), "return": _reply(of)}
-    doc = of.docs.get("update", f"Change {with_article(of.of.noun)}.")
-    _describe(update, of.of.one, "update", doc, types, has_id=True)
-    return patch(of.of.path_of_one, opt=_opt(of, "update"))(update)
-
-
-def _delete(of: Methods[Any]) -> HTTPRouteHandler:
-    async def remove(ctx: RequestContext, **ids: str) -> None:
-        await of.answer_delete(ctx, *ids.values())
-
-    opt = _opt(of, "delete", *((409,) if of.is_referred_to else ()))
-    doc = of.docs.get("delete", f"Delete {with_article(of.of.noun)}.")
-    _describe(remove, of.of.one, "delete", doc, {"return": None}, has_id=True)
-    return delete(of.of.path_of_one, status_code=204, opt=opt)(remove)
-
-
-def _body(kind: Any) -> Any:  # noqa: ANN401 - a type
-    return cast("Any", JSONBody)[kind]
+    seen = [Parameter(name, Parameter.KEYWORD_ONLY, annotation=types[name]) for name in types]
+    signature = Signature(seen, return_annotation=route.returns)
+    handler.__name__ = handler.__qualname__ = route.operation
+    handler.__doc__ = of.docs.get(verb, route.words)
+    handler.__signature__ = signature  # type: ignore[attr-defined]
+    handler.__annotations__ = {**types, "return": route.returns}
+    path = of.of.path_of_one if has_id else of.of.path
+    opt = {"action": of.of.action(verb), **route.opt}
+    if more := of.statuses.get(verb):
+        opt["statuses"] = (*opt.get("statuses", ()), *more)  # type: ignore[misc]
+    return route.register(path, status_code=route.status, opt=opt)(handler)
 
 
 def _reply(of: Methods[Any]) -> Any:  # noqa: ANN401 - a type
     return cast("Any", Reply)[of.bodies.one]
-
-
-def _opt(of: Methods[Any], verb: Verb, *statuses: int, **more: object) -> dict[str, object]:
-    """Return what a route declares; see `cloudcore.web.route_spec`."""
-    found = (*statuses, *of.statuses.get(verb, ()))
-    return {"action": of.of.action(verb), **more, **({"statuses": found} if found else {})}
-
-
-def _describe(
-    handler: Callable[..., Any],
-    noun: str,
-    verb: str,
-    doc: str,
-    types: Mapping[str, Any],
-    *,
-    has_id: bool = False,
-) -> None:
-    """Let the framework see a handler with the name, the types and the id of its resource."""
-    handler.__name__ = handler.__qualname__ = f"{verb}_{noun}"
-    handler.__doc__ = doc
-    seen = {"ctx": NamedDependency[RequestContext], **types}
-    if has_id:
-        seen[f"{noun}_id"] = FromPath[str]
-    parameters = [
-        Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind)
-        for name, kind in seen.items()
-        if name != "return"
-    ]
-    signature = Signature(parameters, return_annotation=seen["return"])
-    handler.__signature__ = signature  # type: ignore[attr-defined]
-    handler.__annotations__ = seen

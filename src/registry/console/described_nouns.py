@@ -26,7 +26,7 @@ _ENDS: Final = ("_seconds", "_at")
 
 def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
     """Return the pages of a resource."""
-    visible = [each for each in of.fields.values() if not each.use.is_hidden]
+    visible = [each for each in of.fields.values() if not each.use.hidden]
     facts = [each for each in visible if each.name not in (of.label, "description", "tags")]
     has = of.methods
     changeable = [each for each in of.of_use("given") if _is_writable(each)]
