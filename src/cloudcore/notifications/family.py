@@ -11,7 +11,6 @@ from cloudcore.notifications.topic import TOPIC
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
-    from sqlalchemy import Table
 
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.kinds import JobKind
@@ -93,12 +92,6 @@ def _expiry() -> Sequence[Forget]:
     )
 
 
-def _tables() -> Sequence[Table]:
-    from cloudcore.notifications import tables, topics  # noqa: PLC0415 - SQLAlchemy
-
-    return topics.ROWS.table, *tables.TABLES
-
-
 NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
     name="notifications",
     title="Topics",
@@ -107,7 +100,6 @@ NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
     routes=_routes,
     job_kinds=_job_kinds,
     expiry=_expiry,
-    tables=_tables,
     resources=(TOPIC,),
     foreign_kinds=(
         ResourceKind(

@@ -115,11 +115,3 @@ deliveries = Table(
     UniqueConstraint("publication_id", "subscription_id"),
     Index("ix_deliveries_due", "subscription_id", "due_at", "size"),
 )
-
-TABLES: Final = (
-    missing_topics,
-    waiting_events,
-    SUBSCRIPTION_ROWS.table,
-    publications,
-    deliveries,
-)

@@ -234,11 +234,3 @@ storage_pieces = Table(
         postgresql_where=IS_KEYED,
     ),
 )
-TABLES: Final = (
-    storage_buckets,
-    storage_counts,
-    storage_account_bytes,
-    storage_objects,
-    storage_uploads,
-    storage_pieces,
-)
