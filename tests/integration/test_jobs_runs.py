@@ -15,7 +15,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.jobs.faults import MAX_FAULTS, add_fault
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
-from cloudcore.jobs.queue import Job, find_job
+from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import (
     NewRun,
     Progress,
@@ -38,6 +38,7 @@ from tests.jobs import (
     Clock,
     add_effect,
     all_jobs,
+    find_job,
     list_effects,
     lose_workers,
     unfinished,

@@ -109,7 +109,6 @@ _ENQUEUE_OR_HASTEN: Final = Statement(
         },
     ).returning(_j.id)
 )
-_FIND: Final = Statement(_columns().where(_j.id == bindparam("id")))
 _FIRST_DUE: Final = Statement(
     select(_j.due_at)
     .where(_j.due_at.is_not(None), _j.kind.in_(listed("kinds")))
@@ -209,12 +208,6 @@ def enqueue(tx: Connection, new: NewJob, now: int) -> str:
     assert row is not None
     identity: str = row[0]
     return identity
-
-
-def find_job(tx: Connection, job_id: str) -> Job | None:
-    """Return a job, or None; finished jobs are deleted after `KEPT_SECONDS`."""
-    row = tx.row(_FIND, id=job_id)
-    return _job(row) if row else None
 
 
 def first_due(tx: Connection, kinds: Collection[str]) -> int | None:

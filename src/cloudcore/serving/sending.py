@@ -13,11 +13,12 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.serving.bulk import BulkJob, BulkPool, BulkStep, Scratch
-from cloudcore.serving.limits import MIB, ServerLimits
-from cloudcore.serving.tls_stream import TlsLoan, TlsStream
+from cloudcore.serving.bulk import BulkJob, BulkStep, Scratch
+from cloudcore.serving.limits import MIB
+from cloudcore.serving.tls_stream import TlsLoan
 
 if TYPE_CHECKING:
+    from cloudcore.serving.protocol import HttpProtocol
     from cloudcore.serving.request_cycle import RequestCycle
 
 
@@ -25,33 +26,26 @@ class FileEndedEarlyError(Exception):
     """The file is shorter than the requested piece."""
 
 
-class SendJob(BulkJob[bool]):
-    """Sends a piece of a file from bulk threads; the result is True if all of it was sent."""
+class SendingJob(BulkJob[bool]):
+    """Sends a body from bulk threads; the result is True if all of it was sent."""
 
     writes = True
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        pool: BulkPool,
-        limits: ServerLimits,
-        sock: socket.socket | TlsLoan,
-        *,
-        file: int,
-        offset: int,
-        count: int,
+        self, connection: HttpProtocol, sock: socket.socket | TlsLoan, count: int, slice_bytes: int
     ) -> None:
-        """Send `count` bytes from `offset`; the descriptor `file` is duplicated."""
-        super().__init__(loop, pool, limits, sock)
-        self._file = os.dup(file)
-        self._offset = offset
-        self._remaining = count
+        """Send `count` bytes; at most some `slice_bytes` while others wait for the thread."""
+        worker = connection.worker
+        super().__init__(connection.loop, worker.senders, worker.limits, sock)
+        self._count = count
+        self._slice_bytes = slice_bytes
 
     def advance(self, scratch: Scratch) -> BulkStep:
         """See `BulkJob.advance`."""
         assert self.sock is not None
         start = self.moved
-        while self._remaining and not self.stopped:
+        while self.moved < self._count and not self.stopped:
+            self._prepare()
             try:
                 sent = self._send(self.sock, scratch.unit)
             except BlockingIOError:
@@ -61,13 +55,37 @@ class SendJob(BulkJob[bool]):
             except (ConnectionError, TimeoutError):
                 break  # the client left
             self.moved += sent
-            if self.moved - start >= self.limits.bulk_slice_bytes and self.pool.contended:
+            if self.moved - start >= self._slice_bytes and self.pool.contended:
                 return BulkStep.YIELD
         return BulkStep.DONE
 
     def conclude(self) -> bool:
         """See `BulkJob.conclude`."""
-        return not self._remaining
+        return self.moved == self._count
+
+    def _prepare(self) -> None:
+        """Make what is sent next; its errors are not the client's."""
+
+    def _send(self, sock: socket.socket | TlsLoan, buffer: memoryview) -> int:
+        """Send some bytes, and return how many; `buffer` belongs to the thread."""
+        raise NotImplementedError
+
+
+class SendJob(SendingJob):
+    """Sends a piece of a file."""
+
+    def __init__(
+        self,
+        connection: HttpProtocol,
+        sock: socket.socket | TlsLoan,
+        file: int,
+        offset: int,
+        count: int,
+    ) -> None:
+        """Send `count` bytes from `offset`; the descriptor `file` is duplicated."""
+        super().__init__(connection, sock, count, connection.worker.limits.bulk_slice_bytes)
+        self._file = os.dup(file)
+        self._offset = offset
 
     def close(self) -> None:
         """See `BulkJob.close`."""
@@ -75,21 +93,16 @@ class SendJob(BulkJob[bool]):
         super().close()
 
     def _send(self, sock: socket.socket | TlsLoan, buffer: memoryview) -> int:
+        offset, left = self._offset + self.moved, self._count - self.moved
         if isinstance(sock, TlsLoan):
-            sent = self._encrypt(sock.stream, buffer)
+            count = min(left, sock.stream.owed or sock.stream.piece_bytes)
+            count = os.preadv(self._file, [buffer[:count]], offset)
+            sent = sock.stream.send(buffer[:count]) if count else 0
         else:
-            count = min(self._remaining, self.limits.bulk_slice_bytes)
-            sent = os.sendfile(sock.fileno(), self._file, self._offset, count)
+            sent = os.sendfile(sock.fileno(), self._file, offset, min(left, self._slice_bytes))
         if not sent:
             raise FileEndedEarlyError
-        self._offset += sent
-        self._remaining -= sent
         return sent
-
-    def _encrypt(self, stream: TlsStream, buffer: memoryview) -> int:
-        count = min(self._remaining, stream.owed or stream.piece_bytes)
-        count = os.preadv(self._file, [buffer[:count]], self._offset)
-        return stream.send(buffer[:count]) if count else 0
 
 
 def read_cached(file: int, offset: int, buffer: memoryview) -> bool:
@@ -194,10 +207,11 @@ async def _send_in_bulk(
     sock = connection.lend_socket()
     if sock is None:
         return False
-    worker = connection.worker
-    cycle.send_job = job = SendJob(
-        connection.loop, worker.senders, worker.limits, sock, file=file, offset=offset, count=count
-    )
+    return await _run(cycle, SendJob(connection, sock, file, offset, count), full=full)
+
+
+async def _run(cycle: RequestCycle, job: SendingJob, *, full: bool = False) -> bool:
+    cycle.send_job = job
     try:
         return await (job.run_when_ready() if full else job.run())
     finally:
@@ -219,73 +233,47 @@ class BodyEndedEarlyError(Exception):
     """The parts are fewer bytes than the body."""
 
 
-class SendPartsJob(BulkJob[bool]):
-    """Makes and sends a body in bulk threads; the result is True if all of it was sent.
+class SendPartsJob(SendingJob):
+    """Makes a body and sends it.
 
     A parked job keeps its iterator. But if parked jobs keep more than `ServerLimits.parked_bytes`,
     it drops the iterator, and makes the part again from where the client stopped reading.
     """
 
-    writes = True
-
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        pool: BulkPool,
-        limits: ServerLimits,
-        sock: socket.socket | TlsLoan,
-        *,
-        parts: Parts,
-        count: int,
+        self, connection: HttpProtocol, sock: socket.socket | TlsLoan, parts: Parts, count: int
     ) -> None:
         """Send the `count` bytes that ``parts(0)`` yields."""
-        super().__init__(loop, pool, limits, sock)
+        super().__init__(connection, sock, count, SLICE_BYTES)
         self._parts = parts
-        self._count = count
         self._iterator: Iterator[memoryview] | None = None
         self._part = memoryview(b"")
         self._kept = 0
 
-    def advance(self, scratch: Scratch) -> BulkStep:  # noqa: ARG002 - the parts have buffers
+    def advance(self, scratch: Scratch) -> BulkStep:
         """See `BulkJob.advance`."""
         self.pool.keep(-self._kept)
         self._kept = 0
-        step = self._send()
+        step = super().advance(scratch)
         if step is not BulkStep.DONE:
             self._keep()
         return step
-
-    def conclude(self) -> bool:
-        """See `BulkJob.conclude`."""
-        return self.moved == self._count
 
     def close(self) -> None:
         """See `BulkJob.close`."""
         self._iterator, self._part = None, memoryview(b"")
         super().close()
 
-    def _send(self) -> BulkStep:
-        assert self.sock is not None
-        sock = self.sock.stream if isinstance(self.sock, TlsLoan) else self.sock
-        start = self.moved
-        while self.moved < self._count and not self.stopped:
-            if not self._part:
-                self._part = self._next(0)
-            if self.tls is not None and len(self._part) < self.tls.owed:
-                self._part = self._joined(self.tls.owed)
-            try:
-                sent = sock.send(self._part)
-            except BlockingIOError:
-                if not self.wait_briefly():
-                    return BulkStep.PARK
-                continue
-            except (ConnectionError, TimeoutError):
-                break  # the client left
-            self._part = self._part[sent:]
-            self.moved += sent
-            if self.moved - start >= SLICE_BYTES and self.pool.contended:
-                return BulkStep.YIELD
-        return BulkStep.DONE
+    def _prepare(self) -> None:
+        if not self._part:
+            self._part = self._next(0)
+        if self.tls is not None and len(self._part) < self.tls.owed:
+            self._part = self._joined(self.tls.owed)
+
+    def _send(self, sock: socket.socket | TlsLoan, buffer: memoryview) -> int:  # noqa: ARG002
+        sent = (sock.stream if isinstance(sock, TlsLoan) else sock).send(self._part)
+        self._part = self._part[sent:]
+        return sent
 
     def _joined(self, least: int) -> memoryview:
         """Return the current part with so many of the next ones that it has `least` bytes.
@@ -330,12 +318,4 @@ async def send_parts(cycle: RequestCycle, head: bytes, parts: Parts, count: int)
     sock = connection.lend_socket()
     if sock is None:
         return False
-    worker = connection.worker
-    cycle.send_job = job = SendPartsJob(
-        connection.loop, worker.senders, worker.limits, sock, parts=parts, count=count
-    )
-    try:
-        return await job.run()
-    finally:
-        cycle.send_job = None
-        cycle.sent += job.moved
+    return await _run(cycle, SendPartsJob(connection, sock, parts, count))
