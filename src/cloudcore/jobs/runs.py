@@ -17,13 +17,13 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, bindparam, func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, Row
-from cloudcore.db.rows import count
+from cloudcore.db.rows import bound, columns, count
 from cloudcore.db.statement import Statement, page
 from cloudcore.jobs import faults
 from cloudcore.jobs.faults import Fault
@@ -96,25 +96,15 @@ class Progress(NamedTuple):
     """New total of units; None leaves it unchanged."""
 
 
-def _columns() -> Select[Any]:
-    return select(*(_r[name] for name in Run._fields))
-
-
 _OF: Final = (_r.scope_id == bindparam("scope_id"), _r.kind == bindparam("kind"))
 _INSERT: Final = Statement(
     insert(runs)
     .values(
-        id=bindparam("id"),
-        kind=bindparam("kind"),
-        account_id=bindparam("account_id"),
-        scope_id=bindparam("scope_id"),
+        **bound(("id", "kind", "account_id", "scope_id", "arguments", "counts")),
+        **bound(("started_by", "started_by_source")),
         state=sql("'running'"),
-        arguments=bindparam("arguments"),
         done=sql("0"),
-        counts=bindparam("counts"),
         faults=sql("'[]'"),
-        started_by=bindparam("started_by"),
-        started_by_source=bindparam("started_by_source"),
         started_at=bindparam("now"),
     )
     # A no-op update that returns and locks the row of the unfinished run.
@@ -125,12 +115,14 @@ _INSERT: Final = Statement(
     )
     .returning(*(_r[name] for name in Run._fields))
 )
-_FIND: Final = Statement(_columns().where(*_OF, _r.id == bindparam("id")))
-_FIND_BY_ID: Final = Statement(_columns().where(_r.id == bindparam("id")))
-_LOCK: Final = Statement(_columns().where(_r.id == bindparam("id")).with_for_update())
-_FIND_RUNNING: Final = Statement(_columns().where(*_OF, RUNNING))
+_ROWS: Final = columns(runs, Run._fields)
+_BY_ID: Final = _ROWS.where(_r.id == bindparam("id"))
+_FIND: Final = Statement(_BY_ID.where(*_OF))
+_FIND_BY_ID: Final = Statement(_BY_ID)
+_LOCK: Final = Statement(_BY_ID.with_for_update())
+_FIND_RUNNING: Final = Statement(_ROWS.where(*_OF, RUNNING))
 _LIST: Final = Statement(
-    page(_columns().where(*_OF, _r.id < bindparam("before")).order_by(_r.id.desc()))
+    page(_ROWS.where(*_OF, _r.id < bindparam("before")).order_by(_r.id.desc()))
 )
 _COUNT: Final = Statement(select(func.count()).select_from(runs).where(*_OF))
 _PROGRESS: Final = Statement(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from cloudcore.serving.bulk import BulkJob, BulkStep, Scratch
 from cloudcore.serving.limits import MIB
 from cloudcore.serving.tls_stream import TlsLoan
+from cloudcore.serving.tls_transport import lend_socket
 
 if TYPE_CHECKING:
     from cloudcore.serving.protocol import HttpProtocol
@@ -204,7 +205,7 @@ async def _send_in_bulk(
 ) -> bool:
     """Send from bulk threads; `full` means that the socket's buffer is full."""
     connection = cycle.connection
-    sock = connection.lend_socket()
+    sock = lend_socket(connection.transport)
     if sock is None:
         return False
     return await _run(cycle, SendJob(connection, sock, file, offset, count), full=full)
@@ -315,7 +316,7 @@ async def send_parts(cycle: RequestCycle, head: bytes, parts: Parts, count: int)
     connection.write(head)
     if connection.write_paused:
         await connection.drained()
-    sock = connection.lend_socket()
+    sock = lend_socket(connection.transport)
     if sock is None:
         return False
     return await _run(cycle, SendPartsJob(connection, sock, parts, count))
