@@ -16,14 +16,9 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from cloudcore.clock import Clock, system_clock, uuid7
-from cloudcore.db.base import Database
+from cloudcore.db.base import CommitMark, Database
 from cloudcore.db.deletion import forget_all
-from cloudcore.db.opening import (
-    CommitMark,
-    is_postgresql,
-    open_database,
-    sqlite_path,
-)
+from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.db.statement import compile_all
 from cloudcore.errors import PlatformError
 from cloudcore.events import TOLD_CHANGES

@@ -16,8 +16,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from sqlalchemy import bindparam, text
 
-from cloudcore.db.base import Connection, Database, OutcomeUnknown
-from cloudcore.db.opening import CommitMark, open_database
+from cloudcore.db.base import CommitMark, Connection, Database, OutcomeUnknown
+from cloudcore.db.opening import open_database
 from cloudcore.db.postgresql import PostgresqlDatabase, connect
 from cloudcore.db.postgresql_watch import KNOWN_SECONDS, CommitWatch
 from cloudcore.db.statement import Statement

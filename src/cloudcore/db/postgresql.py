@@ -37,6 +37,7 @@ from psycopg.errors import (
 from psycopg.types.numeric import Int8Dumper, IntLoader
 
 from cloudcore.db.base import (
+    CommitMark,
     Connection,
     ConstraintViolated,
     Database,
@@ -46,7 +47,6 @@ from cloudcore.db.base import (
     Row,
     T,
 )
-from cloudcore.db.opening import CommitMark
 from cloudcore.db.pending import ChangesByThread, Count, Pending, answer, count_nothing
 from cloudcore.db.postgresql_watch import CommitWatch
 from cloudcore.db.room import Refusals

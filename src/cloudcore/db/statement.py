@@ -13,16 +13,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 import msgspec
-from sqlalchemy import (
-    BigInteger,
-    ClauseElement,
-    Dialect,
-    String,
-    column,
-    literal_column,
-    or_,
-    text,
-)
+from sqlalchemy import BigInteger, ClauseElement, Dialect, String, column, literal_column, or_, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql.base import PGCompiler
 from sqlalchemy.ext.compiler import compiles

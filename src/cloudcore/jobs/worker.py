@@ -14,14 +14,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from cloudcore.clock import MICROSECONDS, Clock, system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unavailable
 from cloudcore.jobs import queue
 from cloudcore.jobs.kinds import Committed, Done, JobKind, Next, StepFailed
-from cloudcore.jobs.leases import hold
 from cloudcore.jobs.queue import Job, LeaseLost
+from cloudcore.jobs.running import hold
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ class JobPace:
 
 class JobWorker:
     """Runs jobs of the kinds it knows; ignores others."""
+
+    name: Final = "job worker"
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cloudcore.db.opening import CommitMark
+from cloudcore.db.base import CommitMark
 from cloudcore.db.room import is_read_only
 from cloudcore.errors import Unavailable
 from cloudcore.serving.dispatch import Dispatcher
