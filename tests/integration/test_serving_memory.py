@@ -21,7 +21,7 @@ LATER: Final = frozenset(
     | {"alembic", "mako"}  # migrations
     | {"boto3", "botocore"}  # keys in AWS KMS
     | {"psycopg", "prometheus_client"}  # PostgreSQL, --metrics
-    | {"registry.cli.transport", "registry.backup", "registry.gc.scrub.runs"}
+    | {"registry.cli.transport", "registry.backup"}
     | {"email.policy", "smtplib", "registry.mail"}  # a smarthost
     | {"acme", "awscrt", "dns", "dnslib", "cloudcore.storage.s3.app"}  # certificates, S3
     | {"difflib"}  # what is misspelled
