@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final, cast
 
-from cloudcore.db.commit_mark import CommitMark
+from cloudcore.db.base import CommitMark
 from cloudcore.family import Family, vocabulary
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.ports import Opening
@@ -20,8 +20,8 @@ from registry.browsers.cors import CrossOriginReads
 from registry.console.app import Console
 from registry.console.page_request import ConsoleSettings
 from registry.distribution.app import DataPlane
-from registry.distribution.challenge import Challenges
-from registry.distribution.mirrors import Mirrors
+from registry.distribution.auth import Challenges
+from registry.distribution.routing import Mirrors
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.families import FAMILIES
