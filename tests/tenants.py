@@ -39,21 +39,20 @@ from cloudcore.kms.needs import KmsNeeds
 from cloudcore.ports import KEYRING, known
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.context import AUTHENTICATOR, Origin
-from registry.blobstore.memory import MemoryStore
 from registry.main import Registry
 from registry.metadata.repositories.details import NewRepository
 from registry.needs import BEARERS, SERVICES
 from registry.planes import dispatcher
 from registry.served import SERVE
 from registry.services.context import ServiceContext
-from registry.services.login_attempts import RefusedLogin
-from registry.services.logins import mint_login, new_password
+from registry.services.logins import RefusedLogin, mint_login, new_password
 from registry.services.repositories.details import create_repository
 from registry.services.repositories.policies import put_resource_policy
 from registry.services.tokens import BearerTokens
 from registry.setting_groups import Limits
 from registry.settings import Settings
 from tests.inprocess import IN_FILES, ManualClock
+from tests.memory_store import MemoryStore
 
 REGION: Final = "local"
 HOST: Final = "registry.test"

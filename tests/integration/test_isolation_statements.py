@@ -80,7 +80,7 @@ LOOSE: Final = {
     "registry.metadata.tags.history._OLDEST": "a sweep of what is over",
     "registry.metadata.images.tombstones._REPOSITORIES_OF_EXPIRED": "a sweep of what is over",
     "cloudcore.notifications.delivery_rows._FORGET": "a sweep of what is over",
-    "cloudcore.notifications.subscription_rows._LOCK_CONFIRMED_BY": "by the hash of a secret",
+    "cloudcore.notifications.subscriptions._LOCK_CONFIRMED_BY": "by the hash of a secret",
     "cloudcore.notifications.missing_topics._FORGET_OLD_MISSING": "a sweep of what is over",
     "cloudcore.notifications.missing_topics._FORGET_WAITING": "a sweep of what is over",
     "cloudcore.certificate.rows._LIST_ENDING": "a sweep of what is over soon; no request's",
