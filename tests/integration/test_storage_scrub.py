@@ -18,7 +18,7 @@ from cloudcore.storage.errors import BytesDamaged
 from registry.blobstore.filesystem import FilesystemStore
 from registry.gc.object_check import ObjectCheck
 from registry.gc.piece_marks import PIECES, DamagedPiece, all_pieces
-from registry.gc.scrub.turns import ObjectScrub
+from registry.gc.scrub import ObjectScrub
 from registry.setting_groups import Scrubbing
 from tests.databases import on_both_databases
 from tests.inprocess import open_registry

@@ -19,7 +19,7 @@ from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.identity.names import source_of_program
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.identity.rows.key_owners import KeyOwner, find_key_owner
+from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_owner
 from cloudcore.serving.source_address import rate_subject
 from registry.metadata.logins import Login
 from registry.metadata.settings import find_settings

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.identity.rows.container_passwords import Holder, find_holder
+from cloudcore.identity.rows.container_passwords import ContainerPassword, find_container_password
 from cloudcore.identity.services.container_passwords import (
     find_admitted,
     id_of,
@@ -40,7 +40,7 @@ _NOBODY: Final = "00000000-0000-0000-0000-000000000000"
 class _Found(NamedTuple):
     """What is stored of a container password that a client sends."""
 
-    holder: Holder | None
+    password: ContainerPassword | None
     is_admitted: bool
     retry_after: int
     """Seconds until the client may try this password again; 0: now."""
@@ -67,13 +67,13 @@ async def log_in_with_password(
     found = await database.read(_find, password_id, source, source_ip, now)
     if found.retry_after:
         raise too_many_failures(found.retry_after)
-    holder = found.holder
-    kept = _DUMMY if holder is None else holder.password.password_sha256
+    stored = found.password
+    kept = _DUMMY if stored is None else stored.password_sha256
     given = sha256(password.encode("utf-8", "surrogateescape")).hexdigest()
-    if hmac.compare_digest(given, kept) and holder is not None and found.is_admitted:
-        return _login(holder)
-    if holder is not None:
-        note_refusal(_refused(holder))
+    if hmac.compare_digest(given, kept) and stored is not None and found.is_admitted:
+        return _login(stored)
+    if stored is not None:
+        note_refusal(_refused(stored))
     retry_after = await database.write_relaxed(count_failure, password_id, source, now)
     raise too_many_failures(retry_after) if retry_after else wrong_login()
 
@@ -82,8 +82,8 @@ def find_password_login(
     tx: Connection, password_id: str, source_ip: IPv4Address | IPv6Address | None, now: int
 ) -> Login | None:
     """Return a container password as a login, or None if it is not in force (any more)."""
-    holder = find_admitted(tx, password_id, source_ip, now)
-    return None if holder is None else _login(holder)
+    found = find_admitted(tx, password_id, source_ip, now)
+    return None if found is None else _login(found)
 
 
 def _find(
@@ -94,13 +94,13 @@ def _find(
     now: int,
 ) -> _Found:
     retry_after = seconds_refused(tx, password_id, source, now)
-    holder = find_holder(tx, password_id)
-    admitted = holder is not None and is_admitted(tx, holder, source_ip, now)
-    return _Found(holder, admitted, retry_after)
+    password = find_container_password(tx, password_id)
+    admitted = password is not None and is_admitted(tx, password, source_ip, now)
+    return _Found(password, admitted, retry_after)
 
 
-def _login(holder: Holder) -> Login:
-    password, role = holder.password, holder.role
+def _login(password: ContainerPassword) -> Login:
+    role = password.role
     return Login(
         id=password.id,
         account_id=role.account_id,
@@ -111,12 +111,12 @@ def _login(holder: Holder) -> Login:
         sid=None,
         role_id=role.id,
         role=role.name,
-        source=principal_of(holder).source,
+        source=principal_of(password).source,
         is_container_password=True,
     )
 
 
-def _refused(holder: Holder) -> RefusedLogin:
-    role = principal_of(holder)
+def _refused(password: ContainerPassword) -> RefusedLogin:
+    role = principal_of(password)
     assert role.source is not None
-    return RefusedLogin(holder.role.account_id, role.source.crn, role.source, (role.crn,))
+    return RefusedLogin(password.role.account_id, role.source.crn, role.source, (role.crn,))

@@ -12,7 +12,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, QuotaExceeded
 from cloudcore.iam.principal import Principal, PrincipalKind, Source
 from cloudcore.identity.login_permission import LoginPermission
-from cloudcore.identity.rows.key_owners import find_key_expiry
+from cloudcore.identity.rows.service_accounts import find_key_expiry
 from cloudcore.identity.rows.sessions import find_sign_in_expiry
 from registry.metadata import logins
 from registry.metadata.logins import Login, NewLogin

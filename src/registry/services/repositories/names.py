@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from cloudcore.db.base import Connection
 from registry.errors import NameUnknown, RepositoryMirrored
-from registry.metadata.pull_through.details import hold_account
-from registry.metadata.pull_through.rules import find_rule_for, prefix_over
+from registry.metadata.pull_through.rules import find_rule_for, hold_account, prefix_over
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Repository
 from registry.oci.reference import Name
