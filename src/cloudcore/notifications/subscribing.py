@@ -28,7 +28,7 @@ OF_ACCOUNT: Final = Budget(limit=300, window_seconds=_HOUR, is_extended=False)
 
 
 def count_ask(tx: Connection, subscription: Subscription, now: int) -> None:
-    """Count a request to confirm a subscription.
+    """Count a request to confirm: endpoints may be of strangers, who never asked for one.
 
     Raise `TooManyConfirmations` if its endpoint, or others of its account, were asked too often.
     """
