@@ -45,8 +45,7 @@ from registry.needs import BEARERS, SERVICES
 from registry.planes import dispatcher
 from registry.served import SERVE
 from registry.services.context import ServiceContext
-from registry.services.login_attempts import RefusedLogin
-from registry.services.logins import mint_login, new_password
+from registry.services.logins import RefusedLogin, mint_login, new_password
 from registry.services.repositories.details import create_repository
 from registry.services.repositories.policies import put_resource_policy
 from registry.services.tokens import BearerTokens

@@ -8,7 +8,7 @@ from cloudcore.db.base import Connection
 from cloudcore.notifications.topic import TopicMissing
 from cloudcore.notifications.topics import ROWS, states_of
 from cloudcore.resource_references import Authorize
-from registry.services.event_topics import NamedTopic, TopicNotFound
+from registry.services.events import NamedTopic, TopicNotFound
 
 
 def topic_states(

@@ -22,7 +22,7 @@ from registry.oci.digest import digest_of
 from registry.oci.reference import Name
 from registry.services.blobs.recording import NewBytes, record_blob
 from registry.services.context import ServiceContext
-from registry.services.pull_through.repositories import cached_repository
+from registry.services.pull_through.fetched_manifests import cached_repository
 from tests.collecting import at_once, collect
 from tests.inprocess import Answer, Client, ManualClock, open_registry
 from tests.manifest_upstream import ManifestUpstream

@@ -12,9 +12,8 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.errors import Unauthenticated
 from cloudcore.identity.services import service_accounts
-from registry.services.access_key_logins import log_in_with_key
-from registry.services.login_attempts import ADDRESS_BUDGET, CREDENTIAL_BUDGET
-from registry.services.logins import principal_of
+from registry.services.access_key_logins import find_key
+from registry.services.logins import ADDRESS_BUDGET, CREDENTIAL_BUDGET, log_in, principal_of
 from registry.services.registry_settings import update_settings
 from tests.databases import on_both_databases
 from tests.integration.counting import CountingDatabase
@@ -136,7 +135,7 @@ async def statements(install: Install, name: str, secret: str) -> int:
     database = CountingDatabase(install.database)
     source = IPv4Address(install.clock.now % 2**32)
     with pytest.raises(Unauthenticated):
-        await log_in_with_key(database, install.clock, name, secret, source, note_nothing)
+        await log_in(database, install.clock, name, secret, source, find_key, note_nothing)
     return len(database.seen)
 
 
@@ -195,8 +194,8 @@ async def test_guesses_of_an_address_end_at_its_budget_and_stop_no_right_key(
 async def test_the_use_of_a_key_is_noted(install: Install) -> None:
     """`LastUses` notes by this field which key a principal acts by."""
     key = await make_key(install)
-    login = await log_in_with_key(
-        install.database, install.clock, key.id, key.secret, None, note_nothing
+    login = await log_in(
+        install.database, install.clock, key.id, key.secret, None, find_key, note_nothing
     )
     assert principal_of(login).access_key_id == key.row_id
 

@@ -30,14 +30,14 @@ Lines = Callable[[], list[dict[str, Any]]]
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Lines:
     """Return what the log tells of runs, as it is written."""
-    caplog.set_level(logging.INFO, "registry.services.audit")
+    caplog.set_level(logging.INFO, "registry.services.runs")
     written = JsonFormatter()
 
     def found() -> list[dict[str, Any]]:
         return [
             json.loads(written.format(record))
             for record in caplog.records
-            if record.name == "registry.services.audit"
+            if record.name == "registry.services.runs"
         ]
 
     return found

@@ -21,7 +21,7 @@ from registry.families import FAMILIES
 from registry.main import DEV
 from registry.ports import CROSSING
 from registry.services.access import PERMISSIONS
-from registry.services.event_rules import EVENT_TYPES
+from registry.services.events import EVENT_TYPES
 from tests.spec.operations import OPERATIONS
 from tests.things import THINGS
 

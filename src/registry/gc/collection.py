@@ -19,7 +19,6 @@ from cloudcore.db.base import Connection, ConstraintViolated
 from cloudcore.errors import Unavailable
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
-from cloudcore.jobs.run_kinds import run_kind
 from cloudcore.jobs.runs import Progress, Run, add_run_fault, progress_run
 from registry.blobstore.base import BlobSweeper, Deleted, DeletionsHeld
 from registry.counted import FREED_BYTES
@@ -28,11 +27,9 @@ from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.manifest_check import IndexIncomplete, check_repository
 from registry.metadata.collector import collection
 from registry.metadata.collector.collection import UnreferencedLink
-from registry.services.audit import log_end, record_run
-from registry.services.collector_runs import KIND
+from registry.services.collector_runs import RUNS
 from registry.services.context import ServiceContext
 
-_DELETIONS: Final = ("unlinked", "condemned", "swept", "removed")
 _BATCHES: Final = 20
 """Batches of a step; after it, other jobs of the worker get their turn."""
 _REST: Final = 3
@@ -49,15 +46,7 @@ _BATCH: Final = 100
 
 def collection_kind(ctx: ServiceContext, sweeper: BlobSweeper) -> JobKind:
     """Return the job kind of the collector, which alone gets the `sweeper` that deletes bytes."""
-    step = partial(_step, ctx, sweeper)
-    return run_kind(
-        KIND,
-        step,
-        database=ctx.database,
-        clock=ctx.clock,
-        ended=partial(_end, ctx),
-        ending=partial(_record_end, ctx),
-    )
+    return RUNS.job_kind(ctx, partial(_step, ctx, sweeper), partial(_count_freed, ctx))
 
 
 def phases_of(sweeper: BlobSweeper) -> Sequence[Phase]:
@@ -111,16 +100,8 @@ def _progress(run: Run, progress: Progress, tx: Connection) -> None:
     progress_run(tx, run.id, progress)
 
 
-def _end(ctx: ServiceContext, run: Run) -> None:
-    log_end(ctx, "collection", run, **run.counts)
+def _count_freed(ctx: ServiceContext, run: Run) -> None:
     ctx.count(FREED_BYTES, run.counts["freed_bytes"])
-
-
-def _record_end(ctx: ServiceContext, tx: Connection, run: Run, job: Job) -> None:
-    if ctx.audits:
-        region = ctx.registry_host.region
-        crn = f"crn:registry:{region}:{run.account_id}:garbage-collection-run/{run.id}"
-        record_run("registry:CollectGarbage", crn, _DELETIONS, tx, run, job)
 
 
 async def mark(ctx: ServiceContext, run: Run) -> bool:

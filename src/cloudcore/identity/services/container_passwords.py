@@ -2,7 +2,7 @@
 
 A container password stands for a person, a role and the role's account. It grants nothing: for each
 token that it is exchanged for, the person, the assignment of the role, the role's trust policy and
-the account are read again (`find_admitted`).
+the account are read again (`is_admitted`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from cloudcore.identity.role_trust import admits
 from cloudcore.identity.rows.container_passwords import (
     CONTAINER_PASSWORDS,
     ContainerPassword,
-    find_container_password,
     remove_expired_of_person,
 )
 from cloudcore.identity.rows.roles import AssumableRole
@@ -140,17 +139,6 @@ def delete_container_password(
     CONTAINER_PASSWORDS.remove(tx, user_id, password_id)
     ctx.details["name"] = password.name
     _note_role(ctx, password.role)
-
-
-def find_admitted(
-    tx: Connection, password_id: str, source_ip: IPv4Address | IPv6Address | None, now: int
-) -> ContainerPassword | None:
-    """Return a password's person and role, if it has not expired and the role admits the person.
-
-    None too if the person or the account is suspended.
-    """
-    found = find_container_password(tx, password_id)
-    return found if found is not None and is_admitted(tx, found, source_ip, now) else None
 
 
 def is_admitted(

@@ -154,12 +154,7 @@ def ending_of(ctx: ServiceContext, upload_id: str, lease: Lease | None) -> Endin
 def lost_session(
     tx: Connection, ctx: ServiceContext, name: Name, upload_id: str, now: int
 ) -> UploadBusy:
-    """Return the error for a request that has lost its session to another one.
-
-    Raises:
-        UploadUnknown: the session has ended.
-
-    """
+    """Return the error for a request that has lost its session; raise UploadUnknown if it ended."""
     get_session(tx, ctx, name, upload_id, now)
     return busy()
 
