@@ -127,19 +127,6 @@ class Incoming(NamedTuple, Generic[T]):
     """Ends the document; returns what it says, or raises S3Error."""
 
 
-def read_xml(body: bytes, name: str, most: int) -> Element:
-    """Return the root of a short document, which must be called `name`.
-
-    Raise `S3Error` (MalformedXML, also for more than `most` elements).
-    """
-    reader = XmlReader(name, most)
-    try:
-        reader.feed(body)
-        return reader.finish()
-    finally:
-        reader.close()
-
-
 def _refuse_doctype(*_: object) -> None:
     """Refuse declarations, so that there are no entities that grow or name files."""
     refuse()
@@ -338,7 +325,13 @@ def read_texts(body: bytes, name: str) -> dict[str, str]:
 
 
 def _parse(body: bytes, name: str) -> Element:
-    return read_xml(body, name, _MAX_ELEMENTS)
+    """Return the root of a short document, which must be called `name`."""
+    reader = XmlReader(name, _MAX_ELEMENTS)
+    try:
+        reader.feed(body)
+        return reader.finish()
+    finally:
+        reader.close()
 
 
 def _texts(element: Element, name: str) -> list[str]:
