@@ -61,12 +61,7 @@ def list_tag_page(
 
 
 def get_tag(tx: Connection, found: VisibleRepository, tag: str) -> TagDetails:
-    """Return a tag.
-
-    Raises:
-        ManifestUnknown: the repository has no tag of this name.
-
-    """
+    """Return a tag, or raise ManifestUnknown."""
     record = tag_rows.find_tag_details(tx, found.repository.id, tag)
     if record is None:
         raise ManifestUnknown("the repository has no such tag", tag=tag[:256])
