@@ -11,7 +11,7 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.errors import Unauthenticated
-from cloudcore.identity.services import access_keys
+from cloudcore.identity.services import service_accounts
 from registry.services.access_key_logins import find_key
 from registry.services.logins import ADDRESS_BUDGET, CREDENTIAL_BUDGET, log_in, principal_of
 from registry.services.registry_settings import update_settings
@@ -35,9 +35,9 @@ class Key(NamedTuple):
 
 
 async def add_key(install: Install, program: Program) -> Key:
-    made = access_keys.new_access_key()
+    made = service_accounts.new_access_key()
     row = made.row(install.keyring, uuid7(), program.account.id, program.id, install.clock())
-    await install.database.write(access_keys.create_access_key, row)
+    await install.database.write(service_accounts.create_access_key, row)
     return Key(program, row.id, made.access_key_id, made.secret)
 
 
@@ -111,19 +111,19 @@ async def turn_off(install: Install, key: Key) -> None:
 async def deactivate(install: Install, key: Key) -> None:
     whose = key.program.account.id, key.program.id, key.row_id
     change, now = {"status": "inactive"}, install.clock()
-    await install.database.write(access_keys.update_access_key, *whose, change, now)
+    await install.database.write(service_accounts.update_access_key, *whose, change, now)
 
 
 async def expire(install: Install, key: Key) -> None:
     whose = key.program.account.id, key.program.id, key.row_id
     change, now = {"expires_at": install.clock() + 1}, install.clock()
-    await install.database.write(access_keys.update_access_key, *whose, change, now)
+    await install.database.write(service_accounts.update_access_key, *whose, change, now)
     install.clock.advance(1)
 
 
 async def delete(install: Install, key: Key) -> None:
     whose = key.program.account.id, key.program.id, key.row_id
-    await install.database.write(access_keys.delete_access_key, *whose)
+    await install.database.write(service_accounts.delete_access_key, *whose)
 
 
 async def suspend(install: Install, key: Key) -> None:

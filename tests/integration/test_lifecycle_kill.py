@@ -11,7 +11,6 @@ from typing import Any, Final
 from cloudcore.clock import uuid7
 from cloudcore.jobs.queue import first_due
 from cloudcore.jobs.runs import list_runs
-from registry.blobstore.memory import MemoryStore
 from registry.metadata.repositories.live import find_repository
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
@@ -20,6 +19,7 @@ from registry.services.lifecycle.runs import KIND, PORTION, start_run
 from tests.databases import program, program_environment
 from tests.inprocess import Registry, open_registry
 from tests.jobs import end_leases, until
+from tests.memory_store import MemoryStore
 from tests.recount import check_counters, querying
 
 SIGNATURES: Final = 120

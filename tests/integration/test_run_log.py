@@ -16,12 +16,12 @@ from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import Job, NewJob, enqueue, first_due, record_failure
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.serving.logs import JsonFormatter
-from registry.blobstore.memory import MemoryStore
-from registry.gc.collector.steps import collection_kind
+from registry.gc.collection import collection_kind
 from registry.services.collector_runs import start_collection
 from tests.databases import on_both_databases
 from tests.integration.lifecycle_world import LifecycleWorld
 from tests.jobs import lose_workers, until
+from tests.memory_store import MemoryStore
 
 UNTAGGED: dict[str, Any] = {"priority": 1, "selector": "untagged"}
 Lines = Callable[[], list[dict[str, Any]]]

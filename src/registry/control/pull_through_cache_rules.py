@@ -35,8 +35,7 @@ from registry.control.pull_through_cache_shapes import (
 )
 from registry.control.repositories import uri_of
 from registry.errors import NameInvalid
-from registry.metadata.pull_through.details import RuleDetails, count_rules
-from registry.metadata.pull_through.rules import CacheRule
+from registry.metadata.pull_through.rules import CacheRule, RuleDetails, count_rules
 from registry.metadata.pull_through.upstream_states import UpstreamFault
 from registry.oci.reference import Name, is_tag, parse_name
 from registry.services.context import ServiceContext

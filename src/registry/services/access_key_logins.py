@@ -16,7 +16,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.identity.names import source_of_program
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.identity.rows.key_owners import KeyOwner, find_key_owner
+from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_owner
 from registry.metadata.logins import Login
 from registry.metadata.settings import find_settings
 from registry.services.bearers import BEARER_SECONDS

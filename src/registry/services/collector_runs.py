@@ -1,6 +1,6 @@
 """Start runs of the collector: on request or on schedule, one run at a time in an account.
 
-A run is a job; its steps are in `registry.gc.collector`.
+A run is a job; its steps are in `registry.gc.collection`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 from cloudcore.db.base import Connection
-from cloudcore.identity.rows.container_passwords import Holder, find_holder
+from cloudcore.identity.rows.container_passwords import ContainerPassword, find_container_password
 from cloudcore.identity.services.container_passwords import (
     id_of,
     is_admitted,
@@ -33,18 +33,18 @@ def find_password(
     tx: Connection, password_id: str, source_ip: IPv4Address | IPv6Address | None, now: int
 ) -> KnownLogin | None:
     """Return what is stored of a container password, or None if there is none."""
-    holder = find_holder(tx, password_id)
-    if holder is None:
+    password = find_container_password(tx, password_id)
+    if password is None:
         return None
-    login = _login(holder) if is_admitted(tx, holder, source_ip, now) else None
-    role = principal_of(holder)
+    login = _login(password) if is_admitted(tx, password, source_ip, now) else None
+    role = principal_of(password)
     assert role.source is not None
-    refused = RefusedLogin(holder.role.account_id, role.source.crn, role.source, (role.crn,))
-    return KnownLogin(holder.password.password_sha256, login, refused)
+    refused = RefusedLogin(password.role.account_id, role.source.crn, role.source, (role.crn,))
+    return KnownLogin(password.password_sha256, login, refused)
 
 
-def _login(holder: Holder) -> Login:
-    password, role = holder.password, holder.role
+def _login(password: ContainerPassword) -> Login:
+    role = password.role
     return Login(
         id=password.id,
         account_id=role.account_id,
@@ -55,6 +55,6 @@ def _login(holder: Holder) -> Login:
         sid=None,
         role_id=role.id,
         role=role.name,
-        source=principal_of(holder).source,
+        source=principal_of(password).source,
         is_container_password=True,
     )

@@ -6,7 +6,7 @@ from cloudcore.db.base import Connection
 from registry.errors import BlobReferenced, BlobUnknown
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.objects import Link, Target
-from registry.metadata.blobs.wrap_removal import drop_unused_wraps
+from registry.metadata.blobs.wraps import drop_unused_wraps
 from registry.metadata.collector.collection import condemn, lock_objects
 from registry.metadata.repositories import live as repositories
 from registry.oci.digest import Digest

@@ -32,8 +32,7 @@ from registry.errors import KmsKeyDeleted, KmsKeyDisabled
 from registry.keys import DataKeys, WrapBroken, WrappedKey
 from registry.metadata.blobs import key_moves
 from registry.metadata.blobs.key_moves import BlobUse, ObjectWrap
-from registry.metadata.blobs.wrap_removal import drop_unused_wraps
-from registry.metadata.blobs.wraps import hold_enabled, put_wrap
+from registry.metadata.blobs.wraps import drop_unused_wraps, hold_enabled, put_wrap
 from registry.metadata.collector.collection import lock_objects
 from registry.metadata.encryption_bindings import EffectiveKey, effective_key
 from registry.metadata.repositories import live as repositories

@@ -18,7 +18,6 @@ from registry.metadata.images.manifests import (
     KeptBody,
     ManifestRow,
     NewManifest,
-    SeenManifest,
     StoredManifest,
 )
 from registry.metadata.pull_through import missing
@@ -103,7 +102,7 @@ async def get_whole_manifest(
     return found
 
 
-def look_at_manifest(tx: Connection, name: Name, reference: str | Digest) -> SeenManifest | None:
+def look_at_manifest(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest | None:
     """Return all that `get_whole_manifest` depends on, or None if there is no such manifest."""
     if not isinstance(reference, Digest):
         return manifests.see_by_tag(tx, name.handle, name.repository, reference)
@@ -113,17 +112,9 @@ def look_at_manifest(tx: Connection, name: Name, reference: str | Digest) -> See
     return manifests.see_by_digest(tx, name.handle, name.repository, canonical)
 
 
-def seen_of(found: StoredManifest) -> SeenManifest:
+def seen_of(found: StoredManifest) -> StoredManifest:
     """Return what `look_at_manifest` returned when `found` was read."""
-    return SeenManifest(
-        found.id,
-        found.repository_id,
-        found.digest,
-        found.media_type,
-        found.pushed_digest,
-        found.fresh_until,
-        found.stale_since,
-    )
+    return found._replace(body=b"")
 
 
 async def push_manifest(

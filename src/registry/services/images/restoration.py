@@ -23,7 +23,7 @@ from registry.metadata.images.tombstones import (
     remove_tombstone,
     undelete,
 )
-from registry.metadata.pull_through.details import has_pushed_tag, hold_account
+from registry.metadata.pull_through.rules import has_pushed_tag, hold_account
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.deleted import (
     find_deleted_repository,

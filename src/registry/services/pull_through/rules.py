@@ -9,10 +9,9 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from cloudcore.outbound.destinations import Allowed, NotAllowed, check_url
 from registry.errors import NameInvalid
-from registry.metadata.pull_through import details as rows
 from registry.metadata.pull_through import lookups, tag_lists, upstream_states
-from registry.metadata.pull_through.details import RuleDetails
-from registry.metadata.pull_through.rules import MAX_COMPONENTS, CacheRule
+from registry.metadata.pull_through import rules as rows
+from registry.metadata.pull_through.rules import MAX_COMPONENTS, CacheRule, RuleDetails
 from registry.oci.reference import MAX_NAME_LENGTH, parse_name
 from registry.services.pull_through.upstream_states import Condition, conditions
 

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from registry.errors import ManifestUnknown, NameUnknown, RepositoryMirrored
-from registry.metadata.pull_through.details import hold_account
-from registry.metadata.pull_through.rules import find_rule_for, prefix_over
+from registry.metadata.pull_through.rules import find_rule_for, hold_account, prefix_over
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Repository, VisibleRepository, lock_repository
 from registry.oci.reference import Name

@@ -1,4 +1,4 @@
-"""Part of the composition root: the bytes of buckets lie in a store like that of the blobs.
+"""The bytes of buckets lie in a store like that of the blobs.
 
 Each piece is an object of the store, sealed as blobs are, under a data key that is bound to the
 account and the piece. Small pieces are inline: their row has the bytes.
@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.kms.key import Key
-from cloudcore.kms.rows import KEY_ROWS, find_platform_key
+from cloudcore.kms.rows import KEY_ROWS, find_platform_key, key_to_bind
 from cloudcore.kms.vault import LookedAt
+from cloudcore.resource_references import Authorize, Scope
 from cloudcore.storage import errors as storage_errors
-from cloudcore.storage.bytes_port import (
+from cloudcore.storage.needs import (
     SHREDDED,
     BucketBytes,
+    BucketKeys,
     Looked,
     NewWrap,
     Owned,
@@ -28,22 +31,13 @@ from cloudcore.storage.bytes_port import (
     StoredPiece,
 )
 from registry import errors
-from registry.blobstore.base import (
-    PLAIN,
-    DataKey,
-    ObjectDamaged,
-    ObjectUnknown,
-    Staged,
-    Stored,
-)
+from registry.blobstore.base import PLAIN, DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.inline import store_inline
-from registry.bucket_orphans import BucketOrphans
-from registry.bucket_reading import OpenPieces, open_piece
+from registry.buckets.orphans import BucketOrphans
+from registry.buckets.pieces import OpenPieces, Seal, StagedPiece, open_piece
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled
 from registry.keys import DataKeys, WrapBroken, WrappedKey
 from registry.metadata.blobs.wraps import hold_enabled
-from registry.oci.digest import digest_of
 
 _REASONS: Final[dict[type[Exception], str]] = {
     KmsKeyDeleted: "key_deleted",
@@ -55,12 +49,10 @@ _REASONS: Final[dict[type[Exception], str]] = {
 async def rewrap_pieces(
     data_keys: DataKeys, account_id: str, kms_key_id: str, pieces: Sequence[SealedPiece]
 ) -> Rewrapped:
-    """Wrap the data keys of pieces under a KMS key (`bytes_port.BucketBytes.rewrap`).
+    """Wrap the data keys of pieces under a KMS key (`BucketBytes.rewrap`).
 
-    Raises:
-        KmsKeyDeleted, KmsKeyDisabled: of the KMS key to wrap under.
-        Unavailable: the provider of a key's material is not there.
-
+    Raise `KmsKeyDeleted` or `KmsKeyDisabled` of the KMS key to wrap under, `Unavailable` if the
+    provider of a key's material is not there.
     """
     kept: Counter[str] = Counter()
     wraps: list[WrappedKey] = []
@@ -113,47 +105,30 @@ class Sealing(NamedTuple):
     """Up to so many bytes, a piece is inline."""
 
 
-class _Writing(NamedTuple):
-    kms_key_id: str
-    keys: LookedAt
-
-
-class _Reading(NamedTuple):
-    keys: LookedAt | None
-    """None if no piece is sealed."""
-
-
+@dataclass(eq=False)
 class StoreOfBuckets(BucketBytes):
     """The bytes of all buckets, in one store."""
 
-    def __init__(
-        self,
-        store: FilesystemStore,
-        sealing: Sealing,
-        orphans: BucketOrphans,
-        new_id: Callable[[], str],
-    ) -> None:
-        self._store = store
-        self._sealing = sealing
-        self._orphans = orphans
-        self._new_id = new_id
+    store: FilesystemStore
+    sealing: Sealing
+    orphans: BucketOrphans
+    new_id: Callable[[], str]
 
     @property
     def seals(self) -> bool:
         """Return True if new pieces are sealed (`BucketBytes.seals`)."""
-        return self._sealing.seals
+        return self.sealing.seals
 
     def look_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> Looked:
         """Find a KMS key usable (`BucketBytes.look_to_write`)."""
-        if not self._sealing.seals:
+        if not self.sealing.seals:
             return None
-        if kms_key_id is None:
-            key = find_platform_key(tx, account_id)
-        else:
-            key = KEY_ROWS.find(tx, account_id, kms_key_id)
-        found = _usable(key)
-        looked = self._sealing.keys.look_at(tx, account_id, found.id, found.current_version)
-        return _Writing(found.id, looked)
+        key = find_key(tx, account_id, kms_key_id)
+        if key is None or key.state == "deleted":
+            raise storage_errors.KmsKeyDeleted
+        if key.state != "enabled":
+            raise storage_errors.KmsKeyDisabled
+        return self.sealing.keys.look_at(tx, account_id, key.id, key.current_version)
 
     def look_to_read(
         self, tx: Connection, account_id: str, pieces: Sequence[StoredPiece]
@@ -161,25 +136,20 @@ class StoreOfBuckets(BucketBytes):
         """Find the KMS keys of pieces usable (`BucketBytes.look_to_read`)."""
         if any(piece.encoding == SHREDDED for piece in pieces):
             raise storage_errors.KmsKeyDeleted
-        wraps = [_wrap(piece) for piece in pieces if piece.encoding != PLAIN]
-        if not wraps:
-            return _Reading(None)
         with _translated():
-            return _Reading(self._sealing.keys.look_for(tx, account_id, wraps))
+            return self.sealing.keys.look_for(tx, account_id, _wraps(pieces))
 
-    async def stage(self, account_id: str, looked: Looked) -> _StagedPiece:
+    async def stage(self, account_id: str, looked: Looked) -> StagedPiece:
         """Begin a new piece (`BucketBytes.stage`)."""
-        piece_id = self._new_id()
+        piece_id = self.new_id()
         seal = None
-        if isinstance(looked, _Writing):
-            data_key = self._sealing.keys.new(account_id)
+        if isinstance(looked, LookedAt):
+            data_key = self.sealing.keys.new(account_id)
             with _translated():
-                (wrapped,) = await self._sealing.keys.wrap_looked_at(
-                    looked.keys, [(piece_id, data_key)]
-                )
-            seal = _Seal(looked.kms_key_id, data_key, wrapped)
-        staged = await self._store.stage(piece_id, seal and seal.data_key, is_fresh=True)
-        return _StagedPiece(self._store, piece_id, staged, seal, self._sealing.inline_bytes)
+                (wrapped,) = await self.sealing.keys.wrap_looked_at(looked, [(piece_id, data_key)])
+            seal = Seal(looked.refs[0].key_id, data_key, wrapped)
+        staged = await self.store.stage(piece_id, seal and seal.data_key, is_fresh=True)
+        return StagedPiece(self.store, piece_id, staged, seal, self.sealing.inline_bytes)
 
     async def open(
         self, account_id: str, pieces: Sequence[StoredPiece], looked: Looked
@@ -187,17 +157,17 @@ class StoreOfBuckets(BucketBytes):
         """Open pieces, the first at once (`BucketBytes.open`)."""
         keys = await self._open_keys(account_id, pieces, looked)
         try:
-            first = await open_piece(self._store, pieces[0], keys[0])
+            first = await open_piece(self.store, pieces[0], keys[0])
         except (ObjectUnknown, ObjectDamaged):
             raise storage_errors.BytesDamaged from None
-        return OpenPieces(self._store, pieces, keys, first)
+        return OpenPieces(self.store, pieces, keys, first)
 
     async def rewrap(
         self, account_id: str, kms_key_id: str, pieces: Sequence[SealedPiece]
     ) -> Rewrapped:
         """Wrap data keys under another KMS key (`BucketBytes.rewrap`)."""
         with _translated():
-            return await rewrap_pieces(self._sealing.keys, account_id, kms_key_id, pieces)
+            return await rewrap_pieces(self.sealing.keys, account_id, kms_key_id, pieces)
 
     def hold_keys(self, tx: Connection, account_id: str, kms_key_ids: Collection[str]) -> bool:
         """Hold KMS keys, if all are enabled (`BucketBytes.hold_keys`)."""
@@ -205,113 +175,54 @@ class StoreOfBuckets(BucketBytes):
 
     async def delete(self, piece_ids: Sequence[str]) -> Sequence[str]:
         """Delete the bytes of pieces (`BucketBytes.delete`)."""
-        return (await self._store.delete(piece_ids)).object_ids
+        return (await self.store.delete(piece_ids)).object_ids
 
     async def scan(self, owned: Owned) -> int:
         """Set aside bytes that no row names (`BucketBytes.scan`)."""
-        return await self._orphans.turn(owned)
+        return await self.orphans.turn(owned)
 
     async def _open_keys(
         self, account_id: str, pieces: Sequence[StoredPiece], looked: Looked
     ) -> list[DataKey | None]:
-        assert isinstance(looked, _Reading)
-        sealed = [piece for piece in pieces if piece.encoding != PLAIN]
-        if not sealed or looked.keys is None:
-            return [None] * len(pieces)
+        assert isinstance(looked, LookedAt)
+        wraps = _wraps(pieces)
         with _translated():
-            opened = await self._sealing.keys.open_looked_at(
-                account_id, looked.keys, [_wrap(piece) for piece in sealed]
-            )
-        keys = {piece.id: key for piece, key in zip(sealed, opened, strict=True)}
+            opened = await self.sealing.keys.open_looked_at(account_id, looked, wraps)
+        keys = {wrap.stored_id: key for wrap, key in zip(wraps, opened, strict=True)}
         return [keys.get(piece.id) for piece in pieces]
 
 
-class _Seal(NamedTuple):
-    kms_key_id: str
-    data_key: DataKey
-    wrapped: bytes
+@dataclass(eq=False)
+class KeysOfBuckets(BucketKeys):
+    """The KMS keys that buckets can be bound to: those of the accounts of one region."""
+
+    region: str
+
+    def resolve(self, tx: Connection, account_id: str, value: str, authorize: Authorize) -> Key:
+        """Return the key that a request names (`BucketKeys.resolve`)."""
+        return key_to_bind(tx, Scope(account_id, self.region), value, authorize)
+
+    def describe(self, tx: Connection, account_id: str, key_id: str | None) -> Key | None:
+        """Return a key by its id, or the platform key (`BucketKeys.describe`)."""
+        return find_key(tx, account_id, key_id)
 
 
-class _StagedPiece:
-    """A new piece: kept in memory as long as it may become inline."""
+def find_key(tx: Connection, account_id: str, key_id: str | None) -> Key | None:
+    """Return a key by its id, or for None the account's platform key; None if there is none."""
+    if key_id is None:
+        return find_platform_key(tx, account_id)
+    return KEY_ROWS.find(tx, account_id, key_id)
 
-    def __init__(
-        self,
-        store: FilesystemStore,
-        piece_id: str,
-        staged: Staged,
-        seal: _Seal | None,
-        inline_bytes: int,
-    ) -> None:
-        self._store = store
-        self._piece_id = piece_id
-        self._staged = staged
-        self._seal = seal
-        self._inline_bytes = inline_bytes
-        self._few: bytearray | None = bytearray()
-        """The bytes, or None if they are in the store."""
-        self._is_committed = False
 
-    def write(self, view: memoryview, /) -> None:
-        """Append bytes (`StagedPiece.write`)."""
-        if self._few is None:
-            self._staged.write(view)
-            return
-        if len(self._few) + len(view) <= self._inline_bytes:
-            self._few += view
-            return
-        few, self._few = self._few, None
-        if few:
-            self._staged.write(memoryview(few))
-        self._staged.write(view)
-
-    def finish(self) -> StoredPiece:
-        """Make the bytes durable, or seal them (`StagedPiece.finish`)."""
-        if self._few is not None:
-            data = bytes(self._few)
-            key = self._seal and self._seal.data_key
-            return self._recorded(store_inline(data, digest_of(data), self._piece_id, key))
-        stored = self._staged.commit(None)
-        self._is_committed = True
-        return self._recorded(stored)
-
-    async def discard(self) -> None:
-        """Delete the bytes (`StagedPiece.discard`)."""
-        if self._is_committed:
-            await self._store.remove_duplicate(self._piece_id)
-        else:
-            await self._staged.discard()
-
-    async def aclose(self) -> None:
-        """End the hold (`StagedPiece.aclose`)."""
-        await self._staged.aclose()
-
-    def _recorded(self, stored: Stored) -> StoredPiece:
-        return StoredPiece(
-            stored.object_id,
-            stored.size,
-            stored.stored_size,
-            stored.digest.partition(":")[2],
-            stored.encoding,
-            stored.checksum,
-            stored.body,
-            self._seal and self._seal.kms_key_id,
-            self._seal and self._seal.wrapped,
-        )
+def _wraps(pieces: Sequence[StoredPiece]) -> list[WrappedKey]:
+    """Return the wraps of those pieces that are sealed."""
+    return [_wrap(piece) for piece in pieces if piece.encoding != PLAIN]
 
 
 def _wrap(piece: StoredPiece) -> WrappedKey:
     assert piece.kms_key_id is not None
     assert piece.wrapped is not None
     return WrappedKey(piece.kms_key_id, piece.wrapped, piece.id)
-
-
-def _usable(key: Key | None) -> Key:
-    if key is None or key.state == "deleted":
-        raise storage_errors.KmsKeyDeleted
-    if key.state != "enabled":
-        raise storage_errors.KmsKeyDisabled
-    return key
 
 
 @contextmanager

@@ -23,8 +23,8 @@ from cloudcore.jobs.runs import Progress, Run, add_run_fault, progress_run
 from registry.blobstore.base import BlobSweeper, Deleted, DeletionsHeld
 from registry.counted import FREED_BYTES
 from registry.errors import StoreUnavailable
-from registry.gc.collector.consistency_check import IndexIncomplete, check_repository
 from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.manifest_check import IndexIncomplete, check_repository
 from registry.metadata.collector import collection
 from registry.metadata.collector.collection import UnreferencedLink
 from registry.services.collector_runs import RUNS

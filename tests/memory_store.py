@@ -1,11 +1,11 @@
-"""A blob store in memory, for tests."""
+"""A blob store in memory: stores what the tests push, without a disk."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple, Unpack, cast
 
 from registry.blobstore.base import (
     PLAIN,
@@ -20,17 +20,16 @@ from registry.blobstore.base import (
     Stored,
     StoredObject,
 )
-from registry.blobstore.blocking import (
+from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.filesystem import ThreadedStore
+from registry.blobstore.reading import (
     BlockingGrowing,
     BlockingObject,
-    BlockingStaged,
-    BlockingStore,
     Growth,
 )
 from registry.blobstore.sealed_format import says_packed, sealed_bytes, unsealed_size
 from registry.blobstore.sealed_object import SealedObject, StoredBytes, unseal
-from registry.blobstore.sealed_table import claimed_size
-from registry.blobstore.sealed_whole import compressed_bytes
+from registry.blobstore.sealed_table import claimed_size, compressed_bytes
 from registry.blobstore.staging import (
     State,
     canonical_id,
@@ -39,8 +38,6 @@ from registry.blobstore.staging import (
     verified,
     wanted_algorithms,
 )
-from registry.blobstore.threaded import ThreadedStore
-from registry.blobstore.threads import at_once
 from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest, digest_of
 
@@ -49,12 +46,28 @@ _PARTITIONS: Final = tuple(f"{number:02x}" for number in range(256))
 """By the last two hex digits of ids, as on a disk."""
 
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+async def at_once(
+    call: Callable[[Unpack[Ts]], T],
+    /,
+    *arguments: *Ts,
+    undo: Callable[[T], None] | None = None,
+) -> T:
+    """Make a call that does not block on the event loop (`registry.blobstore.threads.Runner`)."""
+    return call(*arguments)
+
+
 class MemoryStore(ThreadedStore):
     """Keep blobs in dictionaries of one process (`MemoryFiles`); no call waits."""
 
     def __init__(self, *, compresses: bool = False) -> None:
         self.files: Final = MemoryFiles(compresses=compresses)
-        super().__init__(self.files, at_once, look_seconds=3600)  # there is no other process
+        super().__init__(
+            cast("DiskFiles", self.files), at_once, look_seconds=3600
+        )  # there is no other process
 
 
 class MemoryFiles:
@@ -286,7 +299,7 @@ class MemoryObject(StoredBytes):
             for offset in range(start, end, _READ_BYTES)
         )
 
-    def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:  # noqa: ARG002
+    def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:
         """Fill `view` (`StoredBytes`)."""
         found = self._data[offset : offset + len(view)]
         view[: len(found)] = found
@@ -331,7 +344,7 @@ class MemoryGrowing(BlockingGrowing):
         """Do nothing: memory needs no closing."""
 
 
-class MemoryStaged(BlockingStaged):
+class MemoryStaged:
     """Staged bytes of `MemoryFiles`; until `rewind` they may be an object's."""
 
     def __init__(self, files: MemoryFiles, upload_id: str) -> None:
@@ -355,14 +368,14 @@ class MemoryStaged(BlockingStaged):
         """Return False."""
         return False
 
-    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:  # noqa: ARG002
+    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:
         """Return True."""
         return True
 
     def rewind(
         self,
         offset: int,
-        digests: Mapping[str, str] | None = None,  # noqa: ARG002 - the bytes are at hand
+        digests: Mapping[str, str] | None = None,
         algorithm: str | None = None,
         data_key: DataKey | None = None,
     ) -> None:
@@ -466,5 +479,4 @@ def _unsealed_size(stored: bytes) -> int:
 
 
 if TYPE_CHECKING:
-    _files: type[BlockingStore] = MemoryFiles
     _store: type[BlobStore] = MemoryStore

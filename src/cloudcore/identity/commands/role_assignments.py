@@ -1,18 +1,87 @@
-"""``entrepot roles assign-group``, ``unassign-group`` and ``groups``."""
+"""``entrepot roles assign``, ``assign-group``, ``mine``, ``assume`` and their like."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from cloudcore.command_failures import CommandFailure, Missing, Misuse
+from cloudcore.command_failures import CommandFailure, Missing, Misuse, RequestRefused
 from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, argument
 from cloudcore.identity.commands.identity_providers import IDENTITY_PROVIDERS
 from cloudcore.identity.commands.options import FORCE
-from cloudcore.identity.commands.people import ORGANIZATIONS_PATH, person
-from cloudcore.identity.commands.role_people import KEEP_TRUST, admit
+from cloudcore.identity.commands.people import ORGANIZATIONS_PATH, person, person_or_program
 from cloudcore.uuids import parse_uuid
+
+SESSION: Final = Cell("LONGEST SESSION", "max_session_seconds", "duration")
+KEEP_TRUST: Final = Option(
+    "keep_trust",
+    "leave the trust policy alone; by default it is made to admit who gets the role",
+    "flag",
+)
+_PERSON: Final = argument("user", "e-mail address, id or CRN", metavar="EMAIL")
+
+
+def admit(run: Invocation, crn: str) -> str:
+    """Let the trust policy of the role admit a principal unless it does; return what to tell.
+
+    Raises:
+        CommandFailure: the caller may not change it, or it would be too large.
+
+    """
+    policy: Mapping[str, Any] = run.record["trust_policy"]
+    if any(
+        statement["effect"] == "allow" and {"*", crn} & set(statement["principals"])
+        for statement in policy["statements"]
+    ):
+        return ""
+    if run.values.get("keep_trust"):
+        return ", but its trust policy does not admit them yet"
+    statement = {"effect": "allow", "principals": [crn]}
+    changed = {**policy, "statements": [*policy["statements"], statement]}
+    try:
+        run.client.call("PATCH", run.path, {"trust_policy": changed})
+    except RequestRefused as error:
+        raise CommandFailure(
+            f"assigned, but of no use before the role's trust policy admits {crn}: {error}"
+        ) from None
+    return "; its trust policy admits them now"
+
+
+def _assign(run: Invocation) -> bool:
+    """Let a person assume a role."""
+    role = run.record["name"]
+    made = run.client.create(f"{run.path}/assignments", {"user": run.values["user"]})["assignment"]
+    user = made["user"]
+    run.say(f"{user['name']} has the role {role}{admit(run, user['crn'])}", made)
+    return True
+
+
+def _unassign(run: Invocation) -> bool:
+    """Take a role from a person."""
+    written, path = run.values["user"], f"{run.path}/assignments"
+    for row in run.client.rows(path, "assignments"):
+        user, role = row["user"], row["role"]["name"]
+        if written in (user["id"], user["crn"]) or written.lower() == user["name"]:
+            words = f"Take the role {role} from {user['name']}, and end their sessions of it?"
+            run.confirm(words)
+            query = {"force": run.values.get("force")}
+            run.client.call("DELETE", f"{path}/{user['id']}", query=query)
+            run.say(f"{user['name']} has the role {role} no more")
+            return True
+    raise Missing(
+        f"{written!r} does not have this role; "
+        f"'entrepot roles assignments {run.written}' shows who has it"
+    )
+
+
+def _assume(run: Invocation) -> bool:
+    """Act in another role from now on, without another sign-in."""
+    role = run.values.get("role")
+    run.sign_in.assume(role)
+    run.say(f"Commands act in the role {role}" if role else "Commands act as yourself")
+    return True
+
 
 _GROUP: Final = (
     argument("group", "as the provider's claim names it"),
@@ -30,7 +99,7 @@ class _Provider(NamedTuple):
     crn: str
 
 
-def _assign(run: Invocation) -> bool:
+def _assign_group(run: Invocation) -> bool:
     """Give a role to a group of an identity provider."""
     role, provider = run.record["name"], _find_provider(run)
     document = {"identity_provider": provider.id, "group": run.values["group"]}
@@ -40,7 +109,7 @@ def _assign(run: Invocation) -> bool:
     return True
 
 
-def _unassign(run: Invocation) -> bool:
+def _unassign_group(run: Invocation) -> bool:
     """Take a role from a group."""
     group, role, path = run.values["group"], run.record["name"], f"{run.path}/group-assignments"
     rows = [row for row in run.client.rows(path, _FIELD) if group in (row["group"], row["id"])]
@@ -62,7 +131,7 @@ def _unassign(run: Invocation) -> bool:
     return True
 
 
-def _list(run: Invocation) -> bool:
+def _list_groups(run: Invocation) -> bool:
     """List the groups that have a role."""
     names = {} if run.is_for_program else _provider_names(run)
     columns = (
@@ -137,18 +206,61 @@ def _provider_names(run: Invocation) -> Mapping[str, str]:
 
 
 ACTS: Final = (
+    Act("assign", "let a person assume a role", options=(_PERSON, KEEP_TRUST), run=_assign),
+    Act(
+        verb="unassign",
+        words="take a role from a person",
+        options=(_PERSON, FORCE),
+        asks=True,
+        run=_unassign,
+    ),
+    Act(
+        verb="assignments",
+        words="list the people who have a role",
+        path="assignments",
+        answer="assignments",
+        columns=(
+            Cell("E-MAIL", "user.name"),
+            Cell("SINCE", "created_at", "time"),
+            Cell("BY A GROUP", shown=lambda row: row["identity_provider"] is not None),
+            Cell("ID", "user.id", "whole"),
+        ),
+        row_name="user.name",
+    ),
+    Act(
+        verb="mine",
+        words="list the roles that you can assume",
+        path="/v1/users/me/roles",
+        answer="roles",
+        caller=person,
+        columns=("name", Cell("ACCOUNT", "account.name"), SESSION, Cell("CRN", "crn", "whole")),
+        row_name="crn",
+    ),
+    Act(
+        verb="assume",
+        words="act in another role from now on",
+        path="/v1/assume-role",
+        caller=person_or_program,
+        options=(
+            argument("role", "name, id or CRN", is_optional=True)._replace(
+                group="role", is_required=True
+            ),
+            Option("none", "act as yourself again", "flag", group="role"),
+        ),
+        run=_assume,
+    ),
     Act(
         verb="assign-group",
         words="give a role to a group of an identity provider",
         options=(*_GROUP, KEEP_TRUST),
-        run=_assign,
+        run=_assign_group,
     ),
     Act(
         verb="unassign-group",
         words="take a role from a group",
         options=(*_GROUP, FORCE),
         asks=True,
-        run=_unassign,
+        run=_unassign_group,
     ),
-    Act("groups", "list the groups that have a role", run=_list, row_name="group"),
+    Act("groups", "list the groups that have a role", run=_list_groups, row_name="group"),
 )

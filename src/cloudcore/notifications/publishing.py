@@ -1,4 +1,4 @@
-"""From the outbox to deliveries: who is sent an event, and what waits for a topic.
+"""Publish messages, and deliver them and events: from the outbox to who is sent them.
 
 An event that is told to a topic waits if the topic does not exist, or others wait for it already.
 What waits is released when the topic has a subscription that is active.
@@ -14,33 +14,112 @@ from uuid import UUID, uuid5
 import msgspec
 
 from cloudcore.account_rows import lock_account
-from cloudcore.clock import Clock
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import InvalidInput, QuotaExceeded
 from cloudcore.jobs.kinds import Done, Next
-from cloudcore.jobs.outbox import OutboxEvent
+from cloudcore.jobs.outbox import OutboxEvent, count_pending, emit
 from cloudcore.jobs.queue import Job
-from cloudcore.notifications import delivery_rows, missing_topics, subscription_rows
-from cloudcore.notifications.records import Publication
-from cloudcore.notifications.rules import matches, message_size, strings_of
-from cloudcore.notifications.topic import Topic
-from cloudcore.notifications.topics import PUBLISHED
+from cloudcore.notifications import delivery_rows, missing_topics, subscriptions
+from cloudcore.notifications.delivery_rows import enqueue_release, wake
+from cloudcore.notifications.needs import NotificationNeeds
+from cloudcore.notifications.topic import (
+    MAX_DELIVERIES,
+    MAX_DELIVERY_BYTES,
+    MAX_UNSORTED,
+    Publication,
+    Topic,
+    TopicMissing,
+    matches,
+    message_size,
+    strings_of,
+)
 from cloudcore.notifications.topics import ROWS as TOPICS
-from cloudcore.notifications.waking import enqueue_release, wake
 from cloudcore.wire import rfc3339
+
+PUBLISHED: Final = "notifications.message.published"
+"""Type of the event of a message that somebody publishes."""
 
 PAGE: Final = 200
 """Subscriptions that one transaction looks at."""
 _RELEASED: Final = 20
 
 
+async def drop_messages(database: Database, topic: Topic) -> None:
+    """Drop the messages of a topic that is to be deleted, and what waits for its subscribers.
+
+    It owns several transactions, between which others have their turn: to drop all in that of the
+    deletion would take many seconds, for which nobody else could write to SQLite.
+    """
+    for drop in (delivery_rows.drop_deliveries, delivery_rows.drop_publications):
+        while await database.write(drop, topic.account_id, topic.id):
+            pass
+
+
+def delete_topic(tx: Connection, topic: Topic, now: int) -> None:
+    """Delete a topic with its subscriptions; what is still to be delivered to them is dropped.
+
+    Raise `TopicMissing`.
+    """
+    lock_account(tx, topic.account_id)
+    if tx.execute(TOPICS.statements["remove"], of_id=topic.id, account_id=topic.account_id) != 1:
+        raise TopicMissing
+    missing_topics.note_missing(tx, topic.account_id, topic.crn, 0, now)
+
+
+def publish(
+    tx: Connection,
+    topic: Topic,
+    message: str,
+    subject: str | None,
+    attributes: Mapping[str, str],
+    now: int,
+    *,
+    content_type: str | None = None,
+    checks_room: bool = True,
+) -> str:
+    """Publish a message to a topic; return its id.
+
+    Raise `TopicMissing` if it was deleted, `QuotaExceeded` if too many messages of the account
+    wait, if it `checks_room`.
+    """
+    if TOPICS.hold(tx, topic.account_id, topic.id) is None:
+        raise TopicMissing
+    if checks_room:
+        _check_room(tx, topic.account_id)
+    payload = {
+        "topic_id": topic.id,
+        "subject": subject,
+        "message": message,
+        "attributes": attributes,
+        "content_type": content_type,
+    }
+    return emit(tx, PUBLISHED, topic.account_id, payload, now)
+
+
+def _check_room(tx: Connection, account_id: str) -> None:
+    found = delivery_rows.backlog_of_account(tx, account_id, MAX_DELIVERIES)
+    unsorted = count_pending(tx, account_id, MAX_UNSORTED)
+    _check(found.deliveries, MAX_DELIVERIES, "deliveries wait for", quota="waiting_deliveries")
+    _check(found.size, MAX_DELIVERY_BYTES, "bytes of messages wait for", quota="waiting_bytes")
+    _check(unsorted, MAX_UNSORTED, "messages are on their way to", quota="published_messages")
+
+
+def _check(used: int, limit: int, words: str, *, quota: str) -> None:
+    if used >= limit:
+        raise QuotaExceeded(
+            f"at most {limit} {words} an account's subscriptions: publish more slowly, or end those"
+            " whose endpoints do not answer",
+            quota=quota,
+            limit=limit,
+            used=used,
+        )
+
+
 class FanOut(NamedTuple):
     """A subscriber of the outbox: turns events into deliveries."""
 
-    database: Database
-    clock: Clock
-    region: str
+    needs: NotificationNeeds
 
     async def receive(self, event: OutboxEvent) -> None:
         """Insert the deliveries of an event; done again, it inserts none twice."""
@@ -54,7 +133,7 @@ class FanOut(NamedTuple):
     async def _publish(self, event: OutboxEvent) -> None:
         """Deliver a message; if its topic is gone, nobody is to have it."""
         topic_id = event.payload["topic_id"]
-        topic = await self.database.read(TOPICS.find, event.account_id, topic_id)
+        topic = await self.needs.database.read(TOPICS.find, event.account_id, topic_id)
         if topic is not None:
             message = Publication(
                 id=event.id,
@@ -64,9 +143,9 @@ class FanOut(NamedTuple):
                 message=event.payload["message"],
                 attributes=event.payload["attributes"],
                 published_at=event.created_at,
-                content_type=event.payload.get("content_type"),  # of an older release: none
+                content_type=event.payload["content_type"],
             )
-            await insert_deliveries(self.database, self.clock, topic, message, event.created_at)
+            await insert_deliveries(self.needs, topic, message, event.created_at)
 
     async def _tell(self, event: OutboxEvent, crn: str) -> None:
         """Deliver an event to a topic, or let it wait."""
@@ -74,13 +153,14 @@ class FanOut(NamedTuple):
             name = Crn.parse(crn).name
         except InvalidInput:
             return
-        topic = await self.database.read(find_ready_topic, event.account_id, self.region, name, crn)
+        database, region = self.needs.database, self.needs.region
+        topic = await database.read(find_ready_topic, event.account_id, region, name, crn)
         if topic is None:
-            now = self.clock()
-            topic = await self.database.write(wait_unless_ready, event, crn, self.region, name, now)
+            now = self.needs.clock()
+            topic = await database.write(wait_unless_ready, event, crn, region, name, now)
         if topic is not None:
             message = event_message(event, topic)
-            await insert_deliveries(self.database, self.clock, topic, message, event.created_at)
+            await insert_deliveries(self.needs, topic, message, event.created_at)
 
 
 def find_ready_topic(
@@ -116,25 +196,24 @@ def release_waiting(tx: Connection, topic: Topic, now: int) -> None:
     """Let what waits for a topic be delivered, if anything does and somebody would get it."""
     account_id = topic.account_id
     is_told = missing_topics.list_waiting(tx, account_id, topic.crn, 1)
-    if is_told and subscription_rows.is_heard(tx, account_id, topic.id):
+    if is_told and subscriptions.is_heard(tx, account_id, topic.id):
         enqueue_release(tx, account_id, topic.id, now)
 
 
-async def release(database: Database, clock: Clock, job: Job) -> Next | Done:
+async def release(needs: NotificationNeeds, job: Job) -> Next | Done:
     """Deliver some of the events that wait for a topic; the step of `RELEASE`."""
     assert job.account_id is not None
+    database = needs.database
     topic = await database.read(TOPICS.find, job.account_id, job.arguments["topic_id"])
-    if topic is None or not await database.read(
-        subscription_rows.is_heard, topic.account_id, topic.id
-    ):
+    if topic is None or not await database.read(subscriptions.is_heard, topic.account_id, topic.id):
         return Done()
     waiting = await database.read(
         missing_topics.list_waiting, topic.account_id, topic.crn, _RELEASED
     )
     for event in waiting:
         # Active by now is enough: these were told to a topic that nobody could subscribe to.
-        await insert_deliveries(database, clock, topic, event_message(event, topic), clock())
-    end = partial(_end_release, topic, [event.id for event in waiting], clock())
+        await insert_deliveries(needs, topic, event_message(event, topic), needs.clock())
+    end = partial(_end_release, topic, [event.id for event in waiting], needs.clock())
     return Next(None, end) if len(waiting) == _RELEASED else Done(end)
 
 
@@ -173,12 +252,14 @@ def event_message(event: OutboxEvent, topic: Topic) -> Publication:
 
 
 async def insert_deliveries(
-    database: Database, clock: Clock, topic: Topic, message: Publication, active_at: int
+    needs: NotificationNeeds, topic: Topic, message: Publication, active_at: int
 ) -> None:
     """Insert the deliveries of a message to the subscriptions active at `active_at` that match."""
     after: str | None = ""
     while after is not None:
-        after = await database.write(_insert_page, topic, message, active_at, after, clock())
+        after = await needs.database.write(
+            _insert_page, topic, message, active_at, after, needs.clock()
+        )
 
 
 def _insert_page(
@@ -187,7 +268,7 @@ def _insert_page(
     """Insert the deliveries to some subscriptions; return the last one's id, or None at the end."""
     if TOPICS.hold(tx, topic.account_id, topic.id) is None:
         return None  # deleted meanwhile, with its subscriptions
-    found = subscription_rows.list_active(tx, topic.account_id, topic.id, active_at, after, PAGE)
+    found = subscriptions.list_active(tx, topic.account_id, topic.id, active_at, after, PAGE)
     if not after and (not found or not delivery_rows.add_publication(tx, message)):
         return None
     size = message_size(message)

@@ -1,4 +1,4 @@
-"""Part of the composition root: find the bytes of buckets that no row names.
+"""Find the bytes of buckets that no row names.
 
 As with blobs (`registry.gc.orphans`): bytes that can be held and have no row are orphans, are set
 aside, and deleted when they have been aside for days. Nothing is done under a database that is
@@ -8,20 +8,22 @@ older than the blobs. If too many bytes seem to be nobody's, that and the rest o
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS, Clock
-from cloudcore.storage.bytes_port import Owned
+from cloudcore.storage.needs import Owned
 from registry.blobstore.base import BlobStore, DeletionsHeld, ObjectUnknown, StageBusy
-from registry.gc.orphans import EVERY_SECONDS, RECENT, SETTLED, STAGED, Found, begun_at
+from registry.gc.orphans import EVERY_SECONDS, RECENT, SETTLED, STAGED, Found, begun_at, ids_in
 
 _BATCH: Final = 500
 
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class BucketOrphans:
     """The scans of one process: each turn looks at staged bytes, and at one partition.
 
@@ -29,24 +31,17 @@ class BucketOrphans:
     just before this one began. `may_judge` tells whether the database is the one of the bytes.
     """
 
-    def __init__(
-        self,
-        store: BlobStore,
-        clock: Clock,
-        kept: int,
-        may_judge: Callable[[], Awaitable[bool]],
-    ) -> None:
-        """Keep what is set aside for `kept` microseconds."""
-        self._store = store
-        self._clock = clock
-        self._kept = kept
-        self._may_judge = may_judge
-        self._is_first = True
+    store: BlobStore
+    clock: Clock
+    kept: int
+    """Microseconds for which what is set aside is kept."""
+    may_judge: Callable[[], Awaitable[bool]]
+    is_first: bool = True
 
     async def turn(self, owned: Owned) -> int:
         """Do a turn unless another process does; return how many were set aside."""
-        async with self._store.scan_alone() as is_alone:
-            if not is_alone or not await self._may_judge():
+        async with self.store.scan_alone() as is_alone:
+            if not is_alone or not await self.may_judge():
                 return 0
             await self._tend(owned)
             moved = 0
@@ -61,27 +56,27 @@ class BucketOrphans:
                     )
                     return moved
                 moved += await self._set_aside(found.orphans, owned)
-            self._is_first = False
+            self.is_first = False
             return moved
 
     def _due(self) -> list[tuple[Sequence[str], int]]:
         """Return the places to scan in this turn, and since when what is there was begun."""
-        partitions, now = self._store.partitions(), self._clock()
+        partitions, now = self.store.partitions(), self.clock()
         place = now // (EVERY_SECONDS * MICROSECONDS) % len(partitions)
-        recent = [(partitions, now - RECENT)] if self._is_first else []
+        recent = [(partitions, now - RECENT)] if self.is_first else []
         return [([STAGED], 0), *recent, ([partitions[place]], 0)]
 
     async def _find(self, places: Sequence[str], owned: Owned, since: int) -> Found:
         """Return what some places hold that was begun `since`."""
         files, orphans = 0, []
         for place in places:
-            listed = [each async for each in self._ids(place) if begun_at(each) >= since]
+            listed = [each async for each in ids_in(self.store, place) if begun_at(each) >= since]
             files += len(listed)
             orphans += await self._without_rows(listed, owned)
         return Found(files, files - len(orphans), orphans)
 
     async def _without_rows(self, listed: Sequence[str], owned: Owned) -> list[str]:
-        settled = [each for each in listed if begun_at(each) + SETTLED <= self._clock()]
+        settled = [each for each in listed if begun_at(each) + SETTLED <= self.clock()]
         found: list[str] = []
         for start in range(0, len(settled), _BATCH):
             batch = settled[start : start + _BATCH]
@@ -101,34 +96,26 @@ class BucketOrphans:
     async def _set_one_aside(self, object_id: str, owned: Owned) -> bool:
         """Hold an orphan and set it aside, unless it has a row."""
         try:
-            held = await self._store.resume(object_id)
+            held = await self.store.resume(object_id)
         except (StageBusy, ObjectUnknown):
             return False  # it is being written, or gone
         async with aclosing(held):
             if await owned([object_id]):
                 return False
-            return await self._store.set_aside(object_id, self._clock())
+            return await self.store.set_aside(object_id, self.clock())
 
     async def _tend(self, owned: Owned) -> None:
         """Put back what has a row, and delete what was set aside long ago."""
-        before = self._clock() - self._kept
-        orphans = [each async for each in self._store.list_orphans()]
+        before = self.clock() - self.kept
+        orphans = [each async for each in self.store.list_orphans()]
         for start in range(0, len(orphans), _BATCH):
             batch = orphans[start : start + _BATCH]
             known = await owned([each.object_id for each in batch])
             for each in batch:
                 if each.object_id in known:
-                    await self._store.take_back(each.object_id)
+                    await self.store.take_back(each.object_id)
                 elif each.set_aside_at <= before:
                     try:
-                        await self._store.delete_orphan(each)
+                        await self.store.delete_orphan(each)
                     except DeletionsHeld:
                         return  # a turn after the backup goes on
-
-    async def _ids(self, place: str) -> AsyncIterator[str]:
-        if place == STAGED:
-            async for entry in self._store.list_staged():
-                yield entry.object_id
-        else:
-            async for object_id in self._store.list_ids(place):
-                yield object_id
