@@ -120,6 +120,13 @@ def test_what_another_name_serves_is_an_unknown_path(site: Site, path: str) -> N
         assert site.ask(QUEUE, path, method).status_code == 404
 
 
+@pytest.mark.parametrize("path", ["/%761/repositories", "/v1%2Frepositories", "/%63onsole/sign-in"])
+def test_no_spelling_of_a_path_leads_to_what_another_name_serves(site: Site, path: str) -> None:
+    assert site.ask(QUEUE, path).status_code == 404
+    own = site.ask(QUEUE, "/%761/queues")
+    assert own.status_code == site.ask(QUEUE, "/v1/queues").status_code == 401
+
+
 @pytest.mark.parametrize("host", [PULL.upper(), f"{PULL}:80", f"{PULL}:5000"])
 def test_a_name_is_known_in_any_case_and_with_any_port(site: Site, host: str) -> None:
     assert site.ask(host, "/v2/").status_code == 401

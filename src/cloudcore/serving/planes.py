@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -99,7 +100,10 @@ class Planes:
         planes: Sequence[_Candidate] = self._before_last
         if self._with_host:
             host = host_of(headers)
-            planes = self._by_host.get(host, planes)
+            if (own := self._by_host.get(host)) is not None:
+                planes = own
+                if b"%" in path:  # routes match paths decoded: no spelling leads past a plane
+                    path = unquote_to_bytes(path)
         for at, plane, exact, below in planes:
             if (not exact or path in exact or path.startswith(below)) and (
                 plane is None or plane.owns_host(host)
