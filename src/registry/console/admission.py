@@ -13,11 +13,10 @@ from litestar import Request
 
 from cloudcore.errors import AccessDenied, NotFound
 from cloudcore.uuids import parse_uuid
-from registry.console.addresses import path_of_name
+from registry.console.addresses import HOME, path_of_name
 from registry.console.browser_request import form_of, header_of, query_of
 from registry.console.control_plane import unless_refused
 from registry.console.page_request import Moved, PageRequest, page_of
-from registry.console.paths import HOME
 from registry.console.sessions import ConsoleSession
 from registry.oci.reference import is_tag
 

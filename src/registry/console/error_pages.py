@@ -15,12 +15,12 @@ from litestar.types import ExceptionHandlersMap
 
 from cloudcore.errors import InvalidInput, PayloadTooLarge, PlatformError, Unauthenticated
 from cloudcore.web.envelope import render
+from registry.console.addresses import HOME, ROLES, SIGN_IN, SIGNED_OUT
 from registry.console.admission import no_such_page
 from registry.console.control_plane import Refused
 from registry.console.page_request import Moved, PageRequest, PageResponse, page_of
 from registry.console.pages.refusals import takes_own_rights
-from registry.console.pages.repository_paths import path_of
-from registry.console.paths import HOME, ROLES, SIGN_IN, SIGNED_OUT
+from registry.console.pages.repositories import path_of
 from registry.console.sessions import NoRole, RoleRefused, SignedOut
 
 _log = logging.getLogger(__name__)

@@ -19,11 +19,10 @@ from cloudcore.serving.dispatch import Application
 from registry.console.addresses import parse_address
 from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of
 from registry.console.control_plane import ControlPlaneClient, Refused
-from registry.console.cookies import CookieJar
 from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, NOTICES, Notice
 from registry.console.noun_pages import NounPages
 from registry.console.rights import AskedRights, Rights, read_rights
-from registry.console.sessions import COOKIE, ConsoleSession, Sessions, SignedOut
+from registry.console.sessions import COOKIE, ConsoleSession, CookieJar, Sessions, SignedOut
 
 PageResponse = Response[Any]
 """A page, a redirect or a file."""

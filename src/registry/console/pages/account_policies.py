@@ -2,25 +2,88 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
+import msgspec
 from litestar import get, post
 
+from registry.console.addresses import POLICIES
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.policy_documents import (
-    complaint_about,
-    parse_document,
-    written_document,
-)
-from registry.console.pages.policy_vocabulary import FIND, read_vocabulary
 from registry.console.pages.refusals import (
     NO_COMPLAINT,
     Complaint,
     complaint_of,
     is_outdated,
 )
-from registry.console.paths import POLICIES
+
+
+def parse_document(written: str) -> dict[str, Any]:
+    """Return the JSON object of a form.
+
+    Raises:
+        ValueError: it is none.
+
+    """
+    try:
+        found: dict[str, Any] = msgspec.json.decode(written, type=dict[str, Any])
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"The document is no JSON object: {error}.") from None
+    return found
+
+
+def written_document(document: object) -> str:
+    """Return a document as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def complaint_about(error: Refused, written: str) -> Complaint:
+    """Return what to say about a refused document, with the line of the value that is wrong."""
+    found = complaint_of(error)
+    value = error.params.get("value")
+    line = line_of(value, written) if isinstance(value, str) else 0
+    return found._replace(text=f"Line {line}: {found.text}") if line else found
+
+
+def line_of(value: str, written: str) -> int:
+    """Return the number of the first line that has this string, or 0."""
+    wanted = msgspec.json.encode(value).decode()
+    for number, line in enumerate(written.splitlines(), 1):
+        if wanted in line:
+            return number
+    return 0
+
+
+FIND: Final = "find"
+"""The parameter of the query, or the field of the form, with the words to search for."""
+
+
+class PolicyVocabulary(NamedTuple):
+    """Actions and resources that contain the words of a search."""
+
+    actions: Sequence[dict[str, Any]]
+    resources: Sequence[dict[str, Any]]
+    conditions: Sequence[dict[str, Any]]
+    principals: Sequence[dict[str, Any]]
+    find: str
+
+
+async def read_vocabulary(page: PageRequest) -> PolicyVocabulary:
+    """Return what policies can name, as far as it matches the page's search."""
+    find = (page.form.get(FIND) or page.query.get(FIND, "")).strip()
+    found = await page.api.get("/v1/actions")
+    actions = [each for each in found["actions"] if matches(find, each["name"], each["summary"])]
+    kinds = {each["resource"] for each in actions}
+    resources = [each for each in found["resources"] if not find or each["crn"] in kinds]
+    return PolicyVocabulary(actions, resources, found["conditions"], found["principals"], find)
+
+
+def matches(find: str, *texts: str) -> bool:
+    """Return True if each word of `find` is in one of the texts, in any case."""
+    whole = " ".join(texts).lower()
+    return all(word in whole for word in find.lower().split())
+
 
 _API: Final = "/v1/policies"
 _ONE: Final = f"{POLICIES}/{{policy:str}}"
@@ -156,13 +219,3 @@ async def _show(
         revision=revision if outdated else page.form.get("revision", revision),
         complaint=complaint,
     )
-
-
-HANDLERS: Final = (
-    list_account_policies,
-    begin_policy,
-    create_policy,
-    show_account_policy,
-    save_account_policy,
-    delete_account_policy,
-)

@@ -116,6 +116,3 @@ async def download_object(page: InjectedPage) -> PageResponse:
 async def upload_object(page: InjectedPage) -> PageResponse:
     """Store the body of the request as an object; a script of the page sends it."""
     return Relayed(page, "PUT", f"{_api(page)}/objects/{page.query.get('key', '')}")
-
-
-HANDLERS: Final = (delete_bucket_object, download_object, upload_object)

@@ -9,6 +9,7 @@ from litestar import get, post
 
 from cloudcore.errors import InvalidInput
 from cloudcore.uuids import parse_uuid
+from registry.console.addresses import REPOSITORY
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.lifecycle_form import (
@@ -21,12 +22,11 @@ from registry.console.pages.lifecycle_form import (
     rule_of,
 )
 from registry.console.pages.refusals import NOTHING_SAVED, OUTDATED, is_outdated
-from registry.console.pages.repository_paths import (
+from registry.console.pages.repositories import (
     api_path,
     path_of,
     read_repository,
 )
-from registry.console.paths import REPOSITORY
 
 _PATH: Final = f"{REPOSITORY}/lifecycle"
 _SHOWN: Final = 100
@@ -280,14 +280,3 @@ def _shortened(rule: dict[str, Any]) -> dict[str, Any]:
 
 def _written(rules: object) -> str:
     return msgspec.json.format(msgspec.json.encode(rules), indent=2).decode()
-
-
-HANDLERS: Final = (
-    show_policy,
-    preview,
-    leave_preview,
-    save_policy,
-    delete_policy,
-    start_run,
-    restore_run,
-)

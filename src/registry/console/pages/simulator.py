@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from litestar import get
 
+from registry.console.addresses import SIMULATOR
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.refusals import NO_COMPLAINT, complaint_of
-from registry.console.paths import SIMULATOR
 
 _ACTIONS: Final = ("registry:PullImage", "registry:PushImage")
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]*")
@@ -78,6 +78,3 @@ def resource_of(written: str, account: str, region: str) -> str:
     if _REPOSITORY.fullmatch(written):
         return f"crn:registry:{region}:{account}:repository/{written}"
     return written
-
-
-HANDLERS: Final = (show_simulator,)
