@@ -16,7 +16,7 @@ from sqlalchemy import bindparam, update
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, text_list
-from cloudcore.web.run_once import RunOnce
+from cloudcore.web.idempotency import RunOnce
 from registry.console.app import Console
 from registry.console.page_request import ConsoleSettings
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Token

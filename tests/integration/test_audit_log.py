@@ -18,7 +18,7 @@ import pytest
 from cloudcore.db.base import Connection
 from cloudcore.iam.passwords import Cost, hash_password
 from cloudcore.identity.names import iam_crn, person_crn
-from cloudcore.web.run_once import RunOnce
+from cloudcore.web.idempotency import RunOnce
 from registry.console.app import Console
 from registry.console.page_request import ConsoleSettings
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Token

@@ -40,7 +40,7 @@ from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import read_page
 
 PATH: Final = "/v1/buckets"
 ONE: Final = PATH + "/{bucket:str}"

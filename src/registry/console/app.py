@@ -23,7 +23,7 @@ from cloudcore.keyring import Keyring
 from cloudcore.serving.body import Receive as BodyReceive
 from cloudcore.serving.body_budget import BODIES
 from cloudcore.serving.dispatch import Application
-from cloudcore.web.routers import router_of
+from cloudcore.web.route_spec import router_of
 from registry.console import assets
 from registry.console.addresses import CONSOLE, page_of_reference
 from registry.console.admission import admit

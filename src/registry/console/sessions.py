@@ -84,7 +84,7 @@ class RoleRefused(Exception):
 
 
 class Once(Protocol):
-    """Runs an action once for all workers that request it; see `cloudcore.web.run_once`."""
+    """Runs an action once for all workers that request it; see `cloudcore.web.idempotency`."""
 
     async def __call__(
         self, principal: str, operation: str, key: str, action: Callable[[], Awaitable[bytes]], /

@@ -12,7 +12,7 @@ from litestar.params import FromPath, JSONBody
 
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.sources import ActingSource, acting_source
+from cloudcore.web.references import ActingSource, acting_source
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, moment_of, rfc3339
 from registry.control.changes import change_of
 from registry.control.visible_repositories import PATH, authorized_visible_repository

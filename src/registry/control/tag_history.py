@@ -13,7 +13,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.sources import ActingSource, acting_source
+from cloudcore.web.references import ActingSource, acting_source
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 from registry.control.visible_repositories import PATH, authorized_own
 from registry.metadata.tags.history import TagEvent, count_tag_events, list_tag_events

@@ -26,8 +26,7 @@ from cloudcore.identity.rows.service_accounts import (
 from cloudcore.identity.services import access_keys
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import PageMeta, PageQuery, read_page
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import (
     LAST_MOMENT,

@@ -25,8 +25,7 @@ from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import NamedPageQuery, PageMeta
+from cloudcore.web.pagination import NamedPageQuery, PageMeta, read_page
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 

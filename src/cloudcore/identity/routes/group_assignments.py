@@ -22,8 +22,7 @@ from cloudcore.identity.rows.roles import ROLES, Role
 from cloudcore.identity.services import group_assignments
 from cloudcore.uuids import Uuid, parse_uuid
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import PageMeta, PageQuery, read_page
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 

@@ -28,8 +28,7 @@ from cloudcore.identity.sessions import hash_of
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta
+from cloudcore.web.pagination import PageMeta, read_page
 from cloudcore.web.ratelimit import Budget, count_request, give_back
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 

@@ -21,8 +21,7 @@ from cloudcore.identity.rows.organizations import Member, count_members, list_me
 from cloudcore.identity.services import organizations
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta
+from cloudcore.web.pagination import PageMeta, read_page
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 

@@ -40,8 +40,7 @@ from cloudcore.threads import DOCUMENTS
 from cloudcore.uuids import UUID_PATTERN, Uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery
+from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery, read_page
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 

@@ -38,8 +38,7 @@ from cloudcore.identity.services.organizations import get_joined
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta
+from cloudcore.web.pagination import PageMeta, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 
