@@ -17,7 +17,7 @@ from benchmarks.scale_site import Call, Site
 from benchmarks.servers import KINDS, Server
 from benchmarks.wire import Connection, ExchangeFailedError
 from cloudcore.jobs.runs import end_run
-from registry.gc.collector.steps import phases_of
+from registry.gc.collection import phases_of
 from registry.main import Registry
 from registry.services.collector_runs import start_collection
 from registry.setting_groups import Delays

@@ -27,11 +27,10 @@ from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.keyring import Keyring
-from cloudcore.notifications import topics
-from cloudcore.notifications.delivery_rows import backlog
+from cloudcore.notifications import publishing, topics
+from cloudcore.notifications.delivery_rows import backlog, publications
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.notifications.needs import NotificationNeeds
-from cloudcore.notifications.tables import publications
 from cloudcore.notifications.topic import Topic
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
@@ -127,7 +126,7 @@ async def measure(database: Database, port: int, count: int, hanging: int, messa
     began = time.perf_counter()
     for _ in range(messages):
         publish = partial(
-            topics.publish,
+            publishing.publish,
             topic=topic,
             message="x" * 500,
             subject=None,

@@ -7,7 +7,7 @@ from typing import Final
 
 from cloudcore.jobs.runs import Run, end_run, find_run
 from registry.blobstore.base import BlobSweeper
-from registry.gc.collector.steps import phases_of
+from registry.gc.collection import phases_of
 from registry.services.collector_runs import KIND, start_collection
 from registry.services.context import ServiceContext
 from registry.setting_groups import Delays

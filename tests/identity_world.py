@@ -29,10 +29,10 @@ from cloudcore.identity.login_permission import LoginPermission
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.routes import HANDLERS
-from cloudcore.identity.rows import organizations, policies
+from cloudcore.identity.rows import organizations
 from cloudcore.identity.rows.accounts import Account
-from cloudcore.identity.rows.organizations import Membership, Organization
-from cloudcore.identity.rows.policies import Attachment, PolicyRow
+from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
+from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment, PolicyRow
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.accounts import FirstIds, Founder, found_account, no_addition
@@ -224,7 +224,7 @@ class World:
             id=uuid7(now), name=handle, is_personal=False, created_at=now, updated_at=now
         )
         organizations.add_organization(tx, organization)
-        organizations.add_membership(tx, Membership(organization.id, owner.id, "owner", now))
+        MEMBERS.add(tx, Membership(organization.id, owner.id, "owner", now))
         ids = FirstIds(uuid7(now), uuid7(now), uuid7(now), uuid7(now))
         account = Account(
             id=ids.account,
@@ -237,7 +237,7 @@ class World:
         founder = Founder(iam_crn(owner.organization_id, "user", owner.id), owner.id)
         found_account(tx, account, founder, ids)
         made = self._add_program(tx, program, account.id, ())
-        policies.attach(tx, Attachment(uuid7(now), account.id, ids.policy, made.id, None, now))
+        ATTACHMENTS.add(tx, Attachment(uuid7(now), account.id, ids.policy, made.id, None, now))
         assert SERVICE_ACCOUNTS.find(tx, account.id, made.id)
         return Tenant(organization.id, account.id, owner, ids.role, ids.policy, ids.attachment)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -11,7 +12,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.queue import messages
 from cloudcore.queue.message_rows import Depth, depth
-from cloudcore.queue.messages import Leased, LeaseTerms, NewMessage, Outcome, new_token
+from cloudcore.queue.messages import FailedLease, Leased, LeaseTerms, NewMessage, new_token
 from cloudcore.queue.queue import Queue, check_message
 from cloudcore.queue.queues import QUEUES, ROWS, purge
 from cloudcore.resources.record import Reference
@@ -91,16 +92,18 @@ class QueueWorld:
     async def acknowledge(self, queue: Queue, *lease_ids: str) -> list[str | None]:
         """Acknowledge leases; return the code of the error of each, or None."""
         current = await self.current(queue)
-        return codes(
-            await self.database.write(messages.acknowledge, current, lease_ids, self.clock())
+        _, failed = await self.database.write(
+            messages.acknowledge, current, lease_ids, self.clock()
         )
+        return codes(lease_ids, failed)
 
     async def extend(self, queue: Queue, seconds: int, *lease_ids: str) -> list[str | None]:
         """Extend leases; return the code of the error of each, or None."""
         current = await self.current(queue)
-        return codes(
-            await self.database.write(messages.extend, current, lease_ids, seconds, self.clock())
+        _, failed = await self.database.write(
+            messages.extend, current, lease_ids, seconds, self.clock()
         )
+        return codes(lease_ids, failed)
 
     async def purge(self, queue: Queue) -> None:
         """Purge a queue."""
@@ -117,9 +120,10 @@ class QueueWorld:
         return found
 
 
-def codes(outcomes: list[Outcome]) -> list[str | None]:
-    """Return the code of each outcome."""
-    return [each.code for each in outcomes]
+def codes(lease_ids: Sequence[str], failed: Sequence[FailedLease]) -> list[str | None]:
+    """Return why nothing was done to each lease, or None."""
+    why = {each.lease_id: each.code for each in failed}
+    return [why.get(each) for each in dict.fromkeys(lease_ids)]
 
 
 async def make_queue_world(database: Database) -> QueueWorld:

@@ -12,14 +12,13 @@ import pytest
 from registry.blobstore import (
     compression,
     copying,
+    growing_file,
     sealed_format,
     sealed_frames,
-    sealed_growing,
     sealed_layout,
     sealed_object,
     sealed_staged,
     sealed_table,
-    sealed_whole,
 )
 from registry.blobstore.base import DataKey
 from registry.blobstore.sealed_format import OVERHEAD
@@ -29,14 +28,13 @@ KEY: Final = DataKey(bytes(range(32)), b"an account")
 PACKED_KEY: Final = DataKey(bytes(range(1, 33)), b"an account")
 """The key of bytes that a store which compresses should compress (`compressible`)."""
 _MODULES: Final = (
+    growing_file,
     sealed_format,
     sealed_frames,
-    sealed_growing,
     sealed_layout,
     sealed_object,
     sealed_staged,
     sealed_table,
-    sealed_whole,
     copying,
 )
 

@@ -11,21 +11,19 @@ from typing import Final, TypeVar
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Database
 from cloudcore.events import NO_EVENTS
-from cloudcore.storage import buckets, listing, multipart, objects, reading, storing, upload_rows
+from cloudcore.storage import buckets, multipart, objects, reading, storing, upload_rows
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bucket_rows import Held
+from cloudcore.storage.bucket_rows import Held, held_by_bucket
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions
-from cloudcore.storage.listing import Listing
 from cloudcore.storage.multipart import Completion, GivenPart
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.object_rows import Facts, StoredObject
+from cloudcore.storage.object_rows import Facts, Listing, StoredObject, list_page
 from cloudcore.storage.piece_rows import Piece
 from cloudcore.storage.storing import Terms
 from cloudcore.storage.upload_rows import Upload
 from registry.blobstore.filesystem import FilesystemStore
-from registry.bucket_bytes import Sealing, StoreOfBuckets
-from registry.bucket_keys import KeysOfBuckets
-from registry.bucket_orphans import BucketOrphans
+from registry.buckets.orphans import BucketOrphans
+from registry.buckets.store import KeysOfBuckets, Sealing, StoreOfBuckets
 from registry.keys import DataKeys
 from tests.inprocess import ManualClock
 from tests.kms_world import ACME, GLOBEX, KmsWorld, make_kms_world
@@ -111,7 +109,7 @@ class StorageWorld:
         limit: int = 1000,
     ) -> Listing:
         """Return a page of objects."""
-        return await self.database.read(listing.list_page, bucket, prefix, delimiter, after, limit)
+        return await self.database.read(list_page, bucket, prefix, delimiter, after, limit)
 
     async def begin(self, bucket: Bucket, key: str, **fields: object) -> Upload:
         """Begin a multipart upload."""
@@ -126,7 +124,7 @@ class StorageWorld:
             self.clock(),
         )
         made = upload._replace(**fields)  # type: ignore[arg-type]
-        return await self.database.write(multipart.create_upload, made, self.needs.bytes)
+        return await self.database.write(multipart.create_upload, bucket, made, self.needs.bytes)
 
     async def part(
         self, bucket: Bucket, upload: Upload, number: int, data: bytes, **terms: object
@@ -165,7 +163,7 @@ class StorageWorld:
 
     async def held(self, bucket: Bucket) -> Held:
         """Return what a bucket holds."""
-        return await self.database.read(buckets.held, bucket)
+        return await self.database.read(held_by_bucket, bucket.account_id, bucket.id)
 
     async def files(self) -> dict[str, int]:
         """Return what the store has: ids and sizes."""

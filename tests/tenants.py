@@ -25,12 +25,12 @@ from cloudcore.db.opening import open_database
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.needs import SIGNING_KEYS, TOKENS
-from cloudcore.identity.rows.accounts import Account, add_account, save_account
+from cloudcore.identity.rows.accounts import ACCOUNTS, Account, save_account
 from cloudcore.identity.rows.policies import Attachment, PolicyRow
 from cloudcore.identity.rows.roles import Role
 from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.sessions import Session, add_session
-from cloudcore.identity.services import access_keys, policies, roles, service_accounts
+from cloudcore.identity.services import policies, roles, service_accounts
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring
@@ -39,21 +39,20 @@ from cloudcore.kms.needs import KmsNeeds
 from cloudcore.ports import KEYRING, known
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.context import AUTHENTICATOR, Origin
-from registry.blobstore.memory import MemoryStore
 from registry.main import Registry
 from registry.metadata.repositories.details import NewRepository
 from registry.needs import BEARERS, SERVICES
 from registry.planes import dispatcher
 from registry.served import SERVE
 from registry.services.context import ServiceContext
-from registry.services.login_attempts import RefusedLogin
-from registry.services.logins import mint_login, new_password
+from registry.services.logins import RefusedLogin, mint_login, new_password
 from registry.services.repositories.details import create_repository
 from registry.services.repositories.policies import put_resource_policy
 from registry.services.tokens import BearerTokens
 from registry.setting_groups import Limits
 from registry.settings import Settings
 from tests.inprocess import IN_FILES, ManualClock
+from tests.memory_store import MemoryStore
 
 REGION: Final = "local"
 HOST: Final = "registry.test"
@@ -131,7 +130,7 @@ class Install:
         add_platform_key = await self.kms.maker.prepare_platform_key(account.id, self.clock())
 
         def add(tx: Connection) -> None:
-            add_account(tx, account)
+            ACCOUNTS.add(tx, account)
             add_platform_key(tx)
 
         await self.database.write(add)
@@ -148,9 +147,9 @@ class Install:
         now = self.clock()
         made = ServiceAccount(uuid7(), account.id, name, "", "active", now, now)
         await self.database.write(service_accounts.create_service_account, made)
-        key = access_keys.new_access_key()
+        key = service_accounts.new_access_key()
         row = key.row(self.keyring, uuid7(), account.id, made.id, now)
-        await self.database.write(access_keys.create_access_key, row)
+        await self.database.write(service_accounts.create_access_key, row)
         policy_id, attachment_id = await self.attach(
             account, policy or name, statements, service_account_id=made.id
         )

@@ -12,9 +12,8 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.keyring import Keyring
 from cloudcore.notifications.signing import new_secret, seal_secret
-from cloudcore.notifications.subscription import Subscription
-from cloudcore.notifications.tables import SUBSCRIPTION_ROWS
-from cloudcore.notifications.topic import Topic
+from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS
+from cloudcore.notifications.topic import Subscription, Topic
 from cloudcore.notifications.topics import ROWS, TOPICS
 
 _accounts = table("accounts", column("id"), column("handle"))

@@ -11,9 +11,8 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient, TimeLimits
 from cloudcore.outbound.names import Resolve, resolve
-from registry.upstream.base import Credential, Remote, UpstreamFailed
+from registry.upstream.base import Credential, RateLimit, Remote, UpstreamFailed, Watch
 from registry.upstream.client import RegistryClient
-from registry.upstream.watch import RateLimit, Watch
 from tests.scripted_upstream import ScriptedUpstream, scripted_upstream
 
 CANARY: Final = "canary-5f0c2d"

@@ -48,7 +48,7 @@ def _services(process: Process) -> ServiceContext:
 
 
 def _job_kinds(process: Process) -> Sequence[JobKind]:
-    from registry.gc.collector.steps import collection_kind  # noqa: PLC0415 - SQLAlchemy
+    from registry.gc.collection import collection_kind  # noqa: PLC0415 - SQLAlchemy
     from registry.services.blobs.rewrapping import rewrap_kind  # noqa: PLC0415
     from registry.services.lifecycle.runs import lifecycle_kind  # noqa: PLC0415
 
@@ -67,7 +67,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
         purge_deleted_tags,
         purge_tombstones,
     )
-    from registry.gc.scrub.turns import scrub_chores  # noqa: PLC0415
+    from registry.gc.scrub import scrub_chores  # noqa: PLC0415
     from registry.gc.sealing.turns import seal_chores  # noqa: PLC0415
     from registry.gc.shredding import shred_deleted_keys  # noqa: PLC0415
     from registry.services import collector_runs as collection  # noqa: PLC0415

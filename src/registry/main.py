@@ -50,7 +50,7 @@ from registry.dev_keys import with_keys
 from registry.distribution import errors
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
-from registry.distribution.mirrors import Mirrors
+from registry.distribution.routing import Mirrors
 from registry.family import REGISTRY
 from registry.gauges import ChorePeriods, data_size, measure
 from registry.gc import generations

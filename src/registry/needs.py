@@ -20,10 +20,8 @@ from registry.services.bearers import BearerSigner
 from registry.services.blobs import upload_sessions
 from registry.services.blobs.upload_sessions import UploadIds
 from registry.services.context import ServiceContext
-from registry.services.event_topics import FindTopics, ResolveTopic
-from registry.services.events import topics_asking
-from registry.services.pull_through.credentials import credential_of
-from registry.services.pull_through.remote import open_upstreams
+from registry.services.events import FindTopics, ResolveTopic, topics_asking
+from registry.services.pull_through.remote import credential_of, open_upstreams
 from registry.services.tokens import BearerTokens
 from registry.setting_texts import AUTH
 

@@ -20,14 +20,13 @@ from cloudcore.identity.routes.organizations import membership_policy
 from cloudcore.identity.services.accounts import PrepareAddition
 from cloudcore.keyring import Keyring, load_keyring
 from cloudcore.kms import needs as kms
-from cloudcore.kms.aws import AwsMissing, AwsProvider
-from cloudcore.kms.providers import EmbeddedProvider, Providers
+from cloudcore.kms.providers import AwsMissing, AwsProvider, EmbeddedProvider, Providers
 from cloudcore.notifications import needs as notifications
-from cloudcore.notifications.ports import Mail
+from cloudcore.notifications.needs import Mail
 from cloudcore.ports import KEYRING, Asked, Offer, Opening, Port, known, offer
 from cloudcore.queue import needs as queue
 from cloudcore.storage import needs as storage
-from cloudcore.storage.bytes_port import BucketBytes
+from cloudcore.storage.needs import BucketBytes
 from cloudcore.web.context import (
     AUTHENTICATOR,
     CONTROL_SETTINGS,
@@ -36,9 +35,8 @@ from cloudcore.web.context import (
     Platform,
 )
 from registry import needs as registry
-from registry.bucket_bytes import Sealing, StoreOfBuckets
-from registry.bucket_keys import KeysOfBuckets
-from registry.bucket_orphans import BucketOrphans
+from registry.buckets.orphans import BucketOrphans
+from registry.buckets.store import KeysOfBuckets, Sealing, StoreOfBuckets
 from registry.families import FAMILIES
 from registry.family import REGISTRY
 from registry.gc.orphans import may_judge

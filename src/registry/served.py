@@ -20,8 +20,8 @@ from registry.browsers.cors import CrossOriginReads
 from registry.console.app import Console
 from registry.console.page_request import ConsoleSettings
 from registry.distribution.app import DataPlane
-from registry.distribution.challenge import Challenges
-from registry.distribution.mirrors import Mirrors
+from registry.distribution.auth import Challenges
+from registry.distribution.routing import Mirrors
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.families import FAMILIES

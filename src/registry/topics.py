@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cloudcore.db.base import Connection
-from cloudcore.notifications.rules import TopicMissing
+from cloudcore.notifications.topic import TopicMissing
 from cloudcore.notifications.topics import ROWS, states_of
 from cloudcore.resource_references import Authorize
-from registry.services.event_topics import NamedTopic, TopicNotFound
+from registry.services.events import NamedTopic, TopicNotFound
 
 
 def topic_states(

@@ -28,6 +28,7 @@ from tests.clients.debian_registry import running_registry
 from tests.live_signed_in import SignedIn, serving
 from tests.postgresql import free_port
 from tests.scripted_upstream import CONFIG, LAYER, MANIFEST, descriptor
+from tests.upstream_world import Noted
 
 LAYERS: Final = tuple(sha256(bytes([n])).digest() * 40_000 for n in range(2))
 CONFIGURATION: Final = b'{"architecture":"amd64","os":"linux"}'
@@ -66,7 +67,7 @@ def bearer(url: str, repository: str, login: Credential) -> str:
 async def client_of(url: str) -> AsyncIterator[RegistryClient]:
     http = HttpClient(Allowed("ENTREPOT_UPSTREAM_ALLOWED", (url,)))
     try:
-        yield RegistryClient(http, system_clock)
+        yield RegistryClient(http, system_clock, Noted())
     finally:
         http.close()
 

@@ -11,10 +11,10 @@ from typing import Final, TypeVar, cast
 
 from registry.blobstore.base import BlobStore, Staged
 from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.memory import MemoryStore
 from registry.blobstore.sealed_format import sealed_size
-from registry.blobstore.sealed_whole import compressed_bytes
+from registry.blobstore.sealed_table import compressed_bytes
 from registry.oci.digest import digest_of
+from tests.memory_store import MemoryStore
 from tests.sealing_store import SealingStore
 from tests.small_frames import KEY
 

@@ -12,7 +12,6 @@ import pytest
 from blake3 import blake3
 
 from registry.blobstore.base import BlobStore, ObjectDamaged, ObjectUnknown, StageBusy
-from registry.blobstore.memory import MemoryStore
 from registry.errors import DigestMismatch
 from registry.oci.digest import ALGORITHMS, digest_of
 from tests.contract.blob_stores import (
@@ -29,6 +28,7 @@ from tests.contract.blob_stores import (
     stored_size,
     write,
 )
+from tests.memory_store import MemoryStore
 
 BAD_IDS = (
     "",

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from registry.blobstore.base import DataKey, ObjectUnknown, StageBusy
-from registry.blobstore.blocking import BlockingStaged, BlockingStore
 from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.memory import MemoryFiles
 from registry.blobstore.sealed_format import sealed_size
+from registry.blobstore.staged_file import StagedFile
 from registry.errors import DigestMismatch
 from registry.oci.digest import ALGORITHMS, digest_of
+from tests.memory_store import MemoryFiles, MemoryStaged
 from tests.small_frames import KEY, PACKED_KEY, SMALL_BYTES, compressible, small_frames
 
 ALGORITHM = st.sampled_from(ALGORITHMS)
@@ -41,7 +41,7 @@ class Upload:
     acknowledged: bytes = b""
     digests: Mapping[str, str] = field(default_factory=dict)
     data: bytes = b""
-    writer: BlockingStaged | None = None
+    writer: StagedFile | MemoryStaged | None = None
     is_committed: bool = False
 
 
@@ -55,7 +55,7 @@ class BlobStoreModel(RuleBasedStateMachine):
         super().__init__()
         self.uploads: dict[str, Upload] = {}
         self.objects: dict[str, bytes] = {}
-        self.workers: list[BlockingStore] = []
+        self.workers: list[DiskFiles | MemoryFiles] = []
 
     @rule(target=ids, worker=WORKER, algorithm=st.none() | ALGORITHM)
     def stage(self, worker: int, algorithm: str | None) -> str:
@@ -154,7 +154,7 @@ class BlobStoreModel(RuleBasedStateMachine):
     def list_all(self, worker: int) -> None:
         self.check_lists(self.workers[worker])
 
-    def check_lists(self, store: BlockingStore) -> None:
+    def check_lists(self, store: DiskFiles | MemoryFiles) -> None:
         sizes = {name: self.stored_size(data) for name, data in self.objects.items()}
         staged = {
             name: len(each.data) for name, each in self.uploads.items() if not each.is_committed

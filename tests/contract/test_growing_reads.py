@@ -14,8 +14,8 @@ import pytest
 
 from registry.blobstore.base import BlobStore, OpenObject, StagedDropped
 from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
+from tests.memory_store import MemoryStore
 from tests.sealing_store import SealingStore
 from tests.small_frames import KEY, SMALL_BYTES, compressible, small_frames
 

@@ -10,8 +10,7 @@ import pytest
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unavailable
-from cloudcore.kms.aws import AwsProvider
-from cloudcore.kms.providers import EmbeddedProvider, Provider, Providers, VersionRef
+from cloudcore.kms.providers import AwsProvider, EmbeddedProvider, Provider, Providers, VersionRef
 from cloudcore.kms.rows import find_version
 from cloudcore.kms.vault import Vault
 from tests.kms_world import ACME, KEYRING, make_kms_world

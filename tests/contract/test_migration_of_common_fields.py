@@ -14,8 +14,8 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.notifications.signing import new_nonce
 from cloudcore.notifications.subscribing import pending
-from cloudcore.notifications.subscription import Subscription
-from cloudcore.notifications.tables import SUBSCRIPTION_ROWS
+from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS
+from cloudcore.notifications.topic import Subscription
 from cloudcore.storage.bucket_rows import held_by_bucket
 from cloudcore.storage.buckets import BUCKETS
 from cloudcore.storage.tables import BUCKET_ROWS

@@ -15,10 +15,10 @@ from blake3 import blake3
 
 from registry.blobstore.base import BlobStore, DataKey, ObjectDamaged, ObjectUnknown, Staged, Stored
 from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.memory import MemoryStore
 from registry.blobstore.sealed_format import FRAME_BYTES, sealed_size
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
+from tests.memory_store import MemoryStore
 from tests.small_frames import KEY
 
 DATA: Final = random.Random(12).randbytes(2 * FRAME_BYTES + 700)

@@ -11,7 +11,7 @@ from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
-from registry.metadata.blobs.wrap_removal import drop_unused_wraps, shred_unreadable
+from registry.metadata.blobs.wraps import drop_unused_wraps, shred_unreadable
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
     deleted_manifests,

@@ -17,7 +17,7 @@ from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.storage import chores, piece_keys, rewrapping
 from registry.blobstore.filesystem import FilesystemStore
-from registry.bucket_bytes import StoreOfBuckets
+from registry.buckets.store import StoreOfBuckets
 from tests.databases import opened
 from tests.fault.deaths import die_at
 from tests.inprocess import ManualClock

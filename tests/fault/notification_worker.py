@@ -18,7 +18,7 @@ from cloudcore.db.opening import open_database
 from cloudcore.jobs import queue
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.keyring import Keyring
-from cloudcore.notifications import fan_out
+from cloudcore.notifications import publishing
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.outbound.destinations import Allowed
@@ -41,7 +41,7 @@ def name_of(change: Callable[..., object]) -> str:
     """Return what a change is called here; empty if it has no name."""
     if isinstance(change, partial) and change.func.__name__ == "_commit":
         return f"end of {change.args[0].kind}"
-    names: dict[object, str] = {queue.lease: LEASE, fan_out._insert_page: INSERT}
+    names: dict[object, str] = {queue.lease: LEASE, publishing._insert_page: INSERT}
     return names.get(change, "")
 
 

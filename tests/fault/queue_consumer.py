@@ -39,10 +39,10 @@ async def main(url: str, queue_id: str) -> None:
             say(f"leased {each.message.id}")
         await asyncio.sleep(random.uniform(0, 0.02))  # the work
         for each in leased or ():
-            (outcome,) = await database.write(
+            done, _ = await database.write(
                 messages.acknowledge, queue, [each.lease_id], system_clock()
             )
-            if outcome.code is None:
+            if done:
                 say(f"acknowledged {each.message.id}")
 
 

@@ -15,11 +15,11 @@ import pytest
 
 from cloudcore.db.base import Connection, Database, OutcomeUnknown, P, T
 from cloudcore.errors import Unavailable
-from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
 from registry.setting_groups import Limits
 from tests.fault.seams import SteppingDatabase, Steps
 from tests.inprocess import IN_FILES, Answer, Registry, open_registry
+from tests.memory_store import MemoryStore
 from tests.recount import object_ids, querying
 
 DATA: Final = b"pushed twice"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.blobstore.blocking import BlockingStaged
 from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.staged_file import StagedFile
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 from tests.fault.small_disk import free_bytes, small_disk, take_the_rest
@@ -28,7 +28,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def write_all(staged: BlockingStaged, view: memoryview) -> None:
+def write_all(staged: StagedFile, view: memoryview) -> None:
     for offset in range(0, len(view), UNIT):
         staged.write(view[offset : offset + UNIT])
 

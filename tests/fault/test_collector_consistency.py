@@ -10,8 +10,7 @@ from typing import Final
 
 import pytest
 
-from registry.blobstore.memory import MemoryStore
-from registry.gc.collector.consistency_check import IndexIncomplete
+from registry.gc.manifest_check import IndexIncomplete
 from registry.oci.digest import digest_of
 from tests.fault.collected import (
     CONFIG,
@@ -25,6 +24,7 @@ from tests.fault.collected import (
     push_image,
 )
 from tests.inprocess import Registry, open_registry
+from tests.memory_store import MemoryStore
 
 NEEDED: Final = {CONFIG, KEPT, DELETED}
 NO_REFERENCES: Final = "UPDATE repository_blobs SET manifest_refs = 0"

@@ -15,10 +15,10 @@ from cloudcore.jobs.queue import first_due
 from cloudcore.jobs.runs import find_run
 from cloudcore.jobs.worker import JobWorker
 from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.threaded import ThreadedStore
+from registry.blobstore.filesystem import ThreadedStore
 from registry.blobstore.threads import Threads
 from registry.errors import StoreUnavailable
-from registry.gc.collector.steps import collection_kind
+from registry.gc.collection import collection_kind
 from registry.oci.digest import digest_of
 from registry.services.collector_runs import KIND, start_collection
 from tests.collecting import at_once, collect

@@ -9,7 +9,6 @@ from sqlalchemy import bindparam
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
-from registry.blobstore.memory import MemoryStore
 from registry.gc.generations import (
     DatabaseWentBack,
     Generations,
@@ -23,6 +22,7 @@ from registry.oci.digest import digest_of
 from tests.fault.collected import push_blob
 from tests.fault.seams import Died, SteppingDatabase, Steps
 from tests.inprocess import open_registry
+from tests.memory_store import MemoryStore
 
 FORGET = Statement(store_generations.delete().where(store_generations.c.id == bindparam("id")))
 

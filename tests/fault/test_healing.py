@@ -16,7 +16,6 @@ import pytest
 from cloudcore.db.base import Database, OutcomeUnknown
 from registry.blobstore.base import DataKey, OpenObject
 from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.memory import MemoryStore
 from registry.errors import StoreUnavailable
 from registry.gc.fsck import check
 from registry.metadata.repositories.live import find_account
@@ -25,6 +24,7 @@ from tests.collecting import AT_ONCE, collect
 from tests.fault.seams import Died, SteppingDatabase, SteppingStore, Steps
 from tests.inprocess import Registry, open_registry
 from tests.integration.damaged import cut, file_of, flip, marked
+from tests.memory_store import MemoryStore
 
 BLOB: Final = b"layer" * 1000
 DIGEST: Final = digest_of(BLOB)

@@ -10,7 +10,7 @@ import pytest
 
 from cloudcore.clock import system_clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.notifications import topics
+from cloudcore.notifications import publishing, topics
 from cloudcore.notifications.topic import Topic
 from tests.databases import on_both_databases, program, program_environment
 from tests.fault.notification_worker import KEYRING, RECORD, WRITES, worker
@@ -58,7 +58,7 @@ async def test_a_worker_killed_at_any_step_delivers_nothing_zero_times(
         topic = await database.write(furnish, f"{hook.url}/hook")
 
         async def publish() -> str:
-            return await database.write(topics.publish, topic, "x", None, {}, system_clock())
+            return await database.write(publishing.publish, topic, "x", None, {}, system_clock())
 
         def times(message_id: str) -> int:
             return sum(each.headers["webhook-id"] == message_id for each in hook.got)

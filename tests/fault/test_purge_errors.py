@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
 from cloudcore.clock import uuid7
 from registry.blobstore.base import Orphan
-from registry.blobstore.memory import MemoryFiles
-from registry.blobstore.threaded import ThreadedStore
-from registry.blobstore.threads import at_once
+from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.filesystem import ThreadedStore
 from registry.errors import StoreUnavailable
 from registry.gc.orphans import tend_orphans
 from registry.gc.purge import discard_expired_uploads
 from tests.inprocess import Registry, open_registry
+from tests.memory_store import MemoryFiles, at_once
 
 DATA: Final = b"a layer"
 
@@ -50,7 +50,7 @@ class RefusingStore(ThreadedStore):
 
     def __init__(self) -> None:
         self.files: Final = Refusing()
-        super().__init__(self.files, at_once, look_seconds=3600)
+        super().__init__(cast("DiskFiles", self.files), at_once, look_seconds=3600)
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
 from tests.fault.seams import SteppingDatabase, Steps
 from tests.inprocess import Registry, open_registry
+from tests.memory_store import MemoryStore
 from tests.recount import querying
 
 DATA: Final = b"data"

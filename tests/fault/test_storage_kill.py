@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from cloudcore.storage.chores import CONDEMNED_FOR, delete_condemned, scan_bytes
-from registry.bucket_bytes import StoreOfBuckets
+from registry.buckets.store import StoreOfBuckets
 from tests.databases import opened, program, program_environment
 from tests.fault.stopping_storer import NEW
 from tests.storage_world import StorageWorld, open_storage_world
@@ -89,6 +89,6 @@ async def settle(world: StorageWorld) -> None:
     """Let what is nobody's go: what was replaced, and what was set aside."""
     assert isinstance(world.needs.bytes, StoreOfBuckets)
     world.clock.advance(CONDEMNED_FOR // 1_000_000 + 4000)
-    world.needs.bytes._orphans._is_first = True
+    world.needs.bytes.orphans.is_first = True
     await scan_bytes(world.needs)
     await delete_condemned(world.needs)

@@ -14,13 +14,13 @@ from typing import Final, Literal
 
 import pytest
 
-from registry.blobstore.memory import MemoryStore
 from registry.gc.fsck import check
 from registry.oci.digest import digest_of
 from registry.setting_groups import Limits
 from tests.commit_proxy import CommitProxy, Fate, commit_proxy
 from tests.inprocess import Answer
 from tests.keyed_registry import KeyedRegistry, open_keyed_registry
+from tests.memory_store import MemoryStore
 from tests.recount import check_counters, querying
 
 DATA: Final = os.urandom(600)

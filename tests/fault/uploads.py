@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from registry.blobstore.base import DataKey, ObjectUnknown
-from registry.blobstore.blocking import BlockingStore
+from registry.blobstore.disk_files import DiskFiles
 from registry.oci.digest import ALGORITHMS, Digest, digest_of
 from tests.small_frames import PACKED_KEY, compressible
 
@@ -71,7 +71,7 @@ def plans(seed: int, key: DataKey | None = None) -> list[Plan]:
     return made
 
 
-def upload(store: BlockingStore, plan: Plan, acknowledge: Acknowledge) -> None:
+def upload(store: DiskFiles, plan: Plan, acknowledge: Acknowledge) -> None:
     """Send all of a plan, one hold a request, as separate requests do."""
     with closing(store.stage(plan.upload_id, plan.algorithm, plan.key)) as staged:
         digests: Mapping[str, str] = {}
@@ -94,7 +94,7 @@ def upload(store: BlockingStore, plan: Plan, acknowledge: Acknowledge) -> None:
     finish(store, plan, offset, digests, acknowledge)
 
 
-def leave_early(store: BlockingStore, plan: Plan, offset: int, digests: Mapping[str, str]) -> None:
+def leave_early(store: DiskFiles, plan: Plan, offset: int, digests: Mapping[str, str]) -> None:
     """Resume at `offset`, write something that is never flushed nor acknowledged, and go."""
     with closing(store.resume(plan.upload_id)) as staged:
         staged.rewind(offset, digests, plan.algorithm, plan.key)
@@ -102,7 +102,7 @@ def leave_early(store: BlockingStore, plan: Plan, offset: int, digests: Mapping[
 
 
 def finish(
-    store: BlockingStore,
+    store: DiskFiles,
     plan: Plan,
     offset: int,
     digests: Mapping[str, str],
@@ -124,13 +124,13 @@ def units(plan: Plan, start: int, stop: int) -> Iterator[memoryview]:
         yield view[offset : min(offset + plan.unit, stop)]
 
 
-def read(store: BlockingStore, object_id: str, key: DataKey | None = None) -> bytes:
+def read(store: DiskFiles, object_id: str, key: DataKey | None = None) -> bytes:
     """Return all bytes of an object."""
     with closing(store.open(object_id, None, key)) as stored:
         return b"".join(bytes(chunk) for chunk in stored.chunks())
 
 
-def check_recovered(store: BlockingStore, plan: Plan, rows: Acknowledged) -> None:
+def check_recovered(store: DiskFiles, plan: Plan, rows: Acknowledged) -> None:
     """Check one upload after a crash: nothing acknowledged is lost, nothing wrong is served."""
     name = plan.upload_id
     try:

@@ -21,7 +21,7 @@ from cloudcore.clock import MICROSECONDS, system_clock, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.rows.accounts import Account, add_account, find_account
+from cloudcore.identity.rows.accounts import ACCOUNTS, Account, find_account
 from cloudcore.identity.rows.organizations import Organization, add_organization
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User, list_users_by_email
@@ -137,7 +137,7 @@ def _add_with_organization(tx: Connection, account: Account) -> None:
     assert account.organization_id is not None
     now = account.created_at
     add_organization(tx, Organization(account.organization_id, account.handle, False, now, now))
-    add_account(tx, account)
+    ACCOUNTS.add(tx, account)
 
 
 def _add_outsider(tx: Connection, now: int) -> None:

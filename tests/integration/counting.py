@@ -8,8 +8,8 @@ from typing import Concatenate
 
 from cloudcore.db.base import Connection, Database, P, Row, T
 from cloudcore.db.statement import Statement
-from registry.blobstore.memory import MemoryStore
 from tests.inprocess import Registry, open_registry
+from tests.memory_store import MemoryStore
 
 
 class CountingConnection:

@@ -14,12 +14,12 @@ from cloudcore.db.opening import open_database
 from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.worker import JobPace, JobWorker
-from registry.blobstore.memory import MemoryStore
 from registry.services.changes import RegistryHost
 from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
 from registry.services.lifecycle.runs import lifecycle_kind
 from registry.setting_groups import Limits
+from tests.memory_store import MemoryStore
 
 PACE = JobPace(poll_seconds=0.05)
 

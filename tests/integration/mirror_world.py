@@ -13,7 +13,6 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from registry.blobstore.inline import store_inline
-from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.gc import fsck
@@ -23,10 +22,11 @@ from registry.oci.digest import digest_of
 from registry.oci.reference import Name
 from registry.services.blobs.recording import NewBytes, record_blob
 from registry.services.context import ServiceContext
-from registry.services.pull_through.repositories import cached_repository
+from registry.services.pull_through.fetched_manifests import cached_repository
 from tests.collecting import at_once, collect
 from tests.inprocess import Answer, Client, ManualClock, open_registry
 from tests.manifest_upstream import ManifestUpstream
+from tests.memory_store import MemoryStore
 from tests.recount import check_counters, querying
 
 HANDLE: Final = "dev"

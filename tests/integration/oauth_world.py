@@ -33,14 +33,14 @@ from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.oidc.discovery import Discovery
 from cloudcore.identity.oidc.provider_client import ProviderClient
 from cloudcore.identity.permissions import Permissions
-from cloudcore.identity.rows import accounts, policies, roles, service_accounts
-from cloudcore.identity.rows.accounts import Account
-from cloudcore.identity.rows.policies import POLICIES, Attachment, PolicyRow
-from cloudcore.identity.rows.roles import ROLES, Assignment, Role
-from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, ServiceAccount
+from cloudcore.identity.rows import accounts
+from cloudcore.identity.rows.accounts import ACCOUNTS, Account
+from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow
+from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, Role
+from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.users import User
-from cloudcore.identity.services.access_keys import new_access_key
 from cloudcore.identity.services.accounts import no_addition
+from cloudcore.identity.services.service_accounts import new_access_key
 from cloudcore.identity.services.users import add_person
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
@@ -203,7 +203,7 @@ class World:
 
     async def add_account(self, handle: str) -> Account:
         account = Account(uuid7(), None, handle, "active", True, self.now)
-        assert await self.database.write(accounts.add_account, account)
+        assert await self.database.write(ACCOUNTS.add, account)
         return account
 
     async def add_program(
@@ -216,7 +216,7 @@ class World:
 
         def add(tx: Connection) -> None:
             assert SERVICE_ACCOUNTS.add(tx, row)
-            service_accounts.add_access_key(tx, key)
+            ACCESS_KEYS.add(tx, key)
 
         await self.database.write(add)
         if statements:
@@ -224,8 +224,10 @@ class World:
         crn = iam_crn(account.id, "service-account", name)
         return Program(account, row.id, crn, key.id, made.access_key_id, made.secret)
 
-    async def add_policy(self, account: Account, *statements: dict[str, Any], **on: str) -> str:
-        """Add a policy and attach it; return the attachment's id."""
+    async def add_policy(
+        self, account: Account, *statements: dict[str, Any], **on: str
+    ) -> Attachment:
+        """Add a policy and attach it; return the attachment."""
         row = PolicyRow(
             uuid7(), account.id, uuid7(), "", document(*statements), 1, self.now, self.now
         )
@@ -241,10 +243,10 @@ class World:
         def add(tx: Connection) -> None:
             accounts.increment_revision(tx, account.id)
             assert POLICIES.add(tx, row)
-            assert policies.attach(tx, attachment)
+            assert ATTACHMENTS.add(tx, attachment)
 
         await self.database.write(add)
-        return attachment.id
+        return attachment
 
     async def add_role(self, account: Account, name: str, *trusted: str, most: int = 43200) -> Role:
         """Add a role that these principals may assume."""
@@ -254,7 +256,7 @@ class World:
         return row
 
     async def assign(self, role: Role, user: User) -> None:
-        await self.database.write(roles.add_assignment, Assignment(role.id, user.id, self.now))
+        await self.database.write(ASSIGNMENTS.add, Assignment(role.id, user.id, self.now))
 
     async def add_user(self, email: str, *, one_time: bool = False) -> User:
         user = User(uuid7(), email, _HASHED, one_time, uuid7(), "active", self.now, self.now)

@@ -30,12 +30,12 @@ from cloudcore.identity.names import iam_crn
 from cloudcore.identity.needs import LAST_USES
 from cloudcore.identity.rows import organizations
 from cloudcore.identity.rows.accounts import Account
-from cloudcore.identity.rows.organizations import Membership, Organization
-from cloudcore.identity.rows.policies import Attachment, attach
+from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
+from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment
 from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User
-from cloudcore.identity.services import access_keys, service_accounts
+from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.accounts import FirstIds, Founder, found_account
 from cloudcore.identity.services.users import add_person
 from cloudcore.identity.signing_keys import SigningKeys
@@ -205,7 +205,7 @@ class Served:
     async def add_tenant(self, handle: str) -> Tenant:
         """Add an organization with an account, its owner, and a program that may do everything."""
         person, person_token = await self.add_person(f"owner-of-{handle}")
-        key = access_keys.new_access_key()
+        key = service_accounts.new_access_key()
         ids = FirstIds(uuid7(), uuid7(), uuid7(), uuid7())
         organization_id, program_id, now = uuid7(), uuid7(), self.clock()
         add_key = await self.kms.maker.prepare_platform_key(ids.account, now)
@@ -214,15 +214,15 @@ class Served:
             organizations.add_organization(
                 tx, Organization(organization_id, handle, False, now, now)
             )
-            organizations.add_membership(tx, Membership(organization_id, person.id, "owner", now))
+            MEMBERS.add(tx, Membership(organization_id, person.id, "owner", now))
             founder = Founder(iam_crn(person.organization_id, "user", person.id), person.id)
             account = Account(ids.account, organization_id, handle, "active", True, now)
             found_account(tx, account, founder, ids, add_key)
             made = ServiceAccount(program_id, ids.account, "program", "", "active", now, now)
             service_accounts.create_service_account(tx, made)
-            attach(tx, Attachment(uuid7(), ids.account, ids.policy, program_id, None, now))
+            ATTACHMENTS.add(tx, Attachment(uuid7(), ids.account, ids.policy, program_id, None, now))
             row = key.row(self.keyring, uuid7(), ids.account, program_id, now)
-            access_keys.create_access_key(tx, row)
+            service_accounts.create_access_key(tx, row)
 
         await self.database.write(add)
         token = self.tokens.issue(

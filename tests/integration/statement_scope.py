@@ -25,13 +25,17 @@ import cloudcore
 import registry
 from cloudcore.db.schema import metadata
 from cloudcore.db.statement import Statement, _Unindexed, _Unseen
-from cloudcore.identity.rows.owned import OwnedRows
+from cloudcore.identity.rows.owned import Listed
 from cloudcore.resources.rows import Rows
 
 ROOTS: Final = (cloudcore, registry)
 SCOPE_COLUMNS: Final = ("account_id", "owner_id", "repository_id", "scope_id")
 
-MAKERS: Final = ("cloudcore.db.statement", "cloudcore.resources.rows")
+MAKERS: Final = (
+    "cloudcore.db.statement",
+    "cloudcore.resources.rows",
+    "cloudcore.identity.rows.owned",
+)
 """What a module imports that makes statements, itself or by a description."""
 Place = tuple[int, str]
 """An occurrence of a table, and a column of it."""
@@ -61,7 +65,7 @@ def all_statements() -> dict[str, Statement]:
 
 
 def _within(value: object) -> list[tuple[object, Statement]]:
-    if isinstance(value, Rows | OwnedRows):
+    if isinstance(value, Rows | Listed):
         value = value.statements
     if isinstance(value, dict):
         values = list(value.items())

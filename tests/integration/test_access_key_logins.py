@@ -11,10 +11,9 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.errors import Unauthenticated
-from cloudcore.identity.services import access_keys
-from registry.services.access_key_logins import log_in_with_key
-from registry.services.login_attempts import ADDRESS_BUDGET, CREDENTIAL_BUDGET
-from registry.services.logins import principal_of
+from cloudcore.identity.services import service_accounts
+from registry.services.access_key_logins import find_key
+from registry.services.logins import ADDRESS_BUDGET, CREDENTIAL_BUDGET, log_in, principal_of
 from registry.services.registry_settings import update_settings
 from tests.databases import on_both_databases
 from tests.integration.counting import CountingDatabase
@@ -36,9 +35,9 @@ class Key(NamedTuple):
 
 
 async def add_key(install: Install, program: Program) -> Key:
-    made = access_keys.new_access_key()
+    made = service_accounts.new_access_key()
     row = made.row(install.keyring, uuid7(), program.account.id, program.id, install.clock())
-    await install.database.write(access_keys.create_access_key, row)
+    await install.database.write(service_accounts.create_access_key, row)
     return Key(program, row.id, made.access_key_id, made.secret)
 
 
@@ -112,19 +111,19 @@ async def turn_off(install: Install, key: Key) -> None:
 async def deactivate(install: Install, key: Key) -> None:
     whose = key.program.account.id, key.program.id, key.row_id
     change, now = {"status": "inactive"}, install.clock()
-    await install.database.write(access_keys.update_access_key, *whose, change, now)
+    await install.database.write(service_accounts.update_access_key, *whose, change, now)
 
 
 async def expire(install: Install, key: Key) -> None:
     whose = key.program.account.id, key.program.id, key.row_id
     change, now = {"expires_at": install.clock() + 1}, install.clock()
-    await install.database.write(access_keys.update_access_key, *whose, change, now)
+    await install.database.write(service_accounts.update_access_key, *whose, change, now)
     install.clock.advance(1)
 
 
 async def delete(install: Install, key: Key) -> None:
     whose = key.program.account.id, key.program.id, key.row_id
-    await install.database.write(access_keys.delete_access_key, *whose)
+    await install.database.write(service_accounts.delete_access_key, *whose)
 
 
 async def suspend(install: Install, key: Key) -> None:
@@ -136,7 +135,7 @@ async def statements(install: Install, name: str, secret: str) -> int:
     database = CountingDatabase(install.database)
     source = IPv4Address(install.clock.now % 2**32)
     with pytest.raises(Unauthenticated):
-        await log_in_with_key(database, install.clock, name, secret, source, note_nothing)
+        await log_in(database, install.clock, name, secret, source, find_key, note_nothing)
     return len(database.seen)
 
 
@@ -195,8 +194,8 @@ async def test_guesses_of_an_address_end_at_its_budget_and_stop_no_right_key(
 async def test_the_use_of_a_key_is_noted(install: Install) -> None:
     """`LastUses` notes by this field which key a principal acts by."""
     key = await make_key(install)
-    login = await log_in_with_key(
-        install.database, install.clock, key.id, key.secret, None, note_nothing
+    login = await log_in(
+        install.database, install.clock, key.id, key.secret, None, find_key, note_nothing
     )
     assert principal_of(login).access_key_id == key.row_id
 

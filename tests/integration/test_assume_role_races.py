@@ -11,8 +11,7 @@ import pytest
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement
-from cloudcore.identity.rows.assumable_roles import is_assigned
-from cloudcore.identity.rows.roles import ROLES, Assignment, add_assignment
+from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, is_assigned
 from cloudcore.identity.rows.sessions import Session, add_session, find_live_session
 from cloudcore.identity.services.roles import update_role
 from tests.databases import on_both_databases
@@ -74,7 +73,7 @@ async def test_an_assignment_stays_until_the_session_for_it_is_there(
     acme = await oauth.add_account("acme")
     role = await oauth.add_role(acme, "deploy", "acme")
     user = await oauth.add_user("ann@example.com")
-    await oauth.database.write(add_assignment, Assignment(role.id, user.id, oauth.now))
+    await oauth.database.write(ASSIGNMENTS.add, Assignment(role.id, user.id, oauth.now))
 
     def change(tx: Connection) -> None:
         assert is_assigned(tx, role.id, user.id)

@@ -12,11 +12,11 @@ import httpx
 import pytest
 
 from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.memory import MemoryStore
 from registry.distribution.byteranges import MOST_AGAIN, byte_ranges
 from registry.oci.digest import digest_of
 from tests.inprocess import ZERO_COPY, Client, open_registry
 from tests.live_signed_in import SignedIn, serving
+from tests.memory_store import MemoryStore
 
 MIB: Final = 1 << 20
 CHANCE: Final = random.Random(14)

@@ -11,12 +11,12 @@ import pytest
 
 from cloudcore.serving.body import Message
 from cloudcore.serving.body_budget import BODIES, LARGE_ROOM, RETRY_SECONDS
-from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from tests import control_plane
 from tests.control_plane import assert_envelope
 from tests.inprocess import hang_up, open_registry
+from tests.memory_store import MemoryStore
 
 APP: Final = "/v2/dev/app"
 PART: Final = {"mediaType": "a/b", "digest": digest_of(b""), "size": 0}

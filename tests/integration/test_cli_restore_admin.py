@@ -18,8 +18,8 @@ from cloudcore.errors import Conflict, NotFound
 from cloudcore.identity.admin_restoration import restore_admin
 from cloudcore.identity.names import person_crn
 from cloudcore.identity.rows import organizations, policies
-from cloudcore.identity.rows.accounts import Account, add_account
-from cloudcore.identity.rows.organizations import Membership, Organization
+from cloudcore.identity.rows.accounts import ACCOUNTS, Account
+from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
 from cloudcore.identity.rows.policies import POLICIES
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.users import User
@@ -96,8 +96,8 @@ async def own(oauth: Rows) -> tuple[Account, User]:
 
     def add(tx: Connection) -> None:
         organizations.add_organization(tx, organization)
-        organizations.add_membership(tx, Membership(organization.id, user.id, "owner", oauth.now))
-        assert add_account(tx, account)
+        MEMBERS.add(tx, Membership(organization.id, user.id, "owner", oauth.now))
+        assert ACCOUNTS.add(tx, account)
 
     await oauth.database.write(add)
     return account, user

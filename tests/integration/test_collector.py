@@ -16,9 +16,9 @@ from cloudcore.jobs.runs import Run
 from cloudcore.jobs.worker import JobPace, JobWorker
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.sealed_format import sealed_size
-from registry.gc.collector.consistency_check import IndexIncomplete
-from registry.gc.collector.steps import collection_kind
+from registry.gc.collection import collection_kind
 from registry.gc.fsck import check
+from registry.gc.manifest_check import IndexIncomplete
 from registry.gc.purge import purge_tombstones
 from registry.gc.recovery import recover_blob
 from registry.metadata.blobs.damage import ABSENT, mark

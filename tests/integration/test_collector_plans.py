@@ -9,12 +9,12 @@ from typing import Final
 import pytest
 
 from cloudcore.db.statement import Statement
-from registry.metadata.blobs import wrap_removal
+from registry.metadata.blobs import wraps
 from registry.metadata.collector import collection, erasure
 
 BY_NAME: Final = {
     name: value
-    for module in (wrap_removal, erasure, collection)
+    for module in (wraps, erasure, collection)
     for name, value in vars(module).items()
     if isinstance(value, Statement)
     and (":ids" in value.sqlite or ":digests" in value.sqlite or ":limit" in value.sqlite)

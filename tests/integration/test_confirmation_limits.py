@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from cloudcore.notifications.request_limits import OF_ACCOUNT, OF_ENDPOINT
+from cloudcore.notifications.subscribing import OF_ACCOUNT, OF_ENDPOINT
 from tests.databases import on_both_databases
 from tests.integration.notifications_world import World
 

@@ -15,7 +15,6 @@ from sqlalchemy import bindparam
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
-from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.metadata.tables import manifest_bodies
@@ -24,6 +23,7 @@ from registry.oci.media_types import OCI_MANIFEST
 from tests.inprocess import Client, Registry, open_registry
 from tests.integration.counting import CountingDatabase
 from tests.integration.pushing import World
+from tests.memory_store import MemoryStore
 
 BLOB: Final = b"layer"
 DESCRIPTOR: Final = {"mediaType": "application/x", "digest": digest_of(BLOB), "size": len(BLOB)}

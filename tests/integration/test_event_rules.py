@@ -7,9 +7,9 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from cloudcore.notifications.topics import delete_topic
+from cloudcore.notifications.publishing import delete_topic
 from cloudcore.wire import rfc3339
-from registry.services.event_rules import check_rule
+from registry.services.events import check_rule
 from tests.databases import on_both_databases
 from tests.integration.layered_images import pusher
 from tests.integration.repositories_world import client_of, create, refused

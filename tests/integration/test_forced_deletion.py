@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from registry.oci.media_types import OCI_INDEX
-from registry.services.images.tree_size import TREE_BOUNDS
 from registry.services.pull_through import references
+from registry.services.pull_through.references import TREE_BOUNDS
 from tests.databases import on_both_databases
 from tests.integration.counted_images import check, collect_at_once, size_of
 from tests.integration.pushing import Descriptor, World, refused

@@ -7,19 +7,17 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_network
 from math import log2
 
 from cloudcore.clock import system_clock
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.worker import JobPace, JobWorker
-from cloudcore.notifications.delivering import Deliverer
-from cloudcore.notifications.endpoint_turns import REMEMBERED_TURNS, EndpointTurns
-from cloudcore.notifications.envelope import Links
-from cloudcore.notifications.topics import ROWS, publish
-from cloudcore.notifications.waking import DELIVER
-from cloudcore.notifications.webhooks import Webhooks
+from cloudcore.notifications.delivering import REMEMBERED_TURNS, Deliverer, EndpointTurns
+from cloudcore.notifications.delivery_rows import DELIVER
+from cloudcore.notifications.publishing import publish
+from cloudcore.notifications.topics import ROWS
 from tests.integration.notifications_world import World
 from tests.jobs import until
 from tests.topics import add_webhooks
@@ -72,12 +70,7 @@ async def _delivering(world: World) -> AsyncIterator[None]:
     needs = world.served.notifications
     needs.client.allowed = needs.client.allowed._replace(networks=[ip_network("127.0.0.0/8")])
     deliverer = Deliverer(
-        database=needs.database,
-        clock=system_clock,
-        links=Links(needs.keyring, needs.url),
-        webhooks=Webhooks(needs.client, needs.keyring),
-        queues=needs.queues,
-        mail=None,
+        needs=replace(needs, clock=system_clock, mail=None),
         turns=EndpointTurns(slow_seconds=SLOW_SECONDS, most_slow=MOST_SLOW),
     )
     others = [kind for kind in world.kinds() if kind.name != DELIVER]

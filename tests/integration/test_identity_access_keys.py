@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.statement import Statement
-from cloudcore.identity.services.access_keys import sealing_context
+from cloudcore.identity.services.service_accounts import sealing_context
 from cloudcore.identity.tables import access_keys
 from cloudcore.wire import rfc3339
 from tests.databases import on_both_databases

@@ -25,9 +25,9 @@ from cloudcore.identity.rows.identity_providers import (
     IdentityProvider,
     find_person_of_subject,
 )
-from cloudcore.identity.rows.organizations import list_joined
-from cloudcore.identity.rows.roles import ROLES, find_assignment
-from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, list_access_keys
+from cloudcore.identity.rows.organizations import JOINED
+from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES
+from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS
 from cloudcore.identity.rows.users import list_users_by_email
 from cloudcore.identity.services.provider_sign_ins import NewPerson, sign_in
 from cloudcore.identity.sessions import Destination, new_code
@@ -65,22 +65,22 @@ async def test_one_command_makes_an_owner_who_can_do_everything(database: Databa
     (person,) = await database.read(list_users_by_email, "ada@example.org")
     assert person.must_change_password
     assert match_passwords(made.one_time_password, [person.password]) == [True]
-    joined = await database.read(list_joined, person.id, "", "", 10)
-    assert {each.organization.is_personal for each in joined} == {True, False}
-    assert {each.membership.role for each in joined} == {"owner"}
-    shared = {each.organization.id for each in joined if not each.organization.is_personal}
+    joined = await database.read(JOINED.list, person.id, "", "", 10)
+    assert {each.is_personal for each in joined} == {True, False}
+    assert {each.role for each in joined} == {"owner"}
+    shared = {each.id for each in joined if not each.is_personal}
     assert {person.home_organization_id} == shared
 
     role = await database.read(ROLES.find_named, account.id, "admin")
     assert role is not None
-    assert await database.read(find_assignment, role.id, person.id)
+    assert await database.read(ASSIGNMENTS.find, role.id, person.id)
     trust = parse_policy(role.trust_policy, PolicyKind.TRUST)
     crn = f"crn:iam::{person.organization_id}:user/{person.id}"
     assert trust.statements[0].principals == {crn}
 
     program = await database.read(SERVICE_ACCOUNTS.find_named, account.id, "admin")
     assert program is not None
-    (key,) = await database.read(list_access_keys, account.id, program.id, "", 10)
+    (key,) = await database.read(ACCESS_KEYS.list, (account.id, program.id), "", "", 10)
     assert key.access_key_id == made.access_key_id
     context = f"access-key:{made.access_key_id}"
     assert KEYRING.open(bytes(key.secret_sealed), context).decode() == made.secret_access_key
@@ -130,8 +130,8 @@ async def test_no_provider_signs_the_first_person_in(database: Database) -> None
     """The last way into an install is a password, whatever a provider says of the address."""
     await begin(database)
     (person,) = await database.read(list_users_by_email, "ada@example.org")
-    joined = await database.read(list_joined, person.id, "", "", 10)
-    (main,) = [each.organization.id for each in joined if not each.organization.is_personal]
+    joined = await database.read(JOINED.list, person.id, "", "", 10)
+    (main,) = [each.id for each in joined if not each.is_personal]
     provider = IdentityProvider(
         id=uuid7(),
         organization_id=main,

@@ -11,10 +11,10 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.iam.principal import Principal
-from cloudcore.identity.routes.invitations import WRONG_CODES
-from cloudcore.identity.rows.invitations import forget_invitations
-from cloudcore.identity.rows.users import list_users_of
-from cloudcore.identity.services.invitations import INVITATION_SECONDS
+from cloudcore.identity.routes.members import WRONG_CODES
+from cloudcore.identity.rows.organizations import forget_invitations
+from cloudcore.identity.rows.users import PEOPLE
+from cloudcore.identity.services.organizations import INVITATION_SECONDS
 from tests.databases import on_both_databases
 from tests.identity_world import World
 from tests.integration.identity_operations import dump
@@ -225,7 +225,7 @@ async def test_of_namesakes_at_once_one_gets_in(identity: World) -> None:
     assert outcome in ((201, 409), (409, 200)), outcome
 
     def count(tx: Connection) -> list[str]:
-        return [each.email for each in list_users_of(tx, acme, "", "", 100)]
+        return [each.email for each in PEOPLE.list(tx, acme, "", "", 100)]
 
     emails = await identity.database.read(count)
     assert len(emails) == len(set(emails)) == 3

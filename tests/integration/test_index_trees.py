@@ -10,8 +10,8 @@ import pytest
 
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
-from registry.services.images import tree_size
-from registry.services.images.tree_size import TREE_BOUNDS
+from registry.services.pull_through import references
+from registry.services.pull_through.references import TREE_BOUNDS
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Registry
 from tests.integration.counting import CountingDatabase, open_counting
@@ -90,7 +90,7 @@ async def test_the_longest_way_down_counts(trees: Trees) -> None:
 async def test_manifests_under_an_index_are_counted_where_they_are_listed(
     trees: Trees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree_size, "TREE_BOUNDS", TREE_BOUNDS._replace(edges=10))
+    monkeypatch.setattr(references, "TREE_BOUNDS", TREE_BOUNDS._replace(edges=10))
     images = [await trees.image(str(number)) for number in range(4)]
     one, other = await trees.index(*images), await trees.index(*images, images[0], images[1])
     assert other != one
@@ -102,7 +102,7 @@ async def test_manifests_under_an_index_are_counted_where_they_are_listed(
 async def test_blobs_under_an_index_are_counted_before_they_are_added_up(
     trees: Trees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree_size, "TREE_BOUNDS", TREE_BOUNDS._replace(blobs=10))
+    monkeypatch.setattr(references, "TREE_BOUNDS", TREE_BOUNDS._replace(blobs=10))
     few, many = await trees.image("few", 3), await trees.image("many", 5)
     await trees.index(few, few)
     await trees.index(few, many)  # with their configs these are ten

@@ -11,12 +11,11 @@ import pytest
 from sqlalchemy import bindparam, select, text
 
 from cloudcore.db.statement import Statement
-from registry.blobstore.memory import MemoryStore
 from registry.errors import BlobUnknown, DigestMismatch
 from registry.gc.fsck import Report, check
 from registry.gc.pace import Pace
 from registry.gc.recovery import recover_blob
-from registry.gc.scrub.whole import ScrubReport, ScrubScope, scrub_all
+from registry.gc.scrub import ScrubReport, ScrubScope, scrub_all
 from registry.metadata.blobs import inline
 from registry.metadata.repositories.live import find_repository
 from registry.metadata.tables import blob_objects, inline_bytes
@@ -27,6 +26,7 @@ from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Registry, hang_up, open_registry
 from tests.integration.damaged import account_id, marked
+from tests.memory_store import MemoryStore
 
 pytestmark = on_both_databases
 

@@ -32,9 +32,9 @@ CROSSING: Final = {
     "cloudcore.identity.rows.accounts._IDS": "accounts that a policy names",
     "registry.metadata.repositories.live._FIND_VISIBLE": "of any account; policies decide who may",
     "cloudcore.identity.rows.organizations._LOCK": "held while a membership is looked for; no read",
-    "cloudcore.identity.rows.invitations.INVITATIONS[labelled]": "for the address of the caller",
-    "cloudcore.identity.rows.container_passwords._FIND_OF_PERSON": "of the caller, bound with it",
-    "cloudcore.identity.rows.assumable_roles._BY_ID": "a role of another account may be assumed",
+    "cloudcore.identity.rows.organizations.INVITATIONS[labelled]": "for the address of the caller",
+    "cloudcore.identity.rows.container_passwords.CONTAINER_PASSWORDS[find]": "of the caller",
+    "cloudcore.identity.rows.roles._BY_ID": "a role of another account may be assumed",
 }
 """Statements that may be given what belongs to another account."""
 

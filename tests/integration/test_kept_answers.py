@@ -18,7 +18,6 @@ from cloudcore.serving.counters import Counters
 from cloudcore.serving.kept import KeptAnswers
 from cloudcore.serving.kept_answer import Keep
 from cloudcore.serving.record import RequestRecord
-from registry.blobstore.memory import MemoryStore
 from registry.metadata.tables import repositories
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
@@ -26,6 +25,7 @@ from registry.planes import PLANES
 from registry.setting_groups import Limits
 from tests.databases import on_both_databases
 from tests.inprocess import Registry, open_registry
+from tests.memory_store import MemoryStore
 from tests.recount import querying
 from tests.wired import WireClient, wired
 

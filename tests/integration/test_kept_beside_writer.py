@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cloudcore.db.commit_mark import CommitMark
-from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.setting_groups import Limits
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client, ManualClock, open_registry
+from tests.memory_store import MemoryStore
 from tests.wired import WireClient, wired
 
 pytestmark = on_both_databases

@@ -13,13 +13,13 @@ from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.serving.kept import KeptAnswers
 from cloudcore.serving.kept_answer import Keep, Proof
 from cloudcore.serving.record import RequestRecord
-from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import Name
 from registry.services.blobs import reading
 from registry.setting_groups import Limits
 from tests.databases import add_account, on_both_databases, opened
 from tests.inprocess import open_registry
+from tests.memory_store import MemoryStore
 from tests.wired import wired
 
 RECORD: Final = RequestRecord(0, 0, "the-id", "GET", b"/", b"", 200, 0, 0, "", 0)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from registry.oci.media_types import OCI_MANIFEST
-from registry.services.key_usage import key_usage
+from registry.services.encryption_bindings import key_usage
 from tests.databases import on_both_databases
 from tests.integration.served_world import Served, open_served
 

@@ -15,7 +15,6 @@ from cloudcore.db.base import Row
 from cloudcore.db.sqlite_connection import SqliteConnection
 from cloudcore.db.statement import Statement
 from cloudcore.serving.body import Message, Scope
-from registry.blobstore.memory import MemoryStore
 from registry.errors import ManifestBlobUnknown
 from registry.metadata.images.manifests import SMALL_BYTES
 from registry.oci.digest import digest_of
@@ -24,6 +23,7 @@ from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from tests.inprocess import Registry, open_registry
 from tests.integration.counting import open_counting
 from tests.integration.pushing import World
+from tests.memory_store import MemoryStore
 
 APP: Final = "/v2/dev/app"
 BLOBS: Final = [b"%d" % number for number in range(25)]

@@ -11,16 +11,15 @@ from typing import Any, Final
 from cloudcore.clock import uuid7
 from cloudcore.jobs.queue import first_due
 from cloudcore.jobs.runs import list_runs
-from registry.blobstore.memory import MemoryStore
 from registry.metadata.repositories.live import find_repository
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
-from registry.services.lifecycle.plans import PORTION
 from registry.services.lifecycle.rules import LifecycleRule, put_policy
-from registry.services.lifecycle.runs import KIND, start_run
+from registry.services.lifecycle.runs import KIND, PORTION, start_run
 from tests.databases import program, program_environment
 from tests.inprocess import Registry, open_registry
 from tests.jobs import end_leases, until
+from tests.memory_store import MemoryStore
 from tests.recount import check_counters, querying
 
 SIGNATURES: Final = 120

@@ -11,8 +11,7 @@ from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.lock_out import check_lock_out
 from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.identity.routes import HANDLERS
-from cloudcore.identity.rows import roles as role_rows
-from cloudcore.identity.rows.roles import Assignment
+from cloudcore.identity.rows.roles import ASSIGNMENTS, Assignment
 from cloudcore.identity.rows.sessions import Session, add_session
 from tests.databases import on_both_databases
 from tests.identity_world import ALLOW_ALL, START, World
@@ -84,9 +83,9 @@ async def give_by_group(world: World) -> str:
     made = await world.make(groups, {"identity_provider": provider["id"], "group": "admins"})
 
     def change(tx: Connection) -> None:
-        role_rows.remove_assignment(tx, tenant.role_id, tenant.person.id)
+        ASSIGNMENTS.remove(tx, tenant.role_id, tenant.person.id)
         given = Assignment(tenant.role_id, tenant.person.id, world.now, provider["id"])
-        assert role_rows.add_assignment(tx, given)
+        assert ASSIGNMENTS.add(tx, given)
 
     await world.database.write(change)
     return f"{groups}/{made['id']}"

@@ -20,9 +20,15 @@ import pytest
 
 from cloudcore.errors import PlatformError, Unavailable
 from registry.oci.digest import Digest, digest_of
-from registry.oci.manifest import MAX_ANNOTATIONS, MAX_BYTES, MAX_DESCRIPTORS, MAX_PARTS
-from registry.oci.pushed_manifest import ReadManifest, read_manifest
-from registry.services.images import manifest_reading, manifest_wire
+from registry.oci.manifest import (
+    MAX_ANNOTATIONS,
+    MAX_BYTES,
+    MAX_DESCRIPTORS,
+    MAX_PARTS,
+    ReadManifest,
+    read_manifest,
+)
+from registry.services.images import manifest_child, manifest_reading
 from registry.services.images.manifest_reading import (
     INLINE_BYTES,
     RETRY_SECONDS,
@@ -278,12 +284,12 @@ def test_it_ends_with_its_parent() -> None:
 
 
 def test_descriptors_come_in_portions_that_hold_the_lock_briefly() -> None:
-    portion = manifest_wire.PORTION
+    portion = manifest_child.PORTION
     layers = [PART] * (2 * portion + 1)
     read = read_manifest(image(layers=layers), None, None)
-    answer = manifest_wire.parsed_answer(read)
+    answer = manifest_child.parsed_answer(read)
     assert (len(answer.layers), answer.manifest.layers) == (3, ())
-    assert manifest_wire.manifest_of(answer) == read
+    assert manifest_child.manifest_of(answer) == read
 
 
 def test_a_stream_that_ends_within_a_frame_is_told() -> None:
@@ -292,7 +298,7 @@ def test_a_stream_that_ends_within_a_frame_is_told() -> None:
         theirs.sendall(b"\0\0\0\x0fabc")
         theirs.shutdown(socket.SHUT_WR)
         with pytest.raises(EOFError):
-            manifest_wire.receive_answer(ours)
+            manifest_child.receive_answer(ours)
 
 
 def test_a_refusal_is_the_one_of_the_inline_reader(process: ManifestProcess) -> None:

@@ -14,9 +14,8 @@ import pytest
 
 from cloudcore.identity.rows.accounts import Account
 from registry.distribution.app import DataPlane
-from registry.distribution.auth import OpenAccess
-from registry.distribution.challenge import Challenges
-from registry.distribution.mirrors import Mirrors
+from registry.distribution.auth import Challenges, OpenAccess
+from registry.distribution.routing import Mirrors
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.setting_names import from_environment

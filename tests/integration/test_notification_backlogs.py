@@ -11,8 +11,8 @@ from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement
-from cloudcore.notifications import delivering, delivery_rows, missing_topics, topics
-from cloudcore.notifications.tables import deliveries, publications
+from cloudcore.notifications import delivering, delivery_rows, missing_topics, publishing
+from cloudcore.notifications.delivery_rows import deliveries, publications
 from tests.databases import on_both_databases
 from tests.integration.notifications_world import World
 from tests.webhook_receiver import status
@@ -62,7 +62,7 @@ async def test_nothing_is_published_while_an_account_has_too_much_that_waits(
     ):
         notified.hook.answer = lambda _got: status(503)
         with monkeypatch.context() as limits:
-            limits.setattr(topics, name, most)
+            limits.setattr(publishing, name, most)
             path, taken = f"/v1/topics/{topic['id']}/messages", 0
             while (refused := await notified.ask("POST", path, {"message": "Größe"})).is_success:
                 taken += 1
@@ -101,7 +101,7 @@ async def test_a_topic_is_deleted_once_its_messages_are_dropped_in_portions(
         found.append(left(tx))
         lock_account(tx, account_id)
 
-    monkeypatch.setattr(topics, "lock_account", lock)  # the first of the topic's deletion
+    monkeypatch.setattr(publishing, "lock_account", lock)  # the first of the topic's deletion
     monkeypatch.setattr(delivery_rows, "DROPPED_AT_ONCE", 2)
     assert (await notified.ask("DELETE", f"/v1/topics/{topic['id']}")).status_code == 204
     assert found == [(before[0] - 6, before[1] - 3)]  # what there is of other topics

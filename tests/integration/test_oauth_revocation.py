@@ -12,10 +12,9 @@ from sqlalchemy import select
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
-from cloudcore.identity.rows import service_accounts
-from cloudcore.identity.rows.policies import detach
+from cloudcore.identity.rows.policies import ATTACHMENTS
 from cloudcore.identity.rows.roles import ROLES
-from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
+from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS
 from cloudcore.identity.rows.sessions import revoke_sessions_of_assigned, revoke_sessions_of_role
 from cloudcore.identity.services.users import change_password
 from cloudcore.identity.sessions import forget_ended
@@ -185,7 +184,9 @@ class Scene:
 
 
 async def detach_policy(world: World, scene: Scene) -> None:
-    await world.database.write(detach, scene.attachment)
+    await world.database.write(
+        ATTACHMENTS.remove, (scene.acme.id, scene.attachment.policy_id), scene.attachment.id
+    )
     await world.run("UPDATE accounts SET iam_revision = iam_revision + 1")
 
 
@@ -206,7 +207,7 @@ async def let_key_expire(world: World, scene: Scene) -> None:
 
 
 async def delete_key(world: World, scene: Scene) -> None:
-    await world.database.write(service_accounts.remove_access_key, scene.ci.key_id)
+    await world.database.write(ACCESS_KEYS.remove, (scene.acme.id, scene.ci.id), scene.ci.key_id)
 
 
 async def delete_service_account(world: World, scene: Scene) -> None:

@@ -17,7 +17,7 @@ from cloudcore.jobs.runs import find_run
 from cloudcore.jobs.worker import JobWorker
 from registry.blobstore.filesystem import FilesystemStore
 from registry.cli.main import main
-from registry.gc.collector.steps import collection_kind
+from registry.gc.collection import collection_kind
 from registry.gc.generations import Generations, accept_database
 from registry.gc.orphans import (
     EVERY_SECONDS,

@@ -10,7 +10,6 @@ from typing import Final
 import pytest
 
 from cloudcore.clock import uuid7
-from registry.blobstore.memory import MemoryStore
 from registry.errors import StoreUnavailable
 from registry.gc.purge import discard_expired_uploads
 from registry.metadata.blobs import uploads
@@ -20,6 +19,7 @@ from registry.setting_groups import Limits
 from tests.databases import on_both_databases
 from tests.fault.seams import SteppingStore, Steps
 from tests.inprocess import Answer, Registry, open_registry
+from tests.memory_store import MemoryStore
 
 LIMITS: Final = Limits(max_open_uploads=3, max_open_uploads_per_repository=2)
 DATA: Final = b"a layer"

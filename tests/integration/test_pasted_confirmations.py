@@ -10,7 +10,7 @@ from queue import Queue
 from typing import Any
 
 from cloudcore.notifications.envelope import Links
-from cloudcore.notifications.tables import SUBSCRIPTION_ROWS
+from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS
 from tests.databases import on_both_databases
 from tests.entrepot import Home
 from tests.integration.cli_world import cli_world

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Concatenate
 
@@ -101,7 +102,8 @@ class Deleting:
 
     def execute(self, statement: Statement, /, **parameters: object) -> int:
         if statement is accounts._RAISE_REVISION:
-            ROLES.remove(self._tx, str(parameters["account_id"]), self._role_id)
+            with suppress(NotFound):
+                ROLES.remove(self._tx, str(parameters["account_id"]), self._role_id)
         return self._tx.execute(statement, **parameters)
 
     def announce(self) -> None:

@@ -14,7 +14,7 @@ from cloudcore.clock import uuid7
 from cloudcore.errors import AccessDenied
 from cloudcore.identity.oidc.profiles import Profile
 from cloudcore.identity.rows import users
-from cloudcore.identity.rows.accounts import Account, add_account
+from cloudcore.identity.rows.accounts import ACCOUNTS, Account
 from cloudcore.identity.services import provider_sign_ins
 from cloudcore.identity.services.provider_sign_ins import NewPerson
 from cloudcore.identity.sessions import Destination, new_code
@@ -71,12 +71,12 @@ async def test_a_person_who_owns_accounts_signs_in_by_no_provider(world: Provide
     await served.make("/v1/users", body, token=acme.person_token)
     world.says("subject-ann", "ann@example.org")
     linked = await world.redeem(await world.sign_in())
-    await served.database.write(add_account, account_of(linked, "of-ann", served.clock.now))
+    await served.database.write(ACCOUNTS.add, account_of(linked, "of-ann", served.clock.now))
     assert "owns accounts" in complaint(await world.sign_in())
 
     body["email"] = "eve@example.org"
     eve = (await served.ask("POST", "/v1/users", body, token=acme.person_token)).json()["user"]
-    await served.database.write(add_account, account_of(eve, "of-eve", served.clock.now))
+    await served.database.write(ACCOUNTS.add, account_of(eve, "of-eve", served.clock.now))
     world.says("subject-eve", "eve@example.org")
     assert "not this organization's alone" in complaint(await world.sign_in())
 

@@ -14,11 +14,10 @@ from cloudcore.identity.rows.accounts import find_account
 from cloudcore.keyring import KeyringError
 from registry.metadata.pull_through import lookups
 from registry.metadata.pull_through.rules import find_rule_for
-from registry.services.pull_through.credentials import credential_of
+from registry.services.pull_through.remote import credential_of
 from registry.services.pull_through.rules import MAX_RULES
 from registry.services.pull_through.upstream_states import record_failure, record_success
-from registry.upstream.base import Credential, UpstreamLimited, UpstreamRefused
-from registry.upstream.watch import RateLimit
+from registry.upstream.base import Credential, RateLimit, UpstreamLimited, UpstreamRefused
 from tests.databases import on_both_databases
 from tests.integration.layered_images import pusher
 from tests.integration.repositories_world import client_of, create, refused

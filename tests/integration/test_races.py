@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import pytest
 
-from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client, ManualClock, Registry, open_registry
+from tests.memory_store import MemoryStore
 from tests.recount import check_counters, object_ids, querying
 from tests.wired import wired
 

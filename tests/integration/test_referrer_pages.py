@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.images.referrers import MAX_BYTES
 from tests.inprocess import open_registry
+from tests.memory_store import MemoryStore
 
 APP: Final = "/v2/dev/app"
 PART: Final = {"mediaType": "a/b", "digest": digest_of(b""), "size": 0}

@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
 from tests.databases import on_both_databases
 from tests.integration.images_world import open_world
 from tests.integration.pushing import World, refused
+from tests.memory_store import MemoryStore
 from tests.tenants import allow, bearer, document, let
 
 PLANES = ("/v1", "/v2")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from registry.blobstore.memory import MemoryStore
 from registry.gc.purge import discard_expired_uploads, purge_deleted_repositories
 from registry.oci.digest import digest_of
 from tests.databases import on_both_databases
@@ -18,6 +17,7 @@ from tests.integration.repositories_world import (
     push_index,
     refused,
 )
+from tests.memory_store import MemoryStore
 from tests.recount import querying
 from tests.tenants import HOST, Install, allow, bearer
 

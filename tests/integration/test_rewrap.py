@@ -20,7 +20,6 @@ from cloudcore.kms import services as keys
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.rules import KeyMissing, KeyUnusable
 from cloudcore.kms.vault import Vault
-from registry.blobstore.memory import MemoryStore
 from registry.keys import DataKeys
 from registry.metadata.blobs import key_moves
 from registry.metadata.blobs.wraps import put_wrap
@@ -29,6 +28,7 @@ from registry.services.blobs import rewrapping
 from tests.databases import on_both_databases
 from tests.keyed_registry import KeyedRegistry, open_keyed_registry
 from tests.kms_world import KEYRING
+from tests.memory_store import MemoryStore
 
 
 @pytest.fixture

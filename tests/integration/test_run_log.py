@@ -16,12 +16,12 @@ from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import Job, NewJob, enqueue, first_due, record_failure
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.serving.logs import JsonFormatter
-from registry.blobstore.memory import MemoryStore
-from registry.gc.collector.steps import collection_kind
+from registry.gc.collection import collection_kind
 from registry.services.collector_runs import start_collection
 from tests.databases import on_both_databases
 from tests.integration.lifecycle_world import LifecycleWorld
 from tests.jobs import lose_workers, until
+from tests.memory_store import MemoryStore
 
 UNTAGGED: dict[str, Any] = {"priority": 1, "selector": "untagged"}
 Lines = Callable[[], list[dict[str, Any]]]
@@ -30,14 +30,14 @@ Lines = Callable[[], list[dict[str, Any]]]
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Lines:
     """Return what the log tells of runs, as it is written."""
-    caplog.set_level(logging.INFO, "registry.services.audit")
+    caplog.set_level(logging.INFO, "registry.services.runs")
     written = JsonFormatter()
 
     def found() -> list[dict[str, Any]]:
         return [
             json.loads(written.format(record))
             for record in caplog.records
-            if record.name == "registry.services.audit"
+            if record.name == "registry.services.runs"
         ]
 
     return found

@@ -13,9 +13,8 @@ import httpx
 import pytest
 
 from cloudcore.storage import buckets
-from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.bucket import STORAGE_CLASSES, Bucket
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.rules import STORAGE_CLASSES
 from cloudcore.storage.s3.signature import SignedRequest
 from tests.databases import on_both_databases
 from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts, v1

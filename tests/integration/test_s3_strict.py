@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.storage.checksums import Algorithm, encode, new_checksum
-from cloudcore.storage.s3.markup import NAMESPACE
+from cloudcore.storage.s3.answers import NAMESPACE
 from tests.databases import on_both_databases
 from tests.integration.damaged import flip
 from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts

@@ -22,8 +22,14 @@ from registry.counted import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.fsck import check
 from registry.gc.pace import Pace, ReadingStopped
-from registry.gc.scrub.turns import ObjectScrub, scrub_chores, scrub_manifests
-from registry.gc.scrub.whole import ScrubReport, ScrubScope, scrub_all
+from registry.gc.scrub import (
+    ObjectScrub,
+    ScrubReport,
+    ScrubScope,
+    scrub_all,
+    scrub_chores,
+    scrub_manifests,
+)
 from registry.metadata.collector import scrub
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST

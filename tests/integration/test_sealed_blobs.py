@@ -18,7 +18,6 @@ from sqlalchemy import bindparam
 from cloudcore.db.base import Database
 from cloudcore.db.statement import Statement
 from cloudcore.kms.key import Key
-from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.metadata.blobs.inline import read_body
@@ -28,6 +27,7 @@ from registry.oci.media_types import OCI_MANIFEST
 from registry.setting_groups import Limits
 from tests.databases import on_both_databases
 from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
+from tests.memory_store import MemoryStore
 from tests.tenants import URL, open_install
 
 pytestmark = on_both_databases

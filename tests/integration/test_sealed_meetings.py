@@ -15,13 +15,13 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Database, OutcomeUnknown
 from cloudcore.kms.key import Key
 from registry.blobstore.base import DataKey
-from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.keys import DataKeys
 from registry.oci.digest import digest_of
 from tests.databases import on_both_databases
 from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
+from tests.memory_store import MemoryStore
 from tests.tenants import URL, Install
 
 pytestmark = on_both_databases

@@ -21,7 +21,7 @@ LATER: Final = frozenset(
     | {"alembic", "mako"}  # migrations
     | {"boto3", "botocore"}  # keys in AWS KMS
     | {"psycopg", "prometheus_client"}  # PostgreSQL, --metrics
-    | {"registry.cli.transport", "registry.backup", "registry.gc.scrub.runs"}
+    | {"registry.cli.transport", "registry.backup"}
     | {"sqlalchemy.engine", "sqlalchemy.sql.elements"}  # what the stand-in does not name
     | {"click", "multiprocessing", "uvicorn.main"}  # uvicorn's own command line
     | {"attr.validators", "bdb", "yaml.nodes"}  # what the framework loads in vain

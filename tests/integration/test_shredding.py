@@ -16,7 +16,6 @@ from cloudcore.errors import Unavailable
 from cloudcore.keyring import Keyring
 from cloudcore.kms.providers import EmbeddedProvider
 from cloudcore.kms.services import cancel_deletion, enable_key
-from registry.blobstore.memory import MemoryStore
 from registry.errors import BlobUnknown, KmsKeyDisabled
 from registry.gc.fsck import Report, check
 from registry.gc.recovery import recover_blob
@@ -31,6 +30,7 @@ from registry.services.images.restoration import restore_images
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
 from tests.integration.sealed_world import SealedWorld, make_sealed_world
+from tests.memory_store import MemoryStore
 from tests.tenants import Install
 
 pytestmark = on_both_databases

@@ -126,7 +126,6 @@ SOME_OF_MANY: Final = [
     (lifecycle_images, "_TAGS_OF_SOME", "tags USING INDEX ix_tags_manifest_id (manifest_id=?)"),
     (relations, "_REFERRERS", f"referrer USING COVERING INDEX {OF_SUBJECT}"),
     (relations, "_REFERRERS_BY_ALIAS", f"referrer USING COVERING INDEX {OF_SUBJECT}"),
-    (policies, "_DOCUMENTS", "policies USING INDEX sqlite_autoindex_policies_1 (id=?)"),
     (policies, "_LIST_OF", "policies USING INDEX sqlite_autoindex_policies_1 (id=?)"),
 ]
 

@@ -12,8 +12,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.statement import Statement
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.listing import Listing, list_page
-from cloudcore.storage.object_rows import Facts, StoredObject, add_object
+from cloudcore.storage.object_rows import Facts, Listing, StoredObject, add_object, list_page
 from tests.databases import on_both_databases
 from tests.storage_world import StorageWorld, open_storage_world
 

@@ -13,7 +13,8 @@ from typing import Final
 import pytest
 
 from cloudcore.db.base import Database
-from cloudcore.storage import multipart, rules, upload_rows
+from cloudcore.storage import multipart, upload_rows
+from cloudcore.storage.bucket import MAX_ASSEMBLED_BYTES
 from cloudcore.storage.chores import (
     CONDEMNED_FOR,
     abort_abandoned,
@@ -107,7 +108,7 @@ async def test_s4_a_list_that_is_not_that_of_the_parts_is_refused(world: Storage
 async def test_s5_what_cannot_be_completed_in_an_hour_is_refused(
     world: StorageWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert rules.MAX_ASSEMBLED_BYTES == 3600 * 85 << 20
+    assert MAX_ASSEMBLED_BYTES == 3600 * 85 << 20
     monkeypatch.setattr(multipart, "MAX_ASSEMBLED_BYTES", len(ONE))
     bucket = await world.make()
     upload = await world.begin(bucket, "key")

@@ -15,7 +15,8 @@ import pytest
 from cloudcore.db.base import Database
 from cloudcore.events import NO_EVENTS
 from cloudcore.storage import buckets, objects, reading, storing
-from cloudcore.storage.account_bytes import used_bytes
+from cloudcore.storage.bucket import check_bucket_name
+from cloudcore.storage.bucket_rows import used_bytes
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.chores import CONDEMNED_FOR, delete_condemned
 from cloudcore.storage.conditions import Conditions
@@ -38,7 +39,6 @@ from cloudcore.storage.errors import (
 )
 from cloudcore.storage.object_rows import Facts
 from cloudcore.storage.recounts import miscounts
-from cloudcore.storage.rules import check_bucket_name
 from cloudcore.storage.storing import Digests, Terms
 from tests.databases import on_both_databases
 from tests.storage_world import (

@@ -12,7 +12,7 @@ import pytest
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Database
 from cloudcore.storage.chores import scan_bytes
-from registry.bucket_bytes import StoreOfBuckets
+from registry.buckets.store import StoreOfBuckets
 from registry.gc.orphans import EVERY_SECONDS
 from tests.storage_world import StorageWorld, open_storage_world
 
@@ -40,7 +40,7 @@ async def leave(world: StorageWorld, *, committed: bool) -> str:
 async def restart_and_scan(world: StorageWorld) -> None:
     """Scan as a process does that has just begun: recent bytes of all partitions."""
     assert isinstance(world.needs.bytes, StoreOfBuckets)
-    world.needs.bytes._orphans._is_first = True
+    world.needs.bytes.orphans.is_first = True
     await scan_bytes(world.needs)
 
 

@@ -13,12 +13,12 @@ import pytest
 from cloudcore.db.base import Database
 from cloudcore.storage import bucket_rows, piece_checks, reading
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bucket_status import bucket_faults
+from cloudcore.storage.bucket_routes import bucket_faults
 from cloudcore.storage.errors import BytesDamaged
 from registry.blobstore.filesystem import FilesystemStore
 from registry.gc.object_check import ObjectCheck
 from registry.gc.piece_marks import PIECES, DamagedPiece, all_pieces
-from registry.gc.scrub.turns import ObjectScrub
+from registry.gc.scrub import ObjectScrub
 from registry.setting_groups import Scrubbing
 from tests.databases import on_both_databases
 from tests.inprocess import open_registry

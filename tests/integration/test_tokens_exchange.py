@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.identity.services.access_keys import update_access_key
+from cloudcore.identity.services.service_accounts import update_access_key
 from cloudcore.wire import moment_of
 from registry.metadata.logins import forget_expired
 from tests.integration.tokens_world import access_of

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from cloudcore.identity.rows.revocations import revoke_login
 from cloudcore.identity.rows.sessions import revoke_session
-from cloudcore.identity.services import access_keys, policies, roles, service_accounts
+from cloudcore.identity.rows.sign_ins import revoke_login
+from cloudcore.identity.services import policies, roles, service_accounts
 from registry.metadata.logins import find_login
 from registry.metadata.repositories.policies import remove_policy
 from registry.services.logins import hash_of
@@ -65,14 +65,16 @@ async def edit_policy(install: Install, given: Given) -> None:
 async def delete_key(install: Install, given: Given) -> None:
     who = given.program
     assert who.key_id is not None
-    await install.database.write(access_keys.delete_access_key, who.account.id, who.id, who.key_id)
+    await install.database.write(
+        service_accounts.delete_access_key, who.account.id, who.id, who.key_id
+    )
 
 
 async def disable_key(install: Install, given: Given) -> None:
     who = given.program
     assert who.key_id is not None
     await install.database.write(
-        access_keys.update_access_key,
+        service_accounts.update_access_key,
         who.account.id,
         who.id,
         who.key_id,
@@ -85,7 +87,7 @@ async def let_key_expire(install: Install, given: Given) -> None:
     who, now = given.program, install.clock()
     assert who.key_id is not None
     await install.database.write(
-        access_keys.update_access_key,
+        service_accounts.update_access_key,
         who.account.id,
         who.id,
         who.key_id,

@@ -11,9 +11,8 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.errors import Conflict, PlatformError
 from cloudcore.iam.policy import MAX_PRINCIPAL_BYTES
-from cloudcore.identity.rows import policies as rows
 from cloudcore.identity.rows.accounts import increment_revision
-from cloudcore.identity.rows.policies import Attachment, PolicyRow
+from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment, PolicyRow
 from cloudcore.identity.services.policies import create_policy
 from registry.oci.reference import Name
 from registry.services.access import PolicyTooCostly
@@ -210,7 +209,7 @@ async def test_who_had_more_policies_before_is_bounded_too(install: Install) -> 
         policy = PolicyRow(uuid7(), program.account.id, f"p{number}", "", "", 1, now, now)
         await install.database.write(create_policy, policy, document(*costly()))
         on = Attachment(uuid7(), program.account.id, policy.id, program.id, None, now)
-        await install.database.write(rows.attach, on)
+        await install.database.write(ATTACHMENTS.add, on)
     await install.database.write(increment_revision, program.account.id)
     password = await install.login(program)
     scopes = " ".join(f"repository:{name}:pull" for name in LONG_NAMES)

@@ -13,7 +13,6 @@ from sqlalchemy import text
 
 from cloudcore.clock import uuid7
 from cloudcore.db.statement import Statement
-from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.gc.fsck import check
@@ -25,6 +24,7 @@ from registry.setting_groups import Limits
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client, Registry, hang_up, open_registry
 from tests.integration.counting import open_counting
+from tests.memory_store import MemoryStore
 
 LIMIT: Final = 1000
 ONE: Final = os.urandom(400)

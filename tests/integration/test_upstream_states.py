@@ -25,6 +25,7 @@ from registry.upstream.base import (
     Credential,
     HiddenUpstream,
     NotUpstream,
+    RateLimit,
     Remote,
     UpstreamBroken,
     UpstreamFailed,
@@ -32,7 +33,6 @@ from registry.upstream.base import (
     UpstreamRefused,
     UpstreamUnreachable,
 )
-from registry.upstream.watch import RateLimit
 from tests.databases import add_account, on_both_databases
 from tests.scripted_upstream import Answer, error, scripted_upstream
 from tests.upstream_world import NOW, ask_of

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from registry.oci.manifest import MAX_BYTES
-from registry.upstream import tag_pages
+from registry.upstream import lists
 from registry.upstream.base import (
     HiddenUpstream,
     ListedTags,
@@ -91,7 +91,7 @@ async def test_pages_without_end_are_cut(asked: Asking) -> None:
     )
     found = await listed(asked)
     assert not found.is_whole
-    assert len(found.names) == len(asked.upstream.asked) == tag_pages.MAX_PAGES
+    assert len(found.names) == len(asked.upstream.asked) == lists.MAX_PAGES
 
 
 async def test_a_million_tags_are_cut(asked: Asking) -> None:
@@ -99,7 +99,7 @@ async def test_a_million_tags_are_cut(asked: Asking) -> None:
     asked.upstream.script = lambda _: page(*names)
     found = await listed(asked)
     assert not found.is_whole
-    assert sum(len(name) + 1 for name in found.names) <= tag_pages.MAX_NAMES_BYTES
+    assert sum(len(name) + 1 for name in found.names) <= lists.MAX_NAMES_BYTES
     assert found.names == names[: len(found.names)]
     asked.upstream.script = lambda _: Answer(200, JSON, b" " * (MAX_BYTES + 1))
     assert await listed(asked) == ([], False)
@@ -109,7 +109,7 @@ async def test_a_million_tags_are_cut(asked: Asking) -> None:
 async def test_a_slow_upstream_is_asked_for_no_more_pages(
     asked: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tag_pages, "MAX_SECONDS", 0)
+    monkeypatch.setattr(lists, "MAX_SECONDS", 0)
     asked.upstream.most_tags = 3
     assert await listed(asked) == (["0", "1", "2"], False)
 

@@ -9,9 +9,14 @@ import pytest
 from cloudcore.keyring import KEY_BYTES, Keyring, KeyringError
 from registry.metadata.pull_through.rules import CacheRule
 from registry.oci.reference import Name
-from registry.services.pull_through.credentials import credential_of, seal_secret
-from registry.services.pull_through.probe import Probed, Wanted, ask_upstream
-from registry.services.pull_through.remote import no_credential
+from registry.services.pull_through.remote import (
+    Probed,
+    Wanted,
+    ask_upstream,
+    credential_of,
+    no_credential,
+    seal_secret,
+)
 from tests.scripted_upstream import ScriptedUpstream, error
 from tests.upstream_world import CANARY, NOW, Asking, asking
 

@@ -20,7 +20,7 @@ from cloudcore.db.base import Connection
 from cloudcore.jobs.runs import end_run
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
-from registry.gc.collector.steps import phases_of
+from registry.gc.collection import phases_of
 from registry.gc.fsck import check
 from registry.gc.orphans import STAGED, set_orphans_aside
 from registry.gc.purge import (

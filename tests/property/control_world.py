@@ -15,12 +15,12 @@ from cloudcore.identity.rows.accounts import Account
 from cloudcore.jobs.queue import first_due
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.serving.dispatch import Application
-from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.services.lifecycle.runs import lifecycle_kind
 from tests.inprocess import Client, ManualClock
 from tests.jobs import until
+from tests.memory_store import MemoryStore
 from tests.property.control_model import Repository, TagEvent
 from tests.recount import Query, querying
 from tests.tenants import ALLOW_ALL, Install, open_install

@@ -28,15 +28,14 @@ from registry.console import browser_request
 from registry.console.admission import check_parameters
 from registry.console.sessions import CookieJar
 from registry.distribution import token
-from registry.distribution.conditions import is_not_modified, range_still_holds
+from registry.distribution.byteranges import parse_content_range, parse_range
 from registry.distribution.query import Query, page_cursor, page_size
-from registry.distribution.ranges import parse_content_range, parse_range
-from registry.distribution.request import DataPlaneRequest
+from registry.distribution.request import DataPlaneRequest, is_not_modified, range_still_holds
 from registry.distribution.routing import match_path
 from registry.oci.digest import Digest
 from registry.oci.manifest import parse_manifest
 from registry.oci.reference import parse_name, parse_reference, parse_tag
-from registry.services.event_rules import check_rule
+from registry.services.events import check_rule
 from registry.services.tags.details import tag_precondition
 
 

@@ -22,8 +22,8 @@ from registry.blobstore.base import (
     Stored,
     StoredObject,
 )
-from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import Digest
+from tests.memory_store import MemoryStore
 from tests.property.interleaving import Died, Interleaving
 
 

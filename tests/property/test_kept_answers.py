@@ -23,7 +23,6 @@ from cloudcore.errors import PlatformError
 from cloudcore.kms import services as kms
 from cloudcore.kms.key import Key
 from cloudcore.kms.vault import Vault
-from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.keys import DataKeys
@@ -38,6 +37,7 @@ from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client
 from tests.keyed_registry import KeyedRegistry, open_keyed_registry
+from tests.memory_store import MemoryStore
 from tests.wired import WireClient, wired
 
 pytestmark = on_both_databases

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cloudcore.errors import PlatformError
 from registry.oci.digest import ALGORITHMS, Digest, digest_of
-from registry.oci.pushed_manifest import ReadManifest, read_manifest
+from registry.oci.manifest import ReadManifest, read_manifest
 from registry.services.images.manifest_reading import ManifestProcess, Read
 from tests.property.manifest_documents import (
     ALMOST,

@@ -11,7 +11,6 @@ from typing import Final
 import pytest
 
 from registry.blobstore.base import DataKey, ObjectDamaged
-from registry.blobstore.memory import MemoryFiles
 from registry.blobstore.sealed_format import (
     HEADER_BYTES,
     NONCE_BYTES,
@@ -24,6 +23,7 @@ from registry.blobstore.sealed_layout import ENTRY_BYTES, entry_of
 from registry.blobstore.sealed_table import SIZE_BYTES, claimed_size, table_bytes
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
+from tests.memory_store import MemoryFiles
 from tests.small_frames import KEY, SMALL_BYTES, compressible, small_frames
 from tests.soak import IS_SOAK, time_limit, times
 

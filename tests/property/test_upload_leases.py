@@ -20,12 +20,11 @@ from sqlalchemy import bindparam, literal_column, null
 from cloudcore.db.statement import Statement
 from registry.blobstore.base import BlobStore, ObjectUnknown
 from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.memory import MemoryStore
-from registry.blobstore.threaded import ThreadedStore
-from registry.blobstore.threads import at_once
+from registry.blobstore.filesystem import ThreadedStore
 from registry.metadata.blobs import uploads as rows
 from registry.metadata.tables import uploads as table
 from registry.services.blobs import staged_uploads
+from tests.memory_store import MemoryStore, at_once
 from tests.property.interleaved_stores import OneConnection
 from tests.property.interleaving import no_other_threads
 from tests.property.lease_world import World, noted

@@ -17,11 +17,12 @@ from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.opening import make_folders, open_store
 from registry.blobstore.staged_file import StagedFile
 from registry.blobstore.stored_file import open_cached
-from registry.blobstore.threads import Threads, at_once, each_of
+from registry.blobstore.threads import Threads, each_of
 from registry.gc.pace import VERIFYING
 from registry.oci.digest import digest_of
 from registry.settings import Settings
 from tests.descriptors import list_open
+from tests.memory_store import at_once
 
 UPLOAD = "0b5e7c56-6f0e-4c2b-9c39-5a2f6f1d3eab"
 in_thread = Threads("tests")

@@ -14,10 +14,9 @@ from typing import Final
 
 import pytest
 
-from registry.blobstore import cold_file
-from registry.blobstore.cold_file import ColdFile
+from registry.blobstore import stored_file
 from registry.blobstore.disk_io import open_folder
-from registry.blobstore.stored_file import open_stored
+from registry.blobstore.stored_file import ColdFile, open_stored
 from registry.errors import StoreUnavailable
 
 MIB: Final = 1024 * 1024
@@ -79,7 +78,7 @@ def test_the_bytes_come_whole_and_in_order(
     file: Path, monkeypatch: pytest.MonkeyPatch, start: int, stop: int | None, *, is_direct: bool
 ) -> None:
     if not is_direct:
-        monkeypatch.setattr(cold_file, "_set_direct", lambda *_args, **_options: False)
+        monkeypatch.setattr(stored_file, "_set_direct", lambda *_args, **_options: False)
     assert read(file, start, stop) == DATA[start:stop]
 
 
@@ -93,7 +92,7 @@ def test_what_was_not_in_memory_is_not_there_afterwards(
     file: Path, monkeypatch: pytest.MonkeyPatch, *, is_direct: bool
 ) -> None:
     if not is_direct:
-        monkeypatch.setattr(cold_file, "_set_direct", lambda *_args, **_options: False)
+        monkeypatch.setattr(stored_file, "_set_direct", lambda *_args, **_options: False)
     forget(file)
     assert read(file) == DATA
     assert pages_in_memory(file) == 0

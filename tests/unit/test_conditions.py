@@ -6,13 +6,13 @@ import pytest
 
 from cloudcore.serving.body import Message, Scope
 from registry.distribution.auth import OpenAccess
-from registry.distribution.conditions import (
+from registry.distribution.request import (
+    DataPlaneRequest,
     etag,
     is_not_modified,
     range_still_holds,
     tag_precondition,
 )
-from registry.distribution.request import DataPlaneRequest
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
 from registry.services.tags.pointers import Precondition

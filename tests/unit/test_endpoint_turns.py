@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudcore.jobs.kinds import OUTBOUND_SLOTS
-from cloudcore.notifications.endpoint_turns import (
+from cloudcore.notifications.delivering import (
     LONGEST_SECONDS,
     MOST_OF_ACCOUNT,
     MOST_OF_ORIGIN,

@@ -16,12 +16,12 @@ from cloudcore.db.schema import metadata
 from cloudcore.family import Family, vocabulary
 from cloudcore.kms.services import ACTION as KEY_DELETED
 from cloudcore.notifications.recipient_routes import CONFIRM, UNSUBSCRIBE
-from cloudcore.storage.rules import OBJECT_CREATED, OBJECT_DELETED
+from cloudcore.storage.bucket import OBJECT_CREATED, OBJECT_DELETED
 from registry.families import FAMILIES
 from registry.main import DEV
 from registry.ports import CROSSING
 from registry.services.access import PERMISSIONS
-from registry.services.event_rules import EVENT_TYPES
+from registry.services.events import EVENT_TYPES
 from tests.spec.operations import OPERATIONS
 from tests.things import THINGS
 

@@ -41,6 +41,6 @@ def test_an_unusable_setting_is_refused(variables: dict[str, str], message: str)
 
 
 def test_aws_without_its_client_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloudcore.kms.aws.find_spec", lambda _name: None)
+    monkeypatch.setattr("cloudcore.kms.providers.find_spec", lambda _name: None)
     with pytest.raises(SettingsError, match=r"pip install 'entrepot\[aws\]'"):
         providers_of(AWS_KEY=ARN)

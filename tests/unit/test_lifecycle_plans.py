@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from registry.services.lifecycle.plans import Plans
+from registry.services.lifecycle.runs import Plans
 
 
 @pytest.mark.parametrize(("took", "rested"), [(0.1, 0.3), (60.0, 5.0)])

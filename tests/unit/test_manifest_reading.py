@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from registry.errors import DigestMismatch, ManifestInvalid
-from registry.oci import pushed_manifest
+from registry.oci import manifest
 from registry.oci.digest import ALGORITHMS, Digest, digest_of
-from registry.oci.manifest import MAX_PARTS
-from registry.oci.pushed_manifest import read_manifest
+from registry.oci.manifest import MAX_PARTS, read_manifest
 from registry.services.images.manifest_reading import INLINE_BYTES, ThreadReader
 
 PART = {"mediaType": "a/b", "digest": digest_of(b""), "size": 0}
@@ -80,7 +79,7 @@ def test_what_holds_too_much_is_refused_before_it_is_hashed(
         hashed.append(algorithm)
         return digest_of(body, algorithm)
 
-    monkeypatch.setattr(pushed_manifest, "digest_of", noted)
+    monkeypatch.setattr(manifest, "digest_of", noted)
     body = b'{"x":[' + b"1," * MAX_PARTS + b"1]}"
     with pytest.raises(ManifestInvalid):
         read_manifest(body, None, None)

@@ -13,7 +13,6 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from registry.blobstore.base import Staged, StoredObject
-from registry.blobstore.memory import MemoryStore
 from registry.gc.orphans import (
     EVERY_SECONDS,
     STAGED,
@@ -27,6 +26,7 @@ from tests.collecting import at_once
 from tests.fault.collected import MARK, SWEEP, push_blob, run_phases
 from tests.fault.seams import Died, SteppingDatabase, Steps
 from tests.inprocess import Registry, open_registry
+from tests.memory_store import MemoryStore
 
 HOUR: Final = 3600
 MINUTE: Final = 60

@@ -15,7 +15,6 @@ import zstandard
 
 from registry.blobstore.base import ObjectDamaged
 from registry.blobstore.compression import compressed, decompress_into, pays
-from registry.blobstore.memory import MemoryFiles
 from registry.blobstore.sealed_format import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -26,9 +25,9 @@ from registry.blobstore.sealed_format import (
 )
 from registry.blobstore.sealed_frames import open_frame
 from registry.blobstore.sealed_layout import ENTRY_BYTES, Packed, Record, entry_of
-from registry.blobstore.sealed_table import SIZE_BYTES, sealed_table, table_bytes
-from registry.blobstore.sealed_whole import packed_bytes
+from registry.blobstore.sealed_table import SIZE_BYTES, packed_bytes, sealed_table, table_bytes
 from registry.errors import StoreUnavailable
+from tests.memory_store import MemoryFiles
 from tests.small_frames import KEY
 
 OBJECT: Final = str(UUID(int=9))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from registry.distribution.ranges import (
+from registry.distribution.byteranges import (
     MOST_RANGES,
     parse_content_range,
     parse_range,

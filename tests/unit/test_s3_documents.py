@@ -16,20 +16,20 @@ from hypothesis import strategies as st
 
 from cloudcore.storage.cors import CorsRule, find_rule, preflight_headers, requested_headers
 from cloudcore.storage.multipart import GivenPart
-from cloudcore.storage.s3 import documents, markup
-from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.requests import S3Request, read_copy_source, read_request
-from cloudcore.storage.s3.xml_reading import (
+from cloudcore.storage.s3 import answers, documents
+from cloudcore.storage.s3.documents import (
     ELEMENTS_OF_ENTRY,
     MAX_DEPTH,
     MAX_NAMES,
     MAX_TOKEN_BYTES,
     Incoming,
 )
+from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.requests import S3Request, read_copy_source, read_request
 
 T = TypeVar("T")
 
-NAMESPACE = f' xmlns="{markup.NAMESPACE}"'
+NAMESPACE = f' xmlns="{answers.NAMESPACE}"'
 
 
 def read_deletion(body: bytes) -> documents.Deletion:
@@ -49,12 +49,12 @@ def _read_whole(incoming: Incoming[T], body: bytes) -> T:
 
 @given(st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufffe\uffff")))
 def test_every_text_is_read_back(value: str) -> None:
-    root = fromstring(markup.document("A", [markup.text("B", value)]))
+    root = fromstring(answers.document("A", [answers.text("B", value)]))
     assert (root[0].text or "") == value
 
 
 def test_control_characters_are_references() -> None:
-    assert markup.escape("a\x01\r\n\x7f<&>") == "a&#x1;&#xd;\n&#x7f;&lt;&amp;&gt;"
+    assert answers.escape("a\x01\r\n\x7f<&>") == "a&#x1;&#xd;\n&#x7f;&lt;&amp;&gt;"
 
 
 @pytest.mark.parametrize("namespace", ["", NAMESPACE])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.forms import MAX_FORM_BYTES, FileDecoder, Form, FormReader, is_form
-from cloudcore.storage.s3.post_policy import PostPolicy, read_policy
+from cloudcore.storage.s3.post_calls import PostPolicy, read_policy
 from tests.s3_forms import BOUNDARY, form_body
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

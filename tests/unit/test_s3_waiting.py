@@ -9,10 +9,8 @@ from xml.etree.ElementTree import fromstring
 
 import pytest
 
-from cloudcore.storage.s3.answers import Answer, refusal, xml
+from cloudcore.storage.s3.answers import Answer, is_copy, refusal, send_when_copied, text, xml
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.markup import text
-from cloudcore.storage.s3.waiting import is_copy, send_when_copied
 
 COPY: Final[dict[str, Any]] = {"method": "PUT", "headers": [(b"x-amz-copy-source", b"/a/b")]}
 DONE: Final = xml("CopyObjectResult", [text("ETag", "e")])

@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from registry.blobstore.base import DataKey
 from registry.blobstore.compression import compressed, decompress_into
-from registry.blobstore.memory import MemoryFiles
 from registry.blobstore.sealed_format import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -33,8 +32,9 @@ from registry.blobstore.sealed_format import (
     sealed_size,
     unsealed_size,
 )
-from registry.blobstore.sealed_whole import packed_bytes
+from registry.blobstore.sealed_table import packed_bytes
 from tests.live import ROOT
+from tests.memory_store import MemoryFiles
 
 VECTORS: Final[dict[str, Any]] = json.loads((ROOT / "tests/vectors/sealed_format.json").read_text())
 OBJECT: Final[str] = VECTORS["object_id"]

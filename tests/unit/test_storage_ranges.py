@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cloudcore.storage.conditions import parse_range
 from cloudcore.storage.errors import InvalidRange
-from cloudcore.storage.ranges import parse_range
 
 
 @pytest.mark.parametrize(

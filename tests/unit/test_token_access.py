@@ -10,8 +10,7 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Database
-from registry.distribution.auth import PULL
-from registry.distribution.challenge import Challenges
+from registry.distribution.auth import PULL, Challenges
 from registry.distribution.token_access import TokenAccess
 from registry.errors import TokenDenied, TokenRequired
 from registry.oci.reference import Name
@@ -47,7 +46,11 @@ def access_of(signer: CountingSigner) -> TokenAccess:
     """Return an access that needs no database."""
     nothing = cast("Any", None)
     tokens = BearerTokens(
-        cast("Database", nothing), clock, signer, cast("PolicySource", nothing), "local"
+        cast("Database", nothing),
+        clock,
+        cast("BearerSigner", signer),
+        cast("PolicySource", nothing),
+        "local",
     )
     return TokenAccess(tokens, Challenges(ISSUER, (PULL_HOST,)), clock)
 

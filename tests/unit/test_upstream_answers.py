@@ -11,9 +11,9 @@ from cloudcore.outbound.failures import Unreachable
 from cloudcore.outbound.http_client import Pace
 from registry.upstream import answers
 from registry.upstream.answers import ContentRange
-from registry.upstream.challenges import Challenge, check_realm, read_challenges
-from registry.upstream.referrers import RefusedLink, next_page
-from registry.upstream.watch import RateLimit
+from registry.upstream.base import RateLimit
+from registry.upstream.lists import RefusedLink, next_page
+from registry.upstream.tokens import Challenge, check_realm, read_challenges
 
 NOW = 1_800_000_000 * MICROSECONDS
 DIGEST = "sha256:" + "a" * 64

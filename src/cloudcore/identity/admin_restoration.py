@@ -11,17 +11,17 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.iam.policy import PolicyKind, check_size, policy_of
 from cloudcore.identity.names import iam_crn, person_crn
-from cloudcore.identity.rows import policies, roles, users
+from cloudcore.identity.rows import policies, roles
 from cloudcore.identity.rows.accounts import (
     Account,
     find_account,
     find_account_ids,
     increment_revision,
 )
-from cloudcore.identity.rows.policies import POLICIES, Attachment, PolicyRow
-from cloudcore.identity.rows.roles import ROLES, Assignment, Role
+from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow
+from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, Role
 from cloudcore.identity.rows.sessions import revoke_sessions_of_role
-from cloudcore.identity.rows.users import User
+from cloudcore.identity.rows.users import PEOPLE, User
 from cloudcore.identity.services.accounts import ADMIN, new_admin_policy, new_admin_role
 from cloudcore.identity.services.members import lock_organization, organization_of
 
@@ -57,7 +57,7 @@ def restore_admin(
     organization_id = organization_of(tx, account.id)
     lock_organization(tx, organization_id)
     increment_revision(tx, account.id)
-    person = users.find_user_of_email(tx, organization_id, email)
+    person = PEOPLE.find_named(tx, organization_id, email)
     if person is None:
         raise NotFound(f"the organization of {handle} has no member with the address {email}")
     if account.status != "active":
@@ -68,7 +68,7 @@ def restore_admin(
         )
     role, changes = _restore_role(tx, account.id, person, new_id, now)
     changes += _restore_policies(tx, role, new_id, now)
-    if roles.add_assignment(tx, Assignment(role.id, person.id, now)) or roles.keep_assignment(
+    if ASSIGNMENTS.add(tx, Assignment(role.id, person.id, now)) or roles.keep_assignment(
         tx, role.id, person.id
     ):
         changes.append(HostChange("iam:AssignRole", _role_crn(role)))
@@ -138,15 +138,16 @@ def _restore_policies(
         if each.id != policy.id:
             _detach(tx, each, role)
             changes.append(HostChange("iam:DetachPolicy", _policy_crn(each)))
-    if policies.attach(tx, Attachment(new_id(), account_id, policy.id, None, role.id, now)):
+    if ATTACHMENTS.add(tx, Attachment(new_id(), account_id, policy.id, None, role.id, now)):
         changes.append(HostChange("iam:AttachPolicy", _policy_crn(policy)))
     return changes
 
 
 def _detach(tx: Connection, policy: PolicyRow, role: Role) -> None:
-    for each in policies.list_attachments(tx, policy.account_id, policy.id, "", _MAX_ATTACHMENTS):
-        if each.attachment.role_id == role.id:
-            policies.detach(tx, each.attachment.id)
+    of = policy.account_id, policy.id
+    for each in ATTACHMENTS.list(tx, of, "", "", _MAX_ATTACHMENTS):
+        if each.role_id == role.id:
+            ATTACHMENTS.remove(tx, of, each.id)
 
 
 def _role_crn(role: Role) -> str:

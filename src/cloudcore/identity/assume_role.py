@@ -27,9 +27,9 @@ from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import load_policies
 from cloudcore.identity.role_trust import ASSIGNED, find_asker, has_permission, verdict_on
-from cloudcore.identity.rows import assumable_roles, sessions
-from cloudcore.identity.rows.assumable_roles import AssumableRole
-from cloudcore.identity.rows.key_owners import find_key_expiry
+from cloudcore.identity.rows import roles, sessions
+from cloudcore.identity.rows.roles import AssumableRole
+from cloudcore.identity.rows.service_accounts import find_key_expiry
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.sessions import hash_of
 from cloudcore.identity.tokens import AccessTokens, clamp_duration, end_after
@@ -249,7 +249,7 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _Asked) -> Assumab
     is_assigned = False
     role, refusal = _find_role(tx, asked)
     if source.kind is PrincipalKind.USER:
-        is_assigned = role is not None and assumable_roles.is_assigned(tx, role.id, source.id)
+        is_assigned = role is not None and roles.is_assigned(tx, role.id, source.id)
         policies: tuple[Policy, ...] = (ASSIGNED,) if is_assigned else ()
     else:
         policies = load_policies(tx, source)
@@ -294,15 +294,15 @@ def _find_role(tx: Connection, asked: _Asked) -> tuple[AssumableRole | None, Pla
     """Return the role referred to, or None, and the error to raise for a missing role."""
     source, text = asked.source, asked.role
     if (role_id := parse_uuid(text)) is not None:
-        return assumable_roles.find_by_id(tx, role_id), _unknown()
+        return roles.find_by_id(tx, role_id), _unknown()
     if text.startswith("crn:"):
         crn = _role_crn(text)
-        role = assumable_roles.find_named(tx, crn.account, crn.name)
+        role = roles.find_named(tx, crn.account, crn.name)
         is_own = crn.account == source.account_id
         return role, _unknown() if is_own else _refused()
     if source.account_id is not None:
-        return assumable_roles.find_named(tx, source.account_id, text), _unknown()
-    assigned = assumable_roles.list_assigned_named(tx, source.id, text)
+        return roles.find_named(tx, source.account_id, text), _unknown()
+    assigned = roles.list_assigned_named(tx, source.id, text)
     if len(assigned) > 1:
         raise InvalidInput(
             "several accounts have a role of this name; give its CRN",

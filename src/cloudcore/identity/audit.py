@@ -13,9 +13,8 @@ from cloudcore.db.base import Connection
 from cloudcore.iam.audit import SIGN_IN
 from cloudcore.iam.principal import Source, read_source
 from cloudcore.identity.names import iam_crn, person_crn, source_of_program
-from cloudcore.identity.rows.key_owners import KeyOwner
-from cloudcore.identity.rows.organizations import list_joined
-from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
+from cloudcore.identity.rows.organizations import JOINED
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, KeyOwner
 from cloudcore.identity.rows.sessions import LiveSession
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.provider_sign_ins import SignedInPerson
@@ -133,4 +132,4 @@ def record_sign_out(ctx: RequestContext, tx: Connection, session: LiveSession, e
 
 def organizations_of(user_id: str, tx: Connection) -> Sequence[str]:
     """Return the ids of the organizations that a person belongs to."""
-    return [each.organization.id for each in list_joined(tx, user_id, "", "", _MAX_ORGANIZATIONS)]
+    return [each.id for each in JOINED.list(tx, user_id, "", "", _MAX_ORGANIZATIONS)]

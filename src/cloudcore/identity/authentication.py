@@ -18,9 +18,9 @@ from cloudcore.identity.audit import organizations_of
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.identity.permissions import Permissions
-from cloudcore.identity.rows.key_owners import find_key_owner
-from cloudcore.identity.rows.revocations import is_token_revoked
+from cloudcore.identity.rows.service_accounts import find_key_owner
 from cloudcore.identity.rows.sessions import LiveSession, find_live_session
+from cloudcore.identity.rows.sign_ins import is_token_revoked
 from cloudcore.identity.tokens import AccessClaims, AccessTokens
 from cloudcore.web.context import Origin
 

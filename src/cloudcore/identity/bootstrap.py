@@ -9,13 +9,12 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict
 from cloudcore.iam import passwords
 from cloudcore.identity.names import check_handle, email_address, person_crn
-from cloudcore.identity.rows import organizations, policies, service_accounts
+from cloudcore.identity.rows import organizations
 from cloudcore.identity.rows.accounts import Account, hold_adding, is_any_account
-from cloudcore.identity.rows.organizations import Membership, Organization
-from cloudcore.identity.rows.policies import Attachment
-from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, ServiceAccount
+from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
+from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment
+from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.users import User
-from cloudcore.identity.services.access_keys import NewAccessKey, new_access_key
 from cloudcore.identity.services.accounts import (
     ADMIN,
     AccountAddition,
@@ -25,6 +24,7 @@ from cloudcore.identity.services.accounts import (
     found_account,
     no_addition,
 )
+from cloudcore.identity.services.service_accounts import NewAccessKey, new_access_key
 from cloudcore.identity.services.users import add_person, first_salt, new_password
 from cloudcore.keyring import Keyring
 
@@ -124,7 +124,7 @@ def _create(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
     )
     organizations.add_organization(tx, organization)
     add_person(tx, user._replace(home_organization_id=plan.organization_id))
-    organizations.add_membership(tx, Membership(plan.organization_id, user.id, "owner", now))
+    MEMBERS.add(tx, Membership(plan.organization_id, user.id, "owner", now))
     account = Account(
         id=plan.ids.account,
         organization_id=plan.organization_id,
@@ -145,9 +145,7 @@ def _add_program(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
     SERVICE_ACCOUNTS.add(
         tx, ServiceAccount(owner, account_id, ADMIN, description, "active", now, now)
     )
-    policies.attach(
+    ATTACHMENTS.add(
         tx, Attachment(plan.attachment_id, account_id, plan.ids.policy, owner, None, now)
     )
-    service_accounts.add_access_key(
-        tx, plan.key.row(keyring, plan.key_row_id, account_id, owner, now)
-    )
+    ACCESS_KEYS.add(tx, plan.key.row(keyring, plan.key_row_id, account_id, owner, now))

@@ -61,7 +61,7 @@ def _expiry() -> Sequence[Forget]:
         forget_container_passwords,
     )
     from cloudcore.identity.rows.identity_providers import forget_states  # noqa: PLC0415
-    from cloudcore.identity.rows.invitations import forget_invitations  # noqa: PLC0415
+    from cloudcore.identity.rows.organizations import forget_invitations  # noqa: PLC0415
 
     return (
         sessions.forget_ended,
@@ -219,13 +219,10 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                     "container_passwords",
                     "accounts",
                     "service_accounts",
-                    "access_keys",
-                    "users",
                     "organizations",
                     "identity_providers",
                     "roles",
                     "policies",
-                    "simulation",
                 )
             ),
         ),

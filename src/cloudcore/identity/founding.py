@@ -29,12 +29,9 @@ def check_founds_accounts(ctx: RequestContext, joined: Joined | None) -> None:
 
     """
     founders = ctx.settings.founders
-    is_owner = joined is not None and joined.membership.role == "owner"
+    is_owner = joined is not None and joined.role == "owner"
     if founders == "anyone" or (
-        founders == "owners"
-        and is_owner
-        and joined is not None
-        and not joined.organization.is_personal
+        founders == "owners" and is_owner and joined is not None and not joined.is_personal
     ):
         return
     raise _refusal(ctx)

@@ -20,7 +20,7 @@ from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import load_policies
-from cloudcore.identity.rows.key_owners import find_key_owner_by_id
+from cloudcore.identity.rows.service_accounts import find_key_owner_by_id
 from cloudcore.identity.rows.sessions import find_live_session
 from cloudcore.web.context import ChangeCheck, RequestContext
 

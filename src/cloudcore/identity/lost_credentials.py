@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound
 from cloudcore.identity.names import missing
-from cloudcore.identity.rows import organizations, service_accounts, users
+from cloudcore.identity.rows import users
 from cloudcore.identity.rows.accounts import Account, find_account, find_account_ids, list_accounts
-from cloudcore.identity.rows.organizations import Organization
-from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, ServiceAccount
+from cloudcore.identity.rows.organizations import JOINED, Joined
+from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.sessions import revoke_other_sessions
 from cloudcore.identity.rows.users import User
-from cloudcore.identity.services.access_keys import (
+from cloudcore.identity.services.service_accounts import (
     MAX_ACTIVE,
     MAX_KEPT,
     NewAccessKey,
@@ -54,14 +55,13 @@ def find_person_by_email(tx: Connection, email: str, organization_id: str | None
     return found[0]
 
 
-def _organizations_of(tx: Connection, user: User) -> list[Organization]:
+def _organizations_of(tx: Connection, user: User) -> Sequence[Joined]:
     """Return the organizations a person has joined, or only the personal one if none.
 
     Two persons with the same e-mail address never share an organization.
     """
-    found = organizations.list_joined(tx, user.id, "", "", MAX_JOINED)
-    shared = [each.organization for each in found if not each.organization.is_personal]
-    return shared or [each.organization for each in found]
+    found = JOINED.list(tx, user.id, "", "", MAX_JOINED)
+    return [each for each in found if not each.is_personal] or found
 
 
 def reset_password(tx: Connection, user_id: str, kept: str, now: int, *, resumes: bool) -> User:
@@ -131,10 +131,9 @@ def add_key(
 
     """
     if replaces:
-        for old in service_accounts.list_access_keys(
-            tx, program.account_id, program.id, "", MAX_KEPT
-        ):
-            service_accounts.remove_access_key(tx, old.id)
+        of = program.account_id, program.id
+        for old in ACCESS_KEYS.list(tx, of, "", "", MAX_KEPT):
+            ACCESS_KEYS.remove(tx, of, old.id)
     try:
         create_access_key(tx, key.row(keyring, key_id, program.account_id, program.id, now))
     except Conflict:

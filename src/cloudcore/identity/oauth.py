@@ -27,7 +27,7 @@ from cloudcore.identity.oauth_errors import (
     UnsupportedGrantType,
 )
 from cloudcore.identity.oauth_forms import PUBLIC, Form, OAuthClient, required, wrong_client
-from cloudcore.identity.rows.key_owners import KeyOwner, find_key_owner
+from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_owner
 from cloudcore.identity.tokens import AccessTokens, clamp_duration, end_after
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import ResponseBody

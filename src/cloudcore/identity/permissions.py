@@ -17,7 +17,7 @@ from cloudcore.iam.policy import Effect, Policy, PolicyKind, PolicyStatement
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.documents import read_stored
 from cloudcore.identity.rows.accounts import find_revision
-from cloudcore.identity.rows.policies import list_documents_of
+from cloudcore.identity.rows.policies import list_policies_of
 
 _PRINCIPAL_BYTES: Final = 500
 """Estimated bytes of a cache entry without policies."""
@@ -117,5 +117,5 @@ class Permissions:
 def load_policies(tx: Connection, principal: Principal) -> tuple[Policy, ...]:
     """Return the attached policies of a service account or role."""
     assert principal.account_id is not None
-    documents = list_documents_of(tx, principal.account_id, principal.id)
-    return tuple(read_stored(document, ids, PolicyKind.IDENTITY) for document, ids in documents)
+    rows = list_policies_of(tx, principal.account_id, principal.id)
+    return tuple(read_stored(each.document, each.account_ids, PolicyKind.IDENTITY) for each in rows)

@@ -22,8 +22,8 @@ from cloudcore.identity.audit import (
 )
 from cloudcore.identity.oauth import authenticate_client
 from cloudcore.identity.oauth_forms import CLI, Form, OAuthClient
-from cloudcore.identity.rows import revocations, sessions
-from cloudcore.identity.rows.key_owners import find_key_owner
+from cloudcore.identity.rows import sessions, sign_ins
+from cloudcore.identity.rows.service_accounts import find_key_owner
 from cloudcore.identity.rows.sessions import LiveSession
 from cloudcore.identity.rows.sign_ins import lock_refresh_token
 from cloudcore.identity.sessions import REFRESH_PREFIX, hash_of
@@ -72,7 +72,7 @@ def _revoke(
     now: int,
 ) -> None:
     if claims is not None:
-        if not revocations.is_token_revoked(tx, claims.jti):
+        if not sign_ins.is_token_revoked(tx, claims.jti):
             _revoke_access_token(ctx, tx, claims, asker, now)
         return
     session = _session_of(tx, token, now)
@@ -81,15 +81,15 @@ def _revoke(
             sessions.revoke_session(tx, session.id, now)
             record_sign_out(ctx, tx, session, "session")
         return
-    login = revocations.find_login(tx, hash_of(token))
+    login = sign_ins.find_login(tx, hash_of(token))
     if login is not None and asker in (None, _client_of_login(tx, login, now)):
         _revoke_login(ctx, tx, login, now)
 
 
 def _revoke_login(
-    ctx: RequestContext, tx: Connection, login: revocations.LoginHolder, now: int
+    ctx: RequestContext, tx: Connection, login: sign_ins.LoginHolder, now: int
 ) -> None:
-    if not revocations.revoke_login(tx, login.id, now):
+    if not sign_ins.revoke_login(tx, login.id, now):
         return
     if login.service_account_id is not None:
         record_login_end(ctx, tx, login.account_id, login.service_account_id)
@@ -113,7 +113,7 @@ def _revoke_access_token(
         if session.role_id is not None:
             sessions.revoke_session(tx, session.id, now)
             return
-    revocations.revoke_token(tx, claims.jti, claims.exp * MICROSECONDS)
+    sign_ins.revoke_token(tx, claims.jti, claims.exp * MICROSECONDS)
 
 
 def _session_of(tx: Connection, token: str, now: int) -> LiveSession | None:
@@ -141,7 +141,7 @@ def _client_of(tx: Connection, session: LiveSession | None, now: int) -> str | N
     return None
 
 
-def _client_of_login(tx: Connection, login: revocations.LoginHolder, now: int) -> str | None:
+def _client_of_login(tx: Connection, login: sign_ins.LoginHolder, now: int) -> str | None:
     if login.sid is None:
         return login.service_account_id
     return _client_of(tx, sessions.find_session_of_login(tx, login.sid, now), now)

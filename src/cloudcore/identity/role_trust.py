@@ -13,8 +13,8 @@ from cloudcore.iam.policy import TRUST_ACTION, Effect, Policy, PolicyKind, Polic
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.documents import is_meant, read_stored
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.rows.assumable_roles import AssumableRole
 from cloudcore.identity.rows.identity_providers import list_providers_of_person
+from cloudcore.identity.rows.roles import AssumableRole
 
 ASSIGNED: Final = Policy(
     (PolicyStatement(Effect.ALLOW, Patterns((TRUST_ACTION,)), resources=Patterns(("*",))),)

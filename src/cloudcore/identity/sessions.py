@@ -18,8 +18,8 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.identity.audit import record_sign_in
 from cloudcore.identity.names import person_crn
-from cloudcore.identity.rows import revocations, sign_ins
 from cloudcore.identity.rows import sessions as rows
+from cloudcore.identity.rows import sign_ins
 from cloudcore.identity.rows.identity_providers import IdentityProvider, find_provider
 from cloudcore.identity.rows.organizations import lock_if_there
 from cloudcore.identity.rows.sessions import Session
@@ -221,6 +221,6 @@ def forget_ended(tx: Connection, now: int) -> int:
     before = now - _DAY
     return (
         sign_ins.forget_sign_ins(tx, before)
-        + revocations.forget_revoked_tokens(tx, before)
+        + sign_ins.forget_revoked_tokens(tx, before)
         + rows.forget_sessions(tx, before)
     )

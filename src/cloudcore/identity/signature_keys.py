@@ -15,10 +15,14 @@ from cloudcore.iam.principal import Principal, PrincipalKind, Source, read_sourc
 from cloudcore.iam.signature_keys import SignatureKey
 from cloudcore.identity import assume_role
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.rows.key_owners import KeyOwner, find_key_owner
+from cloudcore.identity.rows.service_accounts import (
+    KeyOwner,
+    find_key_owner,
+    find_sealed_secret,
+    find_sealed_session,
+)
 from cloudcore.identity.rows.sessions import LiveSession, find_live_session
-from cloudcore.identity.rows.signature_keys import find_sealed_secret, find_sealed_session
-from cloudcore.identity.services import access_keys
+from cloudcore.identity.services import service_accounts
 from cloudcore.keyring import Keyring
 
 
@@ -55,7 +59,7 @@ def _find(tx: Connection, access_key_id: str, now: int) -> _Sealed | None:
     secret = find_sealed_secret(tx, access_key_id)
     if secret is None or not owner.is_usable(now) or owner.is_suspended:
         return None
-    context = access_keys.sealing_context(access_key_id)
+    context = service_accounts.sealing_context(access_key_id)
     return _Sealed(secret, context, _program(owner, now), None)
 
 

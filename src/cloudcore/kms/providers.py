@@ -1,9 +1,20 @@
-"""Providers: who wraps the material of keys, so that no row holds it in the open."""
+"""Providers: who wraps the material of keys, so that no row holds it in the open.
+
+That of AWS KMS asks through boto3, which finds credentials where it always does (environment,
+files, role of the machine).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple, Protocol
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from threading import Lock
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from cloudcore.errors import Unavailable
 from cloudcore.keyring import Keyring, KeyringError
@@ -59,22 +70,22 @@ class MaterialBroken(Unavailable):
         )
 
 
+@dataclass(eq=False)
 class EmbeddedProvider:
     """Wraps under the root key of this install: AES-256-GCM, bound to account, key and version."""
 
-    name: Final = "embedded"
+    name: ClassVar[str] = "embedded"
 
-    def __init__(self, keyring: Keyring) -> None:
-        self._keyring = keyring
+    keyring: Keyring
 
     async def wrap(self, material: bytes, ref: VersionRef) -> bytes:
         """Wrap the material of a version."""
-        return self._keyring.seal(material, _context(ref))
+        return self.keyring.seal(material, _context(ref))
 
     async def unwrap(self, wrapped: bytes, ref: VersionRef) -> bytes:
         """Return the material of a version; raise `MaterialBroken` if it does not open."""
         try:
-            return self._keyring.open(wrapped, _context(ref))
+            return self.keyring.open(wrapped, _context(ref))
         except KeyringError:
             raise MaterialBroken from None
 
@@ -102,3 +113,95 @@ class Providers:
 
 def _context(ref: VersionRef) -> str:
     return f"kms key version:{ref.account_id}:{ref.key_id}:{ref.version}"
+
+
+CONNECT_SECONDS: Final = 3
+READ_SECONDS: Final = 5
+_ATTEMPTS: Final = 3
+_THREADS: Final = 10
+"""Calls at once; boto3 keeps as many connections. They have threads of their own, since an AWS that
+does not answer keeps each for some 20 seconds, and files are opened in those of the event loop."""
+_ARN_PARTS: Final = 6
+
+_log = logging.getLogger(__name__)
+
+
+class AwsMissing(Exception):
+    """The package boto3 is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__("AWS KMS needs the package boto3: pip install 'entrepot[aws]'")
+
+
+class AwsProvider:
+    """Wraps by Encrypt and Decrypt of AWS KMS; account, key and version are the context."""
+
+    name: Final = "aws"
+
+    def __init__(self, key: str, endpoint: str = "") -> None:
+        """Use the symmetric key of this ARN, id or alias; `endpoint` is a URL other than AWS's own.
+
+        Raise `AwsMissing` if boto3 is not installed.
+        """
+        if find_spec("boto3") is None:
+            raise AwsMissing
+        self._key = key
+        self._endpoint = endpoint
+        self._making = Lock()
+        self._threads = ThreadPoolExecutor(_THREADS, "aws-kms")
+
+    async def wrap(self, material: bytes, ref: VersionRef) -> bytes:
+        """Wrap the material of a version."""
+
+        def encrypt() -> bytes:
+            answer = self._client.encrypt(
+                KeyId=self._key, Plaintext=material, EncryptionContext=ref.words()
+            )
+            return bytes(answer["CiphertextBlob"])
+
+        return await self._asked("encrypt", encrypt)
+
+    async def unwrap(self, wrapped: bytes, ref: VersionRef) -> bytes:
+        """Return the material of a version."""
+
+        def decrypt() -> bytes:
+            # With the key named: a row that was changed cannot make AWS use another one.
+            answer = self._client.decrypt(
+                KeyId=self._key, CiphertextBlob=wrapped, EncryptionContext=ref.words()
+            )
+            return bytes(answer["Plaintext"])
+
+        return await self._asked("decrypt", decrypt)
+
+    @property
+    def _client(self) -> Any:  # noqa: ANN401 - boto3 makes the class
+        with self._making:  # sessions are not safe for threads, clients are
+            return self._made
+
+    @cached_property
+    def _made(self) -> Any:  # noqa: ANN401 - boto3 makes the class
+        import boto3  # noqa: PLC0415 - optional, and takes long
+        from botocore.config import Config  # noqa: PLC0415
+
+        parts = self._key.split(":")
+        region = parts[3] if parts[0] == "arn" and len(parts) == _ARN_PARTS else None
+        config = Config(
+            connect_timeout=CONNECT_SECONDS,
+            read_timeout=READ_SECONDS,
+            retries={"max_attempts": _ATTEMPTS, "mode": "standard"},
+        )
+        session = boto3.session.Session(region_name=region)
+        return session.client("kms", endpoint_url=self._endpoint or None, config=config)
+
+    async def _asked(self, what: str, ask: Callable[[], bytes]) -> bytes:
+        """Ask AWS in a thread; its refusals and failures are `Unavailable`, and logged."""
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        except ClientError as error:
+            why = str(error.response.get("Error", {}).get("Code", "without a code"))
+        except BotoCoreError as error:
+            why = type(error).__name__
+        _log.error("AWS KMS did not %s the material of a key: %s", what, why)
+        raise Unavailable("the provider of keys does not answer, or refuses; ask the operator")

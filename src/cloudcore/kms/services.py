@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -193,15 +194,15 @@ def _check_customers(key: Key, what: str) -> None:
         )
 
 
+@dataclass(eq=False, slots=True)
 class KeyMaker:
     """Makes the material of keys in one region."""
 
-    def __init__(self, providers: Providers, region: str, new_id: Callable[[], str]) -> None:
-        self._providers = providers
-        self._region = region
-        self._new_id = new_id
-        self._accounts: set[str] = set()
-        """Whose slow keys are made or wait for it."""
+    providers: Providers
+    region: str
+    new_id: Callable[[], str]
+    _accounts: set[str] = field(default_factory=set)
+    """Whose slow keys are made or wait for it."""
 
     async def new_key(
         self,
@@ -221,9 +222,9 @@ class KeyMaker:
         provider of material cannot be reached.
         """
         key = Key(
-            id=self._new_id(),
+            id=self.new_id(),
             account_id=account_id,
-            region=self._region,
+            region=self.region,
             name=name,
             description=description,
             tags=tags or {},
@@ -246,7 +247,7 @@ class KeyMaker:
         assert key.name is not None
         material = await self._material(key.account_id, key.key_spec)
         ref = VersionRef(key.account_id, key.id, number)
-        provider = self._providers.current
+        provider = self.providers.current
         wrapped = await provider.wrap(material, ref)
         return KeyVersion(
             key.id, number, key.name, key.account_id, provider.name, wrapped, created_at=now

@@ -19,6 +19,7 @@ import asyncio
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from cryptography.exceptions import InvalidTag
@@ -128,23 +129,21 @@ class _Opened(NamedTuple):
     opened_at: int
 
 
+@dataclass(eq=False, slots=True)
 class Vault:
     """Wraps and unwraps under the keys of one install."""
 
-    def __init__(self, database: Database, providers: Providers, clock: Clock) -> None:
-        self._database = database
-        self._providers = providers
-        self._clock = clock
-        self._opened: OrderedDict[VersionRef, _Opened] = OrderedDict()
-        self._opening: dict[VersionRef, asyncio.Task[AESGCM]] = {}
+    database: Database
+    providers: Providers
+    clock: Clock
+    _opened: OrderedDict[VersionRef, _Opened] = field(default_factory=OrderedDict)
+    _opening: dict[VersionRef, asyncio.Task[AESGCM]] = field(default_factory=dict)
 
     async def wrap(self, account_id: str, key_id: str, data_key: bytes, aad: bytes) -> bytes:
         """Wrap a data key under the current version of a key.
 
-        Raises:
-            KeyMissing, KeyUnusable, InvalidInput: see `references.key_to_use`.
-            Unavailable: the provider of the key's material is not there.
-
+        Raise `KeyMissing`, `KeyUnusable` or `InvalidInput` (see `rows.key_to_use`), `Unavailable`
+        if the provider of the key's material is not there.
         """
         return (await self.seal(account_id, key_id, "wrap", data_key, aad)).value
 
@@ -152,7 +151,7 @@ class Vault:
         self, account_id: str, key_id: str, data_keys: Sequence[tuple[bytes, bytes]]
     ) -> list[bytes]:
         """Wrap data keys, each given with its `aad`; the key is read once. See `wrap`."""
-        looked_at = await self._database.read(self.look, account_id, key_id)
+        looked_at = await self.database.read(self.look, account_id, key_id)
         return await self.wrap_looked_at(looked_at, data_keys)
 
     async def wrap_looked_at(
@@ -177,16 +176,14 @@ class Vault:
     async def unwrap(self, account_id: str, key_id: str, wrapped: bytes, aad: bytes) -> bytes:
         """Return the data key that was wrapped under any version of a key.
 
-        Raises:
-            CiphertextInvalid: it was not wrapped under this key with this `aad`.
-            KeyMissing, KeyUnusable, InvalidInput, Unavailable: see `wrap`.
-
+        Raise `CiphertextInvalid` if it was not wrapped under this key with this `aad`,
+        `KeyMissing`, `KeyUnusable`, `InvalidInput` or `Unavailable` (see `wrap`).
         """
         return (await self.unwrap_all(account_id, [Wrapped(key_id, wrapped, aad)]))[0]
 
     async def unwrap_all(self, account_id: str, wraps: Sequence[Wrapped]) -> list[bytes]:
         """Return data keys of one account; all keys are read in one transaction. See `unwrap`."""
-        looked_at = await self._database.read(self.look_for, account_id, wraps)
+        looked_at = await self.database.read(self.look_for, account_id, wraps)
         return await self.unwrap_looked_at(looked_at, wraps)
 
     async def unwrap_looked_at(self, looked_at: LookedAt, wraps: Sequence[Wrapped]) -> list[bytes]:
@@ -201,7 +198,7 @@ class Vault:
         self, account_id: str, key_id: str, purpose: Purpose, plaintext: bytes, aad: bytes = b""
     ) -> Sealed:
         """Encrypt a short value under the current version of a key. See `wrap`."""
-        refs, rows = await self._database.read(self.look, account_id, key_id)
+        refs, rows = await self.database.read(self.look, account_id, key_id)
         cipher = await self._cipher(refs[0], rows[refs[0]])
         return Sealed(seal(cipher, refs[0], purpose, plaintext, aad), refs[0].version)
 
@@ -209,17 +206,15 @@ class Vault:
         self, account_id: str, key_id: str, purpose: Purpose, sealed: bytes, aad: bytes = b""
     ) -> Sealed:
         """Return the plaintext of a value that `seal` encrypted. See `unwrap`."""
-        wrap = Wrapped(key_id, sealed, aad)
-        (ref,), rows = await self._database.read(self.look_for, account_id, [wrap])
+        wraps = [Wrapped(key_id, sealed, aad)]
+        (ref,), rows = await self.database.read(self.look_for, account_id, wraps)
         cipher = await self._cipher(ref, rows[ref])
         return Sealed(open_sealed(cipher, ref, purpose, sealed, aad), ref.version)
 
     def look(self, tx: Connection, account_id: str, key_id: str) -> LookedAt:
         """Find a key usable, to wrap under its current version after this transaction.
 
-        Raises:
-            KeyMissing, KeyUnusable, InvalidInput: see `references.key_to_use`.
-
+        Raise `KeyMissing`, `KeyUnusable` or `InvalidInput` (see `rows.key_to_use`).
         """
         version = key_to_use(tx, account_id, key_id).current_version
         return self.look_at(tx, VersionRef(account_id, key_id, version))
@@ -231,10 +226,8 @@ class Vault:
     def look_for(self, tx: Connection, account_id: str, wraps: Sequence[Wrapped]) -> LookedAt:
         """Find the keys of these wraps usable, to unwrap them after this transaction.
 
-        Raises:
-            CiphertextInvalid: a wrap has not the form of one, or no version of its key made it.
-            KeyMissing, KeyUnusable, InvalidInput: see `references.key_to_use`.
-
+        Raise `CiphertextInvalid` if a wrap has not the form of one, or no version of its key made
+        it, `KeyMissing`, `KeyUnusable` or `InvalidInput` (see `rows.key_to_use`).
         """
         refs = [VersionRef(account_id, each.key_id, version_of(each.wrapped)) for each in wraps]
         for key_id in sorted({each.key_id for each in wraps}):
@@ -262,7 +255,7 @@ class Vault:
 
     def _kept(self, ref: VersionRef) -> AESGCM | None:
         kept = self._opened.get(ref)
-        if kept is None or self._clock() - kept.opened_at > MAX_AGE_SECONDS * MICROSECONDS:
+        if kept is None or self.clock() - kept.opened_at > MAX_AGE_SECONDS * MICROSECONDS:
             return None
         return kept.cipher
 
@@ -274,7 +267,7 @@ class Vault:
                 self._opened.move_to_end(ref)
                 return kept.cipher
             # Dropped since the transaction looked: others took its place.
-            row = await self._database.read(find_version, *ref)
+            row = await self.database.read(find_version, *ref)
             if row is None:
                 raise CiphertextInvalid
         task = self._opening.get(ref)
@@ -290,8 +283,8 @@ class Vault:
             task.exception()  # retrieved, even if everyone who waited has gone
 
     async def _open(self, ref: VersionRef, row: KeyVersion) -> AESGCM:
-        opened_at = self._clock()
-        material = await self._providers.unwrap(row.provider, row.wrapped_material, ref)
+        opened_at = self.clock()
+        material = await self.providers.unwrap(row.provider, row.wrapped_material, ref)
         cipher = AESGCM(material)
         self._opened[ref] = _Opened(cipher, opened_at)
         self._opened.move_to_end(ref)
@@ -300,20 +293,20 @@ class Vault:
         return cipher
 
 
+@dataclass(frozen=True, slots=True)
 class PlatformKeys:
     """Seals under the platform keys of accounts."""
 
-    def __init__(self, database: Database, vault: Vault) -> None:
-        self._database = database
-        self._vault = vault
+    database: Database
+    vault: Vault
 
     async def seal(self, account_id: str, secret: bytes, context: str) -> tuple[str, bytes]:
         """Return the id of the account's platform key, and a secret sealed under it."""
-        key = await self._database.read(find_platform_key, account_id)
+        key = await self.database.read(find_platform_key, account_id)
         if key is None:
             raise KeyMissing
-        return key.id, await self._vault.wrap(account_id, key.id, secret, context.encode())
+        return key.id, await self.vault.wrap(account_id, key.id, secret, context.encode())
 
     async def open(self, account_id: str, kms_key_id: str, sealed: bytes, context: str) -> bytes:
         """Return a secret that was sealed for the same `context`."""
-        return await self._vault.unwrap(account_id, kms_key_id, sealed, context.encode())
+        return await self.vault.unwrap(account_id, kms_key_id, sealed, context.encode())

@@ -1,36 +1,150 @@
-"""Deliver to the endpoint of one subscription; a step of the job `waking.DELIVER`.
+"""Deliver to the endpoint of one subscription; a step of the job `delivery_rows.DELIVER`.
 
 A step takes a few deliveries that are due, tries them at once, and records what they came to in one
 transaction. If the process dies in between, another does the same again: an endpoint may get a
 message twice, with one ``webhook-id``, but never not at all.
+
+An endpoint that is slow gives up its slot, so that slow ones never hold all slots of a worker. One
+that is not known as slow may always be asked. After `SLOW_SECONDS` it is known as slow for a while,
+and its turn goes on only if there is room among the slow ones; else the turn gives up. One that is
+known as slow is asked only if there is room. So whatever hangs, each slot that is not for slow
+turns is free again after `SLOW_SECONDS`; and one that was slow once waits a few seconds at most
+until it is asked again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from cloudcore.clock import Clock
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.queue import Job, later
-from cloudcore.notifications import delivery_rows, envelope, subscription_rows
+from cloudcore.notifications import delivery_rows, envelope, subscriptions
 from cloudcore.notifications.delivery_policy import Retries, merged
-from cloudcore.notifications.endpoint_turns import EndpointTurns, Turn
+from cloudcore.notifications.delivery_rows import wake
 from cloudcore.notifications.envelope import Links
-from cloudcore.notifications.mail_messages import mail_of
+from cloudcore.notifications.needs import MailRefused, NotificationNeeds
 from cloudcore.notifications.outcomes import BACKLOG_FULL, DELIVERED, Attempted, Outcome, record
-from cloudcore.notifications.ports import Mail, MailRefused, Queues
-from cloudcore.notifications.records import Delivery
-from cloudcore.notifications.rules import MAX_BACKLOG, MAX_BACKLOG_BYTES
-from cloudcore.notifications.subscription import Subscription
-from cloudcore.notifications.topic import Topic
-from cloudcore.notifications.waking import wake
-from cloudcore.notifications.webhooks import Webhooks
+from cloudcore.notifications.sending import mail_of, post
+from cloudcore.notifications.topic import (
+    MAX_BACKLOG,
+    MAX_BACKLOG_BYTES,
+    Delivery,
+    Subscription,
+    Topic,
+)
+
+SLOW_SECONDS: Final = 1.0
+REMEMBERED_TURNS: Final = 5
+"""How many times `SLOW_SECONDS` an endpoint is known as slow that was slow once."""
+LONGEST_SECONDS: Final = 300.0
+"""How long it is known as slow if it is so again and again; in between the time doubles."""
+MOST_SLOW: Final = 48
+"""Slow turns at once, in a process; it should have some slots more than these."""
+MOST_OF_ORIGIN: Final = 4
+"""Slow turns that one origin may have at once."""
+MOST_OF_ACCOUNT: Final = 24
+"""Slow turns that the endpoints of one account may have at once."""
+_MOST_REMEMBERED: Final = 10_000
+_LOOKS_A_SECOND: Final = 20
+"""How many of those that had to give up, or found no room, look again each second."""
+
+
+class _Known(NamedTuple):
+    until: float
+    seconds: float
+
+
+@dataclass(eq=False, slots=True)
+class Turn:
+    """A turn at an endpoint."""
+
+    endpoint: str
+    origin: str
+    account_id: str | None
+    began: float
+    is_slow: bool
+
+
+class EndpointTurns:
+    """Which endpoints are being asked, and which were slow."""
+
+    def __init__(
+        self,
+        *,
+        seconds: Callable[[], float] = time.monotonic,
+        slow_seconds: float = SLOW_SECONDS,
+        most_slow: int = MOST_SLOW,
+    ) -> None:
+        self.slow_seconds = slow_seconds
+        self._seconds = seconds
+        self._most_slow = most_slow
+        self._slow: set[Turn] = set()
+        self._remembered: dict[str, _Known] = {}
+        """Endpoints that did not answer faster since they were slow; who was so last is last."""
+        self._next_look = 0.0
+
+    def begin(self, endpoint: str, origin: str, account_id: str | None) -> Turn | None:
+        """Begin a turn, or return None if a slow endpoint has to wait for another one to end.
+
+        `account_id` is None for an origin that all accounts share, and that is always slow.
+        """
+        now = self._seconds()
+        known = self._remembered.get(endpoint)
+        is_slow = account_id is None or (known is not None and known.until > now)
+        if is_slow and not self._has_room(origin, account_id):
+            return None
+        turn = Turn(endpoint, origin, account_id, now, is_slow)
+        if is_slow:
+            self._slow.add(turn)
+        return turn
+
+    def may_go_on(self, turn: Turn) -> bool:
+        """Return False if a turn that has lasted `slow_seconds` is to give up."""
+        if turn.account_id is not None:
+            self._remember(turn.endpoint)
+        if not turn.is_slow and self._has_room(turn.origin, turn.account_id):
+            turn.is_slow = True
+            self._slow.add(turn)
+        return turn.is_slow
+
+    def end(self, turn: Turn) -> None:
+        """End a turn; an endpoint that was fast is no longer known as slow."""
+        self._slow.discard(turn)
+        if self._seconds() - turn.began < self.slow_seconds:
+            self._remembered.pop(turn.endpoint, None)
+
+    def pause(self) -> float:
+        """Return after how many seconds the next one is to look again that had no room.
+
+        They come one after the other, so that their looks cost others little.
+        """
+        now = self._seconds()
+        self._next_look = max(self._next_look + 1 / _LOOKS_A_SECOND, now + self.slow_seconds)
+        return self._next_look - now
+
+    def _has_room(self, origin: str, account_id: str | None) -> bool:
+        if sum(turn.origin == origin for turn in self._slow) >= MOST_OF_ORIGIN:
+            return False
+        of_account = sum(turn.account_id == account_id for turn in self._slow)
+        return account_id is None or (
+            of_account < MOST_OF_ACCOUNT and len(self._slow) < self._most_slow
+        )
+
+    def _remember(self, endpoint: str) -> None:
+        known = self._remembered.pop(endpoint, None)
+        seconds = self.slow_seconds * REMEMBERED_TURNS if known is None else 2 * known.seconds
+        seconds = min(seconds, LONGEST_SECONDS)
+        self._remembered[endpoint] = _Known(self._seconds() + seconds, seconds)
+        if len(self._remembered) > _MOST_REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+
 
 BATCH: Final = 8
 """Deliveries to one endpoint that are tried at once."""
@@ -63,20 +177,15 @@ class Due(NamedTuple):
 class Deliverer:
     """Delivers to endpoints; one per process."""
 
-    database: Database
-    clock: Clock
-    links: Links
-    webhooks: Webhooks
-    queues: Queues
-    mail: Mail | None
+    needs: NotificationNeeds
     turns: EndpointTurns = field(default_factory=EndpointTurns)
 
     async def step(self, job: Job) -> Next | Done:
         """Try the deliveries of a subscription that are due."""
         assert job.account_id is not None
         account_id, subscription_id = job.account_id, job.arguments["subscription_id"]
-        now = self.clock()
-        due = await self.database.read(_list_due, account_id, subscription_id, now)
+        now = self.needs.clock()
+        due = await self.needs.database.read(_list_due, account_id, subscription_id, now)
         if due is None:
             return Done()
         if not due.deliveries:
@@ -100,9 +209,14 @@ class Deliverer:
 
     def _recorded(self, due: Due, attempts: Sequence[Attempted], pause: float) -> Next:
         """Return the record of attempts; no other follows for `pause` seconds."""
-        recorded = partial(_record, self.queues, due, attempts, self.clock(), pause)
+        queues, now = self.needs.queues, self.needs.clock()
+        not_before = later(now, pause)
         if not pause:
             pause = _NOW_SECONDS if len(due.deliveries) >= BATCH else _IDLE_SECONDS
+
+        def recorded(tx: Connection) -> None:
+            record(tx, queues, due.subscription, due.retries, attempts, now, not_before)
+
         return Next(None, recorded, delay_seconds=pause)
 
     def _turn(self, subscription: Subscription) -> Turn | None:
@@ -150,23 +264,20 @@ class Deliverer:
             return unsent._replace(outcome=outcome)
 
     async def _post(self, due: Due, unsent: Attempted) -> Outcome:
-        publication = unsent.delivery.publication
-        is_raw = due.subscription.raw_message_delivery
-        raw = publication if is_raw else None
+        raw = unsent.delivery.publication if due.subscription.raw_message_delivery else None
         seconds = due.retries.timeout_seconds
         try:
             async with asyncio.timeout(seconds):
-                return await self.webhooks.post(
-                    due.subscription, unsent.envelope, raw, self.clock()
-                )
+                return await post(self.needs, due.subscription, unsent.envelope, raw)
         except TimeoutError:
             return Outcome("retry", "ENDPOINT_TIMEOUT", f"no answer within {seconds} seconds")
 
     async def _send_mail(self, due: Due, unsent: Attempted) -> Outcome:
-        if self.mail is None:
+        mail = self.needs.mail
+        if mail is None:
             return Outcome("retry", "MAIL_NOT_CONFIGURED", "this install sends no mail")
         try:
-            await self.mail.send(mail_of(unsent.envelope, due.subscription, self.mail.sender))
+            await mail.send(mail_of(unsent.envelope, due.subscription, mail.sender))
         except MailRefused as error:
             return Outcome("failed" if error.is_permanent else "retry", "MAIL_REFUSED", str(error))
         return DELIVERED
@@ -175,18 +286,17 @@ class Deliverer:
         return [Attempted(each, self._envelope(due, each), None) for each in due.deliveries]
 
     def _envelope(self, due: Due, delivery: Delivery) -> dict[str, Any]:
+        of, links = (due.topic, due.subscription), Links(self.needs.keyring, self.needs.url)
         if delivery.publication is None:
-            return envelope.confirmation(
-                due.topic, due.subscription, delivery.id, delivery.created_at, self.links
-            )
-        return envelope.notification(due.topic, due.subscription, delivery.publication, self.links)
+            return envelope.confirmation(*of, delivery.id, delivery.created_at, links)
+        return envelope.notification(*of, delivery.publication, links)
 
 
 _Send = Callable[[Due, Attempted], Awaitable[Outcome]]
 
 
 def _list_due(tx: Connection, account_id: str, subscription_id: str, now: int) -> Due | None:
-    found = subscription_rows.find_with_topic(tx, account_id, subscription_id)
+    found = subscriptions.find_with_topic(tx, account_id, subscription_id)
     if found is None:
         return None
     waiting = delivery_rows.backlog(tx, account_id, subscription_id, MAX_BACKLOG + _SURPLUS)
@@ -207,15 +317,3 @@ def _look_again(account_id: str, subscription_id: str, now: int, tx: Connection)
     due_at = delivery_rows.first_due(tx, account_id, subscription_id)
     if due_at is not None:
         wake(tx, account_id, subscription_id, now, due_at)
-
-
-def _record(
-    queues: Queues,
-    due: Due,
-    attempts: Sequence[Attempted],
-    now: int,
-    pause: float,
-    tx: Connection,
-) -> None:
-    not_before = later(now, pause)
-    record(tx, queues, due.subscription, due.retries, attempts, now, not_before)

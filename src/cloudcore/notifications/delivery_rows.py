@@ -1,25 +1,81 @@
-"""Queries of publications, and of their deliveries to endpoints."""
+"""Publications, their deliveries to endpoints, and the jobs that deliver."""
 
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, bindparam, delete, exists, func, literal_column, select, update
+from sqlalchemy import (
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    Select,
+    Table,
+    Text,
+    UniqueConstraint,
+    bindparam,
+    delete,
+    exists,
+    func,
+    literal_column,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.deletion import deletion
 from cloudcore.db.rows import bound, insert_new
+from cloudcore.db.schema import Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
-from cloudcore.notifications.records import Delivery, Publication, encoded
-from cloudcore.notifications.tables import SUBSCRIPTION_ROWS, deliveries, publications
+from cloudcore.jobs.queue import NewJob, enqueue
+from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS
+from cloudcore.notifications.topic import Delivery, Publication, encoded
 
 KEPT_SECONDS: Final = 3600
 """Seconds for which a publication without deliveries is kept."""
 DROPPED_AT_ONCE: Final = 500
 """Most rows that one transaction drops of a topic that is deleted."""
+
+publications = Table(
+    "publications",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("topic_id", Id, ForeignKey("topics.id", ondelete="CASCADE"), nullable=False),
+    Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
+    Column("subject", Text),
+    Column("message", Text, nullable=False),
+    Column("attributes", Text, nullable=False),  # a JSON object
+    Column("published_at", Moment, nullable=False),
+    Column("ended_at", Moment),  # when its deliveries had been inserted
+    Column("content_type", Text),
+    Index("ix_publications_topic_id", "topic_id"),
+    Index("ix_publications_ended_at", "ended_at"),
+)
+
+# A row is deleted when the endpoint has the message, or the last attempt has failed.
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
+    Column(
+        "subscription_id", Id, ForeignKey("subscriptions.id", ondelete="CASCADE"), nullable=False
+    ),
+    # null: a request to confirm the subscription
+    Column("publication_id", Id, ForeignKey("publications.id", ondelete="CASCADE")),
+    Column("size", Integer, nullable=False, server_default=text("0")),  # the message's bytes
+    Column("attempts", Integer, nullable=False),
+    Column("due_at", Moment, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    UniqueConstraint("publication_id", "subscription_id"),
+    Index("ix_deliveries_due", "subscription_id", "due_at", "size"),
+)
+
+
 _d = deliveries.c
 _s = SUBSCRIPTION_ROWS.table.c
 _p = publications.c
@@ -251,3 +307,29 @@ def _delivery(row: Row) -> Delivery:
         publication = Publication(**found)
     delivery_id, subscription_id, account_id, attempts, created_at = row[:5]
     return Delivery(delivery_id, subscription_id, account_id, attempts, created_at, publication)
+
+
+DELIVER: Final = "notifications.deliver"
+RELEASE: Final = "notifications.release"
+
+
+def wake(
+    tx: Connection, account_id: str, subscription_id: str, now: int, due_at: int | None = None
+) -> None:
+    """Let the deliveries to a subscription be looked at now, or at `due_at` at the latest."""
+    delay = 0.0 if due_at is None else max(0, due_at - now) / MICROSECONDS
+    job = NewJob(
+        DELIVER,
+        {"subscription_id": subscription_id},
+        account_id=account_id,
+        dedup_key=subscription_id,
+        delay_seconds=delay,
+        hastens=True,
+    )
+    enqueue(tx, job, now)
+
+
+def enqueue_release(tx: Connection, account_id: str, topic_id: str, now: int) -> None:
+    """Let the events that wait for a topic be delivered."""
+    job = NewJob(RELEASE, {"topic_id": topic_id}, account_id=account_id, dedup_key=topic_id)
+    enqueue(tx, job, now)

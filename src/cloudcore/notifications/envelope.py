@@ -7,9 +7,7 @@ from urllib.parse import urlencode
 
 from cloudcore.keyring import Keyring
 from cloudcore.notifications import signing
-from cloudcore.notifications.records import Publication
-from cloudcore.notifications.subscription import Subscription
-from cloudcore.notifications.topic import Topic
+from cloudcore.notifications.topic import Publication, Subscription, Topic
 from cloudcore.wire import rfc3339
 
 CONFIRM_PATH = "/v1/subscription-confirmations/page"

@@ -30,17 +30,11 @@ async def _open(opening: Opening) -> NotificationNeeds:
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
-    from cloudcore.notifications import (  # noqa: PLC0415 - the web framework
-        recipient_routes,
-        secret_routes,
-        subscription_routes,
-        topic_routes,
-    )
+    from cloudcore.notifications import recipient_routes, subscription_routes, topic_routes  # noqa: PLC0415 - the web framework
 
     return (
         *topic_routes.HANDLERS,
         *subscription_routes.HANDLERS,
-        *secret_routes.HANDLERS,
         *recipient_routes.HANDLERS,
     )
 
@@ -50,32 +44,16 @@ def _job_kinds(needs: NotificationNeeds) -> Sequence[JobKind]:
 
     from cloudcore.jobs import outbox  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs.kinds import OUTBOUND_SLOTS, JobKind  # noqa: PLC0415
-    from cloudcore.notifications import waking  # noqa: PLC0415
+    from cloudcore.notifications import delivery_rows  # noqa: PLC0415
     from cloudcore.notifications.delivering import Deliverer  # noqa: PLC0415
-    from cloudcore.notifications.envelope import Links  # noqa: PLC0415
-    from cloudcore.notifications.fan_out import FanOut, release  # noqa: PLC0415
-    from cloudcore.notifications.webhooks import Webhooks  # noqa: PLC0415
+    from cloudcore.notifications.publishing import FanOut, release  # noqa: PLC0415
 
-    deliverer = Deliverer(
-        database=needs.database,
-        clock=needs.clock,
-        links=Links(needs.keyring, needs.url),
-        webhooks=Webhooks(needs.client, needs.keyring),
-        queues=needs.queues,
-        mail=needs.mail,
-    )
     return (
-        outbox.delivery(
-            needs.database, needs.clock, [FanOut(needs.database, needs.clock, needs.region)]
-        ),
+        outbox.delivery(needs.database, needs.clock, [FanOut(needs)]),
+        JobKind(name=delivery_rows.RELEASE, step=partial(release, needs), max_attempts=None),
         JobKind(
-            name=waking.RELEASE,
-            step=partial(release, needs.database, needs.clock),
-            max_attempts=None,
-        ),
-        JobKind(
-            name=waking.DELIVER,
-            step=deliverer.step,
+            name=delivery_rows.DELIVER,
+            step=Deliverer(needs=needs).step,
             max_attempts=None,
             step_seconds=STEP_SECONDS,
             slots=OUTBOUND_SLOTS,
@@ -94,9 +72,16 @@ def _expiry() -> Sequence[Forget]:
 
 
 def _tables() -> Sequence[Table]:
-    from cloudcore.notifications import tables, topics  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.notifications import delivery_rows, missing_topics, subscriptions, topics  # noqa: PLC0415 - SQLAlchemy
 
-    return topics.ROWS.table, *tables.TABLES
+    return (
+        topics.ROWS.table,
+        missing_topics.missing_topics,
+        missing_topics.waiting_events,
+        subscriptions.SUBSCRIPTION_ROWS.table,
+        delivery_rows.publications,
+        delivery_rows.deliveries,
+    )
 
 
 NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(

@@ -6,22 +6,61 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import bindparam, delete, literal_column, select
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    Index,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    literal_column,
+    select,
+)
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
 from cloudcore.db.rows import bound
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.outbox import OutboxEvent
-from cloudcore.notifications.records import encoded
-from cloudcore.notifications.tables import missing_topics, waiting_events
+from cloudcore.notifications.topic import encoded
 
 WAITING_SECONDS: Final = 30 * 24 * 3600
 """Seconds after which an event is deleted that still waits for its topic."""
 MAX_WAITING: Final = 10_000
 """Events that wait for one topic; the oldest are dropped."""
+
+# A topic that something names though it does not exist: it was deleted, or never created.
+missing_topics = Table(
+    "missing_topics",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id"), primary_key=True),
+    Column("crn", ByteOrdered, primary_key=True),
+    Column("first_at", Moment, nullable=False),
+    Column("last_at", Moment, nullable=False),
+    Column("events", BigInteger, nullable=False),  # that were told to it meanwhile
+    Index("ix_missing_topics_last_at", "last_at"),
+)
+
+# Events told to a topic that does not exist; delivered when it does.
+waiting_events = Table(
+    "waiting_events",
+    metadata,
+    Column("event_id", Id, primary_key=True),
+    Column("crn", ByteOrdered, primary_key=True),  # of the topic
+    Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
+    Column("type", ByteOrdered, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Index("ix_waiting_events_topic", "account_id", "crn", "event_id"),
+    Index("ix_waiting_events_created_at", "created_at"),
+)
+
+
 _m = missing_topics.c
 _w = waiting_events.c
 

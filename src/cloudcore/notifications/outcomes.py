@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
@@ -11,13 +12,16 @@ from cloudcore.errors import InvalidInput, NotFound, QuotaExceeded
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.notifications import delivery_rows
 from cloudcore.notifications.delivery_policy import LONGEST_DELAY_SECONDS, Retries
-from cloudcore.notifications.ports import Queues
-from cloudcore.notifications.records import Delivery, Publication, encoded
-from cloudcore.notifications.rules import SubscriptionMissing
-from cloudcore.notifications.subscription import Subscription
-from cloudcore.notifications.subscription_rows import save_faults
-from cloudcore.notifications.tables import SUBSCRIPTION_ROWS
-from cloudcore.notifications.waking import wake
+from cloudcore.notifications.delivery_rows import wake
+from cloudcore.notifications.needs import Queues
+from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS, save_faults
+from cloudcore.notifications.topic import (
+    Delivery,
+    Publication,
+    Subscription,
+    SubscriptionMissing,
+    encoded,
+)
 from cloudcore.wire import rfc3339
 
 DEAD_LETTER_QUEUE_MISSING: Final = "DEAD_LETTER_QUEUE_MISSING"
@@ -81,12 +85,11 @@ def record(
         found = SUBSCRIPTION_ROWS.lock(tx, subscription.account_id, subscription.id)
     except SubscriptionMissing:
         return  # its deliveries are gone with it
-    faults = list(found.faults)
+    recording = _Recording(tx, queues, found, retries, now, list(found.faults))
     for attempted in attempts:
-        outcome = attempted.outcome or _send(tx, queues, found, attempted)
-        faults = _apply(tx, queues, found, retries, attempted, outcome, faults, now)
-    if faults != list(found.faults):
-        save_faults(tx, found.account_id, found.id, faults)
+        recording.apply(attempted)
+    if recording.faults != list(found.faults):
+        save_faults(tx, found.account_id, found.id, recording.faults)
     due_at = delivery_rows.first_due(tx, found.account_id, found.id)
     if due_at is not None:
         wake(tx, found.account_id, found.id, now, max(due_at, not_before))
@@ -97,97 +100,95 @@ def current(faults: Sequence[Fault], now: int) -> list[Fault]:
     return [each for each in faults if each.last_at > now - FAULT_SECONDS * MICROSECONDS]
 
 
-def _apply(
-    tx: Connection,
-    queues: Queues,
-    subscription: Subscription,
-    retries: Retries,
-    attempted: Attempted,
-    outcome: Outcome,
-    faults: list[Fault],
-    now: int,
-) -> list[Fault]:
-    """Apply one outcome; return the subscription's faults after it."""
-    delivery = attempted.delivery
-    if outcome.result == "delivered":
-        delivery_rows.remove_delivery(tx, delivery)
-        return [each for each in current(faults, now) if each.code in _LASTING]
-    faults = add_fault(current(faults, now), outcome.code, outcome.message, now)
-    if delivery.publication is None:
-        retries = _OF_REQUESTS
-    count = delivery.attempts + 1
-    if outcome.result == "retry" and count <= retries.max_retries:
-        pause = max(retries.delay_seconds(count), min(outcome.retry_after, LONGEST_DELAY_SECONDS))
-        delivery_rows.postpone(tx, delivery, count, now + pause * MICROSECONDS)
-        return faults
-    if delivery.publication is not None and subscription.dead_letter_queue is not None:
+@dataclass(slots=True)
+class _Recording:
+    """The attempts of one subscription, which is locked, and its faults after each."""
+
+    tx: Connection
+    queues: Queues
+    subscription: Subscription
+    retries: Retries
+    now: int
+    faults: list[Fault]
+
+    def apply(self, attempted: Attempted) -> None:
+        """Apply what an attempt came to."""
+        delivery, now = attempted.delivery, self.now
+        outcome = attempted.outcome or self._send(attempted)
+        if outcome.result == "delivered":
+            delivery_rows.remove_delivery(self.tx, delivery)
+            self.faults = [each for each in current(self.faults, now) if each.code in _LASTING]
+            return
+        self.faults = current(self.faults, now)
+        self._add(outcome.code, outcome.message)
+        retries = _OF_REQUESTS if delivery.publication is None else self.retries
+        count = delivery.attempts + 1
+        if outcome.result == "retry" and count <= retries.max_retries:
+            asked = min(outcome.retry_after, LONGEST_DELAY_SECONDS)
+            pause = max(retries.delay_seconds(count), asked)
+            delivery_rows.postpone(self.tx, delivery, count, now + pause * MICROSECONDS)
+            return
+        if delivery.publication is not None:
+            try:
+                self._bury(attempted, outcome, delivery.publication)
+            except QuotaExceeded as error:
+                self._add(DEAD_LETTER_QUEUE_FULL, error.message)
+                if outcome != BACKLOG_FULL:
+                    later = now + _FULL_SECONDS * MICROSECONDS
+                    delivery_rows.postpone(self.tx, delivery, delivery.attempts, later)
+                    return
+                self._drop(delivery.publication, "its dead-letter queue is full")
+        delivery_rows.remove_delivery(self.tx, delivery)
+
+    def _add(self, code: str, words: str) -> None:
+        self.faults = add_fault(self.faults, code, words, self.now)
+
+    def _drop(self, message: Publication, why: str) -> None:
+        self._add(MESSAGE_DROPPED, f"message {message.id} is lost: {why}")
+
+    def _bury(self, attempted: Attempted, outcome: Outcome, message: Publication) -> None:
+        """Send the envelope to the dead-letter queue; none, or one that is gone, is a fault."""
+        subscription, delivery = self.subscription, attempted.delivery
+        if subscription.dead_letter_queue is None:
+            self._drop(message, "there is no queue for it")
+            return
+        attributes = {
+            "error_code": outcome.code,
+            "error_message": outcome.message[:_MAX_WORDS],
+            "attempts": str(delivery.attempts + 1),
+            "protocol": subscription.protocol,
+            "endpoint": subscription.endpoint,
+            "subscription_id": subscription.id,
+            "first_attempt_at": rfc3339(delivery.created_at),
+            "last_attempt_at": rfc3339(self.now),
+        }
+        if outcome.http_status is not None:
+            attributes["http_status"] = str(outcome.http_status)
         try:
-            faults = _bury(tx, queues, subscription, attempted, outcome, faults, now)
+            self._send_to(subscription.dead_letter_queue, attempted.envelope, attributes)
+        except (NotFound, InvalidInput) as error:
+            is_missing = isinstance(error, NotFound)
+            code = DEAD_LETTER_QUEUE_MISSING if is_missing else DEAD_LETTER_REFUSED
+            self._add(code, f"message {message.id} is lost: {error.message}")
+        else:
+            self.faults = [each for each in self.faults if each.code != DEAD_LETTER_QUEUE_MISSING]
+
+    def _send(self, attempted: Attempted) -> Outcome:
+        """Send an envelope to a queue, which is an endpoint."""
+        envelope = attempted.envelope
+        try:
+            self._send_to(self.subscription.endpoint, envelope, envelope["attributes"])
         except QuotaExceeded as error:
-            faults = add_fault(faults, DEAD_LETTER_QUEUE_FULL, error.message, now)
-            if outcome != BACKLOG_FULL:
-                later = now + _FULL_SECONDS * MICROSECONDS
-                delivery_rows.postpone(tx, delivery, delivery.attempts, later)
-                return faults
-            faults = _dropped(faults, delivery.publication, "its dead-letter queue is full", now)
-    elif delivery.publication is not None:
-        faults = _dropped(faults, delivery.publication, "there is no queue for it", now)
-    delivery_rows.remove_delivery(tx, delivery)
-    return faults
+            return Outcome("retry", "QUEUE_FULL", error.message)
+        except InvalidInput as error:
+            return Outcome("failed", "QUEUE_REFUSED", error.message)
+        except NotFound as error:
+            return Outcome("failed", "QUEUE_MISSING", error.message)
+        return DELIVERED
 
-
-def _dropped(faults: list[Fault], message: Publication, why: str, now: int) -> list[Fault]:
-    return add_fault(faults, MESSAGE_DROPPED, f"message {message.id} is lost: {why}", now)
-
-
-def _bury(
-    tx: Connection,
-    queues: Queues,
-    subscription: Subscription,
-    attempted: Attempted,
-    outcome: Outcome,
-    faults: list[Fault],
-    now: int,
-) -> list[Fault]:
-    """Send the envelope to the dead-letter queue; a queue that is gone is a fault."""
-    assert subscription.dead_letter_queue is not None
-    delivery = attempted.delivery
-    attributes = {
-        "error_code": outcome.code,
-        "error_message": outcome.message[:_MAX_WORDS],
-        "attempts": str(delivery.attempts + 1),
-        "protocol": subscription.protocol,
-        "endpoint": subscription.endpoint,
-        "subscription_id": subscription.id,
-        "first_attempt_at": rfc3339(delivery.created_at),
-        "last_attempt_at": rfc3339(now),
-    }
-    if outcome.http_status is not None:
-        attributes["http_status"] = str(outcome.http_status)
-    try:
-        account_id, body = subscription.account_id, encoded(attempted.envelope)
-        queue = queues.resolve(tx, account_id, subscription.dead_letter_queue, None)
-        queues.send(tx, account_id, queue.id, body, attributes)
-    except (NotFound, InvalidInput) as error:
-        words = f"message {attempted.envelope['message_id']} is lost: {error.message}"
-        is_missing = isinstance(error, NotFound)
-        code = DEAD_LETTER_QUEUE_MISSING if is_missing else DEAD_LETTER_REFUSED
-        return add_fault(faults, code, words, now)
-    return [each for each in faults if each.code != DEAD_LETTER_QUEUE_MISSING]
-
-
-def _send(
-    tx: Connection, queues: Queues, subscription: Subscription, attempted: Attempted
-) -> Outcome:
-    """Send an envelope to a queue, which is an endpoint."""
-    account_id, envelope = subscription.account_id, attempted.envelope
-    try:
-        queue = queues.resolve(tx, account_id, subscription.endpoint, None)
-        queues.send(tx, account_id, queue.id, encoded(envelope), envelope["attributes"])
-    except QuotaExceeded as error:
-        return Outcome("retry", "QUEUE_FULL", error.message)
-    except InvalidInput as error:
-        return Outcome("failed", "QUEUE_REFUSED", error.message)
-    except NotFound as error:
-        return Outcome("failed", "QUEUE_MISSING", error.message)
-    return DELIVERED
+    def _send_to(
+        self, reference: str, envelope: Mapping[str, Any], attributes: Mapping[str, str]
+    ) -> None:
+        account_id = self.subscription.account_id
+        queue = self.queues.resolve(self.tx, account_id, reference, None)
+        self.queues.send(self.tx, account_id, queue.id, encoded(envelope), attributes)

@@ -5,6 +5,7 @@ Opening a link changes nothing, so that scanners of mail neither confirm nor uns
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any, Final
 
 import msgspec
@@ -16,28 +17,50 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.notifications import subscribing
 from cloudcore.notifications.envelope import CONFIRM_PATH, UNSUBSCRIBE_PATH
-from cloudcore.notifications.recipient_pages import (
-    HEADERS,
-    confirm_page,
-    confirmed_page,
-    refused_page,
-    unsubscribe_page,
-    unsubscribed_page,
-)
 from cloudcore.notifications.signing import read_unsubscribe_token
-from cloudcore.notifications.subscription import Subscription
-from cloudcore.notifications.subscription_shapes import Confirm, Confirmed
-from cloudcore.notifications.topic import Topic
+from cloudcore.notifications.topic import Status, Subscription, Topic
 from cloudcore.outbound.destinations import origin_of
+from cloudcore.uuids import Uuid
 from cloudcore.web.context import RequestContext
 from cloudcore.web.urlencoded import parse_fields
+from cloudcore.wire import RequestBody, ResponseBody
 
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self';"
+    " base-uri 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+_PAGE: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width">
+<style>body{{font:1rem/1.5 system-ui;max-width:36rem;margin:4rem auto;padding:0 1rem}}
+button{{font:inherit;padding:.4rem 1rem}}</style></head>
+<body><h1>{title}</h1><p>{words}</p>{rest}</body></html>
+"""
 PATH: Final = "/v1/subscription-confirmations"
 CONFIRM: Final = "notifications:ConfirmSubscription"
 UNSUBSCRIBE: Final = "notifications:Unsubscribe"
 """What the audit log calls these acts; no policy names them."""
 _MAX_FORM_BYTES: Final = 4096
 _MAX_FIELDS: Final = 8
+
+
+class Confirm(RequestBody):
+    """The token of a request to confirm a subscription."""
+
+    token: str
+    """The token, or the whole link that it came in."""
+
+
+class Confirmed(ResponseBody):
+    """The subscription that was confirmed."""
+
+    subscription_id: Uuid
+    endpoint: str
+    status: Status
+    topic_name: str
 
 
 class LinkQuery(msgspec.Struct):
@@ -75,7 +98,11 @@ async def confirm_subscription(
 )
 async def show_confirmation(request: Request[Any, Any, Any]) -> Response[str]:
     """Show a page whose button confirms the subscription; it does not look at the token."""
-    return _page(200, confirm_page(_token(request.scope["query_string"])))
+    return _page(
+        "Confirm the subscription?",
+        "You were asked to confirm a subscription. If you do not expect this, do nothing.",
+        _form(CONFIRM_PATH, _token(request.scope["query_string"]), "Confirm"),
+    )
 
 
 @post(
@@ -92,8 +119,9 @@ async def confirm_on_page(
     try:
         found, topic = await ctx.database.write(_confirm, ctx, token)
     except InvalidInput:
-        return _page(400, refused_page())
-    return _page(200, confirmed_page(found.endpoint, topic.name))
+        return _refused()
+    endpoint, name = escape(found.endpoint), escape(topic.name)
+    return _page("Confirmed", f"{endpoint} is sent what is published to {name} from now on.")
 
 
 @get(
@@ -102,7 +130,11 @@ async def confirm_on_page(
 )
 async def show_unsubscription(request: Request[Any, Any, Any]) -> Response[str]:
     """Show a page whose button ends the subscription."""
-    return _page(200, unsubscribe_page(_token(request.scope["query_string"])))
+    return _page(
+        "Unsubscribe?",
+        "Nothing more will be sent to you for this subscription.",
+        _form(UNSUBSCRIBE_PATH, _token(request.scope["query_string"]), "Unsubscribe"),
+    )
 
 
 @post(
@@ -127,9 +159,9 @@ async def unsubscribe(
     token = _token(request.scope["query_string"]) or _token(await request.body())
     named = read_unsubscribe_token(ctx.keyring, token)
     if named is None:
-        return _page(400, refused_page())
+        return _refused()
     await ctx.database.write(_unsubscribe, ctx, *named)
-    return _page(200, unsubscribed_page())
+    return _page("Unsubscribed", "Nothing more will be sent to you.")
 
 
 def _confirm(tx: Connection, ctx: RequestContext, token: str) -> tuple[Subscription, Topic]:
@@ -169,7 +201,22 @@ def _token(encoded: bytes) -> str:
         return ""
 
 
-def _page(status: int, html: str) -> Response[str]:
+def _form(action: str, token: str, label: str) -> str:
+    """Return a form with a button alone."""
+    return (
+        f'<form method="post" action="{action}">'
+        f'<input type="hidden" name="token" value="{escape(token)}">'
+        f"<button>{label}</button></form>"
+    )
+
+
+def _refused() -> Response[str]:
+    words = "The link is not valid: it may have expired or been used, or there is a newer one."
+    return _page("This link does nothing", words, status=400)
+
+
+def _page(title: str, words: str, rest: str = "", *, status: int = 200) -> Response[str]:
+    html = _PAGE.format(title=title, words=words, rest=rest)
     return Response(html, status_code=status, headers=HEADERS, media_type=MediaType.HTML)
 
 

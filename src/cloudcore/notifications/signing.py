@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cloudcore.keyring import Keyring
-from cloudcore.notifications.subscription import Subscription
+from cloudcore.notifications.topic import Subscription
 from cloudcore.uuids import UUID_PATTERN, parse_uuid
 
 PREFIX: Final = "whsec_"

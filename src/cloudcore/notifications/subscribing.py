@@ -3,23 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Final
 
 from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
-from cloudcore.notifications import delivery_rows, subscription_rows
-from cloudcore.notifications.fan_out import release_waiting
-from cloudcore.notifications.request_limits import count_ask
-from cloudcore.notifications.rules import SubscriptionMissing
+from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded, TooManyConfirmations
+from cloudcore.notifications import delivery_rows, subscriptions
+from cloudcore.notifications.delivery_rows import wake
+from cloudcore.notifications.publishing import release_waiting
 from cloudcore.notifications.signing import token_hash
-from cloudcore.notifications.subscription import Subscription
-from cloudcore.notifications.tables import SUBSCRIPTION_ROWS as ROWS
-from cloudcore.notifications.topic import Topic
+from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS as ROWS
+from cloudcore.notifications.topic import Subscription, SubscriptionMissing, Topic
 from cloudcore.notifications.topics import ROWS as TOPICS
-from cloudcore.notifications.waking import wake
+from cloudcore.web.ratelimit import Budget, count_request
+
+_HOUR: Final = 3600
+OF_ENDPOINT: Final = Budget(limit=10, window_seconds=_HOUR, is_extended=False)
+"""Requests to a mailbox or a URL, of all accounts together."""
+OF_ACCOUNT: Final = Budget(limit=300, window_seconds=_HOUR, is_extended=False)
+"""Requests of an account to all endpoints."""
+
+
+def count_ask(tx: Connection, subscription: Subscription, now: int) -> None:
+    """Count a request to confirm a subscription.
+
+    Raise `TooManyConfirmations` if its endpoint, or others of its account, were asked too often.
+    """
+    subjects = (
+        ("notifications endpoint", _endpoint(subscription), OF_ENDPOINT),
+        ("notifications account", subscription.account_id, OF_ACCOUNT),
+    )
+    for name, subject, budget in subjects:
+        status = count_request(tx, name, subject, budget, now)
+        if status.is_refused:
+            raise TooManyConfirmations(
+                f"too many requests to confirm: at most {OF_ENDPOINT.limit} an hour to an endpoint,"
+                f" and {OF_ACCOUNT.limit} of an account",
+                retry_after=status.reset,
+            )
+
+
+def _endpoint(subscription: Subscription) -> str:
+    """Return a digest of what forms of one endpoint have in common."""
+    if subscription.protocol == "email":
+        local, _, domain = subscription.endpoint.rpartition("@")
+        common = f"{local.partition('+')[0]}@{domain}".lower()
+    else:
+        common = subscription.endpoint.partition("?")[0]
+    return sha256(common.encode()).hexdigest()
+
 
 MAX_SUBSCRIPTIONS: Final = 1000
 """Maximum number of subscriptions to a topic."""
@@ -71,12 +106,12 @@ def find_or_create(
 
     """
     TOPICS.lock(tx, topic.account_id, topic.id)
-    there = subscription_rows.find_same(
+    there = subscriptions.find_same(
         tx, topic.account_id, topic.id, wanted.protocol, wanted.endpoint
     )
     if there is not None:
         return there, False
-    used = subscription_rows.count_subscriptions(tx, topic.account_id, topic.id)
+    used = subscriptions.count_subscriptions(tx, topic.account_id, topic.id)
     if used >= MAX_SUBSCRIPTIONS:
         raise QuotaExceeded(
             f"a topic has at most {MAX_SUBSCRIPTIONS} subscriptions",
@@ -104,7 +139,7 @@ def get_subscription(
 
 def delete_subscription(tx: Connection, subscription: Subscription) -> None:
     """Delete a subscription; nothing more is delivered to its endpoint."""
-    if not subscription_rows.remove_subscription(tx, subscription.account_id, subscription.id):
+    if not subscriptions.remove_subscription(tx, subscription.account_id, subscription.id):
         raise SubscriptionMissing
 
 
@@ -135,10 +170,8 @@ def resend_confirmation(
 ) -> Subscription:
     """Ask the endpoint again to confirm; tokens of before no longer do.
 
-    Raises:
-        Conflict: the subscription is confirmed.
-        TooManyConfirmations: the endpoint, or the account's, were asked to confirm too often.
-
+    Raise `Conflict` if the subscription is confirmed, `TooManyConfirmations` if the endpoint, or
+    the account's, were asked to confirm too often.
     """
     # First: a step too locks its job, and then the subscription.
     wake(tx, subscription.account_id, subscription.id, now)
@@ -154,11 +187,9 @@ def resend_confirmation(
 def confirm(tx: Connection, token: str, now: int) -> tuple[Subscription, Topic]:
     """Confirm a subscription; return it, with its topic.
 
-    Raises:
-        BadToken
-
+    Raise `BadToken`.
     """
-    found = subscription_rows.lock_confirmed_by(tx, token_hash(token))
+    found = subscriptions.lock_confirmed_by(tx, token_hash(token))
     if found is None or (found.confirmation_expires_at or 0) <= now:
         raise BadToken
     confirmed = structs.replace(
@@ -183,8 +214,8 @@ def unsubscribe(
     tx: Connection, account_id: str, subscription_id: str
 ) -> tuple[Subscription, Topic] | None:
     """Delete a subscription as its recipient asks; return what it was, or None if there is none."""
-    found = subscription_rows.find_with_topic(tx, account_id, subscription_id)
-    if found is None or not subscription_rows.remove_subscription(tx, account_id, subscription_id):
+    found = subscriptions.find_with_topic(tx, account_id, subscription_id)
+    if found is None or not subscriptions.remove_subscription(tx, account_id, subscription_id):
         return None
     return found
 

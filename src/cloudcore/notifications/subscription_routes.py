@@ -1,4 +1,4 @@
-"""``/v1/topics/{topic_id}/subscriptions``: who is sent what is published to a topic."""
+"""``/v1/topics/{topic_id}/subscriptions``: who is sent what is published, and their secrets."""
 
 from __future__ import annotations
 
@@ -15,31 +15,33 @@ from cloudcore.notifications.delivery_policy import stored
 from cloudcore.notifications.family import SEND_MESSAGE
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.outcomes import current
-from cloudcore.notifications.records import WEBHOOKS
-from cloudcore.notifications.rules import (
+from cloudcore.notifications.subscriptions import (
+    SUBSCRIPTIONS,
+    DeadLetters,
+    NewSubscription,
+    SigningSecret,
+    Subscribe,
+    UpdateSubscription,
+    count_subscriptions,
+    list_subscriptions,
+)
+from cloudcore.notifications.topic import (
+    TOPIC,
+    WEBHOOKS,
+    Subscription,
     bad_endpoint,
     check_filter,
     check_raw,
     mailbox,
     webhook_url,
 )
-from cloudcore.notifications.subscription import Subscription
-from cloudcore.notifications.subscription_rows import count_subscriptions, list_subscriptions
-from cloudcore.notifications.subscription_shapes import (
-    SUBSCRIPTIONS,
-    DeadLetters,
-    NewSubscription,
-    Subscribe,
-    UpdateSubscription,
-)
-from cloudcore.notifications.topic import TOPIC
 from cloudcore.notifications.topics import TOPICS
 from cloudcore.outbound.destinations import NotAllowed
 from cloudcore.resources.routes import answers_one, answers_page
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageQuery, read_page
-from cloudcore.wire import ResponseBody, changes_of
+from cloudcore.wire import ResponseBody, changes_of, rfc3339
 
 PATH: Final = TOPIC.path_of_one + "/subscriptions"
 ONE: Final = PATH + "/{subscription_id:str}"
@@ -238,9 +240,7 @@ async def delete_subscription(
 async def _endpoint(needs: NotificationNeeds, data: Subscribe) -> str:
     """Return the normalized endpoint; of a queue, as it was sent.
 
-    Raises:
-        InvalidInput: it is malformed, or may not be asked.
-
+    Raise `InvalidInput` if it is malformed, or may not be asked.
     """
     if data.protocol == "queue":
         return data.endpoint
@@ -254,10 +254,90 @@ async def _endpoint(needs: NotificationNeeds, data: Subscribe) -> str:
         raise bad_endpoint(str(error), "not_allowed") from None
 
 
+SECRET: Final = ONE + "/signing-secret"
+
+
+@get(SECRET, opt={"action": "notifications:GetSigningSecret"})
+async def get_signing_secret(
+    topic_id: FromPath[str],
+    subscription_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+) -> SigningSecret:
+    """Return what signs the deliveries to a webhook."""
+    found = await authorized_subscription(ctx, topic_id, subscription_id)
+    subscribing.check_has_secret(found)
+    return _secret(ctx, found)
+
+
+@post(
+    SECRET + "/rotate",
+    status_code=200,
+    opt={"action": "notifications:RotateSigningSecret", "idempotent": True},
+)
+async def rotate_signing_secret(
+    topic_id: FromPath[str],
+    subscription_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+) -> Reply[SigningSecret]:
+    """Give a webhook a new secret; for 24 hours the one before signs each delivery too."""
+    found = await authorized_subscription(ctx, topic_id, subscription_id)
+    sealed = signing.seal_secret(ctx.keyring, found.id, signing.new_secret())
+    return await ctx.commit(
+        subscribing.rotate_secret,
+        found,
+        sealed,
+        ctx.clock(),
+        wrap=lambda changed: _secret(ctx, changed),
+    )
+
+
+@post(
+    ONE + "/resend-confirmation",
+    status_code=202,
+    opt={"action": "notifications:ResendConfirmation", "idempotent": True, "statuses": (409, 429)},
+)
+@answers_one(SUBSCRIPTIONS)
+async def resend_confirmation(
+    topic_id: FromPath[str],
+    subscription_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+) -> Reply[ResponseBody]:
+    """Ask the endpoint again to confirm, with a new token; the one before is no longer valid.
+
+    An endpoint is asked at most 10 times an hour, and an account's 300 times; then it is 429.
+    """
+    found = await authorized_subscription(ctx, topic_id, subscription_id)
+    nonce = signing.new_nonce()
+    token = signing.confirmation_token(ctx.keyring, found.id, nonce)
+    return await ctx.commit(
+        subscribing.resend_confirmation,
+        found,
+        nonce,
+        token,
+        ctx.clock(),
+        wrap=lambda changed: one_subscription(ctx, changed),
+    )
+
+
+def _secret(ctx: RequestContext, found: Subscription) -> SigningSecret:
+    assert found.signing_secret is not None
+    until, previous = found.previous_until, None
+    if until is not None and found.previous_secret is not None and until > ctx.clock():
+        previous = signing.open_secret(ctx.keyring, found.id, found.previous_secret)
+    return SigningSecret(
+        signing_secret=signing.open_secret(ctx.keyring, found.id, found.signing_secret),
+        previous_signing_secret=previous,
+        previous_expires_at=None if previous is None or until is None else rfc3339(until),
+    )
+
+
 HANDLERS: Final = (
     subscribe,
     list_topic_subscriptions,
     get_subscription,
     update_subscription,
     delete_subscription,
+    get_signing_secret,
+    rotate_signing_secret,
+    resend_confirmation,
 )

@@ -10,10 +10,9 @@ from litestar.params import FromPath, JSONBody
 from msgspec import Meta, field
 
 from cloudcore.db.base import Connection
-from cloudcore.notifications import topics
+from cloudcore.notifications import publishing
 from cloudcore.notifications.needs import NotificationNeeds
-from cloudcore.notifications.rules import check_message
-from cloudcore.notifications.topic import TOPIC
+from cloudcore.notifications.topic import TOPIC, check_message
 from cloudcore.notifications.topics import TOPICS
 from cloudcore.resources.routes import standard_routes
 from cloudcore.uuids import Uuid
@@ -55,8 +54,8 @@ class Published(ResponseBody):
 async def delete_topic(topic_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
     """Delete a topic with its subscriptions; what is not delivered yet is dropped."""
     topic = await TOPICS.authorized(ctx, topic_id)
-    await topics.drop_messages(ctx.database, topic)
-    await ctx.database.write(topics.delete_topic, topic, ctx.clock())
+    await publishing.drop_messages(ctx.database, topic)
+    await ctx.database.write(publishing.delete_topic, topic, ctx.clock())
 
 
 @post(
@@ -81,7 +80,7 @@ async def publish_message(
     is_counted = needs.room.is_due(topic.account_id, now)
 
     def publish(tx: Connection) -> str:
-        return topics.publish(
+        return publishing.publish(
             tx,
             topic,
             data.message,

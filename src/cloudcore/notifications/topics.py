@@ -1,4 +1,4 @@
-"""The topics of accounts: their rows, changes with their rules, and publishing."""
+"""The topics of accounts: their rows, and changes with their rules."""
 
 from __future__ import annotations
 
@@ -7,29 +7,17 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import UniqueConstraint, bindparam, select
 
-from cloudcore.account_rows import lock_account
 from cloudcore.crn import Crn
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, text_list
-from cloudcore.errors import QuotaExceeded
-from cloudcore.jobs.outbox import count_pending, emit
-from cloudcore.notifications import delivery_rows, missing_topics
+from cloudcore.notifications import missing_topics
 from cloudcore.notifications.delivery_policy import DeliveryPolicy, shown, stored
 from cloudcore.notifications.missing_topics import MissingTopic
-from cloudcore.notifications.rules import (
-    MAX_DELIVERIES,
-    MAX_DELIVERY_BYTES,
-    MAX_UNSORTED,
-    TopicMissing,
-)
-from cloudcore.notifications.topic import TOPIC, Topic
+from cloudcore.notifications.topic import TOPIC, Topic, TopicMissing
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.rows import Rows
 from cloudcore.web.context import RequestContext
-
-PUBLISHED: Final = "notifications.message.published"
-"""Type of the event of a message that somebody publishes."""
 
 ROWS: Final = Rows(
     TOPIC, unique=UniqueConstraint("account_id", "region", "name"), missing=TopicMissing
@@ -80,81 +68,6 @@ TOPICS: Final = Methods(
     ),
     docs={"update": "Change the description, the tags or the delivery policy of a topic."},
 )
-
-
-async def drop_messages(database: Database, topic: Topic) -> None:
-    """Drop the messages of a topic that is to be deleted, and what waits for its subscribers.
-
-    It owns several transactions, between which others have their turn: to drop all in that of the
-    deletion would take many seconds, for which nobody else could write to SQLite.
-    """
-    for drop in (delivery_rows.drop_deliveries, delivery_rows.drop_publications):
-        while await database.write(drop, topic.account_id, topic.id):
-            pass
-
-
-def delete_topic(tx: Connection, topic: Topic, now: int) -> None:
-    """Delete a topic with its subscriptions; what is still to be delivered to them is dropped.
-
-    Raises:
-        TopicMissing
-
-    """
-    lock_account(tx, topic.account_id)
-    if tx.execute(ROWS.statements["remove"], of_id=topic.id, account_id=topic.account_id) != 1:
-        raise TopicMissing
-    missing_topics.note_missing(tx, topic.account_id, topic.crn, 0, now)
-
-
-def publish(
-    tx: Connection,
-    topic: Topic,
-    message: str,
-    subject: str | None,
-    attributes: Mapping[str, str],
-    now: int,
-    *,
-    content_type: str | None = None,
-    checks_room: bool = True,
-) -> str:
-    """Publish a message to a topic; return its id.
-
-    Raises:
-        TopicMissing: it was deleted.
-        QuotaExceeded: too many messages of the account wait, if it `checks_room`.
-
-    """
-    if ROWS.hold(tx, topic.account_id, topic.id) is None:
-        raise TopicMissing
-    if checks_room:
-        _check_room(tx, topic.account_id)
-    payload = {
-        "topic_id": topic.id,
-        "subject": subject,
-        "message": message,
-        "attributes": attributes,
-        "content_type": content_type,
-    }
-    return emit(tx, PUBLISHED, topic.account_id, payload, now)
-
-
-def _check_room(tx: Connection, account_id: str) -> None:
-    found = delivery_rows.backlog_of_account(tx, account_id, MAX_DELIVERIES)
-    unsorted = count_pending(tx, account_id, MAX_UNSORTED)
-    _check(found.deliveries, MAX_DELIVERIES, "deliveries wait for", quota="waiting_deliveries")
-    _check(found.size, MAX_DELIVERY_BYTES, "bytes of messages wait for", quota="waiting_bytes")
-    _check(unsorted, MAX_UNSORTED, "messages are on their way to", quota="published_messages")
-
-
-def _check(used: int, limit: int, words: str, *, quota: str) -> None:
-    if used >= limit:
-        raise QuotaExceeded(
-            f"at most {limit} {words} an account's subscriptions: publish more slowly, or end those"
-            " whose endpoints do not answer",
-            quota=quota,
-            limit=limit,
-            used=used,
-        )
 
 
 def states_of(

@@ -113,6 +113,7 @@ _LISTED: Final = (
     _m.id.in_(listed("ids")),
 )
 _NOT_PURGED: Final = _m.position > bindparam("purged_through")
+_VISIBLE: Final = (*_IN_QUEUE, IS_VISIBLE, _NOT_PURGED)
 _NEW: Final = tuple(name for name in Message._fields if name != "position")
 _ADD: Final = Statement(
     queue_messages.insert()
@@ -121,7 +122,7 @@ _ADD: Final = Statement(
 )
 _OLDEST_VISIBLE: Final = (
     select(_m.id, _m.size)
-    .where(*_IN_QUEUE, IS_VISIBLE, _NOT_PURGED, _m.queued_at > bindparam("kept_from"))
+    .where(*_VISIBLE, _m.queued_at > bindparam("kept_from"))
     .order_by(_m.position)
 )
 _LOCK_OLDEST: Final = Statement(page(_OLDEST_VISIBLE.with_for_update(skip_locked=True)))
@@ -157,7 +158,6 @@ _HIDE: Final = Statement(
     update(queue_messages).where(*_LISTED).values(hidden_until=bindparam("lease_end"))
 )
 _DELETE: Final = Statement(delete(queue_messages).where(*_LISTED))
-_VISIBLE: Final = (*_IN_QUEUE, IS_VISIBLE, _NOT_PURGED)
 _OLDEST_AT: Final = Statement(page(select(_m.queued_at).where(*_VISIBLE).order_by(_m.position)))
 _LOCK_EXPIRED: Final = Statement(
     page(
@@ -191,9 +191,7 @@ _USED: Final = Statement(
         *_IN_QUEUE, _NOT_PURGED
     )
 )
-_COUNT_VISIBLE: Final = Statement(
-    select(func.count()).select_from(queue_messages).where(*_IN_QUEUE, IS_VISIBLE, _NOT_PURGED)
-)
+_COUNT_VISIBLE: Final = Statement(select(func.count()).select_from(queue_messages).where(*_VISIBLE))
 _COUNT_HIDDEN: Final = Statement(
     select(
         func.count().filter(_m.hidden_until <= bindparam("now")),
@@ -211,7 +209,7 @@ _FIRST: Final = Statement(
 def add_messages(
     tx: Connection, account_id: str, queue_id: str, messages: Sequence[Message]
 ) -> None:
-    """Insert messages behind all others of a queue; it must be held (`rows.hold_queue`)."""
+    """Insert messages behind all others of a queue; it must be held."""
     for each in messages:
         row = {name: getattr(each, name) for name in _NEW}
         row["attributes"] = msgspec.json.encode(each.attributes).decode()
@@ -220,26 +218,13 @@ def add_messages(
 
 def lock_oldest(tx: Connection, queue: Queue, kept_from: int, limit: int) -> list[tuple[str, int]]:
     """Return (id, size) of the oldest messages that can be leased, which `tx` alone gets."""
-    rows = tx.rows(
-        _LOCK_OLDEST,
-        **_in(queue),
-        purged_through=queue.purged_through,
-        kept_from=kept_from,
-        limit=limit,
-    )
+    rows = tx.rows(_LOCK_OLDEST, **_kept_in(queue), kept_from=kept_from, limit=limit)
     return [(row[0], row[1]) for row in rows]
 
 
 def first_due(tx: Connection, queue: Queue, kept_from: int) -> int | None:
     """Return when the next message of a queue can be leased, 0 if one can be now, or None."""
-    visible = tx.row(
-        _FIRST_VISIBLE,
-        **_in(queue),
-        purged_through=queue.purged_through,
-        kept_from=kept_from,
-        limit=1,
-    )
-    if visible is not None:
+    if tx.row(_FIRST_VISIBLE, **_kept_in(queue), kept_from=kept_from, limit=1) is not None:
         return 0
     row = tx.row(_FIRST_HIDDEN, **_in(queue))
     return row[0] if row else None
@@ -258,9 +243,7 @@ def lock_leases(
     tx: Connection, queue: Queue, ids: Sequence[str]
 ) -> dict[str, tuple[str | None, int | None]]:
     """Return the lease token and the end of the hiding of messages, by id; lock them."""
-    rows = tx.rows(
-        _LOCK_LEASES, **_in(queue), purged_through=queue.purged_through, ids=text_list(ids)
-    )
+    rows = tx.rows(_LOCK_LEASES, **_kept_in(queue), ids=text_list(ids))
     return {row[0]: (row[1], row[2]) for row in rows}
 
 
@@ -290,13 +273,7 @@ def lock_expired(tx: Connection, queue: Queue, kept_from: int, limit: int) -> li
     # Looked at first, because without an expired message the other query reads the whole queue.
     if not _has_expired(tx, queue, kept_from):
         return []
-    rows = tx.rows(
-        _LOCK_EXPIRED,
-        **_in(queue),
-        purged_through=queue.purged_through,
-        kept_from=kept_from,
-        limit=limit,
-    )
+    rows = tx.rows(_LOCK_EXPIRED, **_kept_in(queue), kept_from=kept_from, limit=limit)
     return [row[0] for row in rows]
 
 
@@ -330,19 +307,19 @@ def has_due(tx: Connection, queue: Queue, kept_from: int, now: int) -> bool:
 
 
 def _has_expired(tx: Connection, queue: Queue, kept_from: int) -> bool:
-    oldest = tx.row(_OLDEST_AT, **_in(queue), purged_through=queue.purged_through, limit=1)
+    oldest = tx.row(_OLDEST_AT, **_kept_in(queue), limit=1)
     return oldest is not None and oldest[0] <= kept_from
 
 
 def used(tx: Connection, queue: Queue) -> tuple[int, int]:
     """Return the number of messages in a queue, and their bytes."""
-    row = tx.row(_USED, **_in(queue), purged_through=queue.purged_through)
+    row = tx.row(_USED, **_kept_in(queue))
     return (row[0], int(row[1])) if row else (0, 0)
 
 
 def depth(tx: Connection, queue: Queue, now: int) -> Depth:
     """Count the messages of a queue; those whose lease or delay has ended are visible."""
-    within = _in(queue) | {"purged_through": queue.purged_through}
+    within = _kept_in(queue)
     visible = tx.row(_COUNT_VISIBLE, **within)
     hidden = tx.row(_COUNT_HIDDEN, **within, now=now)
     first = tx.row(_FIRST, **within, limit=1)
@@ -353,6 +330,11 @@ def depth(tx: Connection, queue: Queue, now: int) -> Depth:
 
 def _in(queue: Queue) -> dict[str, Any]:
     return {"queue_id": queue.id, "account_id": queue.account_id}
+
+
+def _kept_in(queue: Queue) -> dict[str, Any]:
+    """Return the parameters of what is in a queue and not purged."""
+    return _in(queue) | {"purged_through": queue.purged_through}
 
 
 def _message(row: Row) -> Message:

@@ -31,6 +31,7 @@ from cloudcore.queue.queue import (
     QueueMissing,
 )
 from cloudcore.queue.queues import ROWS, erase_queue, list_deleted, list_live
+from cloudcore.wire import ResponseBody
 
 if TYPE_CHECKING:
     from cloudcore.queue.needs import QueueNeeds
@@ -108,13 +109,14 @@ class Leased(NamedTuple):
     message: Message
 
 
-class Outcome(NamedTuple):
-    """What became of one lease id."""
+class FailedLease(ResponseBody):
+    """A lease that nothing was done to, and why."""
 
     lease_id: str
-    code: Literal["LEASE_EXPIRED", "NOT_FOUND"] | None = None
-    """Why nothing was done, or None if it is done."""
-    message: str = ""
+    code: Literal["LEASE_EXPIRED", "NOT_FOUND"]
+    """`LEASE_EXPIRED`: it ended before, so the message is leased again. `NOT_FOUND`: it was
+    acknowledged, or its message is gone, or it never was."""
+    message: str
 
 
 def send_messages(
@@ -141,6 +143,13 @@ def send_messages(
     return made
 
 
+def _found(tx: Connection, account_id: str, queue_id: str) -> Queue:
+    queue = ROWS.find(tx, account_id, queue_id)
+    if queue is None:
+        raise QueueMissing
+    return queue
+
+
 def first_due(tx: Connection, account_id: str, queue_id: str, now: int) -> int | None:
     """Return when a message of a queue can be leased next, or None while there is none.
 
@@ -148,9 +157,7 @@ def first_due(tx: Connection, account_id: str, queue_id: str, now: int) -> int |
 
     Raise `QueueMissing` if it was deleted.
     """
-    queue = ROWS.find(tx, account_id, queue_id)
-    if queue is None:
-        raise QueueMissing
+    queue = _found(tx, account_id, queue_id)
     return message_rows.first_due(tx, queue, _kept_from(queue, now))
 
 
@@ -163,9 +170,7 @@ def lease_messages(
 
     Raise `QueueMissing` if it was deleted.
     """
-    queue = ROWS.find(tx, account_id, queue_id)
-    if queue is None:
-        raise QueueMissing
+    queue = _found(tx, account_id, queue_id)
     settled = settle(tx, queue, now)
     found = message_rows.lock_oldest(tx, queue, _kept_from(queue, now), terms.max_messages)
     ids: list[str] = []
@@ -182,25 +187,27 @@ def lease_messages(
     return [Leased(lease_id(each.id, terms.token), each) for each in leased]
 
 
-def acknowledge(tx: Connection, queue: Queue, lease_ids: Sequence[str], now: int) -> list[Outcome]:
-    """Delete the messages of leases that have not ended; return what became of each id."""
-    outcomes, held = _held(tx, queue, lease_ids, now)
+def acknowledge(
+    tx: Connection, queue: Queue, lease_ids: Sequence[str], now: int
+) -> tuple[list[str], list[FailedLease]]:
+    """Delete the messages of leases that have not ended; return these leases, and the others."""
+    held, failed = _held(tx, queue, lease_ids, now)
     if held:
-        message_rows.delete_messages(tx, queue, held)
-    return outcomes
+        message_rows.delete_messages(tx, queue, list(held.values()))
+    return list(held), failed
 
 
 def extend(
     tx: Connection, queue: Queue, lease_ids: Sequence[str], lease_seconds: int, now: int
-) -> list[Outcome]:
+) -> tuple[list[str], list[FailedLease]]:
     """Let leases that have not ended end in some seconds; with 0 seconds, now.
 
-    Return what became of each id.
+    Return these leases, and the others.
     """
-    outcomes, held = _held(tx, queue, lease_ids, now)
+    held, failed = _held(tx, queue, lease_ids, now)
     if held:
-        message_rows.hide_messages(tx, queue, held, _later(now, lease_seconds))
-    return outcomes
+        message_rows.hide_messages(tx, queue, list(held.values()), _later(now, lease_seconds))
+    return list(held), failed
 
 
 def has_due(tx: Connection, queue: Queue, now: int) -> bool:
@@ -273,34 +280,26 @@ def _move(tx: Connection, queue: Queue, dead: Sequence[Message], now: int) -> No
 
 def _held(
     tx: Connection, queue: Queue, lease_ids: Sequence[str], now: int
-) -> tuple[list[Outcome], list[str]]:
-    """Return what becomes of each lease id, and the ids of messages whose lease has not ended."""
+) -> tuple[dict[str, str], list[FailedLease]]:
+    """Return the leases that have not ended, with the ids of their messages; and the others."""
     read = {each: read_lease_id(each) for each in dict.fromkeys(lease_ids)}
     found = message_rows.lock_leases(
         tx, queue, sorted({each.message_id for each in read.values() if each is not None})
     )
-    outcomes = {each: _outcome(each, meant, found, now) for each, meant in read.items()}
-    held = [
-        meant.message_id
-        for each, meant in read.items()
-        if meant is not None and outcomes[each].code is None
-    ]
-    return list(outcomes.values()), held
-
-
-def _outcome(
-    text: str,
-    meant: LeaseId | None,
-    found: Mapping[str, tuple[str | None, int | None]],
-    now: int,
-) -> Outcome:
-    if meant is None or meant.message_id not in found:
-        words = "there is no such lease: it was acknowledged, or its message is gone"
-        return Outcome(text, "NOT_FOUND", words)
-    token, lease_end = found[meant.message_id]
-    if token != meant.token or (lease_end or 0) <= now:
-        return Outcome(text, "LEASE_EXPIRED", "the lease ended before; the message is leased again")
-    return Outcome(text)
+    held: dict[str, str] = {}
+    failed: list[FailedLease] = []
+    for each, meant in read.items():
+        if meant is None or meant.message_id not in found:
+            words = "there is no such lease: it was acknowledged, or its message is gone"
+            failed.append(FailedLease(lease_id=each, code="NOT_FOUND", message=words))
+            continue
+        token, lease_end = found[meant.message_id]
+        if token == meant.token and (lease_end or 0) > now:
+            held[each] = meant.message_id
+        else:
+            words = "the lease ended before; the message is leased again"
+            failed.append(FailedLease(lease_id=each, code="LEASE_EXPIRED", message=words))
+    return held, failed
 
 
 def _made(queue: Queue, new: NewMessage, now: int) -> Message:

@@ -17,12 +17,12 @@ from cloudcore.resource_references import Authorize
 from cloudcore.room_checks import RoomChecks
 
 
+@dataclass(frozen=True, slots=True)
 class Queues:
     """The queues of this install."""
 
-    def __init__(self, region: str, clock: Clock) -> None:
-        self._region = region
-        self._clock = clock
+    region: str
+    clock: Clock
 
     def resolve(
         self,
@@ -44,7 +44,7 @@ class Queues:
             NotFound: there is no such queue.
 
         """
-        return ROWS.resolve(tx, account_id, self._region, field, reference, authorize)
+        return ROWS.resolve(tx, account_id, self.region, field, reference, authorize)
 
     def send(
         self,
@@ -64,7 +64,7 @@ class Queues:
         """
         tx.announce()
         new = NewMessage(body, attributes, check_message("", body, attributes))
-        (sent,) = send_messages(tx, account_id, queue_id, [new], self._clock(), checks_room=True)
+        (sent,) = send_messages(tx, account_id, queue_id, [new], self.clock(), checks_room=True)
         return sent.id
 
 

@@ -6,15 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Final
 
 from msgspec import UNSET, Meta
-from sqlalchemy import (
-    CheckConstraint,
-    Integer,
-    bindparam,
-    column,
-    func,
-    literal_column,
-    select,
-)
+from sqlalchemy import CheckConstraint, Integer, bindparam, column, func, literal_column, select
 from sqlalchemy import text as sql
 
 from cloudcore.clock import MICROSECONDS

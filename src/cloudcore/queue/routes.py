@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from litestar import get, post
 from litestar.di import NamedDependency
@@ -17,7 +17,7 @@ from msgspec import Meta, field
 from cloudcore.errors import InvalidInput
 from cloudcore.queue import message_rows, messages
 from cloudcore.queue.message_rows import Message
-from cloudcore.queue.messages import Leased, LeaseTerms, NewMessage, Outcome, new_token
+from cloudcore.queue.messages import FailedLease, Leased, LeaseTerms, NewMessage, new_token
 from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.queue import MAX_BATCH, QUEUE, Delay, LeaseSeconds, check_message
 from cloudcore.queue.queues import QUEUES, depth_of, purge
@@ -107,16 +107,6 @@ class ExtendLeases(RequestBody):
     """Seconds from now; 0 ends the leases, so that others get the messages."""
 
 
-class FailedLease(ResponseBody):
-    """A lease that nothing was done to, and why."""
-
-    lease_id: str
-    code: Literal["LEASE_EXPIRED", "NOT_FOUND"]
-    """`LEASE_EXPIRED`: it ended before, so the message is leased again. `NOT_FOUND`: it was
-    acknowledged, or its message is gone, or it never was."""
-    message: str
-
-
 class Acknowledged(ResponseBody):
     """What became of each lease."""
 
@@ -131,22 +121,10 @@ class Extended(ResponseBody):
     failures: Sequence[FailedLease]
 
 
-def sent_messages(messages: Sequence[Message]) -> ManySentMessages:
-    """Return the records of messages that were sent."""
+def _sent_messages(messages: Sequence[Message]) -> ManySentMessages:
     return ManySentMessages(
         messages=[SentMessage(id=each.id, sent_at=rfc3339(each.sent_at)) for each in messages]
     )
-
-
-def done_and_failed(outcomes: Sequence[Outcome]) -> tuple[list[str], list[FailedLease]]:
-    """Return the leases that something was done to, and the others."""
-    done = [each.lease_id for each in outcomes if each.code is None]
-    failed = [
-        FailedLease(lease_id=each.lease_id, code=each.code, message=each.message)
-        for each in outcomes
-        if each.code is not None
-    ]
-    return done, failed
 
 
 def _leased_message(leased: Leased) -> LeasedMessage:
@@ -209,7 +187,7 @@ async def send_messages(
     is_counted = needs.room.is_due(queue.id, now)
     send = partial(messages.send_messages, checks_room=is_counted)
     reply = await ctx.commit(
-        send, queue.account_id, queue.id, new, now, wrap=sent_messages, told=lambda _: None
+        send, queue.account_id, queue.id, new, now, wrap=_sent_messages, told=lambda _: None
     )
     if is_counted:
         needs.room.note(queue.id, now)
@@ -264,8 +242,8 @@ async def acknowledge_messages(
     A lease is acknowledged once.
     """
     queue = await QUEUES.authorized(ctx, queue_id)
-    outcomes = await needs.database.write(messages.acknowledge, queue, data.lease_ids, ctx.clock())
-    done, failed = done_and_failed(outcomes)
+    write, now = needs.database.write, ctx.clock()
+    done, failed = await write(messages.acknowledge, queue, data.lease_ids, now)
     return Acknowledged(acknowledged=done, failures=failed)
 
 
@@ -278,10 +256,9 @@ async def extend_leases(
 ) -> Extended:
     """Let leases end some seconds from now; 0 gives the messages back at once."""
     queue = await QUEUES.authorized(ctx, queue_id)
-    outcomes = await needs.database.write_relaxed(
+    done, failed = await needs.database.write_relaxed(
         messages.extend, queue, data.lease_ids, data.lease_seconds, ctx.clock()
     )
-    done, failed = done_and_failed(outcomes)
     if data.lease_seconds == 0:
         needs.bells.ring(queue.id, len(done))
     return Extended(extended=done, failures=failed)
@@ -299,11 +276,10 @@ def _new_messages(data: SendMessages) -> list[NewMessage]:
             field="messages",
             reason="ambiguous",
         )
-    return [_given(f"messages[{place}].", each) for place, each in enumerate(data.messages)]
-
-
-def _given(field: str, given: GivenMessage) -> NewMessage:
-    return _new(field, given.body, given.attributes, given.delay_seconds)
+    return [
+        _new(f"messages[{place}].", each.body, each.attributes, each.delay_seconds)
+        for place, each in enumerate(data.messages)
+    ]
 
 
 def _new(field: str, body: str, attributes: dict[str, str], delay: int | None) -> NewMessage:

@@ -12,6 +12,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from cloudcore.clock import MICROSECONDS, Clock
@@ -63,20 +64,13 @@ class Bells:
                 self.ring(queue_id, 1)
 
 
+@dataclass(slots=True)
 class Waiter:
     """Waits until a function finds something."""
 
-    def __init__(
-        self,
-        database: Database,
-        clock: Clock,
-        bells: Bells,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._bells = bells
-        self._chance = chance
+    database: Database
+    clock: Clock
+    bells: Bells
 
     async def first(
         self,
@@ -95,12 +89,12 @@ class Waiter:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         has_waited = False
-        with self._bells.waiting(queue_id) as woken:
+        with self.bells.waiting(queue_id) as woken:
             while True:
                 woken.clear()
-                version = self._database.version()
+                version = self.database.version()
                 due = await due_at()
-                if due is not None and due <= self._clock():
+                if due is not None and due <= self.clock():
                     if has_waited:
                         try:
                             await check()
@@ -114,7 +108,7 @@ class Waiter:
                 if left <= 0:
                     return []
                 if due is not None:
-                    left = min(left, (due - self._clock()) / MICROSECONDS)
+                    left = min(left, (due - self.clock()) / MICROSECONDS)
                 await self._changed(woken, version, left)
                 has_waited = True
 
@@ -124,10 +118,10 @@ class Waiter:
         end = loop.time() + seconds
         blind_until = loop.time() + _BLIND_SECONDS
         while (left := end - loop.time()) > 0 and not woken.is_set():
-            pause = min(left, POLL_SECONDS * (0.5 + self._chance()))
+            pause = min(left, POLL_SECONDS * (0.5 + random.random()))  # noqa: S311
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await woken.wait()
-            now = self._database.version()
+            now = self.database.version()
             if now != version if now is not None else loop.time() >= blind_until:
                 return

@@ -1,16 +1,176 @@
-"""What a bucket is."""
+"""What a bucket is, and what names, keys, tags, metadata and parts may be."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, Final
+from ipaddress import IPv4Address
+from typing import Annotated, Final, Literal, get_args
+from urllib.parse import quote
 
 from msgspec import field
 
 from cloudcore.resources.record import Record, fixed, given, own
 from cloudcore.resources.resource import Filter, Resource
-from cloudcore.storage.errors import NoSuchBucket
-from cloudcore.storage.rules import check_bucket_name, is_bucket_name
+from cloudcore.storage.errors import (
+    EntityTooLarge,
+    InvalidBucketName,
+    InvalidStorageClass,
+    InvalidTag,
+    KeyTooLong,
+    MetadataTooLarge,
+    NoSuchBucket,
+)
+
+StorageClass = Literal[
+    "STANDARD",
+    "DEEP_ARCHIVE",
+    "EXPRESS_ONEZONE",
+    "FSX_ONTAP",
+    "FSX_OPENZFS",
+    "GLACIER",
+    "GLACIER_IR",
+    "INTELLIGENT_TIERING",
+    "ONEZONE_IA",
+    "OUTPOSTS",
+    "REDUCED_REDUNDANCY",
+    "SNOW",
+    "STANDARD_IA",
+]
+"""The names of AWS. All are stored alike."""
+OBJECT_CREATED: Final = "storage.object.created"
+OBJECT_DELETED: Final = "storage.object.deleted"
+"""Types of events."""
+MAX_KEY_BYTES: Final = 1024
+MAX_OBJECT_BYTES: Final = 5 << 30
+"""Most bytes of an object that is sent in one request, and of a part."""
+MIN_PART_BYTES: Final = 5 << 20
+"""Fewest bytes of a part that is not the last."""
+MAX_PARTS: Final = 10_000
+COMPLETED_BYTES_A_SECOND: Final = 85 << 20
+COMPLETION_SECONDS: Final = 3600
+MAX_ASSEMBLED_BYTES: Final = COMPLETED_BYTES_A_SECOND * COMPLETION_SECONDS
+"""Most bytes of an object of parts: what can be written in an hour, 299 GiB."""
+MAX_METADATA_BYTES: Final = 8192
+MAX_OBJECT_TAGS: Final = 10
+STORAGE_CLASSES: Final = get_args(StorageClass)
+DEFAULT_CONTENT_TYPE: Final = "application/octet-stream"
+STORED_HEADERS: Final = (
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "expires",
+)
+"""Headers of an upload that are given back with the object."""
+
+_BUCKET: Final = re.compile(
+    r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*"
+)
+_TAG_TEXT: Final = re.compile(r"[\w\s+\-=._:/@]*")
+_IN_CRN: Final = "".join(map(chr, range(0x21, 0x7F))).translate(str.maketrans("", "", "%*?"))
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_METADATA_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+
+
+def is_bucket_name(name: str) -> bool:
+    """Return True for a DNS name of 3 to 63 characters that does not look like an IP address."""
+    return 3 <= len(name) <= 63 and _BUCKET.fullmatch(name) is not None and not _is_address(name)
+
+
+def check_bucket_name(name: str) -> None:
+    """Refuse a name that no bucket can have."""
+    if not is_bucket_name(name):
+        raise InvalidBucketName
+
+
+def key_bytes(key: str) -> bytes:
+    """Return a key as it is stored; refuse an empty or a too long one."""
+    encoded = key.encode("utf-8", "surrogatepass")
+    if not 1 <= len(encoded) <= MAX_KEY_BYTES or "\0" in key:
+        raise KeyTooLong
+    try:
+        encoded.decode()
+    except UnicodeDecodeError:
+        raise KeyTooLong from None
+    return encoded
+
+
+def object_crn(bucket_crn: str, key: str) -> str:
+    """Return the CRN of an object: the bucket's, a slash and the key.
+
+    Characters that a CRN has no room for, and ``%``, ``*`` and ``?``, are percent-encoded, so that
+    no key is taken for a pattern, or for another key.
+    """
+    return f"{bucket_crn}/{quote(key, safe=_IN_CRN)}"
+
+
+def check_tags(tags: Mapping[str, str]) -> None:
+    """Refuse more than 10 tags of an object, or malformed ones."""
+    if len(tags) > MAX_OBJECT_TAGS:
+        raise InvalidTag(
+            f"tags: an object has at most {MAX_OBJECT_TAGS}", field="tags", reason="out_of_range"
+        )
+    for name, value in tags.items():
+        if (
+            not 1 <= len(name) <= 128
+            or len(value) > 256
+            or not _TAG_TEXT.fullmatch(name + value)
+            or not (name + value).isprintable()
+        ):
+            raise InvalidTag(
+                "tags: a key of 1 to 128 characters and a value of at most 256; letters, digits,"
+                " spaces and + - = . _ : / @",
+                field="tags",
+                reason="malformed",
+            )
+
+
+def checked_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return metadata with their names in lower case, as headers give them.
+
+    Raise `MetadataTooLarge` if a name is no header's name, a value has control characters, two
+    names differ in case only, or they have more than 8 KiB together.
+    """
+    lowered = {name.lower(): value for name, value in metadata.items()}
+    size = sum(len(name) + len(value.encode()) for name, value in lowered.items())
+    if (
+        len(lowered) != len(metadata)
+        or size > MAX_METADATA_BYTES
+        or not all(map(_METADATA_NAME.fullmatch, lowered))
+        or any(_CONTROL.search(value) for value in lowered.values())
+    ):
+        raise MetadataTooLarge(
+            "metadata: names as headers have them, values without control characters, together"
+            f" at most {MAX_METADATA_BYTES} bytes",
+            field="metadata",
+            reason="malformed",
+        )
+    return lowered
+
+
+def check_storage_class(name: str) -> None:
+    """Refuse a storage class that does not exist."""
+    if name not in STORAGE_CLASSES:
+        raise InvalidStorageClass(
+            f"storage_class: one of {', '.join(STORAGE_CLASSES)}",
+            field="storage_class",
+            reason="not_one_of",
+        )
+
+
+def check_size(size: int, most: int = MAX_OBJECT_BYTES) -> None:
+    """Refuse more bytes than one request may send."""
+    if size > most:
+        raise EntityTooLarge(f"at most {most} bytes", limit=most)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        IPv4Address(name)
+    except ValueError:
+        return False
+    return True
 
 
 class Bucket(Record, frozen=True, kw_only=True):
@@ -56,9 +216,7 @@ BUCKET: Final = Resource(
 def named_bucket_crn(region: str, account_id: str, name: str) -> str:
     """Return the CRN of the bucket that a request names, whether or not there is one.
 
-    Raises:
-        NoSuchBucket: no bucket can be called so.
-
+    Raise `NoSuchBucket` if no bucket can be called so.
     """
     if not is_bucket_name(name):
         raise NoSuchBucket

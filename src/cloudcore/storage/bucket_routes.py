@@ -2,60 +2,154 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
 from litestar import delete, get, patch, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import UNSET
+from msgspec import UNSET, Meta, UnsetType, field, structs
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.principal import stored_source
+from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import check_tags
 from cloudcore.storage import buckets, rewrapping
-from cloudcore.storage.bucket import BUCKET, Bucket, named_bucket_crn
+from cloudcore.storage.bucket import BUCKET, Bucket, check_bucket_name, named_bucket_crn
 from cloudcore.storage.bucket_rows import (
     Held,
     damaged_keys,
+    held_by_bucket,
     held_by_each,
     list_buckets,
 )
-from cloudcore.storage.bucket_status import MOST_DAMAGED, bucket_faults, rewrap_record
-from cloudcore.storage.bytes_port import KeyRef
+from cloudcore.storage.cors import CorsRule, CorsRules, cors_rules
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.records import (
-    BucketQuery,
-    CorsRules,
-    CreateBucket,
-    ManyBuckets,
-    OneBucket,
-    UpdateBucket,
-    bucket_record,
-    cors_rules,
-    given_rules,
-)
-from cloudcore.storage.rules import check_bucket_name
+from cloudcore.storage.rewrapping import Rewrap, rewrap_record
 from cloudcore.storage.tables import BUCKET_ROWS
+from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import read_page
+from cloudcore.web.fault_records import FaultRecord, fault_record
+from cloudcore.web.pagination import PageMeta, PageQuery, read_page
+from cloudcore.web.references import KeyReference, reference_to
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 PATH: Final = "/v1/buckets"
 ONE: Final = PATH + "/{bucket:str}"
 _CORS: Final = ONE + "/cors"
 _USE_KEY: Final = "kms:UseKey"
 """The action on a key that binding a bucket to it needs."""
+MOST_DAMAGED: Final = 100
+_NAMED: Final = 10
+
+BucketName = Annotated[str, Meta(min_length=3, max_length=63)]
+GivenKey = Annotated[
+    str, Meta(max_length=512, description="The id, the name or the CRN of an `aes-256` key.")
+]
+
+
+class CreateBucket(RequestBody):
+    """A new bucket; its name and region are fixed."""
+
+    name: BucketName
+    """Unique in the region: letters, digits, `-` and `.`, as of a host."""
+    region: str | None = None
+    """This region; no other can be named."""
+    kms_key: GivenKey | None = None
+    """Seals what is stored; without it, the account's platform key does."""
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+class UpdateBucket(RequestBody):
+    """The fields to change; `tags` are replaced whole."""
+
+    kms_key: GivenKey | UnsetType | None = UNSET
+    """For what is stored from now on, and soon for all. Null: the account's platform key."""
+    tags: dict[str, str] | UnsetType | None = UNSET
+
+
+class BucketQuery(PageQuery):
+    """The filter of a list of buckets."""
+
+    name: BucketName | None = None
+    """Only the bucket of this name."""
+
+
+class BucketRecord(ResponseBody):
+    """A bucket."""
+
+    id: Uuid
+    crn: str
+    name: str
+    region: str
+    tags: dict[str, str]
+    object_count: int
+    byte_count: int
+    """Of its objects."""
+    upload_byte_count: int
+    """Of parts of open multipart uploads."""
+    created_at: RFC3339
+    kms_key: KeyReference | UnsetType | None = UNSET
+    """Of a single bucket. Null: the account has no key yet."""
+    rewrap: Rewrap | UnsetType | None = UNSET
+    """Of a single bucket: the last run that let its key open all that is stored. Null: none yet."""
+    faults: Sequence[FaultRecord] | UnsetType = UNSET
+    """Of a single bucket."""
+
+
+class OneBucket(ResponseBody):
+    """A bucket, wrapped."""
+
+    bucket: BucketRecord
+
+
+class ManyBuckets(ResponseBody):
+    """A page of buckets."""
+
+    buckets: Sequence[BucketRecord]
+    meta: PageMeta
+
+
+def bucket_record(bucket: Bucket, held: Held, **single: Any) -> BucketRecord:  # noqa: ANN401
+    """Return the record of a bucket; `single` is what only that of a single one has."""
+    return BucketRecord(
+        id=bucket.id,
+        crn=bucket.crn,
+        name=bucket.name,
+        region=bucket.region,
+        tags=dict(bucket.tags),
+        object_count=held.objects,
+        byte_count=held.object_bytes,
+        upload_byte_count=held.upload_bytes,
+        created_at=rfc3339(bucket.created_at),
+        **single,
+    )
+
+
+def bucket_faults(damaged: Sequence[tuple[str, int]]) -> list[FaultRecord]:
+    """Return the fault of a bucket with damaged objects, given as (key, when it was found)."""
+    if not damaged:
+        return []
+    keys = [repr(key) for key, _ in damaged[:_NAMED]]
+    more = len(damaged) - len(keys)
+    count = f"{len(damaged)} or more" if len(damaged) == MOST_DAMAGED else str(len(damaged))
+    message = (
+        f"{count} objects have damaged bytes and cannot be read; store them again:"
+        f" {', '.join(keys)}{f' and {more} more' if more else ''}"
+    )
+    found = [at for _, at in damaged]
+    fault = Fault("BYTES_DAMAGED", message, min(found), max(found), len(damaged))
+    return [fault_record(fault, "error")]
 
 
 async def authorized_bucket(ctx: RequestContext, name: str) -> Bucket:
     """Return a bucket of the caller's account, on which the caller may do the operation.
 
-    Raises:
-        AccessDenied: policies refuse it, whether or not there is such a bucket.
-        NoSuchBucket: the account has no such bucket.
-
+    Raise `AccessDenied` if policies refuse it, whether or not there is such a bucket,
+    `NoSuchBucket` if the account has no such bucket.
     """
     ctx.authorize(bucket_crn_of(ctx, name))
     return await found_bucket(ctx, name)
@@ -64,9 +158,7 @@ async def authorized_bucket(ctx: RequestContext, name: str) -> Bucket:
 async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
     """Return a bucket of the caller's account, for what has authorized by key.
 
-    Raises:
-        NoSuchBucket: the account has no such bucket.
-
+    Raise `NoSuchBucket` if the account has no such bucket.
     """
     region = ctx.settings.region
     return await ctx.database.read(buckets.find_bucket, account_of(ctx), region, name)
@@ -75,9 +167,7 @@ async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
 def bucket_crn_of(ctx: RequestContext, name: str) -> str:
     """Return the CRN of a bucket of the caller's account, whether or not there is one.
 
-    Raises:
-        NoSuchBucket: no bucket can be called so.
-
+    Raise `NoSuchBucket` if no bucket can be called so.
     """
     return named_bucket_crn(ctx.settings.region, account_of(ctx), name)
 
@@ -104,14 +194,14 @@ async def create_bucket(
             f"region: must be this region, {region}", field="region", reason="foreign_region"
         )
     ctx.authorize(BUCKET.crn(region, account_id, data.name))
-    key = None if data.kms_key is None else await _key_to_bind(ctx, needs, data.kms_key)
+    key_id = await _key_to_bind(ctx, needs, data.kms_key)
     now = ctx.clock()
     bucket = Bucket(
         id=ctx.new_id(),
         account_id=account_id,
         region=region,
         name=data.name,
-        kms_key_id=key and key.id,
+        kms_key_id=key_id,
         tags=data.tags,
         created_at=now,
         updated_at=now,
@@ -121,7 +211,9 @@ async def create_bucket(
         ctx.details["bucket_id"] = bucket.id
         return _described(tx, needs, buckets.create_bucket(tx, bucket))
 
-    return await ctx.commit(create, wrap=_same, location=lambda made: f"{PATH}/{made.bucket.name}")
+    return await ctx.commit(
+        create, wrap=lambda made: made, location=lambda made: f"{PATH}/{made.bucket.name}"
+    )
 
 
 @get(PATH, opt={"action": "storage:ListBuckets", "query": BucketQuery})
@@ -167,8 +259,7 @@ async def update_bucket(
         check_tags(data.tags or {})
         changes["tags"] = data.tags or {}
     if data.kms_key is not UNSET:
-        key = None if data.kms_key is None else await _key_to_bind(ctx, needs, data.kms_key)
-        changes["kms_key_id"] = key and key.id
+        changes["kms_key_id"] = await _key_to_bind(ctx, needs, data.kms_key)
     now = ctx.clock()
 
     def change(tx: Connection) -> OneBucket:
@@ -186,7 +277,7 @@ async def update_bucket(
             )
         return _described(tx, needs, changed)
 
-    return await ctx.commit(change, wrap=_same)
+    return await ctx.commit(change, wrap=lambda made: made)
 
 
 @delete(ONE, status_code=204, opt={"action": "storage:DeleteBucket", "statuses": (409,)})
@@ -215,7 +306,10 @@ async def put_bucket_cors(
     bucket: FromPath[str], data: JSONBody[CorsRules], ctx: NamedDependency[RequestContext]
 ) -> Reply[CorsRules]:
     """Replace the CORS rules of a bucket. They hold at the S3 endpoint, for web pages."""
-    found, rules = await authorized_bucket(ctx, bucket), given_rules(data)
+    found, rules = (
+        await authorized_bucket(ctx, bucket),
+        [CorsRule(**structs.asdict(each)) for each in data.cors_rules],
+    )
 
     def change(tx: Connection) -> Bucket:
         return buckets.put_cors(tx, found, rules, ctx.clock())
@@ -230,21 +324,24 @@ async def delete_bucket_cors(bucket: FromPath[str], ctx: NamedDependency[Request
     await ctx.database.write(buckets.put_cors, found, None, ctx.clock())
 
 
-async def _key_to_bind(ctx: RequestContext, needs: StorageNeeds, value: str) -> KeyRef:
+async def _key_to_bind(ctx: RequestContext, needs: StorageNeeds, value: str | None) -> str | None:
+    """Return the id of the key that a request names, or None if it names none."""
+    if value is None:
+        return None
     authorize = ctx.right_to(_USE_KEY)
-    return await ctx.database.read(needs.keys.resolve, account_of(ctx), value, authorize)
+    return (await ctx.database.read(needs.keys.resolve, account_of(ctx), value, authorize)).id
 
 
 def _described(tx: Connection, needs: StorageNeeds, bucket: Bucket) -> OneBucket:
     key = needs.keys.describe(tx, bucket.account_id, bucket.kms_key_id)
-    record = bucket_record(bucket, buckets.held(tx, bucket), key)
-    record.rewrap = rewrap_record(rewrapping.last_rewrap(tx, bucket.id))
-    record.faults = bucket_faults(damaged_keys(tx, bucket.account_id, bucket.id, MOST_DAMAGED))
+    record = bucket_record(
+        bucket,
+        held_by_bucket(tx, bucket.account_id, bucket.id),
+        kms_key=key and reference_to(key),
+        rewrap=rewrap_record(rewrapping.last_rewrap(tx, bucket.id)),
+        faults=bucket_faults(damaged_keys(tx, bucket.account_id, bucket.id, MOST_DAMAGED)),
+    )
     return OneBucket(bucket=record)
-
-
-def _same(answer: OneBucket) -> OneBucket:
-    return answer
 
 
 HANDLERS: Final = (

@@ -15,7 +15,6 @@ from cloudcore.resources.methods import Methods
 from cloudcore.storage import bucket_rows as rows
 from cloudcore.storage import object_rows, upload_rows
 from cloudcore.storage.bucket import BUCKET, Bucket
-from cloudcore.storage.bucket_rows import Held
 from cloudcore.storage.cors import CorsRule
 from cloudcore.storage.errors import (
     BucketAlreadyExists,
@@ -46,10 +45,8 @@ def find_bucket(tx: Connection, account_id: str, region: str, name: str) -> Buck
 def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
     """Insert a bucket.
 
-    Raises:
-        BucketAlreadyOwnedByYou, BucketAlreadyExists: its name is taken in the region.
-        TooManyBuckets: the account has as many as it may have.
-
+    Raise `BucketAlreadyOwnedByYou` or `BucketAlreadyExists` if its name is taken in the region,
+    `TooManyBuckets` if the account has as many as it may have.
     """
     lock_account(tx, bucket.account_id)
     of = bucket.account_id, bucket.region
@@ -72,9 +69,7 @@ def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
 def _empty(tx: Connection, bucket: Bucket) -> None:
     """Delete what goes with an empty bucket.
 
-    Raises:
-        BucketNotEmpty: it has objects, or uploads began since `end_uploads`.
-
+    Raise `BucketNotEmpty` if it has objects, or uploads began since `end_uploads`.
     """
     of = bucket.account_id, bucket.id
     if object_rows.list_keys(tx, *of, *EVERY_KEY, 1):
@@ -92,9 +87,7 @@ BUCKETS: Final = Methods(BUCKET_ROWS, before_delete=_empty)
 async def end_uploads(needs: StorageNeeds, bucket: Bucket) -> None:
     """End all open uploads of a bucket that is to be deleted, some in each transaction.
 
-    Raises:
-        BucketNotEmpty: it has objects; then its uploads go on.
-
+    Raise `BucketNotEmpty` if it has objects; then its uploads go on.
     """
 
     def end_some(tx: Connection) -> bool:
@@ -113,12 +106,7 @@ async def end_uploads(needs: StorageNeeds, bucket: Bucket) -> None:
 
 
 def get_cors(bucket: Bucket) -> list[CorsRule]:
-    """Return the CORS rules of a bucket.
-
-    Raises:
-        NoSuchCORSConfiguration: it has none.
-
-    """
+    """Return the CORS rules of a bucket; raise `NoSuchCORSConfiguration` if it has none."""
     if bucket.cors is None:
         raise NoSuchCORSConfiguration
     return msgspec.json.decode(bucket.cors, type=list[CorsRule])
@@ -127,14 +115,7 @@ def get_cors(bucket: Bucket) -> list[CorsRule]:
 def put_cors(tx: Connection, bucket: Bucket, rules: Sequence[CorsRule] | None, now: int) -> Bucket:
     """Replace the CORS rules of a bucket; None takes them away, also if there are none.
 
-    Raises:
-        NoSuchBucket: the bucket was deleted meanwhile.
-
+    Raise `NoSuchBucket` if the bucket was deleted meanwhile.
     """
     cors = None if rules is None else msgspec.json.encode(rules).decode()
     return BUCKETS.update(tx, bucket, {"cors": cors}, now)
-
-
-def held(tx: Connection, bucket: Bucket) -> Held:
-    """Return what a bucket holds."""
-    return rows.held_by_bucket(tx, bucket.account_id, bucket.id)

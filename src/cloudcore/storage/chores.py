@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
@@ -11,6 +11,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
 from cloudcore.storage import multipart, piece_keys, piece_rows, upload_rows
 from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.piece_rows import Condemned
 from cloudcore.storage.tables import storage_uploads
 
 ABORT_SECONDS: Final = 3600
@@ -37,12 +38,9 @@ async def delete_condemned(needs: StorageNeeds) -> None:
     """Delete the bytes of pieces that were condemned an hour ago, and then their rows."""
     before = needs.clock() - CONDEMNED_FOR
     while found := await needs.database.read(piece_rows.list_condemned, before, _PAGE):
-        stored = [piece.id for piece in found if not piece.is_inline]
-        gone = list(await needs.bytes.delete(stored)) if stored else []
-        gone += [piece.id for piece in found if piece.is_inline]
-        if not gone:
-            return
-        await needs.database.write(piece_rows.forget_condemned, gone)
+        gone = await _delete(needs, found)
+        if gone:
+            await needs.database.write(piece_rows.forget_condemned, gone)
         if len(gone) < len(found):
             return
 
@@ -53,9 +51,7 @@ async def shred_deleted_keys(needs: StorageNeeds) -> None:
     Nothing opens them any more. Their objects stay, and can be deleted.
     """
     while found := await needs.database.read(piece_keys.list_closed, _PAGE):
-        stored = [piece.id for piece in found if not piece.is_inline]
-        gone = set(await needs.bytes.delete(stored)) if stored else set()
-        shredded = [piece.id for piece in found if piece.is_inline or piece.id in gone]
+        shredded = await _delete(needs, found)
         if shredded:
             await needs.database.write(piece_keys.shred, shredded)
             _log.warning("shredded %d pieces of buckets, whose keys were deleted", len(shredded))
@@ -63,13 +59,16 @@ async def shred_deleted_keys(needs: StorageNeeds) -> None:
             return
 
 
+async def _delete(needs: StorageNeeds, pieces: Sequence[Condemned]) -> list[str]:
+    """Delete the bytes of pieces; return the ids of those that have none any more."""
+    stored = [piece.id for piece in pieces if not piece.is_inline]
+    gone = await needs.bytes.delete(stored) if stored else ()
+    return [*gone, *(piece.id for piece in pieces if piece.is_inline)]
+
+
 async def scan_bytes(needs: StorageNeeds) -> None:
     """Set aside stored bytes that no row names."""
-
-    async def owned(piece_ids: Sequence[str]) -> Collection[str]:
-        return await needs.database.read(piece_rows.owned, piece_ids)
-
-    await needs.bytes.scan(owned)
+    await needs.bytes.scan(lambda ids: needs.database.read(piece_rows.owned, ids))
 
 
 def forget_completed(tx: Connection, now: int) -> int:

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option
 from cloudcore.errors import InvalidInput
-from cloudcore.storage.rules import DEFAULT_CONTENT_TYPE, key_bytes
+from cloudcore.storage.bucket import DEFAULT_CONTENT_TYPE, key_bytes
 
 _STANDARD: Final = "-"
 _COPIED_BYTES: Final = 1 << 20

@@ -1,14 +1,15 @@
-"""Conditions of requests on the object that is there: ``If-Match`` and its kin.
+"""What a request asks of the object that is there: ``If-Match`` and its kin, and ``Range``.
 
-Those of a write are decided in its transaction.
+The conditions of a write are decided in its transaction.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.storage.errors import ConditionFailed, NoSuchKey
+from cloudcore.storage.errors import ConditionFailed, InvalidRange, NoSuchKey
 
 Outcome = Literal["send", "not_modified"]
 
@@ -38,9 +39,7 @@ def etags(header: str) -> tuple[str, ...]:
 def check_read(conditions: Conditions, etag: str, created_at: int) -> Outcome:
     """Decide about reading an object (RFC 9110, 13.2.2).
 
-    Raises:
-        ConditionFailed: it must not be sent.
-
+    Raise `ConditionFailed` if it must not be sent.
     """
     seconds = created_at // MICROSECONDS
     if conditions.if_match is not None:
@@ -66,9 +65,7 @@ def range_applies(conditions: Conditions, etag: str) -> bool:
 def check_copy(conditions: Conditions, etag: str, created_at: int) -> None:
     """Decide about copying an object: what need not be sent again is refused too.
 
-    Raises:
-        ConditionFailed: it must not be copied.
-
+    Raise `ConditionFailed` if it must not be copied.
     """
     if check_read(conditions, etag, created_at) == "not_modified":
         given = conditions.if_none_match is not None
@@ -78,10 +75,8 @@ def check_copy(conditions: Conditions, etag: str, created_at: int) -> None:
 def check_write(conditions: Conditions, etag: str | None) -> None:
     """Decide about writing where an object with `etag` is, or none.
 
-    Raises:
-        ConditionFailed: the object that is there forbids it.
-        NoSuchKey: there must be one, and there is none.
-
+    Raise `ConditionFailed` if the object that is there forbids it, `NoSuchKey` if there must be
+    one, and there is none.
     """
     if conditions.if_match is not None:
         if etag is None:
@@ -98,3 +93,36 @@ def check_write(conditions: Conditions, etag: str | None) -> None:
 
 def _lists(listed: tuple[str, ...], etag: str) -> bool:
     return "*" in listed or etag in listed
+
+
+_RANGE: Final = re.compile(r"bytes=([0-9]*)-([0-9]*)")
+MAX_DIGITS: Final = 19
+"""The digits of the largest 63-bit number, which clients send for "to the end"."""
+
+
+def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
+    """Return ``[start, stop)`` of a ``Range``; None for all, as for a malformed or several.
+
+    Raise `InvalidRange` if it has no byte of `size`.
+    """
+    found = None if header is None else _RANGE.fullmatch(header.strip().lower())
+    if found is None or found.groups() == ("", ""):
+        return None
+    first, last = found.groups()
+    if not first:
+        count = _number(last)
+        if not count or not size:
+            raise InvalidRange(size)
+        return max(0, size - count), size
+    start = _number(first)
+    stop = _number(last) + 1 if last else size
+    if last and stop <= start:
+        return None
+    if start >= size:
+        raise InvalidRange(size)
+    return start, min(stop, size)
+
+
+def _number(digits: str) -> int:
+    """Return a number, or one beyond any size for digits that are too many to convert."""
+    return int(digits) if len(digits) <= MAX_DIGITS else 10**MAX_DIGITS

@@ -9,13 +9,23 @@ never a scheme.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
+
+from msgspec import Meta, field
+
+from cloudcore.wire import RequestBody
 
 METHODS: Final = ("GET", "PUT", "POST", "DELETE", "HEAD")
 MAX_REQUESTED: Final = 100
 """Most headers that a preflight may ask for: it is compared with all patterns of all rules."""
 MAX_AGE_SECONDS: Final = 365 * 86_400
 _VARY: Final = ("vary", "Origin, Access-Control-Request-Headers, Access-Control-Request-Method")
+
+
+_PATTERN = r"^[!-)+-~]*(?:\*[!-)+-~]*)?$(?!\n)"
+_Origin = Annotated[str, Meta(min_length=1, max_length=256, pattern=_PATTERN)]
+_Header = Annotated[str, Meta(min_length=1, max_length=128, pattern=_PATTERN)]
+_Exposed = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[!-)+-~]+$(?!\n)")]
 
 
 class CorsRule(NamedTuple):
@@ -27,6 +37,36 @@ class CorsRule(NamedTuple):
     expose_headers: Sequence[str] = ()
     max_age_seconds: int | None = None
     id: str | None = None
+    """As S3 knows it."""
+
+
+class CorsRuleRecord(RequestBody):
+    """Which web pages may read and write from a browser."""
+
+    allowed_origins: Annotated[list[_Origin], Meta(min_length=1, max_length=100)]
+    """One `*` may stand for any characters."""
+    allowed_methods: Annotated[
+        list[Literal["GET", "PUT", "POST", "DELETE", "HEAD"]], Meta(min_length=1, max_length=5)
+    ]
+    allowed_headers: Annotated[list[_Header], Meta(max_length=100)] = field(default_factory=list)
+    """That a page may send; one `*` may stand for any characters."""
+    expose_headers: Annotated[list[_Exposed], Meta(max_length=100)] = field(default_factory=list)
+    """That a page may read."""
+    max_age_seconds: Annotated[int, Meta(ge=0, le=MAX_AGE_SECONDS)] | None = None
+    """How long a browser may keep the answer to a preflight."""
+
+
+class CorsRules(RequestBody):
+    """The CORS rules of a bucket; the first that fits a request counts."""
+
+    cors_rules: Annotated[list[CorsRuleRecord], Meta(min_length=1, max_length=100)]
+
+
+def cors_rules(rules: Sequence[CorsRule]) -> CorsRules:
+    """Return rules as answers have them."""
+    names = CorsRuleRecord.__struct_fields__
+    shown = [{name: getattr(rule, name) for name in names} for rule in rules]
+    return CorsRules(cors_rules=[CorsRuleRecord(**each) for each in shown])
 
 
 def find_rule(

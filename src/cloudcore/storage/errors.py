@@ -1,19 +1,5 @@
 """The errors of buckets, named as S3 names them, as subclasses of those in `cloudcore.errors`.
 
-    NotFound            NoSuchBucket · NoSuchKey · NoSuchUpload · NoSuchCORSConfiguration
-    Conflict            BucketAlreadyExists · BucketAlreadyOwnedByYou · BucketNotEmpty
-    InvalidInput        InvalidBucketName · KeyTooLong · InvalidTag · MetadataTooLarge
-                        InvalidStorageClass · InvalidCORS · InvalidPart · InvalidPartOrder
-                        InvalidPartNumber · EntityTooSmall · BadDigest · IncompleteBody
-                        SizeDiffers · UnknownChecksum
-    PayloadTooLarge     EntityTooLarge
-    QuotaExceeded       TooManyBuckets · QuotaOfBytes
-    PreconditionFailed  ConditionFailed
-    RangeNotSatisfiable InvalidRange · NoSuchPart
-    AccessDenied        KmsKeyDisabled
-    NotFound            KmsKeyDeleted
-    Unavailable         BytesDamaged
-
 `/v1` shows them by their base class; the S3 endpoint by their own name.
 """
 

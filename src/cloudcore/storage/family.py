@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
-from cloudcore.storage.bucket import BUCKET
-from cloudcore.storage.rules import OBJECT_CREATED, OBJECT_DELETED
+from cloudcore.storage.bucket import BUCKET, OBJECT_CREATED, OBJECT_DELETED
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -28,11 +28,7 @@ async def _open(opening: Opening) -> StorageNeeds:
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
-    from cloudcore.storage import (  # noqa: PLC0415 - the web framework
-        bucket_routes,
-        multipart_routes,
-        object_routes,
-    )
+    from cloudcore.storage import bucket_routes, multipart_routes, object_routes  # noqa: PLC0415 - the web framework
 
     return (*bucket_routes.HANDLERS, *object_routes.HANDLERS, *multipart_routes.HANDLERS)
 
@@ -47,23 +43,14 @@ def _schedule(needs: StorageNeeds) -> Sequence[Scheduled]:
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
     from cloudcore.storage import chores  # noqa: PLC0415 - SQLAlchemy
 
-    async def abort() -> None:
-        await chores.abort_abandoned(needs)
-
-    async def delete() -> None:
-        await chores.delete_condemned(needs)
-
-    async def shred() -> None:
-        await chores.shred_deleted_keys(needs)
-
-    async def scan() -> None:
-        await chores.scan_bytes(needs)
-
-    return (
-        Scheduled("storage.abandoned_uploads", chores.ABORT_SECONDS, abort),
-        Scheduled("storage.condemned_pieces", chores.DELETE_SECONDS, delete),
-        Scheduled("storage.deleted_keys", chores.DELETE_SECONDS, shred),
-        Scheduled("storage.orphaned_bytes", chores.SCAN_SECONDS, scan),
+    return tuple(
+        Scheduled(name, seconds, partial(chore, needs))
+        for name, seconds, chore in (
+            ("storage.abandoned_uploads", chores.ABORT_SECONDS, chores.abort_abandoned),
+            ("storage.condemned_pieces", chores.DELETE_SECONDS, chores.delete_condemned),
+            ("storage.deleted_keys", chores.DELETE_SECONDS, chores.shred_deleted_keys),
+            ("storage.orphaned_bytes", chores.SCAN_SECONDS, chores.scan_bytes),
+        )
     )
 
 

@@ -17,10 +17,15 @@ from cloudcore.db.base import Connection
 from cloudcore.events import Events
 from cloudcore.storage import checksums, piece_rows
 from cloudcore.storage import upload_rows as rows
-from cloudcore.storage.account_bytes import check_room
-from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bucket_rows import Held, change_held
-from cloudcore.storage.bytes_port import BucketBytes
+from cloudcore.storage.bucket import (
+    MAX_ASSEMBLED_BYTES,
+    MAX_PARTS,
+    MIN_PART_BYTES,
+    OBJECT_CREATED,
+    Bucket,
+    check_size,
+)
+from cloudcore.storage.bucket_rows import Held, change_held, check_room
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions
 from cloudcore.storage.errors import (
@@ -29,22 +34,14 @@ from cloudcore.storage.errors import (
     InvalidPart,
     InvalidPartNumber,
     InvalidPartOrder,
-    NoSuchBucket,
     NoSuchUpload,
     SizeDiffers,
     UnknownChecksum,
 )
+from cloudcore.storage.needs import BucketBytes
 from cloudcore.storage.object_rows import Checksum, StoredObject
 from cloudcore.storage.objects import hold, put_in_place, tell
 from cloudcore.storage.piece_rows import Piece
-from cloudcore.storage.rules import (
-    MAX_ASSEMBLED_BYTES,
-    MAX_PARTS,
-    MIN_PART_BYTES,
-    OBJECT_CREATED,
-    check_size,
-)
-from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.storage.upload_rows import Upload
 
 KEPT_SECONDS: Final = 24 * 3600
@@ -87,18 +84,13 @@ class _Done(msgspec.Struct):
     made: StoredObject
 
 
-def create_upload(tx: Connection, upload: Upload, store: BucketBytes) -> Upload:
+def create_upload(tx: Connection, bucket: Bucket, upload: Upload, store: BucketBytes) -> Upload:
     """Insert an upload, whose parts can be stored as things are.
 
-    Raises:
-        NoSuchBucket: the bucket was deleted meanwhile.
-        KmsKeyDeleted, KmsKeyDisabled: its KMS key can be used no more.
-
+    Raise `NoSuchBucket` if the bucket was deleted meanwhile, `KmsKeyDeleted` or `KmsKeyDisabled` if
+    its KMS key can be used no more.
     """
-    bucket = BUCKET_ROWS.hold(tx, upload.account_id, upload.bucket_id)
-    if bucket is None:
-        raise NoSuchBucket
-    store.look_to_write(tx, bucket.account_id, bucket.kms_key_id)
+    store.look_to_write(tx, bucket.account_id, hold(tx, bucket).kms_key_id)
     rows.add_upload(tx, upload)
     return upload
 
@@ -119,10 +111,8 @@ def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, mo
 
     The bucket is held.
 
-    Raises:
-        NoSuchUpload: the upload was completed or aborted meanwhile.
-        QuotaOfBytes: there is no room for it.
-
+    Raise `NoSuchUpload` if the upload was completed or aborted meanwhile, `QuotaOfBytes` if there
+    is no room for it.
     """
     upload = checked_open(rows.lock_upload(tx, bucket.account_id, bucket.id, upload_id))
     of = upload.account_id, upload.id
@@ -133,25 +123,20 @@ def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, mo
         added -= before.stored.size
     check_room(tx, upload.account_id, piece.stored.size, most)
     piece_rows.add_piece(tx, upload.account_id, piece, upload_id=upload.id)
-    _change(tx, bucket, upload.id, Held(upload_bytes=added))
+    change_held(tx, bucket.account_id, bucket.id, upload.id, Held(upload_bytes=added))
     return piece
 
 
 def list_parts(
     tx: Connection, bucket: Bucket, upload_id: str, after: int, limit: int
-) -> tuple[Upload, list[Piece]]:
-    """Return an open upload, and its parts whose numbers are greater than `after`."""
+) -> list[Piece]:
+    """Return the parts of an open upload whose numbers are greater than `after`."""
     upload = find_upload(tx, bucket, upload_id)
-    return upload, piece_rows.list_parts(tx, upload.account_id, upload.id, after, limit)
+    return piece_rows.list_parts(tx, upload.account_id, upload.id, after, limit)
 
 
 def abort_upload(tx: Connection, bucket: Bucket, upload_id: str, now: int) -> Upload:
-    """Delete an open upload and its parts.
-
-    Raises:
-        NoSuchUpload: it was completed or aborted.
-
-    """
+    """Delete an open upload and its parts; raise `NoSuchUpload` if it was completed or aborted."""
     upload = checked_open(rows.lock_upload(tx, bucket.account_id, bucket.id, upload_id))
     return abort(tx, upload, now)
 
@@ -207,7 +192,7 @@ def complete_upload(
     assert moved == len(ids), "the upload is locked"
     piece_rows.condemn_parts(tx, upload.account_id, upload.id, now)
     change = Held(1 - before.objects, made.size - before.object_bytes, -freed)
-    _change(tx, bucket, made.id, change)
+    change_held(tx, bucket.account_id, bucket.id, made.id, change)
     done = _Done(fingerprint, made)
     rows.end_upload(tx, upload, msgspec.json.encode(done).decode(), now)
     tell(tx, events, OBJECT_CREATED, bucket, [made], now)
@@ -260,9 +245,7 @@ def _chosen(upload: Upload, asked: Sequence[GivenPart], uploaded: dict[int, Piec
 def _known_checksum(upload: Upload, piece: Piece, name: str) -> str:
     """Return the checksum of a part by the algorithm of its upload, or by SHA-256.
 
-    Raises:
-        UnknownChecksum: it is of another algorithm.
-
+    Raise `UnknownChecksum` if it is of another algorithm.
     """
     if name == upload.checksum_algorithm and piece.checksum is not None:
         return piece.checksum
@@ -332,7 +315,3 @@ def _fingerprint(parts: Sequence[GivenPart]) -> str:
         for part in parts
     ]
     return hashlib.sha256(msgspec.json.encode(listed)).hexdigest()
-
-
-def _change(tx: Connection, bucket: Bucket, by: str, change: Held) -> None:
-    change_held(tx, bucket.account_id, bucket.id, by, change)

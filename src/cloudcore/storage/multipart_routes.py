@@ -5,53 +5,158 @@ The audit log has who began, completed and aborted an upload, not its parts.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Final
 
 from litestar import delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
+from msgspec import Meta, field
 
 from cloudcore.db.base import Connection
 from cloudcore.storage import multipart, piece_rows, storing, upload_rows
-from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bucket_routes import ONE, authorized_bucket, bucket_crn_of, found_bucket
-from cloudcore.storage.errors import InvalidPartNumber, NoSuchBucket, NoSuchUpload
-from cloudcore.storage.listing import span_of
-from cloudcore.storage.multipart import Completion, GivenPart
-from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.object_rows import Facts
-from cloudcore.storage.records import (
-    CompleteMultipartUpload,
-    CreateMultipartUpload,
-    ManyParts,
-    ManyUploads,
-    OneObject,
-    OneUpload,
-    OneUploadPart,
-    UploadsQuery,
-    one_object,
-    part_record,
-    upload_record,
-)
-from cloudcore.storage.rules import (
+from cloudcore.storage.bucket import (
+    DEFAULT_CONTENT_TYPE,
     MAX_OBJECT_BYTES,
+    MAX_PARTS,
+    Bucket,
+    StorageClass,
     check_tags,
     checked_metadata,
     key_bytes,
     object_crn,
 )
+from cloudcore.storage.bucket_routes import ONE, authorized_bucket, bucket_crn_of, found_bucket
+from cloudcore.storage.errors import InvalidPartNumber, NoSuchBucket, NoSuchUpload
+from cloudcore.storage.multipart import Completion, GivenPart
+from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.object_routes import OneObject, one_object
+from cloudcore.storage.object_rows import Facts, span_of
+from cloudcore.storage.piece_rows import Piece
 from cloudcore.storage.storing import Terms
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.storage.upload_rows import Upload
+from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageQuery
+from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.streams import RequestStream
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 UPLOADS: Final = ONE + "/multipart-uploads"
 UPLOAD: Final = UPLOADS + "/{upload_id:str}"
 PARTS: Final = UPLOAD + "/parts"
+
+
+ObjectKey = Annotated[str, Meta(min_length=1, max_length=1024)]
+ContentType = Annotated[str, Meta(max_length=256, pattern=r"^[ -~]+$(?!\n)")]
+
+
+class CreateMultipartUpload(RequestBody):
+    """What the object is to be that an upload becomes."""
+
+    key: ObjectKey
+    content_type: ContentType = DEFAULT_CONTENT_TYPE
+    storage_class: StorageClass = "STANDARD"
+    metadata: dict[str, str] = field(default_factory=dict)
+    """Given back as `x-amz-meta-` headers."""
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+class UploadsQuery(PageQuery):
+    """Which uploads to list."""
+
+    prefix: Annotated[str, Meta(max_length=1024)] = ""
+    """Only of keys that begin so."""
+
+
+class MultipartUpload(ResponseBody):
+    """A multipart upload."""
+
+    upload_id: Uuid
+    bucket: str
+    key: str
+    content_type: str
+    storage_class: str
+    metadata: dict[str, str]
+    tags: dict[str, str]
+    created_at: RFC3339
+
+
+class OneUpload(ResponseBody):
+    """A multipart upload, wrapped."""
+
+    upload: MultipartUpload
+
+
+class ManyUploads(ResponseBody):
+    """A page of multipart uploads that are neither completed nor aborted."""
+
+    uploads: Sequence[MultipartUpload]
+    meta: PageMeta
+
+
+class PartRecord(ResponseBody):
+    """A part of an upload."""
+
+    part_number: int
+    etag: str
+    size: int
+    last_modified: RFC3339
+
+
+class OneUploadPart(ResponseBody):
+    """A part, wrapped."""
+
+    part: PartRecord
+
+
+class ManyParts(ResponseBody):
+    """A page of parts, by number."""
+
+    parts: Sequence[PartRecord]
+    meta: PageMeta
+
+
+class PartToComplete(RequestBody):
+    """A part of the object, as it was uploaded."""
+
+    part_number: Annotated[int, Meta(ge=1, le=MAX_PARTS)]
+    etag: Annotated[str, Meta(max_length=64)]
+
+
+class CompleteMultipartUpload(RequestBody):
+    """The parts of the object, in ascending order; others are deleted."""
+
+    max_parts: ClassVar[int] = 5 * MAX_PARTS + 100
+
+    parts: Annotated[list[PartToComplete], Meta(min_length=1, max_length=MAX_PARTS)]
+
+
+def upload_record(bucket: Bucket, upload: Upload) -> MultipartUpload:
+    """Return the record of an upload."""
+    facts = upload.facts
+    return MultipartUpload(
+        upload_id=upload.id,
+        bucket=bucket.name,
+        key=upload.key,
+        content_type=facts.content_type,
+        storage_class=facts.storage_class,
+        metadata=dict(facts.metadata),
+        tags=dict(facts.tags),
+        created_at=rfc3339(upload.created_at),
+    )
+
+
+def part_record(piece: Piece) -> PartRecord:
+    """Return the record of a part."""
+    return PartRecord(
+        part_number=piece.number,
+        etag=piece.md5,
+        size=piece.stored.size,
+        last_modified=rfc3339(piece.created_at),
+    )
 
 
 async def _authorized_upload(
@@ -61,10 +166,8 @@ async def _authorized_upload(
 
     The right comes before the existence: to what does not exist it is that to all keys.
 
-    Raises:
-        AccessDenied: policies refuse it, whether or not there is such a bucket or upload.
-        NoSuchBucket, NoSuchUpload: there is none.
-
+    Raise `AccessDenied` if policies refuse it, whether or not there is such a bucket or upload,
+    `NoSuchBucket` or `NoSuchUpload` if there is none.
     """
     assert ctx.action is not None
     crn, account_id, authorize = bucket_crn_of(ctx, name), account_of(ctx), ctx.right_to(ctx.action)
@@ -112,6 +215,7 @@ async def create_multipart_upload(
     )
     return await ctx.commit(
         multipart.create_upload,
+        found,
         upload,
         needs.bytes,
         wrap=lambda made: OneUpload(upload=upload_record(found, made)),
@@ -154,7 +258,7 @@ async def list_parts(
     query = ctx.query(PageQuery)
     pager = ctx.pager(query, upload.id)
     (after,) = pager.position or (0,)
-    _, parts = await ctx.database.read(multipart.list_parts, found, upload.id, after, pager.wanted)
+    parts = await ctx.database.read(multipart.list_parts, found, upload.id, after, pager.wanted)
     total = await ctx.database.read(piece_rows.count_parts, upload.account_id, upload.id)
     page, meta = pager.cut(parts, total, lambda each: (each.number,))
     return ManyParts(parts=[part_record(each) for each in page], meta=meta)

@@ -1,16 +1,249 @@
-"""What buckets depend on."""
+"""What buckets depend on: the store of the bytes, and the KMS keys of accounts.
+
+An object is a sequence of pieces, each stored alone and sealed under a key of its own, which is
+wrapped under a KMS key. Whoever writes a piece holds its bytes until the row is committed, so that
+no scan takes them for nobody's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from cloudcore.clock import Clock
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection, Database
 from cloudcore.events import EVENTS, Events
 from cloudcore.ports import Opening, Port
-from cloudcore.storage.bytes_port import BucketBytes, BucketKeys
+from cloudcore.web.references import Identified
+
+SHREDDED: Final = "shredded"
+"""The encoding of a piece whose key was deleted: its bytes and its data key are gone."""
+
+
+class StoredPiece(NamedTuple):
+    """Bytes that were stored, to be recorded in a row."""
+
+    id: str
+    size: int
+    stored_size: int
+    sha256: str
+    """Of the bytes as they were sent, in hex."""
+    encoding: str
+    stored_checksum: str | None
+    """BLAKE3 of the stored bytes, if they are sealed."""
+    body: bytes | None
+    """The stored bytes themselves, if they are few; then only the row has them."""
+    kms_key_id: str | None
+    wrapped: bytes | None
+    """The data key, wrapped under the KMS key; None if the bytes are plain."""
+
+    def __repr__(self) -> str:
+        """Return the id and the size: no log shows bytes or keys."""
+        return f"StoredPiece({self.id!r}, {self.size})"
+
+
+class SealedPiece(NamedTuple):
+    """A piece, and how its data key is wrapped."""
+
+    id: str
+    number: int
+    kms_key_id: str | None
+    """None if it is plain."""
+    wrapped: bytes | None
+    encoding: str
+
+
+class NewWrap(NamedTuple):
+    """A data key that was wrapped under another KMS key."""
+
+    piece_id: str
+    before: str
+    """The KMS key before."""
+    kms_key_id: str
+    wrapped: bytes
+
+
+class Rewrapped(NamedTuple):
+    """Data keys that were wrapped anew, and why others were not."""
+
+    wraps: Sequence[NewWrap]
+    kept: Mapping[str, int]
+    """Pieces that stay as they are: how many are `plain`, `key_disabled`, `key_deleted` (also those
+    that are shredded), and `unreadable`."""
+
+
+class StagedPiece(Protocol):
+    """The bytes of a new piece, held by one writer."""
+
+    def write(self, view: memoryview, /) -> None:
+        """Append bytes. Blocks; raise `Unavailable` if the store is full or failed."""
+        ...
+
+    def finish(self) -> StoredPiece:
+        """Make the bytes durable; return what to record. Blocks.
+
+        The hold lasts until `aclose`.
+
+        Raise `Unavailable`, as `write`.
+        """
+        ...
+
+    async def discard(self) -> None:
+        """Delete the bytes, finished or not: no row will name them."""
+        ...
+
+    async def aclose(self) -> None:
+        """End the hold; always call it last, after the row is written or the bytes discarded."""
+        ...
+
+
+class Region(Protocol):
+    """A range of bytes in an open file, for ``sendfile``."""
+
+    @property
+    def descriptor(self) -> int:
+        """Return the open file."""
+        ...
+
+    @property
+    def offset(self) -> int:
+        """Return where the range begins."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """Return the number of bytes."""
+        ...
+
+
+class OpenBytes(Protocol):
+    """The bytes of pieces that follow each other, open for reading as one.
+
+    Ranges are ``[start, stop)``. A piece is opened when its bytes are reached, but the first at
+    once. Bytes that are absent or were changed raise `Unavailable`; none of them is given.
+    """
+
+    @property
+    def length(self) -> int:
+        """Return the number of bytes."""
+        ...
+
+    def file_region(self, start: int, stop: int) -> Region | None:
+        """Return a range as a region of a file, valid until `aclose`, or None if it is in none."""
+        ...
+
+    def chunks(self, start: int, stop: int) -> Iterator[memoryview]:
+        """Yield a range in order; each view is valid until the next. Blocks."""
+        ...
+
+    def stream(self, start: int, stop: int) -> AsyncIterator[bytes]:
+        """Yield a range in order, in parts of at most 256 KiB."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close what is open; calling it again does nothing."""
+        ...
+
+
+class Looked(Protocol):
+    """What a transaction found out about KMS keys, for the call that follows it."""
+
+
+Owned = Callable[[Sequence[str]], Awaitable[Collection[str]]]
+"""Returns those of some ids that rows name."""
+
+
+class BucketBytes(Protocol):
+    """The store of the bytes of all buckets.
+
+    Whatever needs a KMS key raises:
+        KmsKeyDeleted, KmsKeyDisabled: it can be used no more.
+        Unavailable: the provider of its material is not there.
+    """
+
+    @property
+    def seals(self) -> bool:
+        """Return True if new pieces are sealed."""
+        ...
+
+    def look_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> Looked:
+        """Find a KMS key usable, to `stage` under it; None is the account's platform key."""
+        ...
+
+    def look_to_read(
+        self, tx: Connection, account_id: str, pieces: Sequence[StoredPiece]
+    ) -> Looked:
+        """Find the KMS keys of pieces usable, to `open` them."""
+        ...
+
+    async def stage(self, account_id: str, looked: Looked) -> StagedPiece:
+        """Begin a new piece. Nothing is stored before its first bytes are written."""
+        ...
+
+    async def open(
+        self, account_id: str, pieces: Sequence[StoredPiece], looked: Looked
+    ) -> OpenBytes:
+        """Open pieces of one account, in this order.
+
+        Raise `BytesDamaged` if the first piece is absent, or has another size, or does not open,
+        `Unavailable` if the store failed.
+        """
+        ...
+
+    async def rewrap(
+        self, account_id: str, kms_key_id: str, pieces: Sequence[SealedPiece]
+    ) -> Rewrapped:
+        """Wrap the data keys of pieces under a KMS key; those whose own key is closed stay."""
+        ...
+
+    def hold_keys(self, tx: Connection, account_id: str, kms_key_ids: Collection[str]) -> bool:
+        """Hold KMS keys until `tx` ends; return False if one of them is not enabled."""
+        ...
+
+    async def delete(self, piece_ids: Sequence[str]) -> Sequence[str]:
+        """Delete the bytes of pieces; return the ids of those that are gone."""
+        ...
+
+    async def scan(self, owned: Owned) -> int:
+        """Set aside stored bytes that no row names and nobody holds; return how many.
+
+        Some places a call, so that a day of calls sees them all. What was set aside long ago is
+        deleted; what a row names after all is put back when it is opened.
+        """
+        ...
+
+
+class BucketKeys(Protocol):
+    """The KMS keys that buckets can be bound to."""
+
+    def resolve(
+        self, tx: Connection, account_id: str, value: str, authorize: Callable[[str], None]
+    ) -> Identified:
+        """Return the key of an account that an id, a name or a CRN means.
+
+        `authorize` gets its CRN, and raises unless the caller may use the key.
+
+        Raises:
+            InvalidInput: it is none of them, of another region or account, or cannot be bound to.
+            NotFound: there is no such key.
+            AccessDenied: by `authorize`.
+
+        """
+        ...
+
+    def describe(self, tx: Connection, account_id: str, key_id: str | None) -> Identified | None:
+        """Return a key by its id; for None the account's platform key, or None if it has none."""
+        ...
+
 
 BYTES: Final[Port[BucketBytes]] = Port("storage.bytes")
 KEYS: Final[Port[BucketKeys]] = Port("storage.keys")

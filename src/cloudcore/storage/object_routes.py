@@ -5,41 +5,25 @@ Objects pass by the thousand, so the audit log has none of them, only the refusa
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from litestar import Request, delete, get, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from cloudcore.errors import InvalidInput, PayloadTooLarge
 from cloudcore.storage import objects, reading, storing
-from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.bucket import MAX_OBJECT_BYTES, STORED_HEADERS, Bucket, key_bytes, object_crn
 from cloudcore.storage.bucket_routes import ONE, authorized_bucket, bucket_crn_of, found_bucket
+from cloudcore.storage.conditions import Conditions, parse_range
 from cloudcore.storage.errors import NoSuchKey
-from cloudcore.storage.listing import list_page
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.object_rows import StoredObject
-from cloudcore.storage.ranges import parse_range
+from cloudcore.storage.object_rows import Checksum, StoredObject, list_page
 from cloudcore.storage.reading import FoundObject, OpenRange
-from cloudcore.storage.records import (
-    ListMeta,
-    ManyObjects,
-    ObjectQuery,
-    ObjectsQuery,
-    OneObject,
-    Tags,
-    listed_object,
-    one_object,
-)
-from cloudcore.storage.rules import (
-    MAX_OBJECT_BYTES,
-    STORED_HEADERS,
-    key_bytes,
-    object_crn,
-)
 from cloudcore.storage.s3.facts import (
     METADATA,
     check_supported,
@@ -52,9 +36,11 @@ from cloudcore.storage.s3.facts import (
 from cloudcore.storage.storing import Terms
 from cloudcore.web.app import Needs
 from cloudcore.web.context import RequestContext
+from cloudcore.web.pagination import PageQuery
 from cloudcore.web.request_state import request_state_of
 from cloudcore.web.streams import FileRange, RequestStream, StreamReply
 from cloudcore.web.strict_json import decode
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 OBJECTS: Final = ONE + "/objects"
 OBJECT: Final = OBJECTS + "/{key:str}"
@@ -69,6 +55,113 @@ _UNTRUSTED: Final = (
 )
 
 AnyRequest = Request[Any, Any, Any]
+
+
+class ObjectsQuery(PageQuery):
+    """Which objects to list."""
+
+    prefix: Annotated[str, Meta(max_length=1024)] = ""
+    """Only keys that begin so."""
+    delimiter: Annotated[str, Meta(max_length=64)] = ""
+    """Keys that have it behind the prefix are listed as one common prefix, up to it."""
+
+
+class ObjectQuery(Struct, kw_only=True):
+    """What of an object is asked for."""
+
+    tagging: Literal[""] | None = None
+    """Its tags instead of its bytes; without a value."""
+    versionId: Literal["null"] | None = None  # noqa: N815 - as clients send it
+    """Objects have no versions: only `null` means one."""
+
+
+class ChecksumRecord(ResponseBody):
+    """The checksum that was asked for when the object was stored."""
+
+    algorithm: str
+    value: str
+    type: str
+    """`FULL_OBJECT`, or `COMPOSITE` if it is of the checksums of the parts."""
+
+
+class ListedObject(ResponseBody):
+    """An object in a list."""
+
+    key: str
+    size: int
+    etag: str
+    storage_class: str
+    checksum: ChecksumRecord | None
+    last_modified: RFC3339
+
+
+class ObjectRecord(ResponseBody):
+    """An object."""
+
+    bucket: str
+    key: str
+    crn: str
+    size: int
+    etag: str
+    content_type: str
+    headers: dict[str, str]
+    """Headers of the upload that are given back with the object."""
+    metadata: dict[str, str]
+    tags: dict[str, str]
+    storage_class: str
+    checksum: ChecksumRecord | None
+    last_modified: RFC3339
+
+
+class OneObject(ResponseBody):
+    """An object, wrapped."""
+
+    object: ObjectRecord
+
+
+class ListMeta(ResponseBody):
+    """The metadata of a page of a list that is not counted."""
+
+    limit: int
+    has_more: bool
+    marker: str | UnsetType = UNSET
+    """Where the next page begins; absent on the last one."""
+
+
+class ManyObjects(ResponseBody):
+    """A page of objects; both lists together have at most `limit` rows."""
+
+    objects: Sequence[ListedObject]
+    common_prefixes: Sequence[str]
+    meta: ListMeta
+
+
+class Tags(RequestBody):
+    """The tags of an object: at most 10."""
+
+    tags: dict[str, str]
+
+
+def one_object(bucket: Bucket, crn: str, found: StoredObject) -> OneObject:
+    """Return the record of an object, wrapped."""
+    return OneObject(
+        object=ObjectRecord(
+            bucket=bucket.name,
+            key=found.key,
+            crn=crn,
+            size=found.size,
+            etag=found.etag,
+            **found.facts._asdict(),
+            checksum=_checksum(found.checksum),
+            last_modified=rfc3339(found.created_at),
+        )
+    )
+
+
+def _checksum(checksum: Checksum | None) -> ChecksumRecord | None:
+    if checksum is None:
+        return None
+    return ChecksumRecord(algorithm=checksum.algorithm, value=checksum.value, type=checksum.kind)
 
 
 async def _bucket_of(ctx: RequestContext, name: str, key: str) -> tuple[Bucket, str]:
@@ -95,7 +188,17 @@ async def list_objects(bucket: FromPath[str], ctx: NamedDependency[RequestContex
     if page.next_after is not None:
         meta.marker = pager.marker((page.next_after,))
     return ManyObjects(
-        objects=[listed_object(each) for each in page.entries],
+        objects=[
+            ListedObject(
+                key=each.key,
+                size=each.size,
+                etag=each.etag,
+                storage_class=each.storage_class,
+                checksum=_checksum(each.checksum),
+                last_modified=rfc3339(each.created_at),
+            )
+            for each in page.entries
+        ],
         common_prefixes=page.prefixes,
         meta=meta,
     )
@@ -174,7 +277,7 @@ async def put_object(
         tagged = await needs.database.write(objects.put_tags, found_in, key, tags)
         return one_object(found_in, crn, tagged)
     headers = _headers(request)
-    _check_obeyed(headers)
+    conditions = _write_conditions(headers)
     check_supported(headers, found_in.account_id)
     facts = read_facts(
         {
@@ -192,7 +295,7 @@ async def put_object(
         facts,
         stream.receive_into,
         Terms(declared=stream.length),
-        read_conditions(headers)._replace(modified_since=None, unmodified_since=None),
+        conditions,
     )
     return one_object(found_in, crn, made)
 
@@ -219,16 +322,13 @@ async def delete_object(
     if ctx.query(ObjectQuery).tagging is not None:
         await needs.database.write(objects.put_tags, found_in, key, {})
         return
-    headers = _headers(request)
-    _check_obeyed(headers)
-    conditions = read_conditions(headers)._replace(modified_since=None, unmodified_since=None)
     deleted = await needs.database.write(
         objects.delete_object,
         found_in,
         key,
         ctx.clock(),
         needs.events.by(ctx.caller),
-        conditions,
+        _write_conditions(_headers(request)),
     )
     if deleted is None:
         raise NoSuchKey
@@ -239,7 +339,8 @@ async def _reply(needs: StorageNeeds, asked: FoundObject, *, is_head: bool) -> S
     if asked.outcome == "not_modified":
         return StreamReply(_whole(b""), status=304, headers=_encoded(named_fields(found)))
     length = asked.stop - asked.start
-    headers = [*_encoded(_fields(found)), *_UNTRUSTED]
+    fields = [*object_fields(found), *checksum_fields(found.checksum)]
+    headers = [*_encoded(fields), *_UNTRUSTED]
     status = 206 if asked.is_range else 200
     if asked.is_range:
         span = b"bytes %d-%d/%d" % (asked.start, asked.stop - 1, found.size)
@@ -261,10 +362,6 @@ async def _reply(needs: StorageNeeds, asked: FoundObject, *, is_head: bool) -> S
     )
 
 
-def _fields(found: StoredObject) -> list[tuple[str, str]]:
-    return [*object_fields(found), *checksum_fields(found.checksum)]
-
-
 async def _parts(opened: OpenRange) -> AsyncGenerator[bytes, None]:
     async for part in opened.stream():
         yield part
@@ -276,12 +373,7 @@ async def _whole(body: bytes) -> AsyncGenerator[bytes, None]:
 
 
 async def _few_bytes(stream: RequestStream) -> bytes:
-    """Return a body of tags.
-
-    Raises:
-        PayloadTooLarge: it is longer than tags can be.
-
-    """
+    """Return a body of tags; raise `PayloadTooLarge` if it is longer than tags can be."""
     found = bytearray()
     async for part in stream:
         found += part
@@ -290,16 +382,12 @@ async def _few_bytes(stream: RequestStream) -> bytes:
     return bytes(found)
 
 
-def _check_obeyed(headers: Mapping[str, str]) -> None:
-    """Refuse a condition and checksums that nobody checks here.
-
-    Raises:
-        InvalidInput: there is one.
-
-    """
+def _write_conditions(headers: Mapping[str, str]) -> Conditions:
+    """Return the conditions of a write; refuse one, and checksums, that nobody checks here."""
     for name in headers:
         if name in _UNCHECKED or name.startswith("x-amz-checksum-"):
             raise InvalidInput(f"the header {name} is not supported here", header=name)
+    return read_conditions(headers)._replace(modified_since=None, unmodified_since=None)
 
 
 def _headers(request: AnyRequest) -> dict[str, str]:

@@ -1,9 +1,13 @@
-"""Queries of objects."""
+"""Queries of objects, and pages of them by key; keys with a common prefix are one row.
+
+The index is walked in hops: behind a common prefix it is entered anew, so the cost grows with the
+page, not with what the prefixes hold.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from sqlalchemy import bindparam
@@ -12,7 +16,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns
 from cloudcore.db.statement import Statement, page
-from cloudcore.storage.rules import DEFAULT_CONTENT_TYPE
+from cloudcore.storage.bucket import DEFAULT_CONTENT_TYPE, Bucket
 from cloudcore.storage.tables import storage_objects
 
 _o = storage_objects.c
@@ -33,7 +37,7 @@ class Facts(NamedTuple):
 
     content_type: str = DEFAULT_CONTENT_TYPE
     headers: Mapping[str, str] = {}
-    """`rules.STORED_HEADERS` that were given, by their names in lower case."""
+    """`bucket.STORED_HEADERS` that were given, by their names in lower case."""
     metadata: Mapping[str, str] = {}
     """Names in lower case."""
     tags: Mapping[str, str] = {}
@@ -74,7 +78,7 @@ class Entry(NamedTuple):
 
 _COLUMNS: Final = (
     *("id", "bucket_id", "account_id", "key", "size", "etag"),
-    *("content_type", "headers", "metadata", "tags", "storage_class"),
+    *Facts._fields,
     *("checksum", "created_at"),
 )
 _LISTED: Final = ("key", "size", "etag", "storage_class", "checksum", "created_at")
@@ -135,18 +139,10 @@ def replace_object(tx: Connection, before: StoredObject, made: StoredObject) -> 
 
 
 def _row(made: StoredObject) -> dict[str, object]:
-    facts = made.facts
-    row = made._asdict() | {
-        "key": made.key.encode(),
-        "content_type": facts.content_type,
-        "headers": encoded(facts.headers),
-        "metadata": encoded(facts.metadata),
-        "tags": encoded(facts.tags),
-        "storage_class": facts.storage_class,
-        "checksum": None if made.checksum is None else encoded(made.checksum),
-    }
+    row = made._asdict() | facts_row(made.facts)
     del row["facts"]
-    return row
+    checksum = None if made.checksum is None else encoded(made.checksum)
+    return row | {"key": made.key.encode(), "checksum": checksum}
 
 
 def find_object(tx: Connection, account_id: str, bucket_id: str, key: str) -> StoredObject | None:
@@ -187,8 +183,21 @@ def encoded(value: object) -> str:
     return msgspec.json.encode(value, order="deterministic").decode()
 
 
-def decoded_map(text: str) -> dict[str, str]:
-    """Return the object of texts that a column holds as JSON."""
+def facts_row(facts: Facts) -> dict[str, str]:
+    """Return the columns of facts."""
+    return {
+        name: value if isinstance(value, str) else encoded(value)
+        for name, value in facts._asdict().items()
+    }
+
+
+def facts_of(row: Sequence[Any]) -> Facts:
+    """Return the facts of their columns."""
+    content_type, *documents, storage_class = row
+    return Facts._make((content_type, *map(_decoded_map, documents), storage_class))
+
+
+def _decoded_map(text: str) -> dict[str, str]:
     return {} if text == "{}" else msgspec.json.decode(text, type=dict[str, str])
 
 
@@ -199,24 +208,129 @@ def _checksum(text: str | None) -> Checksum | None:
 def _object(row: Row | None) -> StoredObject | None:
     if row is None:
         return None
-    *identity, content_type, headers, metadata, tags, storage_class, checksum, created_at = row
-    object_id, bucket_id, account_id, key, size, etag = identity
-    facts = Facts(
-        content_type, decoded_map(headers), decoded_map(metadata), decoded_map(tags), storage_class
-    )
-    return StoredObject(
-        object_id,
-        bucket_id,
-        account_id,
-        bytes(key).decode(),
-        size,
-        etag,
-        facts,
-        _checksum(checksum),
-        created_at,
-    )
+    *ids, key, size, etag = row[:6]
+    *about, checksum, created_at = row[6:]
+    key, facts = bytes(key).decode(), facts_of(about)
+    return StoredObject._make((*ids, key, size, etag, facts, _checksum(checksum), created_at))
 
 
 def _entry(row: Row) -> Entry:
     key, size, etag, storage_class, checksum, created_at = row
     return Entry(bytes(key).decode(), size, etag, storage_class, _checksum(checksum), created_at)
+
+
+_FIRST_READ: Final = 16
+_BEHIND_ALL: Final = b"\xff"
+"""No key is behind it: UTF-8 has no such byte."""
+
+
+class Listing(NamedTuple):
+    """A page of a listing."""
+
+    entries: list[Entry]
+    prefixes: list[str]
+    """Common prefixes: each ends in the delimiter."""
+    next_after: str | None
+    """The last row of the page, with which the next page begins; None if there is no more."""
+
+
+def list_page(
+    tx: Connection, bucket: Bucket, prefix: str, delimiter: str, after: str, limit: int
+) -> Listing:
+    """Return objects whose keys begin with `prefix` and sort behind `after`.
+
+    With a `delimiter`, keys that have it behind the prefix are rolled up into one common prefix,
+    which ends in it. `limit` counts both kinds of rows; with 0 there is no next page.
+    """
+    walk = _Walk(tx, bucket, prefix, delimiter, after)
+    found = Listing([], [], None)
+    last = ""
+    if limit <= 0:
+        return found
+    while (row := walk.next(limit - len(found.entries) - len(found.prefixes) + 1)) is not None:
+        if len(found.entries) + len(found.prefixes) == limit:
+            return found._replace(next_after=last)
+        if isinstance(row, Entry):
+            found.entries.append(row)
+            last = row.key
+        else:
+            found.prefixes.append(row)
+            last = row
+    return found
+
+
+def span_of(prefix: str) -> tuple[bytes, bytes]:
+    """Return the first key with a prefix, and the first behind all of them."""
+    first = prefix.encode()
+    return first, _behind(first)
+
+
+class _Walk:
+    """Reads the rows of a listing in order."""
+
+    def __init__(
+        self, tx: Connection, bucket: Bucket, prefix: str, delimiter: str, after: str
+    ) -> None:
+        self._tx = tx
+        self._bucket = bucket
+        self._prefix = prefix
+        self._delimiter = delimiter
+        first, self._end = span_of(prefix)
+        self._first = max(first, self._start(after))
+        self._read: list[Entry] = []
+        self._is_last = False
+        self._count = _FIRST_READ
+
+    def next(self, wanted: int) -> Entry | str | None:
+        """Return the next object or common prefix; about `wanted` more will be asked for."""
+        if not self._read and not self._fill(wanted):
+            return None
+        entry = self._read.pop()
+        common = self._common(entry.key)
+        if common is None:
+            return entry
+        self._skip(common)
+        return common
+
+    def _start(self, after: str) -> bytes:
+        """Return the first key of a listing behind a key or a common prefix."""
+        if not after:
+            return b""
+        if self._common(after) == after:
+            return _behind(after.encode())
+        return after.encode() + b"\0"
+
+    def _common(self, key: str) -> str | None:
+        """Return the common prefix that a key is rolled up into, or None."""
+        if not self._delimiter or not key.startswith(self._prefix):
+            return None
+        at = key.find(self._delimiter, len(self._prefix))
+        return None if at < 0 else key[: at + len(self._delimiter)]
+
+    def _skip(self, common: str) -> None:
+        """Go behind the keys of a common prefix."""
+        while self._read and self._read[-1].key.startswith(common):
+            self._read.pop()
+        if not self._read:
+            self._first = _behind(common.encode())
+            self._count = _FIRST_READ
+
+    def _fill(self, wanted: int) -> bool:
+        if self._is_last or self._first >= self._end:
+            return False
+        count = wanted if not self._delimiter else min(wanted, self._count)
+        count = max(count, 1)
+        of = self._bucket.account_id, self._bucket.id
+        self._read = list_keys(self._tx, *of, self._first, self._end, count)
+        self._is_last = len(self._read) < count
+        self._count *= 4
+        if not self._read:
+            return False
+        self._first = self._read[-1].key.encode() + b"\0"
+        self._read.reverse()
+        return True
+
+
+def _behind(prefix: bytes) -> bytes:
+    """Return the first key that sorts behind all keys with a prefix."""
+    return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else _BEHIND_ALL

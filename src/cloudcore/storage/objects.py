@@ -8,20 +8,19 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
 from cloudcore.events import Events
 from cloudcore.storage import object_rows as rows
-from cloudcore.storage.account_bytes import check_room
-from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bucket_rows import Held, change_held
-from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
-from cloudcore.storage.errors import ConditionFailed, NoSuchBucket, NoSuchKey
-from cloudcore.storage.object_rows import StoredObject
-from cloudcore.storage.piece_rows import Piece, add_piece, condemn_object
-from cloudcore.storage.rules import (
+from cloudcore.storage.bucket import (
     OBJECT_CREATED,
     OBJECT_DELETED,
+    Bucket,
     check_tags,
     key_bytes,
     object_crn,
 )
+from cloudcore.storage.bucket_rows import Held, change_held, check_room
+from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
+from cloudcore.storage.errors import ConditionFailed, NoSuchBucket, NoSuchKey
+from cloudcore.storage.object_rows import StoredObject
+from cloudcore.storage.piece_rows import Piece, add_piece, condemn_object
 from cloudcore.storage.tables import BUCKET_ROWS
 
 
@@ -47,10 +46,8 @@ def record_object(
 
     `most` is the account's quota, in bytes.
 
-    Raises:
-        ConditionFailed, NoSuchKey: see `conditions.check_write`.
-        QuotaOfBytes: there is no room for it.
-
+    Raise `ConditionFailed` or `NoSuchKey` (see `conditions.check_write`), `QuotaOfBytes` if there
+    is no room for it.
     """
     before = put_in_place(tx, bucket, made, conditions)
     check_room(tx, bucket.account_id, made.size, most)
@@ -64,9 +61,7 @@ def record_object(
 def hold(tx: Connection, bucket: Bucket) -> Bucket:
     """Return a bucket as it is now; block changes of it until `tx` ends.
 
-    Raises:
-        NoSuchBucket: it was deleted meanwhile.
-
+    Raise `NoSuchBucket` if it was deleted meanwhile.
     """
     found = BUCKET_ROWS.hold(tx, bucket.account_id, bucket.id)
     if found is None:
@@ -94,9 +89,7 @@ def put_in_place(
 
     The bucket is held.
 
-    Raises:
-        ConditionFailed, NoSuchKey: as `record_object`.
-
+    Raise `ConditionFailed` or `NoSuchKey`, as `record_object`.
     """
     while True:
         before = rows.lock_object(tx, bucket.account_id, bucket.id, made.key)
@@ -113,10 +106,8 @@ def put_in_place(
 def put_tags(tx: Connection, bucket: Bucket, key: str, tags: Mapping[str, str]) -> StoredObject:
     """Replace the tags of an object.
 
-    Raises:
-        NoSuchKey: there is no such object.
-        InvalidTag: there are too many tags, or one is malformed.
-
+    Raise `NoSuchKey` if there is no such object, `InvalidTag` if there are too many tags, or one is
+    malformed.
     """
     check_tags(tags)
     key_bytes(key)
@@ -137,9 +128,7 @@ def delete_object(
 ) -> StoredObject | None:
     """Delete an object; return it, or None if there was none.
 
-    Raises:
-        ConditionFailed, NoSuchKey: see `conditions.check_write`.
-
+    Raise `ConditionFailed` or `NoSuchKey` (see `conditions.check_write`).
     """
     found = _take(tx, bucket, key, now, conditions)
     if found is not None:

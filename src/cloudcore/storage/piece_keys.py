@@ -7,15 +7,25 @@ alone, and shredded when it is deleted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, bindparam, column, func, literal_column, select, table
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Table,
+    bindparam,
+    column,
+    func,
+    literal_column,
+    select,
+    table,
+)
 from sqlalchemy import text as sql
 
-from cloudcore.db.base import Connection, Row
+from cloudcore.db.base import Connection
 from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.storage.bytes_port import SHREDDED, NewWrap, SealedPiece
+from cloudcore.storage.needs import SHREDDED, NewWrap, SealedPiece
 from cloudcore.storage.piece_rows import Condemned
 from cloudcore.storage.tables import (
     storage_buckets,
@@ -76,34 +86,28 @@ _REWRAP: Final = Statement(
     .values(kms_key_id=bindparam("new_key_id"), wrapped=bindparam("wrapped"))
 )
 _WRAP: Final = (_p.id, _p.number, _p.kms_key_id, _p.wrapped, _p.encoding)
-_OF_OBJECTS: Final = Statement(
-    page(
-        select(_o.key, *_WRAP)
-        .select_from(storage_objects)
-        .join(storage_pieces, _p.object_id == _o.id)
-        .where(
-            _o.bucket_id == bindparam("bucket_id"),
-            _o.account_id == bindparam("account_id"),
-            _o.key >= bindparam("key"),
-            (_o.key > bindparam("key")) | (_p.number > bindparam("number")),
+
+
+def _behind(owners: Table, owner: Column[Any], position: Column[Any]) -> Statement:
+    """Return the list of the pieces in a bucket by the position of their owner, and number."""
+    return Statement(
+        page(
+            select(position, *_WRAP)
+            .select_from(owners)
+            .join(storage_pieces, owner == owners.c.id)
+            .where(
+                owners.c.bucket_id == bindparam("bucket_id"),
+                owners.c.account_id == bindparam("account_id"),
+                position >= bindparam("after"),
+                (position > bindparam("after")) | (_p.number > bindparam("number")),
+            )
+            .order_by(position, _p.number)
         )
-        .order_by(_o.key, _p.number)
     )
-)
-_OF_UPLOADS: Final = Statement(
-    page(
-        select(_u.id, *_WRAP)
-        .select_from(storage_uploads)
-        .join(storage_pieces, _p.upload_id == _u.id)
-        .where(
-            _u.bucket_id == bindparam("bucket_id"),
-            _u.account_id == bindparam("account_id"),
-            _u.id >= bindparam("upload_id"),
-            (_u.id > bindparam("upload_id")) | (_p.number > bindparam("number")),
-        )
-        .order_by(_u.id, _p.number)
-    )
-)
+
+
+_OF_OBJECTS: Final = _behind(storage_objects, _p.object_id, _o.key)
+_OF_UPLOADS: Final = _behind(storage_uploads, _p.upload_id, _u.id)
 _UNDER: Final = (
     select(_p.object_id, _p.size)
     .where(
@@ -159,34 +163,31 @@ def rewrap(tx: Connection, account_id: str, wrap: NewWrap) -> bool:
     )
 
 
-def pieces_of_objects(
-    tx: Connection, account_id: str, bucket_id: str, after: tuple[bytes, int], limit: int
-) -> list[tuple[bytes, SealedPiece]]:
-    """Return pieces of the objects of a bucket by key and number, behind the position `after`."""
-    rows = tx.rows(
-        _OF_OBJECTS,
-        account_id=account_id,
-        bucket_id=bucket_id,
-        key=after[0],
-        number=after[1],
-        limit=limit,
-    )
-    return [(bytes(row[0]), _sealed(row[1:])) for row in rows]
-
-
-def pieces_of_uploads(
-    tx: Connection, account_id: str, bucket_id: str, after: tuple[str, int], limit: int
+def list_pieces(
+    tx: Connection,
+    account_id: str,
+    bucket_id: str,
+    after: tuple[str, int],
+    limit: int,
+    *,
+    of_objects: bool,
 ) -> list[tuple[str, SealedPiece]]:
-    """Return parts of the open uploads of a bucket by upload and number, behind `after`."""
+    """Return pieces of a bucket behind the position `after`, with those of their owners.
+
+    They are those of objects by key, or of open uploads by id, and then by number.
+    """
+    position, number = after
     rows = tx.rows(
-        _OF_UPLOADS,
+        _OF_OBJECTS if of_objects else _OF_UPLOADS,
         account_id=account_id,
         bucket_id=bucket_id,
-        upload_id=after[0],
-        number=after[1],
+        after=position.encode() if of_objects else position,
+        number=number,
         limit=limit,
     )
-    return [(row[0], _sealed(row[1:])) for row in rows]
+    return [
+        (bytes(row[0]).decode() if of_objects else row[0], SealedPiece(*row[1:])) for row in rows
+    ]
 
 
 def count_under(tx: Connection, account_id: str, kms_key_id: str, most: int) -> KeyedPieces:
@@ -202,7 +203,3 @@ def bound_buckets(
     of = {"account_id": account_id, "kms_key_id": kms_key_id}
     rows = tx.rows(_BOUND, **of, limit=limit)
     return count(tx, _COUNT_BOUND, **of), [(row[0], row[1]) for row in rows]
-
-
-def _sealed(row: Row) -> SealedPiece:
-    return SealedPiece(*row)

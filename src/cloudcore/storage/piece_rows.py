@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import bindparam, func, literal_column, null, select
@@ -13,8 +13,8 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns, count
 from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.storage.account_bytes import add_bytes, take_bytes
-from cloudcore.storage.bytes_port import StoredPiece
+from cloudcore.storage.bucket_rows import add_bytes, take_bytes
+from cloudcore.storage.needs import StoredPiece
 from cloudcore.storage.object_rows import Checksum, StoredObject
 from cloudcore.storage.tables import storage_pieces
 
@@ -213,7 +213,7 @@ def list_parts(
     rows = tx.rows(
         _LIST_PARTS, account_id=account_id, upload_id=upload_id, after=after, limit=limit
     )
-    return [_listed(row) for row in rows]
+    return [_piece(row, _bare) for row in rows]
 
 
 def count_parts(tx: Connection, account_id: str, upload_id: str) -> int:
@@ -277,7 +277,7 @@ def owned(tx: Connection, piece_ids: Sequence[str]) -> Collection[str]:
 def list_stored(tx: Connection, after: str, limit: int) -> list[tuple[str, StoredPiece]]:
     """Return (account id, piece) of pieces whose bytes are in the store, by id; without keys."""
     rows = tx.rows(_ALL_STORED, after=after, limit=limit)
-    return [(row[0], _bare(row[1:])) for row in rows]
+    return [(row[0], _bare(*row[1:])) for row in rows]
 
 
 def total_stored(tx: Connection) -> tuple[int, int]:
@@ -286,19 +286,12 @@ def total_stored(tx: Connection) -> tuple[int, int]:
     return (0, 0) if row is None else (int(row[0]), int(row[1]))
 
 
-def _piece(row: Row) -> Piece:
-    number, md5, checksum, created_at, damage, *stored = row
-    return Piece(number, md5, checksum, StoredPiece(*stored), created_at, damage)
+def _piece(row: Row, stored: Callable[..., StoredPiece] = StoredPiece) -> Piece:
+    number, md5, checksum, created_at, damage, *rest = row
+    return Piece(number, md5, checksum, stored(*rest), created_at, damage)
 
 
-def _listed(row: Row) -> Piece:
-    number, md5, checksum, created_at, damage, *stored = row
-    return Piece(number, md5, checksum, _bare(stored), created_at, damage)
-
-
-def _bare(row: Sequence[Any]) -> StoredPiece:
+def _bare(*row: Any) -> StoredPiece:  # noqa: ANN401 - columns
     """Return a piece without its bytes and its key."""
-    piece_id, size, stored_size, sha256, encoding, stored_checksum, kms_key_id = row
-    return StoredPiece(
-        piece_id, size, stored_size, sha256, encoding, stored_checksum, None, kms_key_id, None
-    )
+    *before_body, kms_key_id = row
+    return StoredPiece._make((*before_body, None, kms_key_id, None))

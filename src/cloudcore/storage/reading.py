@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.serving.begun_stream import begin_stream
 from cloudcore.storage import objects, piece_rows
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bytes_port import Looked, OpenBytes, Region, StoredPiece
 from cloudcore.storage.conditions import (
     NO_CONDITIONS,
     Conditions,
@@ -19,7 +19,7 @@ from cloudcore.storage.conditions import (
     range_applies,
 )
 from cloudcore.storage.errors import BytesDamaged, InvalidPartNumber, NoSuchPart
-from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.needs import Looked, OpenBytes, Region, StorageNeeds, StoredPiece
 from cloudcore.storage.object_rows import Checksum, StoredObject
 from cloudcore.storage.piece_rows import ListedPiece, Piece
 
@@ -57,27 +57,27 @@ class FoundObject(NamedTuple):
     looked: Looked | None
 
 
+@dataclass(slots=True)
 class OpenRange:
     """A range of the bytes of an object, open until `aclose`."""
 
-    def __init__(self, opened: OpenBytes, start: int, stop: int) -> None:
-        self._opened = opened
-        self._start = start
-        self._stop = stop
-        self._begun: AsyncIterator[bytes] | None = None
+    opened: OpenBytes
+    start: int
+    stop: int
+    _begun: AsyncIterator[bytes] | None = None
 
     @property
     def length(self) -> int:
         """Return the number of bytes."""
-        return self._stop - self._start
+        return self.stop - self.start
 
     def file_region(self) -> Region | None:
         """Return it as a region of a file, or None if it is not in one."""
-        return self._opened.file_region(self._start, self._stop)
+        return self.opened.file_region(self.start, self.stop)
 
     def chunks(self, skipped: int = 0) -> Iterator[memoryview]:
         """Yield the bytes behind the first `skipped`; each view is valid until the next. Blocks."""
-        return self._opened.chunks(self._start + skipped, self._stop)
+        return self.opened.chunks(self.start + skipped, self.stop)
 
     async def begin(self) -> None:
         """Read the first part of `stream` already, while an error can still be answered.
@@ -94,11 +94,11 @@ class OpenRange:
 
     def stream(self) -> AsyncIterator[bytes]:
         """Yield the bytes in order; call it once after `begin`."""
-        return self._begun or self._opened.stream(self._start, self._stop)
+        return self._begun or self.opened.stream(self.start, self.stop)
 
     async def aclose(self) -> None:
         """Close it; calling it again does nothing."""
-        await self._opened.aclose()
+        await self.opened.aclose()
 
 
 async def find_object(
@@ -167,10 +167,7 @@ async def find_object(
 def list_parts(tx: Connection, bucket: Bucket, key: str) -> tuple[StoredObject, list[ListedPiece]]:
     """Return an object and its pieces.
 
-    Raises:
-        NoSuchKey: there is no such object.
-        BytesDamaged: its pieces are not there.
-
+    Raise `NoSuchKey` if there is no such object, `BytesDamaged` if its pieces are not there.
     """
     for _ in range(_LOOKS):
         found = objects.find_object(tx, bucket, key)
@@ -183,10 +180,8 @@ def list_parts(tx: Connection, bucket: Bucket, key: str) -> tuple[StoredObject, 
 async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenRange:
     """Open the range of an object that was found to be sent; the caller closes it.
 
-    Raises:
-        BytesDamaged: its bytes are absent, or do not open.
-        KmsKeyDeleted, KmsKeyDisabled, Unavailable: as `bytes_port.BucketBytes`.
-
+    Raise `BytesDamaged` if its bytes are absent, or do not open, `KmsKeyDeleted`, `KmsKeyDisabled`
+    or `Unavailable`, as `needs.BucketBytes`.
     """
     assert found.looked is not None, "it was found to be sent"
     opened = await needs.bytes.open(found.object.account_id, found.pieces, found.looked)

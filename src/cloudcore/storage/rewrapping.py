@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -25,10 +25,10 @@ from cloudcore.jobs.run_kinds import run_kind
 from cloudcore.jobs.runs import NewRun, Progress, Run
 from cloudcore.storage import bucket_rows, piece_keys
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bytes_port import Rewrapped, SealedPiece
 from cloudcore.storage.errors import KmsKeyDeleted, KmsKeyDisabled
-from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.needs import Rewrapped, SealedPiece, StorageNeeds
 from cloudcore.storage.tables import BUCKET_ROWS
+from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 
 KIND: Final = "storage.rewrap"
 KEPT_SECONDS: Final = 90 * 24 * 3600
@@ -48,6 +48,28 @@ class Cursor(msgspec.Struct, frozen=True):
     after: str = ""
     """The key of the object, or the id of the upload."""
     number: int = 0
+
+
+class Rewrap(ResponseBody):
+    """A run that lets the key of a bucket open all pieces in which its objects are stored."""
+
+    status: Literal["running", "succeeded", "failed"]
+    done: int
+    """Pieces it has looked at: an object has one, or one for each part."""
+    moved: int
+    """Pieces that the key opens now."""
+    plain: int
+    """Pieces that are stored plain, and so have no key."""
+    key_disabled: int
+    """Pieces that stayed, since their key is disabled or its deletion is pending."""
+    key_deleted: int
+    """Pieces that nothing opens, since their key was deleted."""
+    unreadable: int
+    """Pieces whose data key does not open; store their objects again."""
+    fault: str | None
+    """Error code and message of a failed run; else null."""
+    started_at: RFC3339
+    finished_at: RFC3339 | None
 
 
 class _Batch(NamedTuple):
@@ -100,6 +122,20 @@ def last_rewrap(tx: Connection, bucket_id: str) -> Run | None:
     return found[0] if found else None
 
 
+def rewrap_record(run: Run | None) -> Rewrap | None:
+    """Return the record of a run."""
+    if run is None:
+        return None
+    return Rewrap(
+        status=msgspec.convert(run.state, Literal["running", "succeeded", "failed"]),
+        done=run.done,
+        **run.counts,
+        fault=run.fault,
+        started_at=rfc3339(run.started_at),
+        finished_at=None if run.finished_at is None else rfc3339(run.finished_at),
+    )
+
+
 async def run_step(needs: StorageNeeds, run: Run, job: Job) -> Next | Done:
     """Wrap the data keys of the next pieces, and return the change that records them."""
     cursor = None if job.cursor is None else msgspec.convert(job.cursor, Cursor)
@@ -116,14 +152,8 @@ async def run_step(needs: StorageNeeds, run: Run, job: Job) -> Next | Done:
 def _read(tx: Connection, needs: StorageNeeds, run: Run, cursor: Cursor | None) -> _Batch:
     target = _target(tx, needs, BUCKET_ROWS.find(tx, run.account_id, run.scope_id))
     at = cursor if cursor is not None and cursor.kms_key_id == target else Cursor(target)
-    of = run.account_id, run.scope_id
-    found: Sequence[tuple[str, SealedPiece]]
-    if at.of_objects:
-        after = at.after.encode(), at.number
-        listed = piece_keys.pieces_of_objects(tx, *of, after, PORTION)
-        found = [(key.decode(), piece) for key, piece in listed]
-    else:
-        found = piece_keys.pieces_of_uploads(tx, *of, (at.after, at.number), PORTION)
+    of, after = (run.account_id, run.scope_id), (at.after, at.number)
+    found = piece_keys.list_pieces(tx, *of, after, PORTION, of_objects=at.of_objects)
     if len(found) == PORTION:
         key, piece = found[-1]
         following: Cursor | None = Cursor(target, at.of_objects, key, piece.number)
@@ -155,10 +185,8 @@ def _write(
 ) -> None:
     """Record the wraps.
 
-    Raises:
-        StepFailed: the bucket was deleted; or its key, or one of the pieces', was changed, and the
-            step must be repeated.
-
+    Raise `StepFailed` if the bucket was deleted; or its key, or one of the pieces', was changed,
+    and the step must be repeated.
     """
     bucket = bucket_rows.keep_bucket(tx, run.account_id, run.scope_id)
     used = {target, *(wrap.before for wrap in rewrapped.wraps)}

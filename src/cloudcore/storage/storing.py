@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Final, NamedTuple, Protocol, Self, TypeVar
 
@@ -18,17 +19,15 @@ from cloudcore.db.base import Connection, OutcomeUnknown
 from cloudcore.errors import PlatformError
 from cloudcore.events import Events
 from cloudcore.storage import checksums, multipart, objects
-from cloudcore.storage.account_bytes import check_room
-from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bytes_port import Looked, SealedPiece, StagedPiece, StoredPiece
+from cloudcore.storage.bucket import Bucket, check_size, key_bytes
+from cloudcore.storage.bucket_rows import check_room
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
 from cloudcore.storage.errors import IncompleteBody
-from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.needs import Looked, SealedPiece, StagedPiece, StorageNeeds, StoredPiece
 from cloudcore.storage.object_rows import Checksum, Facts, StoredObject, find_object
 from cloudcore.storage.piece_rows import Piece
 from cloudcore.storage.reading import OpenRange
-from cloudcore.storage.rules import check_size, key_bytes
 
 T = TypeVar("T")
 
@@ -192,33 +191,33 @@ def copy_of(opened: OpenRange) -> Body:
     return copy
 
 
+@dataclass(slots=True)
 class _Staging:
     """The bytes of one new piece, until its row is written."""
 
-    def __init__(self, needs: StorageNeeds, account_id: str, looked: Looked) -> None:
-        self._needs = needs
-        self._account_id = account_id
-        self._looked = looked
-        self._staged: StagedPiece | None = None
-        self._may_be_recorded = False
+    needs: StorageNeeds
+    account_id: str
+    looked: Looked
+    staged: StagedPiece | None = None
+    may_be_recorded: bool = False
 
     async def __aenter__(self) -> Self:
-        self._staged = await self._needs.bytes.stage(self._account_id, self._looked)
+        self.staged = await self.needs.bytes.stage(self.account_id, self.looked)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        assert self._staged is not None
+        assert self.staged is not None
         try:
-            if error is not None and not self._may_be_recorded:
+            if error is not None and not self.may_be_recorded:
                 with suppress(PlatformError):  # then the scan finds them
-                    await self._staged.discard()
+                    await self.staged.discard()
         finally:
-            await self._staged.aclose()
+            await self.staged.aclose()
 
     async def receive(self, body: Body, terms: Terms) -> tuple[StoredPiece, Digests]:
         """Store a body; return the piece, and what it hashes to."""
-        assert self._staged is not None
-        staged = self._staged
+        assert self.staged is not None
+        staged = self.staged
         md5 = hashlib.md5(usedforsecurity=False)
         checksum = None if terms.algorithm is None else checksums.new_checksum(terms.algorithm)
         size = 0
@@ -259,17 +258,17 @@ class _Staging:
             return now, change(tx, now, piece) if now.kms_key_id == bucket.kms_key_id else None
 
         while True:
-            self._may_be_recorded = True
+            self.may_be_recorded = True
             try:
-                now, recorded = await self._needs.database.write(unless_bound_anew)
+                now, recorded = await self.needs.database.write(unless_bound_anew)
             except OutcomeUnknown:
                 raise
             except PlatformError:
-                self._may_be_recorded = False
+                self.may_be_recorded = False
                 raise
             if recorded is not None:
                 return recorded
-            self._may_be_recorded = False
+            self.may_be_recorded = False
             bucket, piece = now, await self._moved(now, piece)
 
     async def _moved(self, bucket: Bucket, piece: Piece) -> Piece:
@@ -277,7 +276,7 @@ class _Staging:
 
         A piece whose own key is closed meanwhile stays under it, as in a run that moves a bucket.
         """
-        stored, needs = piece.stored, self._needs
+        stored, needs = piece.stored, self.needs
         key = await needs.database.read(needs.keys.describe, bucket.account_id, bucket.kms_key_id)
         if key is None:
             return piece

@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-from cloudcore.db.schema import Id, Moment, metadata
+from cloudcore.db.schema import Id, Moment, metadata, partial_index
 from cloudcore.resources.rows import Rows
 from cloudcore.storage.bucket import BUCKET
 from cloudcore.storage.errors import NoSuchBucket
@@ -35,13 +35,16 @@ IS_DAMAGED: Final = text("damage IS NOT NULL")
 StorageClassName: Final = String(16).with_variant(String(32), "postgresql")
 IS_KEYED: Final = text("kms_key_id IS NOT NULL")
 
+
+def _reference(name: str, column: str, table: str) -> ForeignKeyConstraint:
+    """Return the reference to a row of the same account."""
+    target = [f"{table}.id", f"{table}.account_id"]
+    return ForeignKeyConstraint([column, "account_id"], target, name=name)
+
+
 BUCKET_ROWS: Final = Rows(
     BUCKET,
-    ForeignKeyConstraint(
-        ["kms_key_id", "account_id"],
-        ["kms_keys.id", "kms_keys.account_id"],
-        name="fk_storage_buckets_kms_key",
-    ),
+    _reference("fk_storage_buckets_kms_key", "kms_key_id", "kms_keys"),
     Index("ix_storage_buckets_account_id_region_name", "account_id", "region", "name"),
     Index("ix_storage_buckets_kms_key_id", "kms_key_id"),
     unique=UniqueConstraint("region", "name"),
@@ -60,11 +63,7 @@ storage_counts = Table(
     Column("objects", BigInteger, nullable=False),
     Column("object_bytes", BigInteger, nullable=False),
     Column("upload_bytes", BigInteger, nullable=False),
-    ForeignKeyConstraint(
-        ["bucket_id", "account_id"],
-        ["storage_buckets.id", "storage_buckets.account_id"],
-        name="fk_storage_counts_bucket",
-    ),
+    _reference("fk_storage_counts_bucket", "bucket_id", "storage_buckets"),
     Index("ix_storage_counts_account_id_bucket_id", "account_id", "bucket_id"),
 )
 
@@ -97,11 +96,7 @@ storage_objects = Table(
     UniqueConstraint("id", "account_id"),
     UniqueConstraint("bucket_id", "key"),
     CheckConstraint("size >= 0", name="size"),
-    ForeignKeyConstraint(
-        ["bucket_id", "account_id"],
-        ["storage_buckets.id", "storage_buckets.account_id"],
-        name="fk_storage_objects_bucket",
-    ),
+    _reference("fk_storage_objects_bucket", "bucket_id", "storage_buckets"),
 )
 
 # A completed upload stays for a while, to answer a completion that is repeated.
@@ -124,27 +119,11 @@ storage_uploads = Table(
     Column("completion", Text),  # a JSON object: what was asked, and the object that it made
     UniqueConstraint("id", "account_id"),
     CheckConstraint("(ended_at IS NULL) = (completion IS NULL)", name="completion"),
-    ForeignKeyConstraint(
-        ["bucket_id", "account_id"],
-        ["storage_buckets.id", "storage_buckets.account_id"],
-        name="fk_storage_uploads_bucket",
-    ),
-    Index(
-        "ix_storage_uploads_open",
-        "bucket_id",
-        "key",
-        "id",
-        sqlite_where=IS_OPEN,
-        postgresql_where=IS_OPEN,
-    ),
+    _reference("fk_storage_uploads_bucket", "bucket_id", "storage_buckets"),
+    partial_index("ix_storage_uploads_open", "bucket_id", "key", "id", where=IS_OPEN),
     Index("ix_storage_uploads_bucket_id", "bucket_id"),
     Index("ix_storage_uploads_created_at", "created_at"),
-    Index(
-        "ix_storage_uploads_ended_at",
-        "ended_at",
-        sqlite_where=IS_ENDED,
-        postgresql_where=IS_ENDED,
-    ),
+    partial_index("ix_storage_uploads_ended_at", "ended_at", where=IS_ENDED),
 )
 
 # A piece belongs to one object, or is a part of one upload, or is condemned: nobody's, and gone
@@ -180,59 +159,14 @@ storage_pieces = Table(
     ),
     CheckConstraint("(kms_key_id IS NULL) = (wrapped IS NULL)", name="wrapped"),
     CheckConstraint("number BETWEEN 1 AND 10000", name="number"),
-    ForeignKeyConstraint(
-        ["object_id", "account_id"],
-        ["storage_objects.id", "storage_objects.account_id"],
-        name="fk_storage_pieces_object",
-    ),
-    ForeignKeyConstraint(
-        ["upload_id", "account_id"],
-        ["storage_uploads.id", "storage_uploads.account_id"],
-        name="fk_storage_pieces_upload",
-    ),
-    Index(
-        "uq_storage_pieces_object",
-        "object_id",
-        "number",
-        unique=True,
-        sqlite_where=OF_OBJECT,
-        postgresql_where=OF_OBJECT,
-    ),
-    Index(
-        "uq_storage_pieces_upload",
-        "upload_id",
-        "number",
-        unique=True,
-        sqlite_where=OF_UPLOAD,
-        postgresql_where=OF_UPLOAD,
-    ),
-    Index(
-        "ix_storage_pieces_condemned",
-        "condemned_at",
-        sqlite_where=IS_CONDEMNED,
-        postgresql_where=IS_CONDEMNED,
-    ),
-    Index(
-        "ix_storage_pieces_verified_at",
-        "verified_at",
-        "id",
-        sqlite_where=IS_DUE,
-        postgresql_where=IS_DUE,
-    ),
-    Index(
-        "ix_storage_pieces_damaged",
-        "account_id",
-        "id",
-        sqlite_where=IS_DAMAGED,
-        postgresql_where=IS_DAMAGED,
-    ),
-    Index(
-        "ix_storage_pieces_kms_key_id",
-        "kms_key_id",
-        "encoding",
-        sqlite_where=IS_KEYED,
-        postgresql_where=IS_KEYED,
-    ),
+    _reference("fk_storage_pieces_object", "object_id", "storage_objects"),
+    _reference("fk_storage_pieces_upload", "upload_id", "storage_uploads"),
+    partial_index("uq_storage_pieces_object", "object_id", "number", unique=True, where=OF_OBJECT),
+    partial_index("uq_storage_pieces_upload", "upload_id", "number", unique=True, where=OF_UPLOAD),
+    partial_index("ix_storage_pieces_condemned", "condemned_at", where=IS_CONDEMNED),
+    partial_index("ix_storage_pieces_verified_at", "verified_at", "id", where=IS_DUE),
+    partial_index("ix_storage_pieces_damaged", "account_id", "id", where=IS_DAMAGED),
+    partial_index("ix_storage_pieces_kms_key_id", "kms_key_id", "encoding", where=IS_KEYED),
 )
 TABLES: Final = (
     storage_buckets,

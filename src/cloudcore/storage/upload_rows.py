@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns, count
 from cloudcore.db.statement import Statement, page
-from cloudcore.storage.object_rows import Facts, decoded_map, encoded
+from cloudcore.storage.object_rows import Facts, facts_of, facts_row
 from cloudcore.storage.tables import storage_uploads
 
 _u = storage_uploads.c
@@ -37,7 +37,7 @@ class Upload(NamedTuple):
 
 _COLUMNS: Final = (
     *("id", "bucket_id", "account_id", "key"),
-    *("content_type", "headers", "metadata", "tags", "storage_class"),
+    *Facts._fields,
     *("checksum_algorithm", "checksum_type", "created_at", "ended_at", "completion"),
 )
 
@@ -90,15 +90,7 @@ _LIST_ABANDONED: Final = Statement(
 
 def add_upload(tx: Connection, upload: Upload) -> None:
     """Insert an upload."""
-    facts = upload.facts
-    row = upload._asdict() | {
-        "key": upload.key.encode(),
-        "content_type": facts.content_type,
-        "headers": encoded(facts.headers),
-        "metadata": encoded(facts.metadata),
-        "tags": encoded(facts.tags),
-        "storage_class": facts.storage_class,
-    }
+    row = upload._asdict() | facts_row(upload.facts) | {"key": upload.key.encode()}
     del row["facts"]
     tx.execute(_ADD, **row)
 
@@ -170,20 +162,5 @@ def list_abandoned(tx: Connection, before: int, limit: int) -> list[Upload]:
 def _upload(row: Row | None) -> Upload | None:
     if row is None:
         return None
-    upload_id, bucket_id, account_id, key, content_type, headers, metadata, *rest = row
-    tags, storage_class, algorithm, kind, created_at, ended_at, completion = rest
-    facts = Facts(
-        content_type, decoded_map(headers), decoded_map(metadata), decoded_map(tags), storage_class
-    )
-    return Upload(
-        upload_id,
-        bucket_id,
-        account_id,
-        bytes(key).decode(),
-        facts,
-        algorithm,
-        kind,
-        created_at,
-        ended_at,
-        completion,
-    )
+    *ids, key = row[:4]
+    return Upload._make((*ids, bytes(key).decode(), facts_of(row[4:9]), *row[9:]))

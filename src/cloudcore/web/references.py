@@ -29,16 +29,26 @@ class KeyReference(ResponseBody):
     """Absent once the key is deleted."""
 
 
-class _Identified(Protocol):
+class Identified(Protocol):
+    """What has an id, and a CRN and a name until it is deleted, such as a key."""
+
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """Return its id."""
+        ...
+
     @property
-    def crn(self) -> str | None: ...
+    def crn(self) -> str | None:
+        """Return its CRN, or None."""
+        ...
+
     @property
-    def name(self) -> str | None: ...
+    def name(self) -> str | None:
+        """Return its name, or None."""
+        ...
 
 
-def reference_to(key: _Identified) -> KeyReference:
+def reference_to(key: Identified) -> KeyReference:
     """Return the reference to a key for a response; nameless if the key was deleted."""
     return KeyReference(id=key.id, crn=or_absent(key.crn), name=or_absent(key.name))
 

@@ -7,12 +7,10 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from registry.blobstore import generation_file, orphans
 from registry.blobstore.base import DataKey, ObjectUnknown, Orphan, StageBusy, StoredObject
-from registry.blobstore.blocking import BlockingStore
-from registry.blobstore.cold_file import ColdFile
 from registry.blobstore.deletion_lock import deleting
 from registry.blobstore.disk_io import (
     check_room,
@@ -22,14 +20,14 @@ from registry.blobstore.disk_io import (
     open_folder,
 )
 from registry.blobstore.folders import SHARDS, Folders, object_path
-from registry.blobstore.growing_file import GrowingFile
+from registry.blobstore.growing_file import GrowingFile, GrowingSealedFile
 from registry.blobstore.sealed_frames import resumable_at
-from registry.blobstore.sealed_growing import GrowingSealedFile
 from registry.blobstore.sealed_object import SealedObject, unseal, unseal_cached
 from registry.blobstore.shared_frames import SharedFrames
 from registry.blobstore.staged_file import Shared, StagedFile, open_held
 from registry.blobstore.staging import canonical_id, is_canonical_id
 from registry.blobstore.stored_file import (
+    ColdFile,
     StoredFile,
     check_cached,
     check_stored,
@@ -332,7 +330,3 @@ def _entries(name: str, parent: int) -> Iterator[StoredObject]:
                     yield StoredObject(entry.name, size)
         finally:
             os.close(folder)
-
-
-if TYPE_CHECKING:
-    _: type[BlockingStore] = DiskFiles

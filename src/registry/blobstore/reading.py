@@ -1,4 +1,4 @@
-"""Open objects of a blocking store, read in threads; and staged bytes, read while they grow."""
+"""Open objects, whose calls block, read in threads; and staged bytes, read while they grow."""
 
 from __future__ import annotations
 
@@ -7,11 +7,75 @@ import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from registry.blobstore.base import FileRegion, OpenObject, StagedDropped
-from registry.blobstore.blocking import BlockingGrowing, BlockingObject
 from registry.blobstore.threads import Runner
+
+
+class BlockingObject(Protocol):
+    """An object open for reading (`OpenObject`)."""
+
+    @property
+    def length(self) -> int:
+        """Return the number of bytes."""
+        ...
+
+    @property
+    def closes_slowly(self) -> bool:
+        """Return True if `close` may block: it frees the bytes of a deleted object."""
+        ...
+
+    def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:
+        """See `OpenObject.file_region`."""
+        ...
+
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """See `OpenObject.chunks`."""
+        ...
+
+    def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """See `OpenObject.shared_chunks`."""
+        return self.chunks(start, stop)
+
+    def close(self) -> None:
+        """See `OpenObject.aclose`."""
+        ...
+
+
+class Growth(NamedTuple):
+    """The size of staged bytes, and whether it is final."""
+
+    size: int
+    is_committed: bool
+
+
+@runtime_checkable
+class BlockingGrowing(Protocol):
+    """Staged bytes open for reading while they grow."""
+
+    def look(self) -> Growth:
+        """Return the number of bytes, and whether they are committed.
+
+        Raises:
+            StagedDropped: they are neither staged nor an object.
+
+        """
+        ...
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Return `count` bytes from `offset`; they must have been seen by `look`.
+
+        Raises:
+            StagedDropped: they were cut off.
+
+        """
+        ...
+
+    def close(self) -> None:
+        """Release them; calling it again does nothing."""
+        ...
+
 
 PART_BYTES: Final = 256 * 1024
 

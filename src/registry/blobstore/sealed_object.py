@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from registry.blobstore.base import DataKey, ObjectChanged, ObjectDamaged
-from registry.blobstore.blocking import BlockingObject
+from registry.blobstore.reading import BlockingObject
 from registry.blobstore.sealed_format import (
     FRAME_BYTES,
     HEADER_BYTES,

@@ -12,7 +12,6 @@ from blake3 import blake3
 
 from registry.blobstore.base import SEALED, DataKey, ObjectDamaged
 from registry.blobstore.compression import pays
-from registry.blobstore.plain_bytes import StagedBytes, hash_file
 from registry.blobstore.sealed_format import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -40,7 +39,7 @@ from registry.blobstore.sealed_layout import (
     partial,
 )
 from registry.blobstore.sealed_table import read_table, sealed_table
-from registry.blobstore.staged_io import StagedIO, read_exactly
+from registry.blobstore.staged_io import StagedBytes, StagedIO, hash_file, read_exactly
 from registry.oci.digest import Hasher
 
 _SMALL_BYTES: Final = 64 * 1024

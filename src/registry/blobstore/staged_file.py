@@ -10,7 +10,6 @@ from typing import Final
 
 from registry.blobstore import cached_lookup
 from registry.blobstore.base import PLAIN, DataKey, ObjectUnknown, StageBusy, Stored
-from registry.blobstore.blocking import BlockingStaged
 from registry.blobstore.copying import copy_prefix, prefix_of
 from registry.blobstore.disk_io import (
     check_room,
@@ -21,9 +20,8 @@ from registry.blobstore.disk_io import (
     unavailable,
 )
 from registry.blobstore.folders import Folders, object_path, shard
-from registry.blobstore.plain_bytes import PlainBytes, StagedBytes
 from registry.blobstore.sealed_staged import ChecksumCache, SealedBytes
-from registry.blobstore.staged_io import StagedIO
+from registry.blobstore.staged_io import PlainBytes, StagedBytes, StagedIO
 from registry.blobstore.staging import (
     IDENTITY,
     HasherCache,
@@ -110,7 +108,7 @@ class _OnFailure:
             raise unavailable(error) from error
 
 
-class StagedFile(BlockingStaged):
+class StagedFile:
     """A staged file of `DiskFiles`; see `Staged`.
 
     Whether resumed bytes are sealed, `rewind` tells by its data key.

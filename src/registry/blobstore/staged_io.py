@@ -1,11 +1,14 @@
-"""The open file of staged bytes: reads, writes, and whether what was written is durable."""
+"""The open file of staged bytes, and how those that are stored as they arrive are laid in it."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from registry.blobstore.base import PLAIN
+from registry.oci.digest import Hasher
 
 _EDGE_BYTES: Final = 64 * 1024
 """At least a block of any file system, and a page of memory."""
@@ -82,3 +85,139 @@ def read_exactly(descriptor: int, view: memoryview, offset: int) -> bool:
             return False
         filled += count
     return True
+
+
+_READ_BYTES: Final = 1024 * 1024
+
+
+class StagedBytes(Protocol):
+    """How the bytes of one hold become those of its file. Every method may raise OSError."""
+
+    @property
+    def encoding(self) -> str:
+        """Return how the bytes are stored (`Stored.encoding`)."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """Return the number of bytes."""
+        ...
+
+    def has(self, offset: int) -> bool:
+        """Return True if `rewind` can go to this offset. Change nothing."""
+        ...
+
+    def rewind(self, offset: int) -> bool:
+        """Go to an offset that `has` confirmed; return False if something was behind it.
+
+        What is behind it may have been part of a flush that failed. Then the block that holds the
+        last acknowledged bytes may be wrong on the disk, although the kernel takes it for clean. So
+        it is written and flushed again before the rest is cut off.
+        """
+        ...
+
+    def append(self, view: memoryview, /) -> None:
+        """Append bytes; after an error, `length` tells how many."""
+        ...
+
+    def settle(self) -> None:
+        """Write to the file what a flush must make durable."""
+        ...
+
+    def finish(self) -> None:
+        """Write to the file what an object needs."""
+        ...
+
+    def checksum(self) -> str | None:
+        """Return `Stored.checksum`, after `finish`."""
+        ...
+
+    def hash_into(self, hashers: Mapping[str, Hasher]) -> None:
+        """Read all bytes again and hash them."""
+        ...
+
+    def mark(self, acknowledged: int) -> None:
+        """Have the next `rewind` to the acknowledged offset find something behind it."""
+        ...
+
+    def close(self) -> None:
+        """Keep for the next hold of this process what spares it reading the bytes again."""
+        ...
+
+
+class PlainBytes(StagedBytes):
+    """Write bytes to the file as they come."""
+
+    encoding = PLAIN
+
+    def __init__(self, file: StagedIO) -> None:
+        self._file = file
+        self._length = file.size()
+
+    @property
+    def length(self) -> int:
+        """Return the number of bytes."""
+        return self._length
+
+    def has(self, offset: int) -> bool:
+        """Return True if there are so many bytes."""
+        return 0 <= offset <= self._length
+
+    def rewind(self, offset: int) -> bool:
+        """See `StagedBytes.rewind`."""
+        if offset == self._length:
+            return True
+        if offset:
+            self._file.rewrite_edge(offset)
+            self._file.flush()
+        self._file.truncate(offset)
+        self._length = offset
+        return False
+
+    def append(self, view: memoryview, /) -> None:
+        """See `StagedBytes.append`."""
+        written = 0
+        while written < view.nbytes:
+            count = self._file.write(view[written:], self._length)
+            self._length += count
+            written += count
+
+    def settle(self) -> None:
+        """Do nothing: the file has all bytes."""
+
+    def finish(self) -> None:
+        """Do nothing: the file has all bytes."""
+
+    def checksum(self) -> None:
+        """Return None."""
+
+    def filled(self, length: int) -> None:
+        """Note that the file was filled from elsewhere."""
+        self._length = length
+        self._file.is_durable = False
+
+    def hash_into(self, hashers: Mapping[str, Hasher]) -> None:
+        """See `StagedBytes.hash_into`."""
+        hash_file(self._file.descriptor, self._length, hashers)
+
+    def mark(self, acknowledged: int) -> None:
+        """Make the file longer than acknowledged."""
+        if self._length <= acknowledged:
+            self._file.truncate(acknowledged + 1)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def hash_file(descriptor: int, size: int, hashers: Mapping[str, Hasher]) -> None:
+    """Hash the first `size` bytes of a file with all `hashers`."""
+    buffer = memoryview(bytearray(min(size, _READ_BYTES)))
+    os.posix_fadvise(descriptor, 0, size, os.POSIX_FADV_SEQUENTIAL)
+    offset = 0
+    while offset < size:
+        count = os.preadv(descriptor, [buffer[: size - offset]], offset)
+        if count == 0:
+            raise OSError(errno.EIO, "a staged file is shorter than what was written to it")
+        for hasher in hashers.values():
+            hasher.update(buffer[:count])
+        offset += count

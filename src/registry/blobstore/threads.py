@@ -94,16 +94,6 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
-async def at_once(
-    call: Callable[[Unpack[Ts]], T],
-    /,
-    *arguments: *Ts,
-    undo: Callable[[T], None] | None = None,  # noqa: ARG001 - it cannot be cancelled
-) -> T:
-    """Make a call that does not block on the event loop (`Runner`)."""
-    return call(*arguments)
-
-
 async def each_of(run: Runner, entries: Iterator[T]) -> AsyncIterator[T]:
     """Yield the entries of a blocking listing, read by `run` in batches."""
     while batch := await run(_next_entries, entries):

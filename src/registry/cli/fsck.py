@@ -15,8 +15,9 @@ from registry.cli.failure import CommandFailure
 from registry.cli.output import duration_text, write_now
 from registry.cli.progress import ProgressLine
 from registry.cli.server_options import settings_of
-from registry.gc.fsck import FsckProgress, Report, check
+from registry.gc.fsck import Report, check
 from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.object_check import CheckProgress
 from registry.gc.orphans import (
     STAGED,
     Found,
@@ -111,7 +112,7 @@ def check_data(settings: Settings, *, read_objects: bool) -> Checked:
 async def _check(settings: Settings, read_objects: bool) -> Checked:  # noqa: FBT001
     line = ProgressLine(sys.stderr)
 
-    def show(progress: FsckProgress) -> None:
+    def show(progress: CheckProgress) -> None:
         read = f", {progress.read_bytes / 1e9:.2f} GB read" if read_objects else ""
         line.show(f"{progress.stage} {progress.done} of {progress.total}{read}")
 

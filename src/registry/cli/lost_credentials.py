@@ -28,7 +28,7 @@ from cloudcore.identity.lost_credentials import (
 )
 from cloudcore.identity.names import email_address, iam_crn, person_crn
 from cloudcore.identity.rows.accounts import Account
-from cloudcore.identity.services.access_keys import new_access_key
+from cloudcore.identity.services.service_accounts import new_access_key
 from cloudcore.identity.services.users import new_password
 from cloudcore.serving.logs import configure_logging
 from registry.cli.existing_data import prepare_existing

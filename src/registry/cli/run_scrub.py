@@ -19,9 +19,15 @@ from registry.cli.paced_outcomes import last_turn, write_damaged, write_status
 from registry.cli.progress import ProgressLine
 from registry.cli.server_options import settings_of
 from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.object_check import CheckProgress
 from registry.gc.pace import Pace
-from registry.gc.scrub.turns import ScrubStatus, scrub_status
-from registry.gc.scrub.whole import ScrubProgress, ScrubReport, ScrubScope, scrub_all
+from registry.gc.scrub import (
+    ScrubReport,
+    ScrubScope,
+    ScrubStatus,
+    scrub_all,
+    scrub_status,
+)
 from registry.main import Registry
 from registry.metadata.database import check_whole
 from registry.oci.reference import parse_name
@@ -79,7 +85,7 @@ async def _scrub(settings: Settings, options: argparse.Namespace) -> tuple[Scrub
     names = [parse_name(each) for each in options.repositories]
     line = ProgressLine(sys.stderr)
 
-    def show(progress: ScrubProgress) -> None:
+    def show(progress: CheckProgress) -> None:
         total = "" if progress.total is None else f" of {progress.total}"
         line.show(f"{progress.stage} {progress.done}{total}, {size_text(progress.read_bytes)} read")
 

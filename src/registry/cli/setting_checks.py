@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from cloudcore.catalog.documents import CatalogInvalid, load_catalog
-from cloudcore.kms.aws import AwsMissing, AwsProvider
+from cloudcore.kms.providers import AwsMissing, AwsProvider
 from cloudcore.serving.tls_files import TlsFilesError, load_tls
 from registry.planes import planes_of
 from registry.setting_texts import SettingsError

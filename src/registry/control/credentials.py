@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from typing import Final
 
 from litestar import post
 from litestar.di import NamedDependency
@@ -65,6 +64,3 @@ async def get_authorization_token(
         issued_at=rfc3339(issued.issued_at),
         expires_at=rfc3339(issued.expires_at),
     )
-
-
-HANDLERS: Final = (get_authorization_token,)

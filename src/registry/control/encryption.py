@@ -1,25 +1,35 @@
-"""``/v1/encryption-binding``, and that of a repository: under which KMS key blobs are sealed."""
+"""``/v1/encryption-binding``, and that of a repository: under which KMS key blobs are sealed.
+
+Runs of ``…/encryption-binding/rewrap`` move the blobs of a repository to its key.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
-from litestar import delete, get, put
+from litestar import delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
-from cloudcore.db.base import Connection
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import PageMeta, PageQuery, read_page
 from cloudcore.web.references import KeyReference, ResourceRef, reference_to
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.given_keys import GivenKey, key_to_bind_to
-from registry.control.repositories import authorized_for_all, authorized_repository, reference_of
-from registry.control.visible_repositories import PATH
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody
+from registry.control.answers import answer_of
+from registry.control.repositories import (
+    GivenKey,
+    authorized_for_all,
+    authorized_repository,
+    key_to_bind_to,
+    reference_of,
+)
+from registry.control.runs import RunRecord, read_run, read_runs, run_record
+from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.encryption_bindings import (
     Binding,
     BindingSource,
@@ -27,6 +37,7 @@ from registry.metadata.encryption_bindings import (
     list_bindings,
 )
 from registry.metadata.repositories.details import RepositoryDetails
+from registry.services.blobs.rewrapping import KIND, start_rewrap
 from registry.services.context import ServiceContext
 from registry.services.encryption_bindings import (
     BindingStatus,
@@ -181,15 +192,15 @@ def _told(bound: EffectiveBinding) -> Mapping[str, object] | None:
 async def _history(
     ctx: RequestContext, account_id: str, repository: RepositoryDetails | None
 ) -> ManyBindings:
-    repository_id = repository and repository.id
-    pager = ctx.pager(ctx.query(PageQuery))
-    (before,) = pager.position or ("",)
-
-    def read(tx: Connection) -> tuple[list[Binding], int]:
-        listed = list_bindings(tx, account_id, repository_id, before, pager.wanted)
-        return listed, count_bindings(tx, account_id, repository_id)
-
-    found, meta = pager.cut(*await ctx.database.read(read), lambda each: (each.id,))
+    found, meta = await read_page(
+        ctx,
+        ctx.query(PageQuery),
+        list_bindings,
+        count_bindings,
+        account_id,
+        repository and repository.id,
+        key=lambda each: each.id,
+    )
     records = [_past(ctx, repository, each) for each in found]
     return ManyBindings(encryption_bindings=records, meta=meta)
 
@@ -197,14 +208,13 @@ async def _history(
 def _past(
     ctx: RequestContext, repository: RepositoryDetails | None, found: Binding
 ) -> EncryptionBinding:
-    return EncryptionBinding(
-        id=found.id,
+    return answer_of(
+        EncryptionBinding,
+        found,
         source="account" if repository is None else "repository",
         repository=_reference(ctx, repository),
         kms_key=reference_to(found.key),
         status=status_of(found.key.state, found.ended_at),
-        created_at=rfc3339(found.created_at),
-        ended_at=None if found.ended_at is None else rfc3339(found.ended_at),
     )
 
 
@@ -212,13 +222,12 @@ def _one(
     ctx: RequestContext, repository: RepositoryDetails | None, found: EffectiveBinding
 ) -> OneBinding:
     return OneBinding(
-        encryption_binding=EncryptionBinding(
-            id=found.id,
-            source=found.source,
+        encryption_binding=answer_of(
+            EncryptionBinding,
+            found,
             repository=_reference(ctx, repository if found.source == "repository" else None),
             kms_key=reference_to(found.key) if found.key else UNSET,
             status="active" if found.key is None else status_of(found.key.state),
-            created_at=None if found.created_at is None else rfc3339(found.created_at),
             ended_at=None,
         )
     )
@@ -228,13 +237,84 @@ def _reference(ctx: RequestContext, of: RepositoryDetails | None) -> ResourceRef
     return of and reference_of(ctx, of.account_id, of.id, of.name)
 
 
-HANDLERS: Final = (
-    get_encryption_binding,
-    put_encryption_binding,
-    delete_encryption_binding,
-    list_encryption_bindings,
-    get_repository_encryption_binding,
-    put_repository_encryption_binding,
-    delete_repository_encryption_binding,
-    list_repository_encryption_bindings,
+_PATH: Final = f"{PATH}/encryption-binding/rewrap"
+
+
+class RewrapRun(RunRecord):
+    """A run that moves the blobs of a repository to the key that it writes under.
+
+    It counts the repository's links to blobs, and the blobs of its deleted images.
+    """
+
+    started_by: str
+    """CRN of the principal that started it."""
+    total: int | None
+    """Blobs that had another key; null until they are counted."""
+    done: int
+    """Blobs it has looked at."""
+    moved: int
+    """Blobs that are read through the repository's key now."""
+    plain: int
+    """Blobs that are stored plain, and so have no key."""
+    key_disabled: int
+    """Blobs that stayed, since their key is disabled or its deletion is pending."""
+    key_deleted: int
+    """Blobs that stayed, since their key was deleted."""
+    unreadable: int
+    """Blobs whose data key no key opens; push them again."""
+
+
+class OneRewrapRun(ResponseBody):
+    """A run, wrapped."""
+
+    run: RewrapRun
+
+
+class ManyRewrapRuns(ResponseBody):
+    """A page of runs."""
+
+    runs: Sequence[RewrapRun]
+    meta: PageMeta
+
+
+@post(
+    _PATH,
+    status_code=202,
+    opt={"action": "registry:RewrapRepository", "idempotent": True, "statuses": (409,)},
 )
+async def start_rewrap_run(
+    repository_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[ServiceContext],
+) -> Reply[OneRewrapRun]:
+    """Move all blobs of a repository to its key; if a run is under way, return that one."""
+    repository = await authorized_repository(ctx, repository_id)
+    return await ctx.commit(
+        partial(start_rewrap, has_keys=needs.data_keys is not None),
+        repository.id,
+        ctx.new_id(),
+        change_of(ctx),
+        wrap=lambda run: OneRewrapRun(run=run_record(RewrapRun, run)),
+        location=lambda run: (
+            f"/v1/repositories/{repository.id}/encryption-binding/rewrap/runs/{run.id}"
+        ),
+    )
+
+
+@get(f"{_PATH}/runs", opt={"action": "registry:GetEncryptionBinding", "query": PageQuery})
+async def list_rewrap_runs(
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ManyRewrapRuns:
+    """List the runs that moved a repository's blobs to its key, newest first."""
+    repository = await authorized_repository(ctx, repository_id)
+    found, meta = await read_runs(ctx, KIND, repository.id)
+    return ManyRewrapRuns(runs=[run_record(RewrapRun, run) for run in found], meta=meta)
+
+
+@get(f"{_PATH}/runs/{{run_id:str}}", opt={"action": "registry:GetEncryptionBinding"})
+async def get_rewrap_run(
+    repository_id: FromPath[str], run_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> OneRewrapRun:
+    """Return a run that moves a repository's blobs to its key: its progress or its outcome."""
+    repository = await authorized_repository(ctx, repository_id)
+    return OneRewrapRun(run=run_record(RewrapRun, await read_run(ctx, KIND, repository.id, run_id)))

@@ -19,11 +19,12 @@ from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.fault_records import FaultRecord, fault_record
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent
+from registry.control.answers import answer_of
 from registry.metadata.event_rules import EventRule, count_rules, list_rules
-from registry.services import event_rules
+from registry.services import events
 from registry.services.context import ServiceContext
-from registry.services.event_topics import NamedTopic
+from registry.services.events import NamedTopic
 from registry.services.resource_kinds import PUBLISH
 
 _PATH: Final = "/v1/event-rules"
@@ -99,16 +100,14 @@ def _faults(rule: EventRule, topic: NamedTopic) -> list[FaultRecord]:
 
 
 def _answer(ctx: RequestContext, rule: EventRule, topic: NamedTopic) -> EventRuleAnswer:
-    return EventRuleAnswer(
-        id=rule.id,
+    return answer_of(
+        EventRuleAnswer,
+        rule,
         crn=_crn(ctx, rule.account_id, rule.id),
         topic=TopicReference(
             id=or_absent(topic.id), crn=rule.topic, name=Crn.parse(rule.topic).name
         ),
-        event_types=rule.event_types,
-        repository_prefix=rule.repository_prefix,
         faults=_faults(rule, topic),
-        created_at=rfc3339(rule.created_at),
     )
 
 
@@ -130,8 +129,8 @@ async def create_event_rule(
     account_id = account_of(ctx)
     rule_id = ctx.new_id()
     ctx.authorize(_crn(ctx, account_id, rule_id))
-    known = (*event_rules.EVENT_TYPES, *needs.other_event_types)
-    event_rules.check_rule(data.event_types, data.repository_prefix, known)
+    known = (*events.EVENT_TYPES, *needs.other_event_types)
+    events.check_rule(data.event_types, data.repository_prefix, known)
     topic = await ctx.database.read(
         needs.resolve_topic, account_id, data.topic, ctx.right_to(PUBLISH)
     )
@@ -145,7 +144,7 @@ async def create_event_rule(
     )
 
     def create(tx: Connection) -> tuple[EventRule, NamedTopic]:
-        return event_rules.create_rule(tx, rule, needs.find_topics)
+        return events.create_rule(tx, rule, needs.find_topics)
 
     return await ctx.commit(
         create,
@@ -189,15 +188,12 @@ async def delete_event_rule(
 ) -> None:
     """Delete an event rule; events from before the deletion are still delivered."""
     rule = await _authorized(ctx, event_rule_id)
-    await ctx.database.write(event_rules.delete_rule, rule.account_id, rule.id)
+    await ctx.database.write(events.delete_rule, rule.account_id, rule.id)
 
 
 async def _authorized(ctx: RequestContext, rule_id: str) -> EventRule:
     """Return a rule of the caller's account; raise `AccessDenied` unless policies allow it."""
     account_id = account_of(ctx)
-    rule = await ctx.database.read(event_rules.get_rule, account_id, rule_id)
+    rule = await ctx.database.read(events.get_rule, account_id, rule_id)
     ctx.authorize(_crn(ctx, account_id, rule.id))
     return rule
-
-
-HANDLERS: Final = (create_event_rule, list_event_rules, get_event_rule, delete_event_rule)

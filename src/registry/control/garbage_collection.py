@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Literal
 
 from litestar import get, post
 from litestar.di import NamedDependency
@@ -14,9 +14,9 @@ from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import ResponseBody
-from registry.control.changes import change_of
 from registry.control.repositories import authorized_for_all
 from registry.control.runs import RunRecord, read_run, read_runs, run_record
+from registry.control.visible_repositories import change_of
 from registry.metadata.collector.collection import Amount
 from registry.services import collector_runs
 from registry.services.context import ServiceContext
@@ -152,11 +152,3 @@ async def get_garbage_collection(
 
 def _amounts(stage: str, amount: Amount) -> dict[str, int]:
     return {f"{stage}_blobs": amount.blobs, f"{stage}_bytes": amount.stored_bytes}
-
-
-HANDLERS: Final = (
-    get_garbage_collection,
-    start_garbage_collection,
-    list_garbage_collection_runs,
-    get_garbage_collection_run,
-)

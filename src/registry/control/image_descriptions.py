@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from litestar import Response, get
 from litestar.di import NamedDependency
 from litestar.params import FromPath
+from msgspec import Meta, structs
 
 from cloudcore.db.base import Large
 from cloudcore.web.app import Needs
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import UuidPage
 from cloudcore.wire import ResponseBody
-from registry.control.image_configurations import configuration_answer
-from registry.control.images import IMAGE, IMAGES, ImageAnswer, ManyImages, image_answer
+from registry.control.images import (
+    IMAGE,
+    IMAGES,
+    ImageAnswer,
+    ManyImages,
+    configuration_answer,
+    image_answer,
+)
 from registry.control.visible_repositories import authorized_visible_repository
-from registry.metadata.images.details import NEWEST, ImageRow, TagStatus
-from registry.metadata.repositories.live import VisibleRepository
+from registry.metadata.images.details import NEWEST, TagStatus
 from registry.oci.media_types import MANIFEST_TYPES
 from registry.oci.reference import Name
 from registry.services.context import ServiceContext
 from registry.services.images import details as images
-from registry.services.images.image_contents import read_configuration, read_platforms
-from registry.services.images.referrers import Relations, read_relations
+from registry.services.images.image_contents import (
+    read_attachment,
+    read_configuration,
+    read_platforms,
+)
+from registry.services.images.referrers import read_relations
 
 
 class ImageListQuery(UuidPage):
@@ -74,11 +84,13 @@ async def list_images(
     cut, meta = pager.cut(rows, total, key=lambda row: (row.id,))
     if query.include is None:
         return ManyImages(images=[image_answer(row) for row in cut], meta=meta)
-    answers = [await _with_platforms(needs, found, row) for row in cut]
+    answers = [
+        structs.replace(image_answer(row), platforms=await read_platforms(needs, found, row))
+        for row in cut
+    ]
     if query.include == "relations":
         relations = await ctx.database.read(read_relations, found, cut, ctx.clock())
-        for answer in answers:
-            _add_relations(answer, relations[answer.id])
+        answers = [structs.replace(each, **relations[each.id]._asdict()) for each in answers]
     return ManyImages(images=answers, meta=meta)
 
 
@@ -103,7 +115,7 @@ async def get_image(
         return OneImage(image=answer)
     relations = (await ctx.database.read(read_relations, found, [row], ctx.clock()))[row.id]
     if query.include == "relations":
-        _add_relations(answer, relations)
+        answer = structs.replace(answer, **relations._asdict())
     else:
         answer.listed_by = relations.listed_by
         configuration = await read_configuration(needs, found, row)
@@ -132,19 +144,34 @@ async def get_image_manifest(
     return Response(document.body, media_type=document.media_type)
 
 
-async def _with_platforms(
-    services: ServiceContext, found: VisibleRepository, row: ImageRow
-) -> ImageAnswer:
-    answer = image_answer(row)
-    answer.platforms = await read_platforms(services, found, row)
-    return answer
+class AttachmentQuery(msgspec.Struct):
+    """Which layer of the artifact to return."""
+
+    layer: Annotated[int, Meta(ge=0, le=100)] = 0
+    """Its place in the manifest."""
 
 
-def _add_relations(answer: ImageAnswer, relations: Relations) -> None:
-    answer.attached_types = relations.attached_types
-    answer.attached_tags = relations.attached_tags
-    answer.is_pinned = relations.is_pinned
-    answer.listed_by = relations.listed_by
+@get(
+    f"{IMAGE}/attachment",
+    opt={
+        "action": "registry:PullImage",
+        "query": AttachmentQuery,
+        "media_types": ("application/octet-stream",),
+    },
+)
+async def get_image_attachment(
+    repository_id: FromPath[str],
+    digest: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[ServiceContext],
+) -> Response[bytes]:
+    """Return a layer of an SBOM, an attestation or another artifact, of 2 MB at most.
 
-
-HANDLERS: Final = (list_images, get_image, get_image_manifest)
+    It is what a pull of the layer returns, for pages that show it; larger ones are only pulled.
+    """
+    found = await authorized_visible_repository(ctx, repository_id)
+    read = Large(found.repository.account_id, images.get_image)
+    row = await ctx.database.read(read, found, digest)
+    layer = ctx.query(AttachmentQuery).layer
+    content = await read_attachment(needs, found, row, layer)
+    return Response(content, media_type="application/octet-stream")

@@ -1,8 +1,8 @@
-"""``/v1/repositories/{id}/images``: referrers and deletion."""
+"""``/v1/repositories/{id}/images``: what answers show of images, referrers and deletion."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -18,13 +18,65 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.envelope import rendering
 from cloudcore.web.pagination import PageMeta, UuidPage
 from cloudcore.web.query import PLUS
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.changes import change_of
-from registry.control.image_configurations import ImageConfiguration
-from registry.control.visible_repositories import PATH, authorized_visible_repository
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent
+from registry.control.answers import answer_of
+from registry.control.visible_repositories import PATH, authorized_visible_repository, change_of
 from registry.metadata.images.details import NEWEST, ImageRow
+from registry.oci.image_contents import Configuration, Execution
 from registry.services.images import details as images
 from registry.services.images.details import BatchFailure, BatchOutcome, DeletedItem
+
+
+class BuildStep(ResponseBody):
+    """A step of the build that made an image."""
+
+    created: str | None
+    created_by: str
+    comment: str
+    empty_layer: bool
+    """True if the step made no layer."""
+
+
+class ImageConfiguration(ResponseBody):
+    """The configuration of an image (OCI image-spec, "Image Configuration"), as it was pushed.
+
+    The registry checks none of its values: `created` may be no date.
+    """
+
+    platform: str
+    """The platform the image runs on, such as ``linux/arm/v7``."""
+    created: str | None
+    author: str
+    user: str
+    working_dir: str
+    entrypoint: Sequence[str]
+    cmd: Sequence[str]
+    env: Sequence[str]
+    """As ``NAME=value``."""
+    exposed_ports: Sequence[str]
+    """Such as ``8080/tcp``."""
+    labels: Mapping[str, str]
+    history: Sequence[BuildStep]
+    """Build steps, oldest first."""
+
+
+def configuration_answer(found: Configuration) -> ImageConfiguration:
+    """Return the answer for a configuration."""
+    execution = found.config or Execution()
+    return answer_of(
+        ImageConfiguration,
+        execution,
+        platform=found.platform,
+        created=found.created,
+        author=found.author,
+        entrypoint=execution.entrypoint or [],
+        cmd=execution.cmd or [],
+        env=execution.env or [],
+        exposed_ports=list(execution.exposed_ports or {}),
+        labels=execution.labels or {},
+        history=[answer_of(BuildStep, step) for step in found.history or []],
+    )
+
 
 IMAGES: Final = f"{PATH}/images"
 IMAGE: Final = f"{IMAGES}/{{digest:str}}"
@@ -135,21 +187,8 @@ class BatchDeletion(ResponseBody):
 
 def image_answer(image: ImageRow) -> ImageAnswer:
     """Return the answer for an image."""
-    pulled = image.last_pulled_at
-    return ImageAnswer(
-        id=image.id,
-        digest=image.digest,
-        media_type=image.media_type,
-        tags=image.tags,
-        artifact_type=image.artifact_type or UNSET,
-        config_digest=image.config_digest or UNSET,
-        subject=image.subject_digest or UNSET,
-        manifest_size_bytes=image.manifest_size_bytes,
-        size_bytes=image.size_bytes,
-        is_index=bool(image.is_index),
-        pushed_at=rfc3339(image.pushed_at),
-        last_pulled_at=None if pulled is None else rfc3339(pulled),
-    )
+    subject = or_absent(image.subject_digest)
+    return answer_of(ImageAnswer, image, subject=subject, is_index=bool(image.is_index))
 
 
 @get(f"{IMAGE}/referrers", opt={"action": "registry:DescribeImages", "query": ReferrerQuery})
@@ -247,10 +286,3 @@ def _failure_answer(failure: BatchFailure) -> FailedDeletion:
         message=failure.error.message,
         params=failure.error.params or UNSET,
     )
-
-
-HANDLERS: Final = (
-    list_image_referrers,
-    delete_image,
-    batch_delete_images,
-)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated
 
 from litestar import get, post
 from litestar.di import NamedDependency
@@ -13,7 +13,6 @@ from msgspec import Meta
 
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
-from registry.control.changes import change_of
 from registry.control.images import (
     IMAGE,
     BatchDeletion,
@@ -23,7 +22,11 @@ from registry.control.images import (
     batch_counts,
     image_answer,
 )
-from registry.control.visible_repositories import authorized_own, authorized_visible_repository
+from registry.control.visible_repositories import (
+    authorized_own,
+    authorized_visible_repository,
+    change_of,
+)
 from registry.services.images import index_deletion
 from registry.services.images.index_deletion import MAX_MEMBERS, KeptReason, TreeOutcome
 
@@ -132,6 +135,3 @@ def _answer(outcome: TreeOutcome) -> IndexDeletion:
         failures=batch.failures,
         kept=[KeptDigest(digest=each.digest, reason=reason) for each, reason in outcome.kept],
     )
-
-
-HANDLERS: Final = (preview_image_deletion, delete_image_with_children)

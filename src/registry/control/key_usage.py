@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
 
 from litestar import get
 from litestar.di import NamedDependency
@@ -17,8 +16,9 @@ from cloudcore.storage.bucket import BUCKET
 from cloudcore.web.context import RequestContext
 from cloudcore.web.references import KeyReference, ResourceRef, reference_to
 from cloudcore.wire import ResponseBody
+from registry.control.answers import answer_of
 from registry.control.repositories import authorized_for_all, reference_of
-from registry.services.key_usage import KeyUsage, key_usage
+from registry.services.encryption_bindings import KeyUsage, key_usage
 
 
 class ProtectedImage(ResponseBody):
@@ -79,31 +79,25 @@ def _one(ctx: RequestContext, found: KeyUsage) -> OneKeyUsage:
     account_id, region = found.key.account_id, ctx.settings.region
     reference = partial(reference_of, ctx, account_id)
     return OneKeyUsage(
-        key_usage=KeyUsageAnswer(
+        key_usage=answer_of(
+            KeyUsageAnswer,
+            found,
             kms_key=reference_to(found.key),
-            is_account_default=found.is_account_default,
-            repository_count=found.repository_count,
             repositories=[reference(*each) for each in found.repositories],
             blob_count=found.blobs.total,
             exclusive_blob_count=found.blobs.exclusive_count,
             exclusive_bytes=found.blobs.exclusive_bytes,
-            image_count=found.image_count,
             images=[
                 ProtectedImage(
                     repository=reference(each.repository_id, each.repository), digest=each.digest
                 )
                 for each in found.images
             ],
-            bucket_count=found.bucket_count,
             buckets=[
                 ResourceRef(id=each, crn=BUCKET.crn(region, account_id, name), name=name)
                 for each, name in found.buckets
             ],
             object_count=found.pieces.objects,
             object_bytes=found.pieces.size,
-            is_partial=found.is_partial,
         )
     )
-
-
-HANDLERS: Final = (get_key_usage,)

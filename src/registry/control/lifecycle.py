@@ -19,10 +19,10 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.changes import change_of
+from registry.control.answers import answer_of
 from registry.control.repositories import authorized_repository, reference_of
 from registry.control.runs import RunRecord, read_run, read_runs, run_record
-from registry.control.visible_repositories import PATH
+from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.services.lifecycle.preview import ExpiringImage, Previews, read_expiring
@@ -149,15 +149,10 @@ class ManyLifecycleRuns(ResponseBody):
 def _one(
     ctx: RequestContext, repository: RepositoryDetails, stored: StoredLifecyclePolicy
 ) -> OneLifecyclePolicy:
-    return OneLifecyclePolicy(
-        lifecycle_policy=LifecyclePolicy(
-            repository=reference_of(ctx, repository.account_id, repository.id, repository.name),
-            rules=parse_rules(stored.document),
-            revision=stored.revision,
-            next_run_at=rfc3339(stored.next_run_at),
-            updated_at=rfc3339(stored.updated_at),
-        )
-    )
+    reference = reference_of(ctx, repository.account_id, repository.id, repository.name)
+    rules = parse_rules(stored.document)
+    policy = answer_of(LifecyclePolicy, stored, repository=reference, rules=rules)
+    return OneLifecyclePolicy(lifecycle_policy=policy)
 
 
 def _one_run(run: Run) -> OneLifecycleRun:
@@ -165,18 +160,9 @@ def _one_run(run: Run) -> OneLifecycleRun:
 
 
 def _taken_answer(taken: ExpiringImage) -> PreviewedImage:
-    image = taken.image
-    return PreviewedImage(
-        id=image.id,
-        digest=image.digest,
-        media_type=image.media_type,
-        artifact_type=image.artifact_type or UNSET,
-        tags=taken.tags,
-        size_bytes=image.size_bytes,
-        pushed_at=rfc3339(image.pushed_at),
-        last_pulled_at=None if image.last_pulled_at is None else rfc3339(image.last_pulled_at),
-        rule=taken.priority,
-        expires_with=taken.expires_with,
+    rule, expires_with = taken.priority, taken.expires_with
+    return answer_of(
+        PreviewedImage, taken.image, tags=taken.tags, rule=rule, expires_with=expires_with
     )
 
 
@@ -302,14 +288,3 @@ async def get_lifecycle_run(
     """Return a run of a repository's lifecycle policies: its progress or its outcome."""
     repository = await authorized_repository(ctx, repository_id)
     return _one_run(await read_run(ctx, KIND, repository.id, run_id))
-
-
-HANDLERS: Final = (
-    get_lifecycle_policy,
-    put_lifecycle_policy,
-    delete_lifecycle_policy,
-    preview_lifecycle_policy,
-    start_lifecycle_run,
-    list_lifecycle_runs,
-    get_lifecycle_run,
-)

@@ -12,10 +12,10 @@ from litestar.params import FromPath, JSONBody
 
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.references import ActingSource, acting_source
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, moment_of, rfc3339
-from registry.control.changes import change_of
-from registry.control.visible_repositories import PATH, authorized_visible_repository
+from cloudcore.web.references import ActingSource
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, moment_of
+from registry.control.answers import answer_of
+from registry.control.visible_repositories import PATH, authorized_visible_repository, change_of
 from registry.services.images import pins
 from registry.services.images.pins import Pinned
 
@@ -58,15 +58,7 @@ class ManyPins(ResponseBody):
 
 
 def _answer(pinned: Pinned) -> PinAnswer:
-    pin = pinned.pin
-    return PinAnswer(
-        name=pin.name,
-        digest=pinned.digest,
-        expires_at=None if pin.expires_at is None else rfc3339(pin.expires_at),
-        created_by=pin.created_by,
-        created_by_source=acting_source(pin.created_by_source),
-        created_at=rfc3339(pin.created_at),
-    )
+    return answer_of(PinAnswer, pinned.pin, digest=pinned.digest)
 
 
 @get(_PINS, opt={"action": "registry:DescribeImages", "query": PageQuery})
@@ -111,6 +103,3 @@ async def delete_pin(
     """Delete a pin; the image stays pinned while it has others."""
     found = await authorized_visible_repository(ctx, repository_id)
     await ctx.database.write(pins.delete_pin, found, digest, name, ctx.clock())
-
-
-HANDLERS: Final = (list_pins, put_pin, delete_pin)

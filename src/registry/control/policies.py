@@ -13,7 +13,8 @@ from cloudcore.iam.decision import Caller
 from cloudcore.revisions import RevisionQuery
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.references import ResourceRef
-from cloudcore.wire import RFC3339, ResponseBody, rfc3339
+from cloudcore.wire import RFC3339, ResponseBody
+from registry.control.answers import answer_of
 from registry.control.repositories import authorized_repository, crn_of, reference_of
 from registry.control.visible_repositories import PATH
 from registry.metadata.repositories.details import RepositoryDetails
@@ -55,14 +56,8 @@ class OneRepositoryPolicy(ResponseBody):
 def _one(
     ctx: RequestContext, repository: RepositoryDetails, stored: StoredResourcePolicy
 ) -> OneRepositoryPolicy:
-    return OneRepositoryPolicy(
-        policy=RepositoryPolicy(
-            repository=reference_of(ctx, repository.account_id, repository.id, repository.name),
-            document=stored.document,
-            revision=stored.revision,
-            updated_at=rfc3339(stored.updated_at),
-        )
-    )
+    reference = reference_of(ctx, repository.account_id, repository.id, repository.name)
+    return OneRepositoryPolicy(policy=answer_of(RepositoryPolicy, stored, repository=reference))
 
 
 def _setter(ctx: RequestContext, repository: RepositoryDetails) -> Setter:
@@ -132,6 +127,3 @@ async def delete_repository_policy(
     repository = await authorized_repository(ctx, repository_id)
     revision = ctx.query(RevisionQuery).revision
     await ctx.database.write(delete_resource_policy, repository.id, revision)
-
-
-HANDLERS: Final = (get_repository_policy, put_repository_policy, delete_repository_policy)

@@ -19,6 +19,7 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.fault_records import FaultRecord, fault_record
 from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import changes_of, rfc3339
+from registry.control.answers import answer_of
 from registry.control.pull_through_cache_shapes import (
     CacheStats,
     CreatePullThroughCacheRule,
@@ -33,14 +34,12 @@ from registry.control.pull_through_cache_shapes import (
 )
 from registry.control.repositories import uri_of
 from registry.errors import NameInvalid
-from registry.metadata.pull_through.details import RuleDetails, count_rules
-from registry.metadata.pull_through.rules import CacheRule
+from registry.metadata.pull_through.rules import CacheRule, RuleDetails, count_rules
 from registry.metadata.pull_through.upstream_states import UpstreamFault
 from registry.oci.reference import Name, is_tag, parse_name
 from registry.services.context import ServiceContext
 from registry.services.pull_through import rules
-from registry.services.pull_through.credentials import credential_of, seal_secret
-from registry.services.pull_through.probe import Wanted, ask_upstream
+from registry.services.pull_through.remote import Wanted, ask_upstream, credential_of, seal_secret
 from registry.services.pull_through.rules import ShownRule, upstream_origin
 from registry.services.pull_through.upstream_states import details, severity
 
@@ -59,33 +58,21 @@ def _answer(ctx: RequestContext, shown: ShownRule) -> PullThroughCacheRuleAnswer
     credential = None
     if rule.username is not None:
         credential = ShownCredential(username=rule.username, has_secret=True)
-    return PullThroughCacheRuleAnswer(
-        id=rule.id,
+    return answer_of(
+        PullThroughCacheRuleAnswer,
+        rule,
         crn=_crn(ctx, rule.account_id, rule.prefix),
-        prefix=rule.prefix,
         uri=uri_of(ctx, found.handle, rule.prefix),
-        upstream_url=rule.upstream_url,
-        upstream_prefix=rule.upstream_prefix,
         credential=credential,
-        tag_ttl_seconds=rule.tag_ttl_seconds,
-        negative_ttl_seconds=rule.negative_ttl_seconds,
-        keep_unpulled_days=rule.keep_unpulled_days,
-        max_bytes=rule.max_bytes,
-        enabled=rule.enabled,
-        stats=CacheStats(
-            hits=totals.hits,
-            misses=totals.misses,
-            fetched_bytes=totals.fetched_bytes,
-            saved_bytes=totals.saved_bytes,
+        stats=answer_of(
+            CacheStats,
+            totals,
             cached_images=found.image_count,
             cached_bytes=found.cached_bytes,
             budget_left=condition.budget_left,
         ),
-        last_success_at=None if rule.last_success_at is None else rfc3339(rule.last_success_at),
         paused_until=None if condition.paused_until is None else rfc3339(condition.paused_until),
         faults=[_fault(each) for each in condition.faults],
-        created_at=rfc3339(rule.created_at),
-        updated_at=rfc3339(rule.updated_at),
     )
 
 
@@ -141,19 +128,15 @@ async def create_pull_through_cache_rule(
     rules.check_upstream_prefix(data.upstream_prefix)
     now, rule_id = ctx.clock(), ctx.new_id()
     username, secret_sealed = _sealed(ctx, rule_id, data.credential)
+    given = changes_of(data)
+    del given["credential"]
+    given["upstream_url"] = upstream_origin(data.upstream_url, needs.upstream_allowed)
     rule = CacheRule(
+        **given,
         id=rule_id,
         account_id=account_id,
-        prefix=data.prefix,
-        upstream_url=upstream_origin(data.upstream_url, needs.upstream_allowed),
-        upstream_prefix=data.upstream_prefix,
         username=username,
         secret_sealed=secret_sealed,
-        tag_ttl_seconds=data.tag_ttl_seconds,
-        negative_ttl_seconds=data.negative_ttl_seconds,
-        keep_unpulled_days=data.keep_unpulled_days,
-        max_bytes=data.max_bytes,
-        enabled=data.enabled,
         last_success_at=None,
         created_at=now,
         updated_at=now,
@@ -270,13 +253,3 @@ async def _authorized(ctx: RequestContext, rule_id: str) -> ShownRule:
     found = await ctx.database.read(rules.get_rule, account_id, rule_id, ctx.clock())
     ctx.authorize(_crn(ctx, account_id, found.details.rule.prefix))
     return found
-
-
-HANDLERS: Final = (
-    create_pull_through_cache_rule,
-    list_pull_through_cache_rules,
-    get_pull_through_cache_rule,
-    update_pull_through_cache_rule,
-    delete_pull_through_cache_rule,
-    try_pull_through_cache_rule,
-)

@@ -12,20 +12,21 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
 
 from cloudcore.crn import Crn
-from cloudcore.errors import AccessDenied
+from cloudcore.errors import AccessDenied, InvalidInput
 from cloudcore.identity.own_rights import Asking, allowed_prefixes
 from cloudcore.identity.rows.accounts import find_account
+from cloudcore.kms.rows import key_to_bind
 from cloudcore.resource_names import check_tags
+from cloudcore.resource_references import Scope
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
 from cloudcore.web.references import KeyReference, ResourceRef, reference_to
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
-from registry.control.changes import change_of
-from registry.control.given_keys import GivenKey, key_to_bind_to
-from registry.control.visible_repositories import PATH
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
+from registry.control.answers import answer_of
+from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.encryption_bindings import BindingSource
 from registry.metadata.repositories.details import (
     NameRange,
@@ -36,7 +37,39 @@ from registry.metadata.repositories.details import (
 )
 from registry.services.access import repository_crn
 from registry.services.context import ServiceContext
+from registry.services.encryption_bindings import KeyToBind
 from registry.services.repositories import details as repository_details
+
+_USE: Final = "kms:UseKey"
+"""The action on a key that binding something to it needs."""
+
+GivenKey = Annotated[
+    str, Meta(max_length=512, description="The id, the name or the CRN of an `aes-256` key.")
+]
+
+
+async def key_to_bind_to(ctx: RequestContext, value: str, *, seals: bool) -> KeyToBind:
+    """Return the key that `value` names, to which the caller may bind something.
+
+    `seals` is False if this registry stores new blobs in plain.
+
+    Raises:
+        InvalidInput: `value` names no key of the account, or one that cannot seal blobs now; or
+            nothing is sealed.
+        AccessDenied: the caller may not use it (`kms:UseKey`).
+        KeyMissing: there is no such key.
+
+    """
+    if not seals:
+        raise InvalidInput(
+            "kms_key: this registry does not encrypt new blobs (ENTREPOT_SEALING is off)",
+            field="kms_key",
+            reason="sealing_disabled",
+        )
+    scope = Scope(account_of(ctx), ctx.settings.region)
+    key = await ctx.database.read(key_to_bind, scope, value, ctx.right_to(_USE))
+    return KeyToBind(key.id, ctx.new_id())
+
 
 RepositoryName = Annotated[str, Meta(min_length=1, max_length=210)]
 """Without the account's handle; may be nested, as ``team/app``."""
@@ -170,29 +203,16 @@ async def authorized_repository(ctx: RequestContext, repository_id: str) -> Repo
 
 def repository_answer(ctx: RequestContext, found: RepositoryDetails) -> RepositoryAnswer:
     """Return the answer for a repository."""
-    return RepositoryAnswer(
-        id=found.id,
+    return answer_of(
+        RepositoryAnswer,
+        found,
         crn=crn_of(ctx, found),
-        name=found.name,
         uri=uri_of(ctx, found.handle, found.name),
-        description=found.description,
-        tags=dict(found.tags),
-        tag_mutability=msgspec.convert(found.tag_mutability, Mutability),
-        immutable_tag_exclusions=list(found.immutable_tag_exclusions),
-        visibility=msgspec.convert(found.visibility, Visibility),
         encryption=Encryption(
             source=found.key_source,
             kms_key=reference_to(found.key) if found.key else UNSET,
             has_plain_blobs=found.has_plain_blobs,
         ),
-        source=msgspec.convert(found.source, Source),
-        image_count=found.image_count,
-        tag_count=found.tag_count,
-        size_bytes=found.size_bytes,
-        last_pushed_at=None if found.last_pushed_at is None else rfc3339(found.last_pushed_at),
-        last_pulled_at=None if found.last_pulled_at is None else rfc3339(found.last_pulled_at),
-        created_at=rfc3339(found.created_at),
-        updated_at=rfc3339(found.updated_at),
     )
 
 
@@ -325,12 +345,3 @@ async def delete_repository(
         change_of(ctx),
         force=ctx.query(DeleteQuery).force,
     )
-
-
-HANDLERS: Final = (
-    create_repository,
-    list_repositories,
-    get_repository,
-    update_repository,
-    delete_repository,
-)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated
 
 from litestar import get, post
 from litestar.di import NamedDependency
@@ -19,7 +19,7 @@ from cloudcore.web.envelope import rendering
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ActingSource, acting_source
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.changes import change_of
+from registry.control.answers import answer_of
 from registry.control.repositories import (
     OneRepository,
     authorized_for_all,
@@ -27,8 +27,8 @@ from registry.control.repositories import (
     repository_answer,
     uri_of,
 )
-from registry.control.tag_history import TagChange
-from registry.control.visible_repositories import PATH, authorized_own
+from registry.control.tags import TagChange
+from registry.control.visible_repositories import PATH, authorized_own, change_of
 from registry.metadata.images.tombstones import Tombstone, count_tombstones, list_tombstones
 from registry.metadata.repositories.deleted import (
     DeletedRepository,
@@ -278,19 +278,12 @@ async def restore_tag(
 def _repository(
     ctx: RequestContext, handle: str, found: DeletedRepository
 ) -> DeletedRepositoryAnswer:
-    return DeletedRepositoryAnswer(
-        id=found.id,
+    return answer_of(
+        DeletedRepositoryAnswer,
+        found,
         crn=repository_crn(ctx.settings.region, found.account_id, found.name),
-        name=found.name,
         uri=uri_of(ctx, handle, found.name),
-        image_count=found.image_count,
-        tag_count=found.tag_count,
-        size_bytes=found.size_bytes,
-        created_at=rfc3339(found.created_at),
-        deleted_at=rfc3339(found.deleted_at),
         deleted_by=found.deleted_by or None,
-        deleted_by_source=acting_source(found.deleted_by_source),
-        restorable_until=rfc3339(found.restorable_until),
     )
 
 
@@ -316,20 +309,8 @@ def _counts(batch: RestorationBatch) -> dict[str, object] | None:
 
 
 def _image(found: Tombstone) -> DeletedImageAnswer:
-    return DeletedImageAnswer(
-        id=found.id,
-        digest=found.digest,
-        tags=[tag for tag, _ in found.tags],
-        media_type=found.media_type,
-        artifact_type=found.artifact_type or UNSET,
-        is_index=found.is_index,
-        size_bytes=found.size_bytes,
-        pushed_at=rfc3339(found.pushed_at),
-        deleted_at=rfc3339(found.deleted_at),
-        deleted_by=found.deleted_by or None,
-        deleted_by_source=acting_source(found.deleted_by_source),
-        restorable_until=rfc3339(found.restorable_until),
-    )
+    tags, deleted_by = [tag for tag, _ in found.tags], found.deleted_by or None
+    return answer_of(DeletedImageAnswer, found, tags=tags, deleted_by=deleted_by)
 
 
 def _deletion(tag: DeletedTag) -> TagChange:
@@ -342,13 +323,3 @@ def _deletion(tag: DeletedTag) -> TagChange:
         source=acting_source(tag.deleted_by_source),
         occurred_at=rfc3339(tag.deleted_at),
     )
-
-
-HANDLERS: Final = (
-    list_deleted,
-    restore_repository,
-    list_deleted_images,
-    restore_images,
-    list_deleted_tag_names,
-    restore_tag,
-)

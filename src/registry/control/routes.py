@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from litestar.handlers import HTTPRouteHandler
+
 from registry.control import (
-    activity,
-    allowed_actions,
-    attachments,
     credentials,
     encryption,
     event_rules,
@@ -22,36 +21,37 @@ from registry.control import (
     pull_through_cache_rules,
     repositories,
     restoration,
-    rewrap_runs,
     search,
     settings,
     storage,
-    tag_history,
     tags,
+    visible_repositories,
 )
 
-HANDLERS: Final = (
-    *repositories.HANDLERS,
-    *restoration.HANDLERS,
-    *search.HANDLERS,
-    *allowed_actions.HANDLERS,
-    *attachments.HANDLERS,
-    *tag_history.HANDLERS,
-    *policies.HANDLERS,
-    *encryption.HANDLERS,
-    *key_usage.HANDLERS,
-    *rewrap_runs.HANDLERS,
-    *images.HANDLERS,
-    *index_deletion.HANDLERS,
-    *tags.HANDLERS,
-    *pins.HANDLERS,
-    *lifecycle.HANDLERS,
-    *storage.HANDLERS,
-    *activity.HANDLERS,
-    *settings.HANDLERS,
-    *event_rules.HANDLERS,
-    *pull_through_cache_rules.HANDLERS,
-    *credentials.HANDLERS,
-    *image_descriptions.HANDLERS,
-    *garbage_collection.HANDLERS,
+_MODULES: Final = (
+    credentials,
+    encryption,
+    event_rules,
+    garbage_collection,
+    image_descriptions,
+    images,
+    index_deletion,
+    key_usage,
+    lifecycle,
+    pins,
+    policies,
+    pull_through_cache_rules,
+    repositories,
+    restoration,
+    search,
+    settings,
+    storage,
+    tags,
+    visible_repositories,
+)
+HANDLERS: Final = tuple(
+    handler
+    for module in _MODULES
+    for handler in vars(module).values()
+    if isinstance(handler, HTTPRouteHandler)
 )

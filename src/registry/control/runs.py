@@ -10,8 +10,9 @@ from cloudcore.jobs.runs import Run, count_runs, find_run, list_runs
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
-from cloudcore.web.references import ActingSource, acting_source
-from cloudcore.wire import RFC3339, ResponseBody, rfc3339
+from cloudcore.web.references import ActingSource
+from cloudcore.wire import RFC3339, ResponseBody
+from registry.control.answers import answer_of
 
 
 class RunRecord(ResponseBody):
@@ -30,19 +31,10 @@ class RunRecord(ResponseBody):
 R = TypeVar("R", bound=RunRecord)
 
 
-def run_record(kind: Callable[..., R], run: Run, **more: object) -> R:
-    """Return the record of a run: with its counts by their names, and `more` fields."""
-    return kind(
-        id=run.id,
-        status=run.state,
-        started_by=run.started_by or None,
-        started_by_source=acting_source(run.started_by_source),
-        fault=run.fault,
-        started_at=rfc3339(run.started_at),
-        finished_at=None if run.finished_at is None else rfc3339(run.finished_at),
-        **run.counts,
-        **more,
-    )
+def run_record(kind: Callable[..., R], run: Run) -> R:
+    """Return the record of a run: with its counts by their names."""
+    named = {"status": run.state, "started_by": run.started_by or None}
+    return answer_of(kind, run, **named, **run.counts)
 
 
 async def read_runs(

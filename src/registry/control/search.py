@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated
 
 from litestar import get
 from litestar.di import NamedDependency
@@ -91,6 +91,3 @@ async def search_repositories(ctx: NamedDependency[RequestContext]) -> SearchAns
             is_complete=found.is_complete,
         ),
     )
-
-
-HANDLERS: Final = (search_repositories,)

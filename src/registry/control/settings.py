@@ -13,7 +13,8 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.crn import Crn
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
+from registry.control.answers import answer_of
 from registry.metadata.settings import AccountSettings, find_settings
 from registry.services.registry_settings import update_settings
 
@@ -58,14 +59,7 @@ class OneSettings(ResponseBody):
 
 
 def _one(found: AccountSettings) -> OneSettings:
-    return OneSettings(
-        registry_settings=SettingsAnswer(
-            undelete_days=found.undelete_days,
-            uncounted_pullers=found.uncounted_pullers,
-            access_key_login=found.access_key_login,
-            updated_at=None if found.updated_at is None else rfc3339(found.updated_at),
-        )
-    )
+    return OneSettings(registry_settings=answer_of(SettingsAnswer, found))
 
 
 def _authorize(ctx: RequestContext) -> str:
@@ -89,6 +83,3 @@ async def patch_settings(
     """Change the account's settings; `uncounted_pullers` takes effect within five minutes."""
     account_id = _authorize(ctx)
     return await ctx.commit(update_settings, account_id, changes_of(data), ctx.clock(), wrap=_one)
-
-
-HANDLERS: Final = (get_settings, patch_settings)

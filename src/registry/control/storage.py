@@ -1,26 +1,38 @@
-"""The storage used by an image, a repository, and the whole account."""
+"""The storage used by an image, a repository, and the account: now, day by day, and stale."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final, Literal
 
 import msgspec
 from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import FromPath
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.web.context import RequestContext
+from cloudcore.web.pagination import PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
-from registry.control.repositories import authorized_for_all, authorized_repository, reference_of
+from registry.control.answers import answer_of
+from registry.control.repositories import (
+    ManyRepositories,
+    authorized_for_all,
+    authorized_repository,
+    reference_of,
+    repository_answer,
+)
 from registry.control.visible_repositories import PATH, authorized_own
 from registry.metadata.blobs.damage import DamagedImage, DamagedObject
 from registry.metadata.collector.plain_objects import estimate_plain_of
+from registry.metadata.repositories.days import DAY
+from registry.metadata.repositories.stale import LastUse
 from registry.metadata.storage_usage import NamedRepository
 from registry.services import storage_usage as storage
 from registry.services.blobs.damage import list_damaged
+from registry.services.repositories.days import AccountHistory, list_stale, read_history
 from registry.services.storage_usage import RepositoryStorage
 
 
@@ -154,10 +166,8 @@ async def get_image_storage(
     found = await authorized_own(ctx, repository_id)
     measured = await ctx.database.read(storage.measure_image, found, digest, ctx.clock())
     return OneImageStorage(
-        storage=ImageStorageAnswer(
-            **measured._asdict(),
-            shared_bytes=measured.shared_bytes,
-            unused_children=len(measured.unused_digests),
+        storage=answer_of(
+            ImageStorageAnswer, measured, unused_children=len(measured.unused_digests)
         )
     )
 
@@ -172,11 +182,7 @@ async def get_repository_storage(
     measured = await storage.measure_repository(ctx.database, account_id, found.id)
     restorable = await storage.measure_restorable(ctx.database, account_id, found.id, ctx.clock())
     return OneRepositoryStorage(
-        storage=RestorableStorageAnswer(
-            **measured._asdict(),
-            shared_bytes=measured.shared_bytes,
-            restorable_bytes=restorable,
-        )
+        storage=answer_of(RestorableStorageAnswer, measured, restorable_bytes=restorable)
     )
 
 
@@ -191,18 +197,12 @@ async def get_storage_usage(ctx: NamedDependency[RequestContext]) -> OneStorageU
     damaged = await ctx.database.read(list_damaged, account_id)
     plain = await ctx.database.read(estimate_plain_of, account_id)
     return OneStorageUsage(
-        storage_usage=StorageUsageAnswer(
-            logical_bytes=measured.logical_bytes,
-            unique_bytes=measured.unique_bytes,
-            dedup_ratio=measured.dedup_ratio,
-            stored_bytes=measured.stored_bytes,
-            compression_saved_bytes=measured.compression_saved_bytes,
-            restorable_bytes=measured.restorable_bytes,
-            pending_sweep_bytes=measured.pending_sweep_bytes,
+        storage_usage=answer_of(
+            StorageUsageAnswer,
+            measured,
             plain_blobs=plain.object_count,
             plain_bytes=plain.stored_bytes,
             damaged_blobs=[_damaged(ctx, account_id, *each) for each in damaged],
-            as_of=rfc3339(measured.as_of),
             repositories=UNSET
             if query.group_by is None
             else [_usage(ctx, account_id, *each) for each in measured.repositories],
@@ -213,31 +213,137 @@ async def get_storage_usage(ctx: NamedDependency[RequestContext]) -> OneStorageU
 def _usage(
     ctx: RequestContext, account_id: str, named: NamedRepository, measured: RepositoryStorage
 ) -> RepositoryUsage:
-    return RepositoryUsage(
-        repository=reference_of(ctx, account_id, named.id, named.name),
-        image_count=named.image_count,
-        **measured._asdict(),
-        shared_bytes=measured.shared_bytes,
-    )
+    reference = reference_of(ctx, account_id, named.id, named.name)
+    return answer_of(RepositoryUsage, measured, repository=reference, image_count=named.image_count)
 
 
 def _damaged(
     ctx: RequestContext, account_id: str, found: DamagedObject, images: Sequence[DamagedImage]
 ) -> DamagedBlobAnswer:
-    return DamagedBlobAnswer(
-        digest=found.digest,
+    return answer_of(
+        DamagedBlobAnswer,
+        found,
         size_bytes=found.size,
-        damage=msgspec.convert(found.damage, Damage),
         found_at=rfc3339(found.damaged_at),
         images=[
-            DamagedImageAnswer(
+            answer_of(
+                DamagedImageAnswer,
+                image,
                 repository=reference_of(ctx, account_id, image.repository_id, image.repository),
-                digest=image.digest,
-                tags=image.tags,
             )
             for image in images
         ],
     )
 
 
-HANDLERS: Final = (get_image_storage, get_repository_storage, get_storage_usage)
+_MOST: Final = 20
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class HistoryQuery(msgspec.Struct):
+    """The days to return."""
+
+    days: Annotated[int, Meta(ge=1, le=366)] = 30
+    """The number of days until today."""
+
+
+class StaleQuery(PageQuery):
+    """Which repositories are stale."""
+
+    days: Annotated[int, Meta(ge=1, le=3660)] = 90
+    """Neither pushed to nor pulled from for that many days."""
+
+
+class DayAnswer(ResponseBody):
+    """One day, in UTC."""
+
+    day: str
+    """As ``2026-01-31``."""
+    size_bytes: int
+    """Sum of the sizes of its repositories, as last measured on that day."""
+    pulls: int
+    """Manifests that were pulled, but for pullers that do not count."""
+
+
+class GrowthAnswer(ResponseBody):
+    """How the size of a repository has changed."""
+
+    repository: ResourceRef
+    size_bytes_before: int
+    """On its first day of the span with a measurement; 0 if it did not exist."""
+    size_bytes: int
+    """When it was last measured; that is every six hours."""
+
+
+class StorageHistory(ResponseBody):
+    """The days that were recorded, oldest first, and the 20 repositories that changed most."""
+
+    days: Sequence[DayAnswer]
+    growth_days: int
+    """The days over which repositories are compared: the least of 7, 30, 90 and 366 that is not
+    below `days`."""
+    repositories: Sequence[GrowthAnswer]
+
+
+class OneStorageHistory(ResponseBody):
+    """A storage history, wrapped."""
+
+    storage_history: StorageHistory
+
+
+@get(
+    "/v1/storage-usage/history",
+    opt={"action": "registry:DescribeStorageUsage", "query": HistoryQuery},
+)
+async def get_storage_history(ctx: NamedDependency[RequestContext]) -> OneStorageHistory:
+    """Return the account's storage and pulls by day, and what grew; kept for 400 days."""
+    account_id = authorized_for_all(ctx)
+    days = ctx.query(HistoryQuery).days
+    found = await ctx.database.read(read_history, account_id, ctx.clock(), days, _MOST)
+    return OneStorageHistory(storage_history=_answer(ctx, account_id, found))
+
+
+@get(
+    "/v1/repositories/stale",
+    opt={"action": "registry:DescribeRepositories", "query": StaleQuery},
+)
+async def list_stale_repositories(ctx: NamedDependency[RequestContext]) -> ManyRepositories:
+    """List the repositories that hold bytes and were not used lately, the longest unused first.
+
+    Use is a push or a pull. Repositories are measured every six hours; one that was used since is
+    left out, so a page may be short and not the last.
+    """
+    account_id = authorized_for_all(ctx)
+    query = ctx.query(StaleQuery)
+    pager = ctx.pager(query)
+    after = None if pager.position is None else LastUse(*pager.position)
+    before = ctx.clock() - query.days * DAY
+    found = await ctx.database.read(list_stale, account_id, before, after, pager.wanted)
+    cut, meta = pager.cut(found.uses, found.total, key=tuple)
+    shown = (found.repositories.get(each.repository_id) for each in cut)
+    return ManyRepositories(
+        repositories=[repository_answer(ctx, each) for each in shown if each is not None],
+        meta=meta,
+    )
+
+
+def _answer(ctx: RequestContext, account_id: str, found: AccountHistory) -> StorageHistory:
+    return StorageHistory(
+        days=[
+            DayAnswer(
+                day=f"{_EPOCH + timedelta(days=each.day):%Y-%m-%d}",
+                size_bytes=each.size_bytes,
+                pulls=each.pulls,
+            )
+            for each in found.days
+        ],
+        growth_days=found.growth_days,
+        repositories=[
+            GrowthAnswer(
+                repository=reference_of(ctx, account_id, each.repository_id, each.name),
+                size_bytes_before=each.before,
+                size_bytes=each.size_bytes,
+            )
+            for each in found.growth
+        ],
+    )

@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/tags``: list, show, set and delete tags."""
+"""``/v1/repositories/{id}/tags``: list, show, set and delete tags, and their history."""
 
 from __future__ import annotations
 
@@ -11,16 +11,25 @@ from litestar import delete, get, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
-from cloudcore.errors import InvalidInput
+from cloudcore.db.base import Connection
+from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.changes import change_of
-from registry.control.visible_repositories import PATH, admit, authorized_visible_repository
+from cloudcore.web.references import ActingSource
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody
+from registry.control.answers import answer_of
+from registry.control.visible_repositories import (
+    PATH,
+    admit,
+    authorized_own,
+    authorized_visible_repository,
+    change_of,
+)
 from registry.errors import DigestInvalid, TagInvalid
 from registry.metadata.repositories.live import VisibleRepository
-from registry.metadata.tags.pointers import TagDetails
+from registry.metadata.tags.history import TagEvent, count_tag_events, list_tag_events
+from registry.metadata.tags.pointers import TagDetails, find_tag
 from registry.oci.digest import Digest
 from registry.oci.reference import parse_tag
 from registry.services.tags import details as tag_details
@@ -74,14 +83,8 @@ class ManyTags(ResponseBody):
 
 
 def _answer(found: VisibleRepository, tag: TagDetails) -> TagAnswer:
-    return TagAnswer(
-        name=tag.name,
-        digest=tag.digest,
-        image_id=tag.manifest_id,
-        mutable=not is_immutable(found.repository, tag.name),
-        created_at=rfc3339(tag.created_at),
-        updated_at=rfc3339(tag.updated_at),
-    )
+    mutable = not is_immutable(found.repository, tag.name)
+    return answer_of(TagAnswer, tag, image_id=tag.manifest_id, mutable=mutable)
 
 
 @get(_TAGS, opt={"action": "registry:DescribeImages", "query": TagQuery})
@@ -169,4 +172,49 @@ async def delete_tag(
     )
 
 
-HANDLERS: Final = (list_tags, get_tag, put_tag, delete_tag)
+class TagChange(ResponseBody):
+    """A change of a tag."""
+
+    tag: str
+    action: str
+    """`created`, `moved`, `deleted` or `restored`."""
+    digest: str | None
+    previous_digest: str | None
+    principal: str | None
+    """CRN of the principal that did it; null for an unauthenticated client."""
+    source: ActingSource | None
+    """Who is behind the principal; null if that is unknown or nobody."""
+    occurred_at: RFC3339
+
+
+class ManyTagChanges(ResponseBody):
+    """A page of changes, newest first."""
+
+    history: Sequence[TagChange]
+    meta: PageMeta
+
+
+@get(
+    PATH + "/tags/{tag:str}/history",
+    opt={"action": "registry:DescribeImages", "query": PageQuery},
+)
+async def get_tag_history(
+    repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ManyTagChanges:
+    """List the changes of a tag within a year, newest first, with the principal of each."""
+    repository = (await authorized_own(ctx, repository_id)).repository
+    pager = ctx.pager(ctx.query(PageQuery))
+    (before,) = pager.position or (None,)
+
+    def read(tx: Connection) -> tuple[list[TagEvent], int]:
+        rows = list_tag_events(tx, repository.id, tag, before, pager.wanted)
+        total = count_tag_events(tx, repository.id, tag)
+        if not total and find_tag(tx, repository.id, tag) is None:
+            raise NotFound("there is no such tag, and was none")
+        return rows, total
+
+    found, meta = pager.cut(*await ctx.database.read(read), lambda row: (row.sequence,))
+    return ManyTagChanges(
+        history=[answer_of(TagChange, each, principal=each.principal or None) for each in found],
+        meta=meta,
+    )

@@ -1,15 +1,22 @@
-"""Authorize a caller on a repository of its own account, or of one whose policy admits it."""
+"""Who may do what on a repository of its own account, or of one whose policy admits it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
+
+from litestar import get
+from litestar.di import NamedDependency
+from litestar.params import FromPath
 
 from cloudcore.errors import NotFound
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext, refusal
+from cloudcore.wire import ResponseBody
 from registry.metadata.repositories.live import VisibleRepository, find_visible_repository
 from registry.services.access import AccessSubject, PolicyTooCostly, repository_crn, verdict_on
+from registry.services.changes import Change, RegistryHost
+from registry.services.resource_kinds import REPOSITORY
 
 PATH: Final = "/v1/repositories/{repository_id:str}"
 
@@ -74,3 +81,34 @@ async def admit(ctx: RequestContext, parameters: Mapping[str, str]) -> None:
 
 def _unknown() -> NotFound:
     return NotFound("there is no such repository")
+
+
+def change_of(ctx: RequestContext) -> Change:
+    """Return a change that the caller makes now."""
+    assert ctx.caller is not None
+    host = RegistryHost(ctx.settings.region, ctx.settings.host)
+    return Change(ctx.caller.crn, ctx.clock(), host, ctx.caller.source, details=ctx.details)
+
+
+class AllowedActions(ResponseBody):
+    """What the caller may do on a repository now."""
+
+    actions: Sequence[str]
+    """IAM actions, sorted. A request may be refused for another reason, such as a pin."""
+
+
+@get(f"{PATH}/allowed-actions", opt={"action": "registry:DescribeRepositories"})
+async def list_allowed_actions(
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> AllowedActions:
+    """List the actions that the caller's policies and the repository's allow the caller on it."""
+    found = await authorized_visible_repository(ctx, repository_id)
+    subject = AccessSubject(ctx.caller, ctx.policies, ctx.source_ip)
+    region, now, name = ctx.settings.region, ctx.clock(), found.repository.name
+    return AllowedActions(
+        actions=[
+            action
+            for action in sorted(REPOSITORY.actions)
+            if verdict_on(subject, action, found.target, name, region, now).is_allowed
+        ]
+    )

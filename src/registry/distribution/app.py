@@ -18,10 +18,9 @@ from registry.distribution import blobs, lists, manifests, uploads
 from registry.distribution.auth import CATALOG, DELETE, MOUNT, PROBE, PULL, PUSH, Access, Need
 from registry.distribution.errors import head_warning, internal_error, render
 from registry.distribution.kept_answers import kept_challenge, kept_greeting
-from registry.distribution.mirrors import Mirrors
 from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Response, json_response, send_response
-from registry.distribution.routing import Endpoint, Match, match_path
+from registry.distribution.routing import Endpoint, Match, Mirrors, match_path
 from registry.distribution.token import TokenEndpoint
 from registry.errors import ExtensionUnknown, RepositoryMirrored
 from registry.oci.digest import Digest
@@ -51,16 +50,14 @@ async def ping(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     return json_response(b"{}")._replace(keep=kept_greeting(ctx, request))
 
 
+def _read_by(handler: Handler, need: Need | None) -> dict[str, Route]:
+    return dict.fromkeys(("GET", "HEAD"), Route(handler, need))
+
+
 ROUTES: Final[dict[Endpoint, dict[str, Route]]] = {
-    Endpoint.BASE: {"GET": Route(ping, None), "HEAD": Route(ping, None)},
-    Endpoint.CATALOG: {
-        "GET": Route(lists.get_catalog, CATALOG),
-        "HEAD": Route(lists.get_catalog, CATALOG),
-    },
-    Endpoint.TAGS: {
-        "GET": Route(lists.get_tags, PULL),
-        "HEAD": Route(lists.get_tags, PULL),
-    },
+    Endpoint.BASE: _read_by(ping, None),
+    Endpoint.CATALOG: _read_by(lists.get_catalog, CATALOG),
+    Endpoint.TAGS: _read_by(lists.get_tags, PULL),
     Endpoint.BLOB: {
         "GET": Route(blobs.get_blob, PULL),
         "HEAD": Route(blobs.get_blob, PROBE),
@@ -68,22 +65,17 @@ ROUTES: Final[dict[Endpoint, dict[str, Route]]] = {
     },
     Endpoint.UPLOADS: {"POST": Route(uploads.post_upload, MOUNT)},
     Endpoint.UPLOAD: {
-        "GET": Route(uploads.get_upload, PUSH),
-        "HEAD": Route(uploads.get_upload, PUSH),
+        **_read_by(uploads.get_upload, PUSH),
         "PATCH": Route(uploads.patch_upload, PUSH),
         "PUT": Route(uploads.put_upload, PUSH),
         "DELETE": Route(uploads.delete_upload, PUSH),
     },
     Endpoint.MANIFEST: {
-        "GET": Route(manifests.get_manifest, PULL),
-        "HEAD": Route(manifests.get_manifest, PULL),
+        **_read_by(manifests.get_manifest, PULL),
         "PUT": Route(manifests.put_manifest, PUSH),
         "DELETE": Route(manifests.delete_manifest, DELETE),
     },
-    Endpoint.REFERRERS: {
-        "GET": Route(lists.get_referrers, PULL),
-        "HEAD": Route(lists.get_referrers, PULL),
-    },
+    Endpoint.REFERRERS: _read_by(lists.get_referrers, PULL),
 }
 
 
@@ -151,12 +143,7 @@ def _other_methods(scope: Scope, error: PlatformError) -> tuple[bytes, bytes]:
 
 
 def _checked_name(match: Match) -> Name | None:
-    """Check the name and the digest in a path; return the repository's name, or None without one.
-
-    Raises:
-        NameInvalid, DigestInvalid.
-
-    """
+    """Return the repository's name in a path, or None; raise NameInvalid or DigestInvalid."""
     endpoint, text, argument = match
     if not text and endpoint in (Endpoint.BASE, Endpoint.CATALOG):
         return None

@@ -8,16 +8,22 @@ from typing import Final, NamedTuple
 
 from registry.blobstore.base import OpenObject
 from registry.blobstore.inline import InlineObject
-from registry.distribution.byteranges import ByteRanges, RangesBody, byte_ranges, in_memory
-from registry.distribution.conditions import (
+from registry.distribution.byteranges import (
+    ByteRanges,
+    RangesBody,
+    byte_ranges,
+    in_memory,
+    parse_range,
+    parse_ranges,
+)
+from registry.distribution.kept_answers import kept_blob
+from registry.distribution.request import (
+    DataPlaneRequest,
     etag,
     is_not_modified,
     range_still_holds,
     require_match,
 )
-from registry.distribution.kept_answers import kept_blob
-from registry.distribution.ranges import parse_range, parse_ranges
-from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import BULK_BYTES, BlobBody, Headers, Response, empty
 from registry.errors import BlobUnknown, NameUnknown
 from registry.oci.digest import Digest
@@ -151,9 +157,7 @@ def _part(
 ) -> _Part:
     """Return the part that a request asks for, or several if it `takes_several`.
 
-    Raises:
-        RangeUnsatisfiable: it has no byte of the blob.
-
+    Raise RangeUnsatisfiable if it has no byte of the blob.
     """
     span = None
     if range_still_holds(request, digest):

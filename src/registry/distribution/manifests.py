@@ -7,15 +7,15 @@ from typing import Final
 
 from cloudcore.serving.body import BodyTooLarge, read_body
 from cloudcore.serving.body_budget import BODIES, BodyHold
-from registry.distribution.conditions import (
+from registry.distribution.kept_answers import kept_manifest
+from registry.distribution.lists import stale_headers
+from registry.distribution.request import (
+    DataPlaneRequest,
     etag,
     is_not_modified,
     require_match,
     tag_precondition,
 )
-from registry.distribution.kept_answers import kept_manifest
-from registry.distribution.lists import stale_headers
-from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Headers, Response, empty
 from registry.errors import ManifestTooLarge, ManifestUnknown, SizeInvalid, TagInvalid, TooManyTags
 from registry.oci.digest import Digest
@@ -106,12 +106,7 @@ def _warnings(wrong_sizes: Sequence[str]) -> Headers:
 
 
 def _existing(request: DataPlaneRequest) -> str | Digest:
-    """Return the reference in the path.
-
-    Raises:
-        ManifestUnknown: it is neither a digest nor a valid tag.
-
-    """
+    """Return the reference in the path; raise ManifestUnknown if it is no digest nor valid tag."""
     try:
         return parse_reference(request.argument)
     except TagInvalid as error:

@@ -1,10 +1,15 @@
-"""A request as handlers get it: parsed, with a valid name and digest."""
+"""A request as handlers get it: parsed, with a valid name and digest, and its conditions.
+
+Entity tags are ``"<digest>"``, and always strong (RFC 9110 §13).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
 
+from cloudcore.errors import PreconditionFailed
+from cloudcore.revisions import tags_named
 from cloudcore.serving.body import Receive, Scope, Sink, receive_into
 from cloudcore.serving.body_budget import BODIES
 from cloudcore.serving.body_start import Begun, begun_again, read_few, whole_again
@@ -16,6 +21,8 @@ from registry.oci.reference import Name
 from registry.services.blobs.upload_bodies import FewBytes
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
+from registry.services.tags import details
+from registry.services.tags.pointers import Precondition
 
 T = TypeVar("T")
 
@@ -60,12 +67,7 @@ class DataPlaneRequest:
 
     @property
     def digest(self) -> Digest:
-        """Return the path's digest.
-
-        Raises:
-            DigestInvalid: it is malformed.
-
-        """
+        """Return the path's digest, or raise DigestInvalid."""
         return Digest.parse(self.argument)
 
     @property
@@ -104,3 +106,43 @@ class DataPlaneRequest:
         self.scope, self.receive = whole_again(
             self.scope, self.receive, few.data, is_complete=few.is_complete
         )
+
+
+def etag(digest: str) -> tuple[bytes, bytes]:
+    """Return the ``ETag`` header for content with this digest."""
+    return (b"etag", b'"%b"' % digest.encode())
+
+
+def require_match(request: DataPlaneRequest, digest: str) -> None:
+    """Check ``If-Match`` before every other condition (RFC 9110 §13.2.2).
+
+    Raises:
+        PreconditionFailed: the header does not contain this digest, compared strongly (§13.1.1).
+
+    """
+    header = request.list_header(b"if-match")
+    if header is None:
+        return
+    if tags_named(header, strongly=True).isdisjoint({digest, "*"}):
+        raise PreconditionFailed(
+            "If-Match names other content (entity tags are digests in quotes)", digest=str(digest)
+        )
+
+
+def is_not_modified(request: DataPlaneRequest, digest: str) -> bool:
+    """Return True if ``If-None-Match`` contains this digest, so that the answer is 304."""
+    header = request.list_header(b"if-none-match")
+    return header is not None and not tags_named(header).isdisjoint({digest, "*"})
+
+
+def range_still_holds(request: DataPlaneRequest, digest: str) -> bool:
+    """Return True if ``Range`` applies: without ``If-Range``, or if that is this digest."""
+    header = request.header(b"if-range")
+    return header is None or header.strip() == f'"{digest}"'
+
+
+def tag_precondition(request: DataPlaneRequest) -> Precondition | None:
+    """Return the condition of a request on a tag, or None; see `details.tag_precondition`."""
+    return details.tag_precondition(
+        request.list_header(b"if-match"), request.list_header(b"if-none-match")
+    )

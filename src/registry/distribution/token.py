@@ -14,16 +14,15 @@ from cloudcore.errors import InvalidInput, MethodNotAllowed, Unauthenticated
 from cloudcore.serving.body import BodyTooLarge, Receive, Scope, read_body
 from cloudcore.serving.body_budget import BODIES
 from cloudcore.wire import rfc3339
-from registry.distribution.mirrors import Mirrors
 from registry.distribution.query import Query
 from registry.distribution.response import Response, json_headers, json_response
+from registry.distribution.routing import Mirrors
 from registry.distribution.token_access import TokenAccess
 from registry.errors import NameInvalid, TokenRequired
 from registry.oci.reference import Name, parse_name
 from registry.services.access import PERMISSIONS, PolicyTooCostly
 from registry.services.bearers import BEARER_SECONDS
-from registry.services.login_attempts import wrong_login
-from registry.services.logins import USERNAME, ClientCredential
+from registry.services.logins import USERNAME, ClientCredential, wrong_login
 from registry.services.tokens import CATALOG, IssuedBearer
 
 MAX_SCOPES: Final = 30
@@ -156,11 +155,9 @@ def _actions(name: Name, requested: set[str]) -> tuple[str, ...]:
 
 
 def _basic_credential(scope: Scope) -> ClientCredential | None:
-    """Return the pair of a Basic credential, or None without a credential (RFC 7617).
+    """Return the pair of a Basic credential, or None without one (RFC 7617).
 
-    Raises:
-        Unauthenticated: it is malformed, or has another scheme.
-
+    Raise Unauthenticated if it is malformed, or has another scheme.
     """
     given = [value for field, value in scope["headers"] if field == b"authorization"]
     if not given:
@@ -172,13 +169,7 @@ def _basic_credential(scope: Scope) -> ClientCredential | None:
 
 
 async def _form(scope: Scope, receive: Receive) -> Query:
-    """Return the fields of a form.
-
-    Raises:
-        InvalidInput: the body is not a form, or ended early.
-        BodyTooLarge.
-
-    """
+    """Return the fields of a form; raise InvalidInput if it is none, BodyTooLarge if it is long."""
     types = [value for field, value in scope["headers"] if field == b"content-type"]
     if len(types) != 1 or not _FORM.fullmatch(types[0]):
         raise InvalidInput("send application/x-www-form-urlencoded")

@@ -14,13 +14,12 @@ from cloudcore.iam.principal import Source
 from cloudcore.identity.jws import split_token
 from cloudcore.serving.body import Scope
 from cloudcore.serving.source_address import Address, Network, source_address
-from registry.distribution.auth import PULL, PUSH, Grant, Listing, Need
-from registry.distribution.challenge import Challenges
+from registry.distribution.auth import PULL, PUSH, Challenges, Grant, Listing, Need
 from registry.distribution.query import mount_source
 from registry.errors import TokenDenied, TokenRequired
 from registry.oci.reference import Name
 from registry.services.access import CREATE, DESCRIBE, PERMISSIONS
-from registry.services.login_attempts import RefusedLogin
+from registry.services.logins import RefusedLogin
 from registry.services.tokens import (
     CATALOG,
     LISTING_STEPS,

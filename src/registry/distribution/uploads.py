@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cloudcore.uuids import is_canonical_uuid
+from registry.distribution.byteranges import parse_content_range
 from registry.distribution.errors import render
-from registry.distribution.ranges import parse_content_range
 from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Headers, Response, empty
 from registry.errors import DigestInvalid, NameInvalid, UploadOutOfOrder, UploadUnknown
@@ -125,12 +125,7 @@ def _upload_id(request: DataPlaneRequest) -> str:
 
 
 def _digest(request: DataPlaneRequest, parameter: str) -> Digest:
-    """Return the digest in a query parameter.
-
-    Raises:
-        DigestInvalid: it is missing, empty, malformed or given more than once.
-
-    """
+    """Return the digest in a query parameter; raise DigestInvalid if there is not exactly one."""
     return Digest.parse(request.query.one(parameter, DigestInvalid) or "")
 
 

@@ -32,8 +32,8 @@ from cloudcore.db.base import Database
 from cloudcore.storage import piece_checks, recounts
 from registry.blobstore.base import BlobReader, BlobStore
 from registry.blobstore.sealed_format import sealed_size
-from registry.gc.collector.consistency_check import manifest_problem
-from registry.gc.object_check import BLOBS, READERS, FoundDamage, ObjectCheck
+from registry.gc.manifest_check import manifest_problem
+from registry.gc.object_check import BLOBS, READERS, CheckProgress, FoundDamage, ObjectCheck
 from registry.gc.orphans import SETTLED, begun_at, is_held
 from registry.gc.piece_marks import PIECES, DamagedPiece, all_pieces
 from registry.gc.wrap_check import WrapCheck, find_key_faults
@@ -57,15 +57,6 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.invariant}  {self.subject}: {self.problem}"
-
-
-class FsckProgress(NamedTuple):
-    """Progress of the check: checked and total number of blobs or manifests."""
-
-    stage: str
-    done: int
-    total: int
-    read_bytes: int = 0
 
 
 @dataclass
@@ -92,7 +83,7 @@ class Report:
 async def check(
     database: Database,
     store: BlobStore,
-    tell: Callable[[FsckProgress], None],
+    tell: Callable[[CheckProgress], None],
     *,
     clock: Clock,
     read_objects: bool = True,
@@ -116,7 +107,7 @@ async def check(
 
     def tell_objects() -> None:
         report.object_count, report.read_bytes = objects.object_count, objects.read_bytes
-        tell(FsckProgress("blobs", report.object_count, total_objects, report.read_bytes))
+        tell(CheckProgress("blobs", report.object_count, total_objects, report.read_bytes))
 
     objects = ObjectCheck(
         database, store, clock, BLOBS, partial(_add, report), tell_objects, reads=read_objects
@@ -128,7 +119,7 @@ async def check(
             subject = f"manifest {document.digest} in {document.repository}"
             report.violations.append(Finding("I3", subject, problem))
         report.manifest_count += 1
-        tell(FsckProgress("manifests", report.manifest_count, total_manifests, report.read_bytes))
+        tell(CheckProgress("manifests", report.manifest_count, total_manifests, report.read_bytes))
     await _check_pointers(database, report)
     await _check_counts(database, report)
     await _check_keys(database, store, data_keys, report)
@@ -139,7 +130,7 @@ async def check(
 
         def tell_pieces() -> None:
             read = report.read_bytes + pieces.read_bytes
-            tell(FsckProgress("pieces of buckets", pieces.object_count, total_pieces, read))
+            tell(CheckProgress("pieces of buckets", pieces.object_count, total_pieces, read))
 
         pieces = ObjectCheck(
             database,

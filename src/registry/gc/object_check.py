@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from hashlib import sha256
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
@@ -33,6 +33,16 @@ _BATCH: Final = 500
 _BATCH_BYTES: Final = 1 << 30
 """Objects, and bytes of them, that are read again if the process dies."""
 _IMAGES: Final = 500
+
+
+class CheckProgress(NamedTuple):
+    """Progress of a check: blobs, manifests or pieces of buckets, and the bytes of all."""
+
+    stage: str
+    done: int
+    total: int | None
+    """None if not known."""
+    read_bytes: int = 0
 
 
 class FoundDamage(NamedTuple):
@@ -96,6 +106,32 @@ class MarksOfBlobs(Marks[FoundDamage]):
 BLOBS: Final = MarksOfBlobs()
 
 
+async def work_through(
+    rows: AsyncIterator[ObjectRow], work: Callable[[ObjectRow], Awaitable[None]], at_once: int
+) -> None:
+    """Do the work of all rows, of so many at once; if one fails, end the others."""
+    turn = asyncio.Lock()
+
+    async def take() -> None:
+        while True:
+            async with turn:
+                row = await anext(rows, None)
+            if row is None:
+                return
+            await work(row)
+
+    if at_once == 1:
+        await take()
+        return
+    tasks = [asyncio.create_task(take()) for _ in range(at_once)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 class ObjectCheck(Generic[F]):
     """A check of objects: it marks the damaged ones, and sets `verified_at` of the whole ones."""
 
@@ -135,29 +171,10 @@ class ObjectCheck(Generic[F]):
             ReadingStopped: the pace was stopped.
 
         """
-        turn = asyncio.Lock()
-        if readers == 1:
-            try:
-                await self._read(rows, turn)
-            finally:
-                await self._confirm()
-            return
-        tasks = [asyncio.create_task(self._read(rows, turn)) for _ in range(readers)]
         try:
-            await asyncio.gather(*tasks)
+            await work_through(rows, self.check, readers)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             await self._confirm()
-
-    async def _read(self, rows: AsyncIterator[ObjectRow], turn: asyncio.Lock) -> None:
-        while True:
-            async with turn:
-                row = await anext(rows, None)
-            if row is None:
-                return
-            await self.check(row)
 
     async def check(self, row: ObjectRow) -> None:
         """Check one object."""

@@ -204,7 +204,7 @@ async def find_orphans(
 
     Skip uploads begun before `since`, in microseconds since the epoch.
     """
-    files, unowned = await _find(ctx, _ids(sweeper, place), since)
+    files, unowned = await _find(ctx, ids_in(sweeper, place), since)
     now = ctx.clock()
     settled = [each for each in unowned if begun_at(each) + SETTLED <= now]
     orphans = [each for each in settled if not await is_held(ctx.writer, each)]
@@ -233,7 +233,7 @@ async def check_newest(ctx: ServiceContext, sweeper: BlobSweeper, orphans: Seque
         return
     count = 0
     for place in places_of(sweeper):
-        async for each in _ids(sweeper, place):
+        async for each in ids_in(sweeper, place):
             count += is_new(each) and not await is_held(ctx.writer, each)
     if count > _NEW:
         raise TooNew(count)
@@ -280,7 +280,8 @@ def _refuse(found: Found) -> None:
     )
 
 
-async def _ids(sweeper: BlobSweeper, place: str) -> AsyncIterator[str]:
+async def ids_in(sweeper: BlobSweeper, place: str) -> AsyncIterator[str]:
+    """Yield the ids of what a place holds."""
     if place == STAGED:
         async for entry in sweeper.list_staged():
             yield entry.object_id

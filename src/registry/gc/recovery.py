@@ -28,8 +28,7 @@ from registry.gc.pace import VERIFYING
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.inline import read_body
 from registry.metadata.blobs.objects import NewObject, Target
-from registry.metadata.blobs.wrap_removal import drop_unused_wraps
-from registry.metadata.blobs.wraps import Wrap, put_wrap
+from registry.metadata.blobs.wraps import Wrap, drop_unused_wraps, put_wrap
 from registry.metadata.collector import collection
 from registry.metadata.collector.collection import Swept
 from registry.metadata.encryption_bindings import effective_key

@@ -65,12 +65,13 @@ tag_events = Table(
     Index(None, "repository_id", "tag", "sequence"),
     Index(None, "repository_id", "sequence"),
 )
+_e = tag_events.c
 partial_index(
     "ix_tag_events_previous_digest",
-    tag_events.c.repository_id,
-    tag_events.c.previous_digest,
-    tag_events.c.occurred_at,
-    where=tag_events.c.previous_digest.is_not(None),
+    _e.repository_id,
+    _e.previous_digest,
+    _e.occurred_at,
+    where=_e.previous_digest.is_not(None),
 )
 
 deleted_tags = Table(
@@ -89,17 +90,10 @@ deleted_tags = Table(
     Column("restorable_until", Moment, nullable=False, index=True),
     Index(None, "repository_id", "digest"),
 )
+_d = deleted_tags.c
+partial_index("ix_deleted_tags_sequence", _d.repository_id, _d.sequence, where=text("has_image"))
 partial_index(
-    "ix_deleted_tags_sequence",
-    deleted_tags.c.repository_id,
-    deleted_tags.c.sequence,
-    where=text("has_image"),
-)
-partial_index(
-    "ix_deleted_tags_restorable",
-    deleted_tags.c.repository_id,
-    deleted_tags.c.restorable_until,
-    where=text("has_image"),
+    "ix_deleted_tags_restorable", _d.repository_id, _d.restorable_until, where=text("has_image")
 )
 
 deleted_manifests = Table(
@@ -210,9 +204,8 @@ image_pins = Table(
     ),
     Index(None, "repository_id", "manifest_id"),
 )
-partial_index(
-    "ix_image_pins_expires_at", image_pins.c.expires_at, where=image_pins.c.expires_at.is_not(None)
-)
+_p = image_pins.c
+partial_index("ix_image_pins_expires_at", _p.expires_at, where=_p.expires_at.is_not(None))
 
 event_rules = Table(
     "event_rules",
@@ -315,12 +308,9 @@ repository_activity = Table(
     Column("size_bytes", BigInteger, nullable=False),
 )
 HOLDS_BYTES = text("size_bytes > 0")
+_a = repository_activity.c
 partial_index(
-    "ix_repository_activity_used_at",
-    repository_activity.c.account_id,
-    repository_activity.c.used_at,
-    repository_activity.c.repository_id,
-    where=HOLDS_BYTES,
+    "ix_repository_activity_used_at", _a.account_id, _a.used_at, _a.repository_id, where=HOLDS_BYTES
 )
 
 repository_growth = Table(

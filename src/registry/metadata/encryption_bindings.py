@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 from sqlalchemy import Select, and_, bindparam, case, func, literal_column, select
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import count
+from cloudcore.db.rows import bound, count, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.kms.key import KEY, KeyState
 from cloudcore.kms.rows import kms_keys
@@ -77,14 +77,10 @@ class Binding(NamedTuple):
 
 
 _IS_ACTIVE: Final = _b.ended_at.is_(None)
-_IS_DEFAULT: Final = and_(_b.account_id == bindparam("account_id"), _b.repository_id.is_(None))
-_IS_REPOSITORYS: Final = and_(
-    _b.account_id == bindparam("account_id"), _b.repository_id == bindparam("repository_id")
-)
+_IS_DEFAULT: Final = and_(given(_b.account_id), _b.repository_id.is_(None))
+_IS_REPOSITORYS: Final = given(_b.account_id, _b.repository_id)
 _OF_REPOSITORY: Final = (
-    select(_b.kms_key_id)
-    .where(_b.repository_id == bindparam("repository_id"), _IS_ACTIVE)
-    .scalar_subquery()
+    select(_b.kms_key_id).where(given(_b.repository_id), _IS_ACTIVE).scalar_subquery()
 )
 OF_ACCOUNT: Final = select(_b.kms_key_id).where(_IS_DEFAULT, _IS_ACTIVE).scalar_subquery()
 """The id of the key that ``:account_id`` has bound for all its repositories, or null."""
@@ -92,7 +88,7 @@ _platform: Final = kms_keys.alias("platform")
 OF_PLATFORM: Final = (
     select(_platform.c.id)
     .where(
-        _platform.c.account_id == bindparam("account_id"),
+        given(_platform.c.account_id),
         _platform.c.origin == literal_column("'platform'"),
     )
     .scalar_subquery()
@@ -111,7 +107,7 @@ _EFFECTIVE: Final = Statement(
         ),
         _k.current_version,
     ).where(
-        _k.account_id == bindparam("account_id"),
+        given(_k.account_id),
         _k.id == EFFECTIVE_ID,
     )
 )
@@ -126,7 +122,7 @@ _EFFECTIVE_OF_MANY: Final = Statement(
             _k.id == func.coalesce(_own.c.kms_key_id, OF_ACCOUNT, OF_PLATFORM),
         ),
     )
-    .where(_r.account_id == bindparam("account_id"), _r.id.in_(listed("ids")))
+    .where(given(_r.account_id), _r.id.in_(listed("ids")))
     .order_by(_k.id, _r.id)
 )
 
@@ -160,10 +156,7 @@ _END: Final = {
 }
 _ADD: Final = Statement(
     encryption_bindings.insert().values(
-        {
-            name: bindparam(name)
-            for name in ("id", "account_id", "repository_id", "kms_key_id", "created_at")
-        }
+        bound(("id", "account_id", "repository_id", "kms_key_id", "created_at"))
     )
 )
 

@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import Select, bindparam, func, select
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count
+from cloudcore.db.rows import bound, count, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import event_rules
@@ -39,23 +39,17 @@ class Rules(NamedTuple):
 
 
 def _columns() -> Select[Any]:
-    return select(*(_e[name] for name in EventRule._fields)).where(
-        _e.account_id == bindparam("account_id")
-    )
+    return select(*(_e[name] for name in EventRule._fields)).where(given(_e.account_id))
 
 
 _ALL: Final = Statement(
     _columns().add_columns(accounts.c.handle).join(accounts, accounts.c.id == _e.account_id)
 )
-_FIND: Final = Statement(_columns().where(_e.id == bindparam("id")))
+_FIND: Final = Statement(_columns().where(given(_e.id)))
 _LIST: Final = Statement(page(_columns().where(_e.id > bindparam("after")).order_by(_e.id)))
-_COUNT: Final = Statement(
-    select(func.count()).select_from(event_rules).where(_e.account_id == bindparam("account_id"))
-)
+_COUNT: Final = Statement(select(func.count()).select_from(event_rules).where(given(_e.account_id)))
 _ADD: Final = Statement(event_rules.insert().values(bound(EventRule._fields)))
-_REMOVE: Final = Statement(
-    event_rules.delete().where(_e.account_id == bindparam("account_id"), _e.id == bindparam("id"))
-)
+_REMOVE: Final = Statement(event_rules.delete().where(given(_e.account_id, _e.id)))
 
 
 def find_rules(tx: Connection, account_id: str) -> Rules:

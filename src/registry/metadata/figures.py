@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy import func, literal_column, select
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement
 from registry.metadata.tables import uploads
 
@@ -28,11 +29,9 @@ _SIZES: Final = (Statement(select(func.pg_database_size(func.current_database())
 
 def open_uploads(tx: Connection) -> int:
     """Count the upload sessions, at most `MOST_UPLOADS`."""
-    row = tx.row(_UPLOADS)
-    return 0 if row is None else int(row[0])
+    return count(tx, _UPLOADS)
 
 
 def postgresql_bytes(tx: Connection) -> int:
     """Return the size of a PostgreSQL database on its disk."""
-    row = tx.row(_SIZES[0])
-    return 0 if row is None else int(row[0])
+    return count(tx, _SIZES[0])

@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.tables import (
@@ -68,23 +68,21 @@ def _within(query: Select[Any]) -> Select[Any]:
 
 
 _IS_BOUND: Final = and_(
-    _b.account_id == bindparam("account_id"),
-    _b.kms_key_id == bindparam("kms_key_id"),
+    given(_b.account_id, _b.kms_key_id),
     _b.ended_at.is_(None),
 )
 _IS_DEFAULT: Final = Statement(select(_b.id).where(_IS_BOUND, _b.repository_id.is_(None)))
 _REPOSITORIES: Final = _within(
     select(_r.id, _r.name)
     .join(encryption_bindings, _b.repository_id == _r.id)
-    .where(_IS_BOUND, _r.account_id == bindparam("account_id"), _r.deleted_at.is_(None))
+    .where(_IS_BOUND, given(_r.account_id), _r.deleted_at.is_(None))
 ).subquery("bound")
 _LIST_REPOSITORIES: Final = Statement(
     page(select(_REPOSITORIES.c.id, _REPOSITORIES.c.name).order_by(_REPOSITORIES.c.name))
 )
 _COUNT_REPOSITORIES: Final = Statement(select(func.count()).select_from(_REPOSITORIES))
 _IS_WRAPPED: Final = and_(
-    _w.account_id == bindparam("account_id"),
-    _w.kms_key_id == bindparam("kms_key_id"),
+    given(_w.account_id, _w.kms_key_id),
     _w.wrapped_data_key.is_not(None),
 )
 _WRAPPED: Final = _within(select(_w.object_id).where(_IS_WRAPPED)).subquery("wrapped")
@@ -94,10 +92,10 @@ _IS_SHARED: Final = exists(
     .join(kms_keys, kms_keys.c.id == _other.c.kms_key_id)
     .where(
         _other.c.object_id == _o.id,
-        _other.c.account_id == bindparam("account_id"),
+        given(_other.c.account_id),
         _other.c.kms_key_id != bindparam("kms_key_id"),
         _other.c.wrapped_data_key.is_not(None),
-        kms_keys.c.account_id == bindparam("account_id"),
+        given(kms_keys.c.account_id),
         kms_keys.c.state.in_((literal_column("'enabled'"), literal_column("'disabled'"))),
     )
     .correlate(blob_objects)
@@ -110,12 +108,12 @@ _SUM: Final = Statement(
     )
     .select_from(_WRAPPED)
     .join(blob_objects, _o.id == _WRAPPED.c.object_id)
-    .where(_o.account_id == bindparam("account_id"))
+    .where(given(_o.account_id))
 )
 _LINKS: Final = _within(
     select(_l.repository_id, _l.digest)
     .join(_WRAPPED, _l.object_id == _WRAPPED.c.object_id)
-    .where(_l.kms_key_id == bindparam("kms_key_id"))
+    .where(given(_l.kms_key_id))
 ).subquery("links")
 _USES: Final = _within(
     select(_m.id, _m.digest, _r.id.label("repository_id"), _r.name)
@@ -123,7 +121,7 @@ _USES: Final = _within(
     .join(repositories, _r.id == _LINKS.c.repository_id)
     .join(manifest_blobs, and_(_e.repository_id == _r.id, _e.digest == _LINKS.c.digest))
     .join(manifests, and_(_m.id == _e.manifest_id, _m.repository_id == _r.id))
-    .where(_r.account_id == bindparam("account_id"), _r.deleted_at.is_(None))
+    .where(given(_r.account_id), _r.deleted_at.is_(None))
 ).subquery("uses")
 _COUNT_IMAGES: Final = Statement(
     select(func.count(), func.count(_USES.c.id.distinct())).select_from(_USES)

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, bindparam, func, or_, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import count
+from cloudcore.db.rows import bound, count, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.iam.principal import Source, read_source
 from cloudcore.identity.rows.sessions import find_session_of_login
@@ -62,12 +62,9 @@ class Login(NamedTuple):
 
 _ADD: Final = Statement(
     login_credentials.insert().values(
-        id=bindparam("id"),
-        password_sha256=bindparam("password_sha256"),
-        account_id=bindparam("account_id"),
-        service_account_id=bindparam("service_account_id"),
-        access_key_id=bindparam("access_key_id"),
-        sid=bindparam("sid"),
+        **bound(
+            ("id", "password_sha256", "account_id", "service_account_id", "access_key_id", "sid")
+        ),
         created_at=bindparam("now"),
         expires_at=bindparam("expires_at"),
     )
@@ -105,7 +102,7 @@ def _found_by(key: ColumnElement[bool]) -> Statement:
 
 _OPEN: Final = page(
     select(_l.expires_at).where(
-        _l.account_id == bindparam("account_id"),
+        given(_l.account_id),
         _l.revoked_at.is_(None),
         _l.expires_at > bindparam("now"),
     )

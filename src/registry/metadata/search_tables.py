@@ -55,9 +55,8 @@ search_names = Table(
     # new: it has no terms yet; gone: its repository or tag is gone, but its terms are not.
     CheckConstraint("state IN ('new', 'indexed', 'gone')", name="state"),
 )
-partial_index(
-    "ix_search_names_unsettled", search_names.c.account_id, search_names.c.id, where=IS_UNSETTLED
-)
+_n = search_names.c
+partial_index("ix_search_names_unsettled", _n.account_id, _n.id, where=IS_UNSETTLED)
 
 search_terms = Table(
     "search_terms",

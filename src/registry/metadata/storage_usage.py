@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
 from registry.metadata.tables import (
@@ -110,7 +111,7 @@ def _needed_by(object_id: Any, *where: Any) -> Exists:  # noqa: ANN401 - SQLAlch
         .select_from(_other)
         .join(_home, _home.c.id == _other.c.repository_id)
         .where(
-            _other.c.account_id == bindparam("account_id"),
+            given(_other.c.account_id),
             _other.c.object_id == object_id,
             _other.c.manifest_refs > _NONE,
             *where,
@@ -128,7 +129,7 @@ def _restorable(object_id: Any) -> Any:  # noqa: ANN401
         .select_from(deleted_manifest_blobs)
         .join(deleted_manifests, _d.id == _b.manifest_id)
         .where(
-            _d.account_id == bindparam("account_id"),
+            given(_d.account_id),
             _b.object_id == object_id,
             _d.restorable_until > bindparam("now"),
         )
@@ -160,7 +161,7 @@ _links = page(
             else_=_ONE,
         ).label("is_exclusive"),
     )
-    .where(_l.repository_id == bindparam("repository_id"), _l.digest > bindparam("after"))
+    .where(given(_l.repository_id), _l.digest > bindparam("after"))
     .order_by(_l.digest)
 ).subquery("links")
 _LINKS: Final = Statement(
@@ -176,7 +177,7 @@ _OBJECTS: Final = Statement(
     page(
         select(_o.id, _o.digest, _o.size, _o.stored_size)
         .where(
-            _o.account_id == bindparam("account_id"),
+            given(_o.account_id),
             text("blob_objects.is_current"),
             _o.digest > bindparam("after"),
         )
@@ -187,7 +188,7 @@ _REPLACED_OBJECTS: Final = Statement(
     page(
         select(_o.id, _o.digest, _o.size, _o.stored_size)
         .where(
-            _o.account_id == bindparam("account_id"),
+            given(_o.account_id),
             text("NOT blob_objects.is_current"),
             _o.id > bindparam("after"),
         )
@@ -198,7 +199,7 @@ _USES: Final = Statement(
     select(_l.object_id, _l.repository_id, _l.size, _l.manifest_refs)
     .join(repositories, _r.id == _l.repository_id)
     .where(
-        _l.account_id == bindparam("account_id"),
+        given(_l.account_id),
         _l.object_id.in_(listed("ids")),
         _l.manifest_refs > _NONE,
         _r.deleted_at.is_(None),
@@ -206,7 +207,7 @@ _USES: Final = Statement(
 )
 _RESTORABLE: Final = Statement(
     select(_o.id).where(
-        _o.account_id == bindparam("account_id"),
+        given(_o.account_id),
         _o.id.in_(listed("ids")),
         _restorable(_o.id),
     )
@@ -215,7 +216,7 @@ _REPOSITORIES: Final = Statement(
     page(
         select(_r.id, _r.name, _r.image_count)
         .where(
-            _r.account_id == bindparam("account_id"),
+            given(_r.account_id),
             _r.deleted_at.is_(None),
             _r.name > bindparam("after"),
         )
@@ -226,7 +227,7 @@ _TOMBSTONES: Final = Statement(
     page(
         select(_d.deleted_at, _d.id)
         .where(
-            _d.repository_id == bindparam("repository_id"),
+            given(_d.repository_id),
             _d.restorable_until > bindparam("now"),
             tuple_(_d.deleted_at, _d.id)
             > tuple_(
@@ -239,7 +240,7 @@ _TOMBSTONES: Final = Statement(
 )
 _DELETED_ONLY: Final = Statement(
     select(_b.object_id, _b.size).where(
-        _b.account_id == bindparam("account_id"),
+        given(_b.account_id),
         _b.manifest_id.in_(listed("ids")),
         ~_live(_b.object_id),
     )
@@ -250,7 +251,7 @@ _needed = (
     .join(manifest_blobs, _e.manifest_id == _m.id)
     .join(repository_blobs, and_(_l.repository_id == _e.repository_id, _l.digest == _e.digest))
     # Filter only the manifests: else SQLite begins with all blobs of the repository.
-    .where(_m.repository_id == bindparam("repository_id"), _m.id.in_(listed("ids")))
+    .where(given(_m.repository_id), _m.id.in_(listed("ids")))
     .group_by(_l.object_id, _l.size, _l.manifest_refs)
     .subquery("needed")
 )
@@ -342,8 +343,7 @@ def list_tombstone_ids(
 
 def deleted_objects(tx: Connection, account_id: str, tombstones: Sequence[str]) -> dict[str, int]:
     """Return sizes of the objects, by id, that these tombstones reference and nothing live does."""
-    rows = tx.rows(_DELETED_ONLY, account_id=account_id, ids=text_list(tombstones))
-    return {row[0]: row[1] for row in rows}
+    return dict(tx.rows(_DELETED_ONLY, account_id=account_id, ids=text_list(tombstones)))
 
 
 def sum_blobs_of(

@@ -79,30 +79,20 @@ repositories = Table(
     CheckConstraint("deleted_image_count >= 0", name="deleted_image_count"),
     CheckConstraint("deleted_tag_count >= 0", name="deleted_tag_count"),
 )
+_r = repositories.c
 partial_index(
-    "ix_repositories_restorable_until",
-    repositories.c.restorable_until,
-    where=repositories.c.restorable_until.is_not(None),
+    "ix_repositories_restorable_until", _r.restorable_until, where=_r.restorable_until.is_not(None)
 )
 # Counts an account's deleted repositories that can be restored, without reading their rows.
 partial_index(
     "ix_repositories_restorable",
-    repositories.c.account_id,
-    repositories.c.restorable_until,
-    where=repositories.c.restorable_until.is_not(None),
+    _r.account_id,
+    _r.restorable_until,
+    where=_r.restorable_until.is_not(None),
 )
+partial_index("ix_repositories_deleted", _r.account_id, _r.id, where=_r.deleted_at.is_not(None))
 partial_index(
-    "ix_repositories_deleted",
-    repositories.c.account_id,
-    repositories.c.id,
-    where=repositories.c.deleted_at.is_not(None),
-)
-partial_index(
-    "uq_repositories_live_name",
-    repositories.c.account_id,
-    repositories.c.name,
-    unique=True,
-    where=repositories.c.deleted_at.is_(None),
+    "uq_repositories_live_name", _r.account_id, _r.name, unique=True, where=_r.deleted_at.is_(None)
 )
 
 blob_objects = Table(
@@ -131,40 +121,23 @@ blob_objects = Table(
     CheckConstraint("encoding IN ('plain', 'sealed')", name="encoding"),
     CheckConstraint("state IN ('live', 'condemned', 'shredded')", name="state"),
 )
-partial_index(
-    "ix_blob_objects_plain",
-    blob_objects.c.account_id,
-    blob_objects.c.id,
-    where=text("encoding = 'plain'"),
-)
+_o = blob_objects.c
+partial_index("ix_blob_objects_plain", _o.account_id, _o.id, where=text("encoding = 'plain'"))
 partial_index(
     "ix_blob_objects_verified_at",
-    blob_objects.c.verified_at,
-    blob_objects.c.id,
+    _o.verified_at,
+    _o.id,
     where=text("damage IS NULL AND state <> 'shredded'"),
 )
 partial_index(
-    "ix_blob_objects_condemned",
-    blob_objects.c.account_id,
-    blob_objects.c.condemned_at,
-    where=text("state = 'condemned'"),
+    "ix_blob_objects_condemned", _o.account_id, _o.condemned_at, where=text("state = 'condemned'")
 )
-partial_index(
-    "ix_blob_objects_damaged",
-    blob_objects.c.account_id,
-    blob_objects.c.digest,
-    where=blob_objects.c.damage.is_not(None),
-)
-partial_index(
-    "ix_blob_objects_replaced",
-    blob_objects.c.account_id,
-    blob_objects.c.id,
-    where=text("NOT is_current"),
-)
+partial_index("ix_blob_objects_damaged", _o.account_id, _o.digest, where=_o.damage.is_not(None))
+partial_index("ix_blob_objects_replaced", _o.account_id, _o.id, where=text("NOT is_current"))
 partial_index(
     "uq_blob_objects_current_digest",
-    blob_objects.c.account_id,
-    blob_objects.c.digest,
+    _o.account_id,
+    _o.digest,
     unique=True,
     where=text("is_current"),
 )
@@ -188,12 +161,8 @@ blob_object_keys = Table(
     ForeignKeyConstraint(["kms_key_id", "account_id"], ["kms_keys.id", "kms_keys.account_id"]),
 )
 _IS_ERASABLE: Final = text("wrapped_data_key IS NOT NULL")
-partial_index(
-    "ix_blob_object_keys_erasable",
-    blob_object_keys.c.kms_key_id,
-    blob_object_keys.c.object_id,
-    where=_IS_ERASABLE,
-)
+_k = blob_object_keys.c
+partial_index("ix_blob_object_keys_erasable", _k.kms_key_id, _k.object_id, where=_IS_ERASABLE)
 
 digest_aliases = Table(
     "digest_aliases",
@@ -229,11 +198,9 @@ repository_blobs = Table(
     Index(None, "object_id"),
     Index(None, "repository_id", "kms_key_id"),
 )
+_l = repository_blobs.c
 partial_index(
-    "ix_repository_blobs_unreferenced",
-    repository_blobs.c.account_id,
-    repository_blobs.c.touched_at,
-    where=repository_blobs.c.manifest_refs == 0,
+    "ix_repository_blobs_unreferenced", _l.account_id, _l.touched_at, where=_l.manifest_refs == 0
 )
 
 manifest_bodies = Table(
@@ -275,30 +242,21 @@ manifests = Table(
     Index(None, "repository_id", "id"),
     Index(None, "account_id", "digest"),
 )
+_m = manifests.c
 partial_index(
     "ix_manifests_subject",
-    manifests.c.repository_id,
-    manifests.c.subject_digest,
-    manifests.c.id,
-    where=manifests.c.subject_digest.is_not(None),
+    _m.repository_id,
+    _m.subject_digest,
+    _m.id,
+    where=_m.subject_digest.is_not(None),
 )
-partial_index(
-    "ix_manifests_untagged",
-    manifests.c.repository_id,
-    manifests.c.id,
-    where=manifests.c.tag_count == 0,
-)
-partial_index(
-    "ix_manifests_tagged",
-    manifests.c.repository_id,
-    manifests.c.id,
-    where=manifests.c.tag_count > 0,
-)
+partial_index("ix_manifests_untagged", _m.repository_id, _m.id, where=_m.tag_count == 0)
+partial_index("ix_manifests_tagged", _m.repository_id, _m.id, where=_m.tag_count > 0)
 partial_index(
     "ix_manifests_last_pulled_at",
-    manifests.c.repository_id,
-    manifests.c.last_pulled_at,
-    where=manifests.c.last_pulled_at.is_not(None),
+    _m.repository_id,
+    _m.last_pulled_at,
+    where=_m.last_pulled_at.is_not(None),
 )
 
 manifest_blobs = Table(
@@ -338,11 +296,9 @@ manifest_children = Table(
     ),
     Index(None, "child_id"),
 )
+_c = manifest_children.c
 partial_index(
-    "ix_manifest_children_missing",
-    manifest_children.c.repository_id,
-    manifest_children.c.child_digest,
-    where=manifest_children.c.child_id.is_(None),
+    "ix_manifest_children_missing", _c.repository_id, _c.child_digest, where=_c.child_id.is_(None)
 )
 
 tags = Table(
@@ -398,9 +354,8 @@ uploads = Table(
     Index(None, "repository_id", "expires_at"),
     Index(None, "account_id", "expires_at"),
 )
-partial_index(
-    "uq_uploads_stage_id", uploads.c.stage_id, unique=True, where=uploads.c.stage_id.is_not(None)
-)
+_u = uploads.c
+partial_index("uq_uploads_stage_id", _u.stage_id, unique=True, where=_u.stage_id.is_not(None))
 
 # Sessions that have ended before their id has expired; the id says when it was given out.
 ended_uploads = Table(
@@ -442,15 +397,16 @@ encryption_bindings = Table(
     Index(None, "account_id", "repository_id", "id"),
     Index(None, "kms_key_id"),
 )
+_b = encryption_bindings.c
 partial_index(
     "uq_encryption_bindings_repository",
-    encryption_bindings.c.repository_id,
+    _b.repository_id,
     unique=True,
     where=text("ended_at IS NULL AND repository_id IS NOT NULL"),
 )
 partial_index(
     "uq_encryption_bindings_account",
-    encryption_bindings.c.account_id,
+    _b.account_id,
     unique=True,
     where=text("ended_at IS NULL AND repository_id IS NULL"),
 )

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from cloudcore.json_size import NamedTwice, json_size, unique_members
-from registry.errors import DigestInvalid, ManifestInvalid, ManifestTypeUnsupported
+from registry.errors import DigestInvalid, DigestMismatch, ManifestInvalid, ManifestTypeUnsupported
 from registry.oci import media_types
-from registry.oci.digest import Digest, check_reference
+from registry.oci.digest import Digest, check_reference, digest_of
 from registry.oci.media_types import is_foreign_layer
 
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -281,3 +281,37 @@ def _check_descriptor(descriptor: Descriptor, *, is_stored: bool) -> None:
         raise ManifestInvalid("a descriptor's size must be a number of bytes, at least 0")
     if not _MEDIA_TYPE.fullmatch(descriptor.media_type):
         raise ManifestInvalid("a descriptor's mediaType is not a media type")
+
+
+class ReadManifest(NamedTuple):
+    """A parsed manifest and the digests of its bytes."""
+
+    manifest: Manifest
+    digest: Digest
+    """The sha256."""
+    sha512: Digest
+
+
+def read_manifest(body: bytes, content_type: str | None, expected: Digest | None) -> ReadManifest:
+    """Parse a pushed manifest and compute its digests.
+
+    Raises:
+        DigestMismatch: the bytes do not hash to `expected`.
+        ManifestInvalid, ManifestTypeUnsupported: see `parse_manifest`.
+
+    """
+    # Hash only when needed: for an oversized document, hashing is most of the cost.
+    names: dict[str, Digest] = {}
+    if expected is not None:
+        found = digest_of(body, expected.algorithm)
+        if expected != found:
+            raise DigestMismatch(
+                f"the manifest's bytes do not hash to {expected}", digest=str(expected)
+            )
+        names[expected.algorithm] = found
+    manifest = parse_manifest(body, content_type)
+    return ReadManifest(
+        manifest,
+        names.get("sha256") or digest_of(body),
+        names.get("sha512") or digest_of(body, "sha512"),
+    )

@@ -1,12 +1,20 @@
-"""Who makes a change, when and where: recorded in history and events."""
+"""Who makes a change, when and where; record changes of ``/v2`` in the audit log.
+
+Changes of ``/v1`` are recorded by the kernel itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import MutableMapping
 from typing import Any, NamedTuple
 
-from cloudcore.iam.audit import AuditClient
+from cloudcore.audit.log import record
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection
+from cloudcore.iam.audit import AuditClient, AuditEvent
 from cloudcore.iam.principal import Source, stored_source
+from registry.metadata.repositories.live import Repository
+from registry.services.access import repository_crn
 
 
 class RegistryHost(NamedTuple):
@@ -49,3 +57,30 @@ class Change(NamedTuple):
     def stored_source(self) -> str | None:
         """Return the source as rows hold it."""
         return stored_source(self.source)
+
+
+def record_change(
+    tx: Connection, change: Change, action: str, repository: Repository, **details: object
+) -> None:
+    """Record a change of a repository in its transaction, with what was told since it began.
+
+    A transaction that tells calls `Change.begin` first: after a conflict it runs again.
+
+    Nothing is recorded for a change without a client: under ``entrepot dev`` nobody signs in, and
+    the registry's own runs are recorded when they end.
+    """
+    if change.client is None:
+        return
+    region = change.registry_host.region
+    event = AuditEvent(
+        id=uuid7(change.now),
+        owner_id=repository.account_id,
+        occurred_at=change.now,
+        action=action,
+        resources=(repository_crn(region, repository.account_id, repository.name),),
+        principal=change.principal,
+        source=change.source,
+        client=change.client,
+        details={**details, **(change.details or {})},
+    )
+    record(tx, event)

@@ -1,6 +1,6 @@
 """Start runs of the collector: on request or on schedule, one run at a time in an account.
 
-A run is a job; its steps are in `registry.gc.collector`.
+A run is a job; its steps are in `registry.gc.collection`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,15 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.jobs import runs
-from cloudcore.jobs.runs import NewRun, Run
+from cloudcore.jobs.runs import Run
 from registry.metadata.collector import collection
 from registry.metadata.collector.collection import Amount
-from registry.services.access import repository_crn
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
+from registry.services.runs import RegistryRuns
 
 KIND: Final = "registry.garbage_collection"
-KEPT_SECONDS: Final = 30 * 24 * 3600
-"""How long the runs of an account are kept."""
-COUNTS: Final = ("unlinked", "condemned", "swept", "removed", "freed_bytes", "kept")
+_COUNTS: Final = ("unlinked", "condemned", "swept", "removed", "freed_bytes", "kept")
 """The counters of a run.
 
 *unlinked*: links removed because no manifest references them; *condemned*: objects that lost their
@@ -27,6 +25,15 @@ last link by that; *swept*: objects whose rows moved to the quarantine; *removed
 bytes were deleted; *freed_bytes*: the size of these on disk; *kept*: condemned objects that are
 referenced again.
 """
+RUNS: Final = RegistryRuns(
+    KIND,
+    words="collection",
+    type="garbage-collection-run",
+    action="registry:CollectGarbage",
+    counts=_COUNTS,
+    deletions=_COUNTS[:4],
+    kept_days=30,
+)
 _ACCOUNTS: Final = 500
 
 
@@ -42,18 +49,7 @@ class Status(NamedTuple):
 
 def start_collection(tx: Connection, account_id: str, run_id: str, change: Change) -> Run:
     """Start a run in an account, or return the one that is running."""
-    new = NewRun(
-        id=run_id,
-        kind=KIND,
-        account_id=account_id,
-        scope_id=account_id,
-        resource=repository_crn(change.registry_host.region, account_id, "*"),
-        started_by=change.principal,
-        started_by_source=change.stored_source,
-        counts=COUNTS,
-        kept_seconds=KEPT_SECONDS,
-    )
-    return runs.start_run(tx, new, change.now)
+    return RUNS.start(tx, account_id, None, run_id, change)
 
 
 def status(tx: Connection, account_id: str) -> Status:

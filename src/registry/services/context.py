@@ -20,9 +20,9 @@ from registry.services.blobs.upload_leases import Leases
 from registry.services.blobs.upload_sessions import UploadIds
 from registry.services.blobs.writing_places import WritingPlaces
 from registry.services.changes import Change, RegistryHost
-from registry.services.event_topics import FindTopics, ResolveTopic, no_topic, no_topics
+from registry.services.events import FindTopics, ResolveTopic, no_topic, no_topics
 from registry.services.images.manifest_damage import ManifestDamage
-from registry.services.images.manifest_reading import ManifestReader, ThreadReader
+from registry.services.images.manifest_reading import ThreadReader
 from registry.services.images.pulls import PullLog
 from registry.services.pull_through.fills import Fills
 from registry.services.pull_through.remote import OpenCredential, no_credential
@@ -54,7 +54,7 @@ class ServiceContext:
     pulls: PullLog
     registry_host: RegistryHost
     delays: Delays = field(default_factory=Delays)
-    manifest_reader: ManifestReader = field(default_factory=ThreadReader)
+    manifest_reader: ThreadReader = field(default_factory=ThreadReader)
     manifest_damage: ManifestDamage = field(default_factory=ManifestDamage)
     broken_wraps: BrokenWraps = field(default_factory=BrokenWraps)
     leases: Leases = field(default_factory=lambda: Leases(uuid7()))

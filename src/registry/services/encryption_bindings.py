@@ -1,22 +1,28 @@
 """Bind repositories, or all of an account without a binding of their own, to KMS keys.
 
 A binding applies to what is pushed from then on; blobs stay under the key that they were pushed
-with until they are pushed or wrapped again.
+with until they are pushed or wrapped again. What a key protects, in repositories and buckets, is
+what deleting it would shred.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
 
 from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
-from cloudcore.kms.key import KeyState
+from cloudcore.kms.key import Key, KeyState
 from cloudcore.kms.rows import KEY_ROWS, find_platform_key, hold_key
 from cloudcore.kms.rules import KeyMissing, check_bindable
+from cloudcore.storage import piece_keys
+from cloudcore.storage.piece_keys import KeyedPieces
 from registry.metadata import encryption_bindings as rows
+from registry.metadata import key_usage as usage
 from registry.metadata.encryption_bindings import BindingSource, BoundKey
-from registry.services.repositories.locks import lock_existing_repository
+from registry.metadata.key_usage import KeyImage, WrappedBlobs
+from registry.services.repositories.names import lock_existing_repository
 
 BindingStatus = Literal["active", "key_disabled", "key_deleted", "ended"]
 """What a binding does; ``key_disabled`` also while the deletion of its key is pending."""
@@ -116,3 +122,57 @@ def _lock(tx: Connection, account_id: str, repository_id: str | None) -> None:
         lock_account(tx, account_id)
     else:
         lock_existing_repository(tx, repository_id)
+
+
+MOST_LISTED: Final = 100
+"""The most repositories and images that are named."""
+
+
+class KeyUsage(NamedTuple):
+    """What a key protects."""
+
+    key: Key
+    is_account_default: bool
+    repository_count: int
+    repositories: Sequence[tuple[str, str]]
+    """(id, name) of the first of those bound to the key themselves."""
+    blobs: WrappedBlobs
+    image_count: int
+    images: Sequence[KeyImage]
+    bucket_count: int
+    buckets: Sequence[tuple[str, str]]
+    """(id, name) of the first of those bound to the key themselves."""
+    pieces: KeyedPieces
+    """What it seals in buckets, which no other key opens."""
+    is_partial: bool
+    """True if there is more than was read, so that the counts are lower bounds."""
+
+
+def key_usage(
+    tx: Connection, account_id: str, region: str, key_id: str, most: int = usage.MOST
+) -> KeyUsage:
+    """Return what a key of an account protects; read at most `most` rows of each kind.
+
+    Raises:
+        KeyMissing: the account has no such key.
+
+    """
+    key = KEY_ROWS.get(tx, account_id, region, key_id)
+    repository_count = usage.count_bound_repositories(tx, account_id, key.id, most)
+    blobs = usage.count_wrapped_blobs(tx, account_id, key.id, most)
+    pieces = piece_keys.count_under(tx, account_id, key.id, most)
+    bucket_count, buckets = piece_keys.bound_buckets(tx, account_id, key.id, MOST_LISTED)
+    image_count, are_images_cut = usage.count_key_images(tx, account_id, key.id, most)
+    return KeyUsage(
+        key=key,
+        is_account_default=usage.is_account_default(tx, account_id, key.id),
+        repository_count=repository_count,
+        repositories=usage.list_bound_repositories(tx, account_id, key.id, MOST_LISTED, most),
+        blobs=blobs,
+        image_count=image_count,
+        images=usage.list_key_images(tx, account_id, key.id, MOST_LISTED, most),
+        bucket_count=bucket_count,
+        buckets=buckets,
+        pieces=pieces,
+        is_partial=are_images_cut or max(repository_count, blobs.total, pieces.pieces) >= most,
+    )

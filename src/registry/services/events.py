@@ -1,20 +1,29 @@
 """Publish events of the registry to the topics whose rules match, in the change's transaction.
 
 So an event is in the outbox if and only if its change is committed. An account without rules has no
-extra cost.
+extra cost. Each rule of an account sends matching events of its resources to one of its topics; the
+notifications family delivers to subscribers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
+from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from cloudcore.jobs.outbox import emit
+from cloudcore.resource_references import Authorize
 from cloudcore.wire import rfc3339
+from registry.errors import NameInvalid
+from registry.metadata import event_rules
 from registry.metadata.event_rules import EventRule, find_rules
 from registry.metadata.images.manifests import Description, describe
 from registry.metadata.repositories.live import Repository
+from registry.oci.reference import parse_name
 from registry.services.access import repository_crn
 from registry.services.changes import Change
 
@@ -58,7 +67,7 @@ def publish(
         return
     found = find_rules(tx, repository.account_id)
     for event in events:
-        topics = sorted({rule.topic for rule in found.rules if _asks(rule, event, repository)})
+        topics = sorted({rule.topic for rule in found.rules if _wants(rule, event, repository)})
         if topics:
             data = _data(event, change, repository, found.handle)
             emit(
@@ -66,7 +75,7 @@ def publish(
             )
 
 
-def _asks(rule: EventRule, event: RegistryEvent, repository: Repository) -> bool:
+def _wants(rule: EventRule, event: RegistryEvent, repository: Repository) -> bool:
     """Return True if a rule matches an event's repository, and its type exactly or by a ``*``."""
     is_of_repository = repository.name.startswith(rule.repository_prefix)
     return is_of_repository and is_asked_for(event.type, rule.event_types)
@@ -116,3 +125,160 @@ def _data(
 def _plain(digest: str | None) -> str | None:
     """Return a digest as a plain `str`, since the JSON encoder refuses subclasses."""
     return None if digest is None else str(digest)
+
+
+class NamedTopic(NamedTuple):
+    """Whether a topic exists that a rule names."""
+
+    id: str | None
+    """None if there is no such topic; then the moments may be known."""
+    missing_since: int | None = None
+    missing_at: int | None = None
+    """When an event was last told to it, or it was deleted."""
+    waiting: int = 0
+    """Events that were told to it since; they are delivered when it exists."""
+    dropped: int = 0
+    """Events before these; there were too many."""
+
+
+class TopicNotFound(NotFound):
+    """There is no such topic of the account."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no such topic; create it first", reason="topic_not_found")
+
+
+FindTopics = Callable[[Connection, str, Sequence[str]], Mapping[str, NamedTopic]]
+"""Returns the topics of an account, by CRN; of each that is asked for."""
+
+
+ResolveTopic = Callable[[Connection, str, str, Authorize], str]
+"""Returns the CRN of the topic of an account that an id, a name or a CRN means. It raises
+`TopicNotFound`, and otherwise what `cloudcore.resource_references.resolve` does."""
+
+
+def no_topic(_tx: Connection, _account_id: str, _value: str, _authorize: Authorize) -> str:
+    """Raise that there is none, as in an install without the family."""
+    raise TopicNotFound
+
+
+def no_topics(_tx: Connection, _account_id: str, crns: Sequence[str]) -> Mapping[str, NamedTopic]:
+    """Return that there are none, as in an install without the family."""
+    return {crn: NamedTopic(None) for crn in crns}
+
+
+MAX_RULES: Final = 50
+"""The most rules that an account can have; every change of its repositories is matched with all."""
+
+EVENT_TYPES: Final = (
+    IMAGE_PUSHED,
+    IMAGE_CACHED,
+    IMAGE_DELETED,
+    TAG_MOVED,
+    TAG_DELETED,
+    REPOSITORY_CREATED,
+    REPOSITORY_DELETED,
+    LIFECYCLE_COMPLETED,
+)
+
+_FAMILIES: Final = re.compile(r"[a-z]+\.(?:[a-z]+\.)?\*")
+
+
+def check_rule(
+    event_types: Sequence[str], repository_prefix: str, known: Sequence[str] = EVENT_TYPES
+) -> None:
+    """Check a rule; `known` are the types of all events.
+
+    Raise InvalidInput, with ``field`` and ``reason``, for one that no event can match.
+    """
+    for index, wanted in enumerate(event_types):
+        if not _is_known(wanted, known):
+            raise InvalidInput(
+                f"an event type is one of {', '.join(_near(wanted, known))}, or one such as "
+                "registry.tag.*",
+                field=f"event_types[{index}]",
+                reason="not_allowed",
+            )
+    if repository_prefix and not any(_is_known(each, EVENT_TYPES) for each in event_types):
+        raise InvalidInput(
+            "only events of repositories have a prefix of their names",
+            field="repository_prefix",
+            reason="not_allowed",
+        )
+    if not _begins_a_name(repository_prefix):
+        raise InvalidInput(
+            "no repository name can begin with this", field="repository_prefix", reason="malformed"
+        )
+
+
+def create_rule(
+    tx: Connection, rule: EventRule, find_topics: FindTopics
+) -> tuple[EventRule, NamedTopic]:
+    """Add a rule and return it, with its topic.
+
+    Raises:
+        TopicNotFound
+        Conflict: the account has an equal rule.
+        QuotaExceeded: the account has `MAX_RULES` rules.
+
+    """
+    topic = find_topics(tx, rule.account_id, [rule.topic])[rule.topic]
+    if topic.id is None:
+        raise TopicNotFound
+    lock_account(tx, rule.account_id)
+    there = event_rules.find_rules(tx, rule.account_id).rules
+    for other in there:
+        if _asks(other) == _asks(rule):
+            raise Conflict("there is an equal rule", id=other.id)
+    if len(there) >= MAX_RULES:
+        raise QuotaExceeded(
+            f"an account has at most {MAX_RULES} event rules",
+            quota="event_rules",
+            limit=MAX_RULES,
+            used=len(there),
+        )
+    event_rules.add_rule(tx, rule)
+    return rule, topic
+
+
+def get_rule(tx: Connection, account_id: str, rule_id: str) -> EventRule:
+    """Return a rule of an account, or raise `NotFound`."""
+    found = event_rules.find_rule(tx, account_id, rule_id)
+    if found is None:
+        raise _missing()
+    return found
+
+
+def delete_rule(tx: Connection, account_id: str, rule_id: str) -> None:
+    """Delete a rule, or raise NotFound; events already in the outbox are still delivered."""
+    if not event_rules.remove_rule(tx, account_id, rule_id):
+        raise _missing()
+
+
+def _is_known(wanted: str, known: Sequence[str]) -> bool:
+    if not wanted.endswith("*"):
+        return wanted in known
+    return bool(_FAMILIES.fullmatch(wanted)) and any(each.startswith(wanted[:-1]) for each in known)
+
+
+def _near(wanted: str, known: Sequence[str]) -> Sequence[str]:
+    """Return the types of the service that a type begins with, or what means all of each."""
+    own = [each for each in known if each.partition(".")[0] == wanted.partition(".")[0]]
+    return own or list(dict.fromkeys(f"{each.partition('.')[0]}.*" for each in known))
+
+
+def _begins_a_name(prefix: str) -> bool:
+    """Return True if a repository's name can start with `prefix`."""
+    for rest in ("", "a"):
+        with suppress(NameInvalid):
+            parse_name(f"aa/{prefix}{rest}")
+            return True
+    return False
+
+
+def _asks(rule: EventRule) -> tuple[str, frozenset[str], str]:
+    return rule.topic, frozenset(rule.event_types), rule.repository_prefix
+
+
+def _missing() -> NotFound:
+    return NotFound("there is no such event rule")

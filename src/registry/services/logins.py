@@ -1,19 +1,31 @@
-"""Login credentials of container clients: issued to a signed-in principal, and revoked with it."""
+"""Login credentials of container clients: issued to a signed-in principal, and revoked with it.
+
+How often long-lived ones are tried at ``/v2/token`` is bounded. Failures count against two budgets,
+as those of sign-ins do. If that of a credential from an address is exhausted, the credential is
+refused there, whatever the secret. That of the address only turns further failures into 429, so
+that one machine with an old secret does not stop the others behind the same proxy. It is counted
+first: an address cannot fill the table of budgets with ids it makes up.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
+from collections.abc import Callable, Sequence
+from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple
 
-from cloudcore.clock import MICROSECONDS
+from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.crn import Crn
-from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied, QuotaExceeded
+from cloudcore.db.base import Connection, Database
+from cloudcore.errors import AccessDenied, QuotaExceeded, TooManyAttempts, Unauthenticated
 from cloudcore.iam.principal import Principal, PrincipalKind, Source
 from cloudcore.identity.login_permission import LoginPermission
-from cloudcore.identity.rows.key_owners import find_key_expiry
+from cloudcore.identity.rows.service_accounts import find_key_expiry
 from cloudcore.identity.rows.sessions import find_sign_in_expiry
+from cloudcore.serving.source_address import rate_subject
+from cloudcore.web.ratelimit import Budget, count_request, seconds_exhausted
 from registry.metadata import logins
 from registry.metadata.logins import Login, NewLogin
 
@@ -24,6 +36,7 @@ LOG_IN: Final = "registry:GetAuthorizationToken"
 USERNAME: Final = "token"
 """The user name of every login credential."""
 
+_DUMMY: Final = hashlib.sha256(b"").hexdigest()
 _PREFIX: Final = "rlc_"
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _LENGTH: Final = 43  # of 62 letters: 256 bits, so a plain hash is enough
@@ -128,3 +141,106 @@ def principal_of(login: Login) -> Principal:
         container_password_id=login.id if login.is_container_password else None,
         source=own or login.source,
     )
+
+
+ADDRESS_BUDGET: Final = Budget(limit=30, window_seconds=300, is_extended=False)
+"""Failures per client address (IPv6: /64), over all credentials."""
+CREDENTIAL_BUDGET: Final = Budget(limit=10, window_seconds=300, is_extended=False)
+"""Failures per client address and credential."""
+
+NAMED_LOGIN: Final = "ecp_"
+"""What passwords begin with that persons make for container clients."""
+_ENDPOINT: Final = "access-key-login"
+
+
+class RefusedLogin(NamedTuple):
+    """A login that exists and was refused, for the audit log."""
+
+    account_id: str
+    principal: str
+    """CRN of the service account or role."""
+    source: Source
+    resources: Sequence[str]
+    """CRNs."""
+
+
+def seconds_refused(tx: Connection, credential_id: str, source: str, now: int) -> int:
+    """Return the seconds until a credential may be tried from an address again; 0: now."""
+    return seconds_exhausted(tx, _ENDPOINT, _subject(credential_id, source), CREDENTIAL_BUDGET, now)
+
+
+def count_failure(tx: Connection, credential_id: str, source: str, now: int) -> int:
+    """Count a failure; return the seconds until the client may try again, 0 if it may now."""
+    subjects = (
+        (f"address {source}", ADDRESS_BUDGET),
+        (_subject(credential_id, source), CREDENTIAL_BUDGET),
+    )
+    for subject, budget in subjects:
+        status = count_request(tx, _ENDPOINT, subject, budget, now)
+        if status.is_refused:
+            return status.reset
+    return 0
+
+
+def wrong_login() -> Unauthenticated:
+    """Return the error for every invalid login, the same for all causes."""
+    return Unauthenticated("the user name or password is wrong, or has expired")
+
+
+class KnownLogin(NamedTuple):
+    """What is stored of a long-lived credential whose id a client sends."""
+
+    secret_sha256: str
+    login: Login | None
+    """None if it may not log in (any more)."""
+    refused: RefusedLogin
+    """What is noted if it is refused."""
+
+
+FindLogin = Callable[[Connection, str, IPv4Address | IPv6Address | None, int], KnownLogin | None]
+
+
+async def log_in(
+    database: Database,
+    clock: Clock,
+    credential_id: str,
+    secret: str,
+    source_ip: IPv4Address | IPv6Address | None,
+    find: FindLogin,
+    note_refusal: Callable[[RefusedLogin], None],
+) -> Login:
+    """Return a long-lived credential as a login. A failure takes a second transaction.
+
+    An unknown one, a wrong secret, and one that may not log in take the same work and give the same
+    error. `note_refusal` is called for one that exists and is refused.
+
+    Raises:
+        Unauthenticated: it is unknown, its secret wrong, or it may not log in.
+        TooManyAttempts: too many failures.
+
+    """
+    source, now = rate_subject(source_ip), clock()
+
+    def read(tx: Connection) -> tuple[int, KnownLogin | None]:
+        retry_after = seconds_refused(tx, credential_id, source, now)
+        return retry_after, find(tx, credential_id, source_ip, now)
+
+    retry_after, known = await database.read(read)
+    if retry_after:
+        raise _too_many_failures(retry_after)
+    kept = _DUMMY if known is None else known.secret_sha256
+    is_right = hmac.compare_digest(hash_of(secret), kept)
+    if known is not None and known.login is not None and is_right:
+        return known.login
+    if known is not None:
+        note_refusal(known.refused)
+    retry_after = await database.write_relaxed(count_failure, credential_id, source, now)
+    raise _too_many_failures(retry_after) if retry_after else wrong_login()
+
+
+def _too_many_failures(retry_after: int) -> TooManyAttempts:
+    return TooManyAttempts("too many failed logins", retry_after=retry_after)
+
+
+def _subject(credential_id: str, source: str) -> str:
+    return f"{credential_id} {source}"

@@ -107,11 +107,9 @@ class StorageUsage(NamedTuple):
 def measure_image(
     tx: Connection, found: VisibleRepository, reference: str, now: int
 ) -> ImageStorage:
-    """Return the storage of an image; the cost grows with its descendants and blobs.
+    """Return the storage of an image, or raise ManifestUnknown.
 
-    Raises:
-        ManifestUnknown: there is no such image.
-
+    The cost grows with its descendants and blobs.
     """
     account_id, repository_id = found.repository.account_id, found.repository.id
     manifest = get_manifest_row(tx, found, reference)

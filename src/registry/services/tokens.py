@@ -35,18 +35,21 @@ from registry.services.access import (
     verdict_on,
 )
 from registry.services.access_key_logins import (
-    find_key_login,
+    find_key,
     is_access_key_id,
-    log_in_with_key,
 )
-from registry.services.bearers import BEARER_SECONDS
-from registry.services.login_attempts import NAMED_LOGIN, RefusedLogin, wrong_login
+from registry.services.bearers import BEARER_SECONDS, BearerSigner
 from registry.services.logins import (
+    NAMED_LOGIN,
     USERNAME,
     ClientCredential,
+    FindLogin,
+    RefusedLogin,
     hash_of,
+    log_in,
     login_permission,
     principal_of,
+    wrong_login,
 )
 from registry.services.registry_settings import counts_pulls_of
 
@@ -126,23 +129,6 @@ class IssuedBearer(NamedTuple):
     source: Source | None = None
 
 
-class Signer(Protocol):
-    """Signs bearers and verifies their signatures."""
-
-    def issue_bearer(self, claims: Mapping[str, Any]) -> str:
-        """Return the claims as a signed token."""
-        ...
-
-    def verify_bearer(self, token: str) -> Mapping[str, Any]:
-        """Verify a token and return its claims.
-
-        Raises:
-            Unauthenticated: it is not one of this registry, or not valid now.
-
-        """
-        ...
-
-
 class PolicySource(Protocol):
     """Finds the identity policies of a principal."""
 
@@ -161,7 +147,7 @@ class BearerTokens:
 
     database: Database
     clock: Clock
-    signer: Signer
+    signer: BearerSigner
     source: PolicySource
     region: str
 
@@ -267,16 +253,17 @@ class BearerTokens:
         if bearer.login_id is not None:
             login = await self.database.read(logins.find_login_by_id, bearer.login_id, self.clock())
         elif bearer.access_key_id is not None:
-            login = await self.database.read(find_key_login, bearer.access_key_id, self.clock())
+            key = await self.database.read(find_key, bearer.access_key_id, None, self.clock())
+            login = key and key.login
         elif bearer.container_password_id is not None:
             # Late, because `dev` has no sign-in.
             from registry.services.container_password_logins import (  # noqa: PLC0415
-                find_password_login,
+                find_password,
             )
 
-            login = await self.database.read(
-                find_password_login, bearer.container_password_id, source_ip, self.clock()
-            )
+            given = bearer.container_password_id, source_ip, self.clock()
+            password = await self.database.read(find_password, *given)
+            login = password and password.login
         if login is None and bearer.subject:
             return None
         return await self._subject(login, source_ip), login
@@ -303,32 +290,29 @@ class BearerTokens:
         note_refusal: Callable[[RefusedLogin], None],
     ) -> Login:
         username, password = credential
+        find: FindLogin
         if is_access_key_id(username):
-            return await log_in_with_key(
-                self.database, self.clock, username, password, source_ip, note_refusal
-            )
-        if username != USERNAME:
+            credential_id, find = username, find_key
+        elif username != USERNAME:
             raise wrong_login()
-        if password.startswith(NAMED_LOGIN):
+        elif password.startswith(NAMED_LOGIN):
             from registry.services.container_password_logins import (  # noqa: PLC0415 - as above
-                log_in_with_password,
+                find_password,
+                password_id,
             )
 
-            return await log_in_with_password(
-                self.database, self.clock, password, source_ip, note_refusal
-            )
-        login = await self.database.read(logins.find_login, hash_of(password), self.clock())
-        if login is None:
-            raise wrong_login()
-        return login
+            credential_id, find = password_id(password), find_password
+        else:
+            login = await self.database.read(logins.find_login, hash_of(password), self.clock())
+            if login is None:
+                raise wrong_login()
+            return login
+        return await log_in(
+            self.database, self.clock, credential_id, password, source_ip, find, note_refusal
+        )
 
     def _check_logs_in(self, subject: AccessSubject, login: Login, now: int) -> None:
-        """Check that the role behind a container password may (still) log clients in.
-
-        Raises:
-            Unauthenticated.
-
-        """
+        """Raise Unauthenticated unless the role of a container password may log clients in now."""
         assert subject.principal is not None
         action, resource = login_permission(self.region, login.account_id)
         caller = Caller(subject.principal.crn, login.account_id)

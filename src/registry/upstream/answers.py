@@ -13,13 +13,13 @@ from cloudcore.outbound.failures import BadAnswer, RequestFailed, Unreachable
 from registry.errors import DigestInvalid
 from registry.oci.digest import Digest
 from registry.upstream.base import (
+    RateLimit,
     UpstreamBroken,
     UpstreamFailed,
     UpstreamLimited,
     UpstreamRefused,
     UpstreamUnreachable,
 )
-from registry.upstream.watch import RateLimit
 
 _TOO_MANY: Final = 429
 

@@ -164,3 +164,40 @@ class Upstream(Protocol):
     ) -> AbstractAsyncContextManager[BlobStream]:
         """Ask for a blob from an offset; leaving the context ends the request."""
         ...
+
+
+class RateLimit(NamedTuple):
+    """What an upstream says of its limit, such as ``ratelimit-remaining: 76;w=21600``."""
+
+    limit: int | None
+    remaining: int
+    window_seconds: int | None
+
+
+class Watch(Protocol):
+    """Is told how upstreams answer; what it knows is shared by all workers."""
+
+    async def check(self, remote: Remote) -> None:
+        """Return if the upstream may be asked now.
+
+        Raises:
+            UpstreamLimited: it wants no requests until a later time.
+            UpstreamUnreachable: it failed a moment ago.
+
+        """
+        ...
+
+    async def succeeded(self, remote: Remote, rate: RateLimit | None) -> None:
+        """Note that it answered as a registry does."""
+        ...
+
+    async def failed(self, remote: Remote, failure: UpstreamFailed) -> None:
+        """Note that it did not."""
+        ...
+
+    def is_accepted(self, remote: Remote, *, elsewhere: bool) -> bool:
+        """Return True if its credential was accepted within the hour; `elsewhere`, for another one.
+
+        The caller has just called `check`.
+        """
+        ...

@@ -38,11 +38,18 @@ from registry.upstream.base import (
     UpstreamFailed,
     UpstreamRefused,
     UpstreamUnreachable,
+    Watch,
 )
 from registry.upstream.exchange import ANSWER_SECONDS, Exchange, Request
-from registry.upstream.referrers import RefusedLink, RefusedPage, join_pages, next_page
-from registry.upstream.tag_pages import PAGE_SIZE, BadTagPage, TagPages
-from registry.upstream.watch import NoWatch, Watch
+from registry.upstream.lists import (
+    PAGE_SIZE,
+    BadTagPage,
+    RefusedLink,
+    RefusedPage,
+    TagPages,
+    join_pages,
+    next_page,
+)
 
 ACCEPT: Final = f"{OCI_INDEX}, {OCI_MANIFEST}, {DOCKER_MANIFEST_LIST}, {DOCKER_MANIFEST}"
 _ACCEPT_MANIFESTS: Final = {"Accept": ACCEPT}
@@ -70,11 +77,11 @@ class RegistryClient:
         self,
         http: HttpClient,
         clock: Clock,
-        watch: Watch | None = None,
+        watch: Watch,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._exchange = Exchange(http, clock, answer_seconds)
-        self._watch: Watch = watch or NoWatch()
+        self._watch = watch
 
     async def ping(self, remote: Remote) -> int:
         """Ask for ``/v2/``, with a token if the upstream wants one; return the last status.

@@ -22,8 +22,7 @@ from registry.upstream.base import (
     UpstreamRefused,
     UpstreamUnreachable,
 )
-from registry.upstream.challenges import read_challenges
-from registry.upstream.tokens import Tokens
+from registry.upstream.tokens import Tokens, read_challenges
 
 MAX_REDIRECTS: Final = 5
 ANSWER_SECONDS: Final = 60

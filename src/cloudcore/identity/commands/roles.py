@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from cloudcore.command_failures import CommandFailure, RequestRefused
 from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
-from cloudcore.identity.commands import role_groups, role_people
+from cloudcore.identity.commands import role_assignments
 from cloudcore.identity.commands.options import DESCRIPTION, FORCE, GRANTS, Grant, grants_of
+from cloudcore.identity.commands.organizations import USERS
 from cloudcore.identity.commands.policies import POLICIES
-from cloudcore.identity.commands.users import USERS
 
 _FIELDS: Final = (
     DESCRIPTION,
@@ -135,7 +135,7 @@ ROLES: Final = Noun(
     noun="roles",
     words="roles, in which people act in the account",
     name_filter="name",
-    columns=("name", role_people.SESSION, "description", "last_used_at", "created_at"),
+    columns=("name", role_assignments.SESSION, "description", "last_used_at", "created_at"),
     shown=_show,
     update=(*_FIELDS, FORCE),
     updated=_updated,
@@ -166,8 +166,7 @@ ROLES: Final = Noun(
             ),
             run=_create,
         ),
-        *role_people.ACTS,
-        *role_groups.ACTS,
+        *role_assignments.ACTS,
     ),
 )
 

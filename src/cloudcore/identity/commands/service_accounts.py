@@ -1,10 +1,12 @@
-"""``entrepot service-accounts``: the programs of an account, such as CI."""
+"""``entrepot service-accounts``: programs of an account; ``access-keys``: how they sign in."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from cloudcore.command_line import Act, Deletion, Invocation, Noun, Option, Secret, argument
+from cloudcore.command_failures import CommandFailure, Misuse, RequestRefused
+from cloudcore.command_line import Act, Deletion, Invocation, Noun, Option, Record, Secret, argument
 from cloudcore.identity.commands.options import DESCRIPTION, FORCE, GRANTS, grants_of
 
 KEY: Final = Secret(
@@ -79,4 +81,160 @@ SERVICE_ACCOUNTS: Final = Noun(
     ),
 )
 
-COMMANDS: Final = (SERVICE_ACCOUNTS,)
+
+_GRACE: Final = timedelta(days=1)
+_MAX_ACTIVE: Final = 2
+"""How many keys of a service account may work at a time."""
+_ROOM: Final = "'entrepot access-keys delete {service_account} KEY' makes room"
+_FIELDS: Final = (
+    Option("description", "for persons, such as where it is"),
+    Option("expires_at", "such as 90d (never)", "until", "expires-in"),
+    Option("expires_at", "such as 2030-01-31T12:00:00Z (never)", metavar="TIME"),
+)
+
+
+def _updated(run: Invocation, key: Record) -> str:
+    words = "{access_key_id} is {status}"
+    return run.text(f"{words}, until {{expires_at}}" if key["expires_at"] else words, key)
+
+
+def _rotate(run: Invocation) -> bool:
+    """Create a key, and let the one that it replaces expire."""
+    old = _old(run)
+    name, values = old["access_key_id"], run.values
+    fields = {each: values[each] for each in values if each in ("description", "expires_at")}
+    until = values.get("grace", _time_after(_GRACE))
+    if values.get("now"):
+        made = _replace_now(run, fields, old)
+        rest = f"{name} works no more"
+    else:
+        made = _new(run, fields)
+        if old["expires_at"] is None or until[:19] < old["expires_at"][:19]:
+            changes = {"expires_at": until}
+            old = run.client.call("PATCH", f"{run.path}/{old['id']}", changes)["access_key"]
+        rest = run.text("{access_key_id} works until {expires_at}", old)
+    run.say_secret(f"Created a key of {made['service_account']['name']}; {rest}", made, KEY)
+    return True
+
+
+def _old(run: Invocation) -> Record:
+    """Return the key that is named; without one, the only active key.
+
+    Raises:
+        Missing: there is no such key.
+        Misuse: none is named, and there is not exactly one that is active.
+
+    """
+    if "access_key" in run.values:
+        return run.find(ACCESS_KEYS, run.values["access_key"])
+    rows = [row for row in run.client.rows(run.path, "access_keys") if _is_live(row)]
+    if len(rows) != 1:
+        names = ", ".join(row["access_key_id"] for row in rows)
+        owner = run.above.written
+        raise Misuse(f"{owner} has {len(rows)} active keys; name the one: {names or 'none'}")
+    return rows[0]
+
+
+def _is_live(key: Record) -> bool:
+    """Return True if a key is active and has not expired by this machine's clock."""
+    end: str | None = key["expires_at"]
+    is_over = end is not None and end[:19] <= _time_after(timedelta())[:19]
+    return key["status"] == "active" and not is_over
+
+
+def _time_after(length: timedelta) -> str:
+    return f"{datetime.now(UTC) + length:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _new(run: Invocation, fields: dict[str, Any]) -> Record:
+    try:
+        made: Record = run.client.create(run.path, fields)["access_key"]
+    except RequestRefused as error:
+        if error.code != "CONFLICT":
+            raise
+        raise error.with_advice(_ROOM.format(service_account=run.above.written)) from None
+    return made
+
+
+def _replace_now(run: Invocation, fields: dict[str, Any], old: Record) -> Record:
+    """Create a key, and deactivate the `old` one: before, if it is one of the two that may work.
+
+    Raises:
+        CommandFailure: the key could not be created; the old one works again, or the message says
+            that it does not.
+
+    """
+    path, owner, name = f"{run.path}/{old['id']}", run.above.written, old["access_key_id"]
+    live = [row for row in run.client.rows(run.path, "access_keys") if _is_live(row)]
+    if len(live) < _MAX_ACTIVE or not _is_live(old):
+        made = _new(run, fields)
+        # Forced, should the command be signed in by it: the new key has the same rights.
+        run.client.call("PATCH", path, {"status": "inactive"}, {"force": True})
+        return made
+    if run.sign_in.claims().akid == name:
+        raise CommandFailure(
+            f"{owner} has {_MAX_ACTIVE} active keys, the most there may be, and the command is"
+            f" signed in by {name}: sign in by the other one and rotate again, or delete that one"
+            f" with 'entrepot access-keys delete {owner} KEY'"
+        )
+    run.client.call("PATCH", path, {"status": "inactive"})
+    try:
+        return _new(run, fields)
+    except CommandFailure as error:
+        try:
+            run.client.call("PATCH", path, {"status": "active"})
+        except CommandFailure:
+            again = f"'entrepot access-keys update {owner} {name} --status active'"
+            words = f"{error}; {name} is inactive now, and {again} undoes that"
+            raise CommandFailure(words) from None
+        raise
+
+
+ACCESS_KEYS: Final = Noun(
+    noun="access-keys",
+    words="key pairs by which service accounts sign in",
+    parent=SERVICE_ACCOUNTS,
+    name="access_key_id",
+    known_by="as 'access-keys list' shows it",
+    columns=(
+        *("access_key_id", "status", "description", "expires_at", "last_used_at", "created_at"),
+    ),
+    create=_FIELDS,
+    created="Created a key of {service_account.name}",
+    secret=KEY,
+    update=(
+        Option("status", "inactive: it does not sign in", choices=("active", "inactive")),
+        *_FIELDS,
+        Option("expires_at", "take the end away", "null", "never-expires"),
+        FORCE,
+    ),
+    updated=_updated,
+    delete=Deletion(
+        words="delete a key, with the logins made by it",
+        question="Delete the access key {access_key_id}?",
+        said="Deleted the access key {access_key_id}",
+        options=(FORCE,),
+    ),
+    conflicts={"create": _ROOM},
+    acts=(
+        Act(
+            verb="rotate",
+            words="create a key, and let the one that it replaces expire",
+            is_of_all=True,
+            options=(
+                argument(
+                    "access_key",
+                    "as 'access-keys list' shows it; needed only if there are several",
+                    is_optional=True,
+                ),
+                *_FIELDS,
+                Option("grace", "how long the old key works on (24h)", "until", group="old"),
+                Option("now", "deactivate the old key at once", "flag", group="old"),
+            ),
+            run=_rotate,
+            secret=KEY,
+        ),
+    ),
+)
+
+COMMANDS: Final = (SERVICE_ACCOUNTS, ACCESS_KEYS)

@@ -15,18 +15,18 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.routes.owned import authorized, reference, shown
+from cloudcore.identity.routes.owned import authorized, read_listed, reference, shown
 from cloudcore.identity.rows.service_accounts import (
+    ACCESS_KEYS,
     SERVICE_ACCOUNTS,
     AccessKey,
     ServiceAccount,
-    count_access_keys,
-    list_access_keys,
 )
-from cloudcore.identity.services import access_keys
+from cloudcore.identity.services import service_accounts
+from cloudcore.identity.services.service_accounts import NewAccessKey, new_access_key
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta, PageQuery, read_page
+from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import (
     LAST_MOMENT,
@@ -120,6 +120,15 @@ def end_of(expires_at: datetime | None, now: int) -> int | None:
     return end
 
 
+def new_key(
+    ctx: RequestContext, owner: ServiceAccount, wanted: CreateAccessKey, now: int
+) -> tuple[NewAccessKey, AccessKey]:
+    """Generate a key of a service account; return it with its row."""
+    made, expires_at = new_access_key(), end_of(wanted.expires_at, now)
+    of = owner.account_id, owner.id
+    return made, made.row(ctx.keyring, ctx.new_id(), *of, now, wanted.description, expires_at)
+
+
 def _record(owner: ServiceAccount, key: AccessKey) -> AccessKeyRecord:
     crn = iam_crn(key.account_id, "access-key", key.access_key_id)
     return shown(AccessKeyRecord, key, crn=crn, service_account=reference(SERVICE_ACCOUNTS, owner))
@@ -146,19 +155,9 @@ async def create_access_key(
 ) -> Reply[OneNewAccessKey]:
     """Create an access key; its secret is shown in this answer only."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
-    wanted, now = data or CreateAccessKey(), ctx.clock()
-    made = access_keys.new_access_key()
-    row = made.row(
-        ctx.keyring,
-        ctx.new_id(),
-        owner.account_id,
-        owner.id,
-        now,
-        description=wanted.description,
-        expires_at=end_of(wanted.expires_at, now),
-    )
+    made, row = new_key(ctx, owner, data or CreateAccessKey(), ctx.clock())
     return await ctx.commit(
-        access_keys.create_access_key,
+        service_accounts.create_access_key,
         row,
         wrap=partial(_new, owner, made.secret),
         location=lambda key: f"/v1/service-accounts/{owner.id}/access-keys/{key.id}",
@@ -171,14 +170,8 @@ async def list_service_account_keys(
 ) -> ManyAccessKeys:
     """List the access keys of a service account, oldest first."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
-    found, meta = await read_page(
-        ctx,
-        ctx.query(PageQuery),
-        list_access_keys,
-        count_access_keys,
-        owner.account_id,
-        owner.id,
-        key=lambda key: key.id,
+    found, meta = await read_listed(
+        ctx, ACCESS_KEYS, (owner.account_id, owner.id), ctx.query(PageQuery)
     )
     return ManyAccessKeys(access_keys=[_record(owner, key) for key in found], meta=meta)
 
@@ -189,8 +182,9 @@ async def get_access_key(
 ) -> OneAccessKey:
     """Return an access key; `key_id` is the id of the record."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
-    key = await ctx.database.read(access_keys.get_access_key, owner.account_id, owner.id, key_id)
-    return _one(owner, key)
+    return _one(
+        owner, await ctx.database.read(ACCESS_KEYS.get, (owner.account_id, owner.id), key_id)
+    )
 
 
 @patch(_PATH + "/{key_id:str}", opt={"action": "iam:UpdateAccessKey", **CHECKED})
@@ -209,7 +203,7 @@ async def update_access_key(
     if data.expires_at is not UNSET:
         changes["expires_at"] = end_of(data.expires_at, now)
     return await ctx.commit(
-        access_keys.update_access_key,
+        service_accounts.update_access_key,
         owner.account_id,
         owner.id,
         key_id,
@@ -225,7 +219,7 @@ async def delete_access_key(
 ) -> None:
     """Delete an access key, with the login credentials that were made by it."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
-    await ctx.database.write(access_keys.delete_access_key, owner.account_id, owner.id, key_id)
+    await ctx.database.write(service_accounts.delete_access_key, owner.account_id, owner.id, key_id)
 
 
 HANDLERS: Final = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Final, NamedTuple, TypeVarTuple
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 from litestar import get, patch, post
 from litestar.di import NamedDependency
@@ -21,24 +21,17 @@ from cloudcore.identity.permissions import membership
 from cloudcore.identity.routes.fields import Handle, Status
 from cloudcore.identity.routes.organizations import membership_policy, organization_reference
 from cloudcore.identity.routes.owned import shown
-from cloudcore.identity.rows.accounts import (
-    Account,
-    count_accounts_of_member,
-    list_accounts_of_member,
-)
-from cloudcore.identity.rows.organizations import Joined, organization_names
+from cloudcore.identity.rows.accounts import ACCOUNTS_OF_MEMBERS, Account
+from cloudcore.identity.rows.organizations import JOINED, Joined
 from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.services import accounts
 from cloudcore.identity.services.members import organization_of
-from cloudcore.identity.services.organizations import get_joined
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
-
-Ts = TypeVarTuple("Ts")
 
 
 class CreateAccount(RequestBody):
@@ -88,34 +81,14 @@ def _crn(account: Account) -> str:
     return iam_crn(account.id, "account", account.handle)
 
 
-class _Owned(NamedTuple):
-    """An account, and the organization that owns it."""
-
-    account: Account
-    organization: ResourceRef | None
-
-
-def _owned(tx: Connection, found: Sequence[Account]) -> list[_Owned]:
-    ids = {each.organization_id for each in found if each.organization_id is not None}
-    owners = {
-        organization_id: organization_reference(organization_id, name)
-        for organization_id, name in organization_names(tx, sorted(ids)).items()
-    }
-    return [_Owned(each, owners.get(each.organization_id or "")) for each in found]
+def _record(account: Account) -> AccountRecord:
+    owner, name = account.organization_id, account.organization_name
+    organization = organization_reference(owner, name) if owner and name else None
+    return shown(AccountRecord, account, crn=_crn(account), organization=organization)
 
 
-def _with_owner(tx: Connection, change: Callable[[Connection, *Ts], Account], *args: *Ts) -> _Owned:
-    """Apply `change` and return the changed account with its owner."""
-    return _owned(tx, [change(tx, *args)])[0]
-
-
-def _record(owned: _Owned) -> AccountRecord:
-    account = owned.account
-    return shown(AccountRecord, account, crn=_crn(account), organization=owned.organization)
-
-
-def _one(owned: _Owned) -> OneAccount:
-    return OneAccount(account=_record(owned))
+def _one(account: Account) -> OneAccount:
+    return OneAccount(account=_record(account))
 
 
 def _caller(ctx: RequestContext) -> Principal:
@@ -134,7 +107,7 @@ def _find(tx: Connection, caller: Principal, account_id: str) -> tuple[Account, 
         return accounts.get_account(tx, account_id), None
     account = accounts.get_account(tx, account_id)
     try:
-        return account, get_joined(tx, account.organization_id or "", caller.id)
+        return account, JOINED.get(tx, caller.id, account.organization_id or "")
     except NotFound:
         raise missing("account") from None
 
@@ -142,7 +115,7 @@ def _find(tx: Connection, caller: Principal, account_id: str) -> tuple[Account, 
 async def _authorized(ctx: RequestContext, account_id: str) -> Account:
     caller = _caller(ctx)
     account, joined = await ctx.database.read(_find, caller, account_id)
-    policy = joined and membership(joined.membership.role, caller.crn)
+    policy = joined and membership(joined.role, caller.crn)
     ctx.authorize(_crn(account), resource_policy=policy)
     return account
 
@@ -155,8 +128,8 @@ def _home(tx: Connection, caller: Principal, named: str | None) -> tuple[str, Jo
             raise missing("organization")
         return organization_id, None
     current = find_current_organization(tx, caller.sid or "") or caller.organization_id
-    joined = get_joined(tx, named or current or "", caller.id)
-    return joined.organization.id, joined
+    joined = JOINED.get(tx, caller.id, named or current or "")
+    return joined.id, joined
 
 
 @post(
@@ -182,7 +155,7 @@ async def create_account(
     caller = _caller(ctx)
     named = data.organization and lower_ids(data.organization)
     organization_id, joined = await ctx.database.read(_home, caller, named)
-    policy = joined and membership(joined.membership.role, caller.crn)
+    policy = joined and membership(joined.role, caller.crn)
     scope = caller.account_id or organization_id
     ctx.authorize(iam_crn(scope, "account", data.handle), resource_policy=policy)
     check_founds_accounts(ctx, joined)
@@ -190,7 +163,6 @@ async def create_account(
     now = ctx.clock()
     add = await needs.prepare_addition(ids.account, now)
     return await ctx.commit(
-        _with_owner,
         accounts.found_account,
         Account(
             id=ids.account,
@@ -204,7 +176,7 @@ async def create_account(
         ids,
         add,
         wrap=_one,
-        location=lambda made: f"/v1/accounts/{made.account.id}",
+        location=lambda made: f"/v1/accounts/{made.id}",
     )
 
 
@@ -234,14 +206,13 @@ async def list_accounts(ctx: NamedDependency[RequestContext]) -> ManyAccounts:
     found, meta = await read_page(
         ctx,
         query,
-        list_accounts_of_member if is_person else _own,
-        count_accounts_of_member if is_person else _count_own,
+        ACCOUNTS_OF_MEMBERS.list if is_person else _own,
+        ACCOUNTS_OF_MEMBERS.count if is_person else _count_own,
         caller.id if is_person else scope,
         query.handle or "",
-        key=lambda account: account.handle,
+        key=ACCOUNTS_OF_MEMBERS.sort_key,
     )
-    owned = await ctx.database.read(_owned, found)
-    return ManyAccounts(accounts=[_record(each) for each in owned], meta=meta)
+    return ManyAccounts(accounts=[_record(each) for each in found], meta=meta)
 
 
 @get("/v1/accounts/{account_id:str}", opt={"action": "iam:GetAccount"})
@@ -249,9 +220,7 @@ async def get_account(
     account_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneAccount:
     """Return an account."""
-    account = await _authorized(ctx, account_id)
-    (owned,) = await ctx.database.read(_owned, [account])
-    return _one(owned)
+    return _one(await _authorized(ctx, account_id))
 
 
 @patch("/v1/accounts/{account_id:str}", opt={"action": "iam:UpdateAccount"})
@@ -262,9 +231,7 @@ async def update_account(
     account = await _authorized(ctx, account_id)
     if data.status is not UNSET and _caller(ctx).account_id is not None:
         raise AccessDenied("only a person, an owner of the organization, sets the status")
-    return await ctx.commit(
-        _with_owner, accounts.update_account, account.id, changes_of(data), wrap=_one
-    )
+    return await ctx.commit(accounts.update_account, account.id, changes_of(data), wrap=_one)
 
 
 HANDLERS: Final = (create_account, list_accounts, get_account, update_account)

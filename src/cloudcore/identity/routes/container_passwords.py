@@ -14,20 +14,17 @@ from msgspec import Meta
 from cloudcore.db.base import Connection
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.needs import IdentityNeeds
-from cloudcore.identity.rows.container_passwords import (
-    Holder,
-    count_container_passwords,
-    list_container_passwords,
-)
+from cloudcore.identity.routes.me import account_of_role
+from cloudcore.identity.routes.owned import read_listed, shown
+from cloudcore.identity.rows.container_passwords import CONTAINER_PASSWORDS, ContainerPassword
 from cloudcore.identity.services import container_passwords
-from cloudcore.identity.services.container_passwords import Wanted
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import NamedPageQuery, PageMeta, read_page
+from cloudcore.web.pagination import NamedPageQuery, PageMeta
 from cloudcore.web.references import ResourceRef
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 USERNAME: Final = "token"
 """The user name that goes with every container password."""
@@ -94,46 +91,33 @@ class ManyContainerPasswords(ResponseBody):
     meta: PageMeta
 
 
-def _record(holder: Holder) -> ContainerPasswordRecord:
-    password, role = holder.password, holder.role
-    used_at = password.last_used_at
-    return ContainerPasswordRecord(
-        id=password.id,
-        name=password.name,
+def _record(found: ContainerPassword) -> ContainerPasswordRecord:
+    role = found.role
+    return shown(
+        ContainerPasswordRecord,
+        found,
         role=ResourceRef(
             id=role.id, crn=iam_crn(role.account_id, "role", role.name), name=role.name
         ),
-        account=ResourceRef(
-            id=role.account_id,
-            crn=iam_crn(role.account_id, "account", role.handle),
-            name=role.handle,
-        ),
-        created_at=rfc3339(password.created_at),
-        expires_at=rfc3339(password.expires_at),
-        last_used_at=None if used_at is None else rfc3339(used_at),
+        account=account_of_role(role),
     )
 
 
-def _new(text: str, host: str, holder: Holder) -> OneNewContainerPassword:
-    record = _record(holder)
-    fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    return OneNewContainerPassword(
-        container_password=NewContainerPasswordRecord(
-            **fields, username=USERNAME, password=text, host=host
-        )
-    )
+def _new(text: str, host: str, made: ContainerPassword) -> OneNewContainerPassword:
+    secret = {"username": USERNAME, "password": text, "host": host}
+    record = shown(NewContainerPasswordRecord, _record(made), **secret)
+    return OneNewContainerPassword(container_password=record)
 
 
 def _create(
     tx: Connection,
     ctx: RequestContext,
     needs: IdentityNeeds,
-    password_id: str,
     text: str,
-    wanted: Wanted,
-) -> Holder:
+    data: CreateContainerPassword,
+) -> ContainerPassword:
     made = container_passwords.create_container_password(
-        tx, ctx, password_id, text, wanted, ctx.clock()
+        tx, ctx, text, data.name, data.role, data.duration_seconds, ctx.clock()
     )
     permission = needs.login_permission(made.role.account_id)
     container_passwords.check_logs_in(ctx, tx, made, permission)
@@ -156,17 +140,15 @@ async def create_container_password(
     clients in. A person has at most 50.
     """
     ctx.authorize(person_of(ctx).crn)
-    password_id = ctx.new_id()
-    text = container_passwords.new_text(password_id)
+    text = container_passwords.new_text(ctx.new_id())
     return await ctx.commit(
         _create,
         ctx,
         needs,
-        password_id,
         text,
-        Wanted(data.name, data.role, data.duration_seconds),
+        data,
         wrap=partial(_new, text, ctx.settings.host),
-        location=lambda made: f"{_PATH}/{made.password.id}",
+        location=lambda made: f"{_PATH}/{made.id}",
     )
 
 
@@ -178,15 +160,7 @@ async def list_own_container_passwords(
     person = person_of(ctx)
     ctx.authorize(person.crn)
     query = ctx.query(NamedPageQuery)
-    found, meta = await read_page(
-        ctx,
-        query,
-        list_container_passwords,
-        count_container_passwords,
-        person.id,
-        query.name or "",
-        key=lambda holder: holder.password.name,
-    )
+    found, meta = await read_listed(ctx, CONTAINER_PASSWORDS, person.id, query, query.name)
     return ManyContainerPasswords(container_passwords=[_record(each) for each in found], meta=meta)
 
 
@@ -197,9 +171,7 @@ async def get_container_password(
     """Return a container password of the caller, without the password itself."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
-    found = await ctx.database.read(
-        container_passwords.get_container_password, person.id, password_id
-    )
+    found = await ctx.database.read(CONTAINER_PASSWORDS.get, person.id, password_id)
     return OneContainerPassword(container_password=_record(found))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from litestar import delete, get, patch, post
@@ -18,7 +18,7 @@ from cloudcore.identity.authorize_page import redirect_uri
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.fields import Title
 from cloudcore.identity.routes.organizations import authorized, membership_policy
-from cloudcore.identity.routes.owned import read_named, shown
+from cloudcore.identity.routes.owned import read_listed, shown
 from cloudcore.identity.rows.identity_providers import (
     DEFAULT_SESSION_HOURS,
     IDENTITY_PROVIDERS,
@@ -156,11 +156,21 @@ def _domains(domains: Sequence[str]) -> str:
     return " ".join(dict.fromkeys(domain.lower() for domain in domains))
 
 
-def _check_texts(**texts: object) -> None:
-    """Reject control characters in the texts of these fields."""
-    for name, text in texts.items():
+def _columns(ctx: RequestContext, provider_id: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of the fields that a request gives; refuse what a provider cannot have."""
+    for name, text in given.items():
         if isinstance(text, str) and not text.isprintable():
             raise InvalidInput(f"{name} has control characters", field=name, reason="malformed")
+    if "issuer" in given:
+        given["issuer"] = check_issuer(given["issuer"], ctx.settings.oidc_internal_origins)
+    if "scopes" in given:
+        given["scopes"] = _scopes(given["scopes"])
+    if "email_domains" in given:
+        given["email_domains"] = _domains(given["email_domains"])
+    if "client_secret" in given:
+        secret = given.pop("client_secret")
+        given["client_secret_sealed"] = seal_client_secret(ctx.keyring, provider_id, secret)
+    return given
 
 
 @post(
@@ -183,29 +193,19 @@ async def create_identity_provider(
     The provider is asked at the first sign-in, not now.
     """
     joined = await authorized(ctx, organization_id)
-    _check_texts(**msgspec.structs.asdict(data))
     now, provider_id = ctx.clock(), ctx.new_id()
     provider = IdentityProvider(
         id=provider_id,
-        organization_id=joined.organization.id,
-        name=data.name,
-        issuer=check_issuer(data.issuer, ctx.settings.oidc_internal_origins),
-        client_id=data.client_id,
-        client_secret_sealed=seal_client_secret(ctx.keyring, provider_id, data.client_secret),
-        scopes=_scopes(data.scopes),
-        groups_claim=data.groups_claim,
-        email_verified_claim=data.email_verified_claim,
-        email_domains=_domains(data.email_domains),
-        creates_people=data.creates_people,
+        organization_id=joined.id,
         status="active",
         created_at=now,
         updated_at=now,
-        session_hours=data.session_hours,
+        **_columns(ctx, provider_id, msgspec.structs.asdict(data)),
     )
     return await ctx.commit(
         identity_providers.create_provider,
         provider,
-        joined.membership.user_id,
+        joined.user_id,
         wrap=partial(_one, ctx),
         location=lambda made: (
             f"/v1/organizations/{made.organization_id}/identity-providers/{made.id}"
@@ -219,7 +219,8 @@ async def list_identity_providers(
 ) -> ManyProviders:
     """List the organization's identity providers, by name; for owners."""
     await authorized(ctx, organization_id)
-    found, meta = await read_named(ctx, IDENTITY_PROVIDERS, organization_id)
+    query = ctx.query(NamedPageQuery)
+    found, meta = await read_listed(ctx, IDENTITY_PROVIDERS, organization_id, query, query.name)
     return ManyProviders(identity_providers=[_record(ctx, each) for each in found], meta=meta)
 
 
@@ -246,15 +247,7 @@ async def update_identity_provider(
 ) -> Reply[OneProvider]:
     """Change an identity provider."""
     await authorized(ctx, organization_id)
-    changes = changes_of(data, CreateProvider)
-    _check_texts(**changes)
-    if "scopes" in changes:
-        changes["scopes"] = _scopes(changes["scopes"])
-    if "email_domains" in changes:
-        changes["email_domains"] = _domains(changes["email_domains"])
-    if "client_secret" in changes:
-        secret = changes.pop("client_secret")
-        changes["client_secret_sealed"] = seal_client_secret(ctx.keyring, provider_id, secret)
+    changes = _columns(ctx, provider_id, changes_of(data, CreateProvider))
     return await ctx.commit(
         identity_providers.update_provider,
         organization_id,

@@ -1,7 +1,10 @@
-"""``/v1/users/me``: the signed-in person and its password."""
+"""``/v1/users/me``: the signed-in person, its password, and the roles that it can assume."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Final
 
 from litestar import get, put
@@ -11,18 +14,24 @@ from msgspec import Meta
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
+from cloudcore.iam.decision import DECISION_STEPS, Verdict
 from cloudcore.iam.passwords import check_new_password, salt_of
+from cloudcore.iam.patterns import Work
 from cloudcore.identity.attempts import attempt_of
-from cloudcore.identity.names import missing
+from cloudcore.identity.names import iam_crn, missing
+from cloudcore.identity.role_trust import ASSIGNED, Asker, find_asker, verdict_on
 from cloudcore.identity.routes.organizations import organization_reference
 from cloudcore.identity.routes.owned import shown
 from cloudcore.identity.routes.users import UserRecord, user_record
-from cloudcore.identity.rows.organizations import organization_names
+from cloudcore.identity.rows.organizations import JOINED
+from cloudcore.identity.rows.roles import AssumableRole, list_assigned
 from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.rows.users import User, find_user
 from cloudcore.identity.services.users import change_password
+from cloudcore.uuids import Uuid
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import RequestContext
+from cloudcore.web.pagination import NamedPageQuery, PageMeta
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RequestBody, ResponseBody
 
@@ -54,7 +63,7 @@ def _find(tx: Connection, user_id: str, sid: str) -> tuple[User, ResourceRef]:
     if user is None:
         raise missing("user")
     current = find_current_organization(tx, sid) or user.organization_id
-    return user, organization_reference(current, organization_names(tx, [current])[current])
+    return user, organization_reference(current, JOINED.get(tx, user_id, current).name)
 
 
 @get("/v1/users/me", opt={"action": "iam:GetUser"})
@@ -94,4 +103,76 @@ async def change_own_password(
     )
 
 
-HANDLERS: Final = (get_myself, change_own_password)
+_PORTION: Final = 100
+"""Roles that are read at once."""
+_STEPS: Final = 20 * DECISION_STEPS
+"""Steps of all decisions for one request: some 100 ms."""
+
+
+class MyRole(ResponseBody):
+    """A role that the caller can assume."""
+
+    id: Uuid
+    crn: str
+    name: str
+    account: ResourceRef
+    """The account in which the role acts; the name is the handle."""
+    max_session_seconds: int
+
+
+class ManyMyRoles(ResponseBody):
+    """A page of roles."""
+
+    roles: Sequence[MyRole]
+    meta: PageMeta
+
+
+def account_of_role(role: AssumableRole) -> ResourceRef:
+    """Return a reference to the account in which a role acts."""
+    crn = iam_crn(role.account_id, "account", role.handle)
+    return ResourceRef(id=role.account_id, crn=crn, name=role.handle)
+
+
+def _role(role: AssumableRole) -> MyRole:
+    crn = iam_crn(role.account_id, "role", role.name)
+    return shown(MyRole, role, crn=crn, account=account_of_role(role))
+
+
+@get("/v1/users/me/roles", opt={"action": "iam:GetUser", "query": NamedPageQuery})
+async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ManyMyRoles:
+    """List the roles that the caller can assume: assigned to it, by trust policies that let it in.
+
+    One whose trust policy takes too long to evaluate is listed, too.
+    """
+    person = person_of(ctx)
+    ctx.authorize(person.crn)
+    query = ctx.query(NamedPageQuery)
+    of = person.id, query.name or ""
+    pager = ctx.pager(query, *of)
+    (after,) = pager.position or ("",)
+    find = partial(find_asker, locks=False)
+    asker = await ctx.database.read(find, person, ctx.source_ip, ctx.clock())
+    found: list[AssumableRole] = []
+    total, last, work = 0, "", Work(_STEPS)
+    while portion := await ctx.database.read(list_assigned, *of, last, _PORTION):
+        last = portion[-1].id
+        for role in portion:
+            if _may_let_in(asker, role, work):
+                total += 1
+                if role.id > after and len(found) < pager.wanted:
+                    found.append(role)
+        await asyncio.sleep(0)  # a portion may take milliseconds; let other requests run
+    rows, meta = pager.cut(found, total, lambda role: (role.id,))
+    return ManyMyRoles(roles=[_role(role) for role in rows], meta=meta)
+
+
+def _may_let_in(asker: Asker, role: AssumableRole, work: Work) -> bool:
+    verdict = verdict_on(asker, role, (ASSIGNED,), work)
+    return verdict.is_allowed or verdict is Verdict.TOO_COSTLY
+
+
+HANDLERS: Final = (
+    get_myself,
+    change_own_password,
+    list_my_roles,
+)

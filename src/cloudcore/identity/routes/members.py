@@ -1,29 +1,38 @@
-"""``/v1/organizations/{id}/members``."""
+"""``/v1/organizations/{id}``: ``members``, ``invitations``, and ``accept``, which takes a code."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from functools import partial
+from typing import Annotated, Final, Literal
 
-from litestar import delete, get, patch
+from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.identity.names import person_crn
-from cloudcore.identity.routes.fields import PeopleQuery
+from cloudcore.errors import AccessDenied, Conflict, TooManyAttempts
+from cloudcore.identity.names import email_address, person_crn
+from cloudcore.identity.routes.fields import Email, PeopleQuery
 from cloudcore.identity.routes.organizations import (
     MemberRole,
+    OneOrganization,
     authorized,
-    member_role,
+    membership_policy,
+    one_organization,
 )
-from cloudcore.identity.rows.organizations import Member, count_members, list_members
+from cloudcore.identity.routes.owned import read_listed, shown
+from cloudcore.identity.rows.organizations import INVITATIONS, MEMBERS, Invitation, Membership
 from cloudcore.identity.services import organizations
+from cloudcore.identity.services.organizations import new_invitation
+from cloudcore.identity.sessions import hash_of
+from cloudcore.uuids import Uuid
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta, read_page
+from cloudcore.web.pagination import PageMeta
+from cloudcore.web.ratelimit import Budget, count_request, give_back
 from cloudcore.web.references import ResourceRef
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 _PATH: Final = "/v1/organizations/{organization_id:str}/members"
 
@@ -56,18 +65,13 @@ class ManyMembers(ResponseBody):
     meta: PageMeta
 
 
-def _record(member: Member) -> MemberRecord:
-    user_id = member.membership.user_id
-    crn = person_crn(member.personal_organization_id, user_id)
-    return MemberRecord(
-        user=ResourceRef(id=user_id, crn=crn, name=member.email),
-        role=member_role(member.membership.role),
-        status="active",
-        created_at=rfc3339(member.membership.created_at),
-    )
+def _record(member: Membership) -> MemberRecord:
+    crn = person_crn(member.personal_organization_id, member.user_id)
+    user = ResourceRef(id=member.user_id, crn=crn, name=member.email)
+    return shown(MemberRecord, member, user=user, status="active")
 
 
-def _one(member: Member) -> OneMember:
+def _one(member: Membership) -> OneMember:
     return OneMember(member=_record(member))
 
 
@@ -78,15 +82,7 @@ async def list_organization_members(
     """List the members."""
     await authorized(ctx, organization_id)
     query = ctx.query(PeopleQuery)
-    found, meta = await read_page(
-        ctx,
-        query,
-        list_members,
-        count_members,
-        organization_id,
-        query.address,
-        key=lambda member: member.membership.user_id,
-    )
+    found, meta = await read_listed(ctx, MEMBERS, organization_id, query, query.address)
     return ManyMembers(members=[_record(member) for member in found], meta=meta)
 
 
@@ -118,4 +114,153 @@ async def remove_member(
     await ctx.database.write(organizations.remove_member, organization_id, user_id, ctx.clock())
 
 
-HANDLERS: Final = (list_organization_members, update_member, remove_member)
+WRONG_CODES: Final = Budget(limit=10, window_seconds=300, is_extended=False)
+"""Wrong codes of one person, over all organizations."""
+_ENDPOINT: Final = "invitation codes"
+_INVITATIONS: Final = "/v1/organizations/{organization_id:str}/invitations"
+
+
+class CreateInvitation(RequestBody):
+    """An offer to join."""
+
+    email: Email
+    role: MemberRole = "member"
+
+
+class AcceptInvitation(RequestBody):
+    """The code of an invitation."""
+
+    code: Annotated[str, Meta(min_length=1, max_length=100)]
+
+
+class InvitationRecord(ResponseBody):
+    """An invitation of the person who has the e-mail address and the code."""
+
+    id: Uuid
+    email: str
+    role: MemberRole
+    created_at: RFC3339
+    expires_at: RFC3339
+
+
+class NewInvitationRecord(InvitationRecord):
+    """An invitation with its code, which is shown this once."""
+
+    code: str
+
+
+class OneNewInvitation(ResponseBody):
+    """A new invitation, wrapped."""
+
+    invitation: NewInvitationRecord
+
+
+class ManyInvitations(ResponseBody):
+    """A page of invitations."""
+
+    invitations: Sequence[InvitationRecord]
+    meta: PageMeta
+
+
+def _new(code: str, made: Invitation) -> OneNewInvitation:
+    record = shown(NewInvitationRecord, made, code=code)
+    return OneNewInvitation(invitation=record)
+
+
+@post(
+    _INVITATIONS,
+    status_code=201,
+    opt={
+        "action": "iam:InviteMember",
+        "idempotent": True,
+        "resource_policy": membership_policy,
+        "statuses": (404,),
+    },
+)
+async def invite_member(
+    organization_id: FromPath[str],
+    data: JSONBody[CreateInvitation],
+    ctx: NamedDependency[RequestContext],
+) -> Reply[OneNewInvitation]:
+    """Invite an e-mail address, and show the code to hand over, valid for 7 days.
+
+    The answer is the same whether or not anyone has the address. Inviting an address again
+    replaces its code.
+    """
+    joined = await authorized(ctx, organization_id)
+    if joined.is_personal:
+        raise AccessDenied("a personal organization has one member, and cannot invite others")
+    email = email_address(data.email)
+    new, code = new_invitation(ctx.new_id(), organization_id, email, data.role, ctx.clock())
+    return await ctx.commit(organizations.invite, new, wrap=partial(_new, code))
+
+
+@get(_INVITATIONS, opt={"action": "iam:ListInvitations", "query": PeopleQuery})
+async def list_organization_invitations(
+    organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ManyInvitations:
+    """List the pending invitations, by address; for owners."""
+    await authorized(ctx, organization_id)
+    query = ctx.query(PeopleQuery)
+    found, meta = await read_listed(ctx, INVITATIONS, organization_id, query, query.address)
+    return ManyInvitations(invitations=[shown(InvitationRecord, each) for each in found], meta=meta)
+
+
+@delete(_INVITATIONS + "/{invitation_id:str}", opt={"action": "iam:RevokeInvitation"})
+async def revoke_invitation(
+    organization_id: FromPath[str],
+    invitation_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+) -> None:
+    """Revoke an invitation and its code."""
+    await authorized(ctx, organization_id)
+    await ctx.database.write(organizations.revoke_invitation, organization_id, invitation_id)
+
+
+@post(
+    "/v1/organizations/{organization_id:str}/accept",
+    status_code=200,
+    opt={"action": "iam:AcceptInvitation", "idempotent": True, "statuses": (429,)},
+)
+async def accept_invitation(
+    organization_id: FromPath[str],
+    data: JSONBody[AcceptInvitation],
+    ctx: NamedDependency[RequestContext],
+) -> Reply[OneOrganization]:
+    """Join an organization by the code of its invitation for the caller's address.
+
+    A wrong code is 404, whatever is wrong with it. After ten within five minutes, the next is 429.
+    """
+    person = person_of(ctx)
+    ctx.authorize(person.crn)
+    status = await ctx.database.write_relaxed(
+        count_request, _ENDPOINT, person.id, WRONG_CODES, ctx.clock()
+    )
+    if status.is_refused:
+        raise TooManyAttempts("too many wrong codes", retry_after=status.reset)
+    ctx.event_owner = organization_id
+    try:
+        reply = await ctx.commit(
+            organizations.accept_invitation,
+            organization_id,
+            person.id,
+            hash_of(data.code),
+            ctx.clock(),
+            wrap=one_organization,
+        )
+    except Conflict:  # the code was right
+        await ctx.database.write_relaxed(give_back, _ENDPOINT, person.id, ctx.clock())
+        raise
+    await ctx.database.write_relaxed(give_back, _ENDPOINT, person.id, ctx.clock())
+    return reply
+
+
+HANDLERS: Final = (
+    list_organization_members,
+    update_member,
+    remove_member,
+    invite_member,
+    list_organization_invitations,
+    revoke_invitation,
+    accept_invitation,
+)

@@ -17,18 +17,13 @@ from cloudcore.identity.founding import check_founds_organizations
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import membership
 from cloudcore.identity.routes.fields import Title
-from cloudcore.identity.routes.owned import shown
-from cloudcore.identity.rows.organizations import (
-    Joined,
-    Organization,
-    count_joined,
-    list_joined,
-)
+from cloudcore.identity.routes.owned import read_listed, shown
+from cloudcore.identity.rows.organizations import JOINED, Joined, Organization
 from cloudcore.identity.services import organizations
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import NamedPageQuery, PageMeta, read_page
+from cloudcore.web.pagination import NamedPageQuery, PageMeta
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
@@ -73,11 +68,6 @@ class ManyOrganizations(ResponseBody):
     meta: PageMeta
 
 
-def member_role(text: str) -> MemberRole:
-    """Narrow a stored role to `MemberRole`."""
-    return "owner" if text == "owner" else "billing" if text == "billing" else "member"
-
-
 def _crn(organization_id: str) -> str:
     return iam_crn(organization_id, "organization", organization_id)
 
@@ -88,9 +78,7 @@ def organization_reference(organization_id: str, name: str) -> ResourceRef:
 
 
 def _record(joined: Joined) -> OrganizationRecord:
-    organization = joined.organization
-    role, crn = member_role(joined.membership.role), _crn(organization.id)
-    return shown(OrganizationRecord, organization, crn=crn, role=role, status="active")
+    return shown(OrganizationRecord, joined, crn=_crn(joined.id), status="active")
 
 
 def one_organization(joined: Joined) -> OneOrganization:
@@ -101,10 +89,8 @@ def one_organization(joined: Joined) -> OneOrganization:
 async def authorized(ctx: RequestContext, organization_id: str) -> Joined:
     """Authorize the route's action in an organization, and return it with the membership."""
     person = person_of(ctx)
-    joined = await ctx.database.read(organizations.get_joined, organization_id, person.id)
-    ctx.authorize(
-        _crn(organization_id), resource_policy=membership(joined.membership.role, person.crn)
-    )
+    joined = await ctx.database.read(JOINED.get, person.id, organization_id)
+    ctx.authorize(_crn(organization_id), resource_policy=membership(joined.role, person.crn))
     return joined
 
 
@@ -119,8 +105,8 @@ async def membership_policy(ctx: RequestContext, resource: str) -> Policy | None
     if caller is None or caller.account_id is not None:
         return None
     organization_id = Crn.parse(resource).account
-    joined = await ctx.database.read(organizations.get_joined, organization_id, caller.id)
-    return membership(joined.membership.role, caller.crn)
+    joined = await ctx.database.read(JOINED.get, caller.id, organization_id)
+    return membership(joined.role, caller.crn)
 
 
 @post(
@@ -144,7 +130,7 @@ async def create_organization(
         made,
         person.id,
         wrap=one_organization,
-        location=lambda joined: f"/v1/organizations/{joined.organization.id}",
+        location=lambda joined: f"/v1/organizations/{joined.id}",
     )
 
 
@@ -154,15 +140,7 @@ async def list_organizations(ctx: NamedDependency[RequestContext]) -> ManyOrgani
     person = person_of(ctx)
     ctx.authorize(person.crn)
     query = ctx.query(NamedPageQuery)
-    found, meta = await read_page(
-        ctx,
-        query,
-        list_joined,
-        count_joined,
-        person.id,
-        query.name or "",
-        key=lambda joined: joined.organization.id,
-    )
+    found, meta = await read_listed(ctx, JOINED, person.id, query, query.name)
     return ManyOrganizations(organizations=[_record(joined) for joined in found], meta=meta)
 
 
@@ -185,7 +163,7 @@ async def update_organization(
     return await ctx.commit(
         organizations.rename_organization,
         organization_id,
-        joined.membership.user_id,
+        joined.user_id,
         None if data.name is UNSET else data.name,
         ctx.clock(),
         wrap=one_organization,
@@ -201,9 +179,7 @@ async def delete_organization(
 ) -> None:
     """Delete an organization that owns no account."""
     joined = await authorized(ctx, organization_id)
-    await ctx.database.write(
-        organizations.delete_organization, organization_id, joined.membership.user_id
-    )
+    await ctx.database.write(organizations.delete_organization, organization_id, joined.user_id)
 
 
 @post(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from cloudcore.identity.rows.owned import Owned, OwnedRows
+from cloudcore.identity.rows.owned import Listed, Owned, OwnedRows, Owner
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
-from cloudcore.web.pagination import NamedPageQuery, PageMeta, read_page
+from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery, read_page
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import ResponseBody, rfc3339
 
@@ -33,21 +33,25 @@ async def list_of_account(ctx: RequestContext, rows: OwnedRows[T]) -> tuple[Sequ
     """Return the page of the caller's account that a request asks for, if policies allow it."""
     account_id = account_of(ctx)
     ctx.authorize(rows.crn(account_id, "*"))
-    return await read_named(ctx, rows, account_id)
-
-
-async def read_named(
-    ctx: RequestContext, rows: OwnedRows[T], owner_id: str
-) -> tuple[Sequence[T], PageMeta]:
-    """Return the page of an owner's that a request asks for, by name, and its meta."""
     query = ctx.query(NamedPageQuery)
-    of = owner_id, query.name or ""
-    return await read_page(ctx, query, rows.list, rows.count, *of, key=rows.label_of)
+    return await read_listed(ctx, rows, account_id, query, query.name)
+
+
+async def read_listed(
+    ctx: RequestContext,
+    rows: Listed[T],
+    owner: Owner,
+    query: PageQuery,
+    label: str | None = None,
+) -> tuple[Sequence[T], PageMeta]:
+    """Return the page of an owner's that `query` asks for, all or the one of a label."""
+    of = owner, label or ""
+    return await read_page(ctx, query, rows.list, rows.count, *of, key=rows.sort_key)
 
 
 def reference(rows: OwnedRows[T], found: T) -> ResourceRef:
     """Return what an answer has of one that it refers to."""
-    return ResourceRef(id=found.id, crn=rows.crn_of(found), name=rows.label_of(found))
+    return ResourceRef(id=rows.key_of(found), crn=rows.crn_of(found), name=rows.label_of(found))
 
 
 def shown(record: type[B], row: object, **more: Any) -> B:  # noqa: ANN401 - values of any field

@@ -17,19 +17,10 @@ from cloudcore.iam.policy import PolicyKind, check_size, policy_of
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.identity.lock_out import CHECKED, ForceQuery
 from cloudcore.identity.names import iam_crn
+from cloudcore.identity.routes.actions import FilledTemplate, document_of
 from cloudcore.identity.routes.fields import Description, Document, Name, Reference
-from cloudcore.identity.routes.owned import authorized, list_of_account, reference, shown
-from cloudcore.identity.routes.policy_templates import FilledTemplate, document_of
-from cloudcore.identity.rows.policies import (
-    POLICIES,
-    Attached,
-    Attachment,
-    PolicyRow,
-    count_attached_policies,
-    count_attachments,
-    list_attached_policies,
-    list_attachments,
-)
+from cloudcore.identity.routes.owned import authorized, read_listed, reference, shown
+from cloudcore.identity.rows.policies import ATTACHED, ATTACHMENTS, POLICIES, Attachment, PolicyRow
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.identity.services import policies
@@ -40,9 +31,9 @@ from cloudcore.threads import DOCUMENTS
 from cloudcore.uuids import UUID_PATTERN, Uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery, read_page
+from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 
 class CreatePolicy(RequestBody):
@@ -146,22 +137,18 @@ def _one(policy: PolicyRow) -> OnePolicy:
     return OnePolicy(policy=policy_record(policy))
 
 
-def _target(attached: Attached, kind: str) -> ResourceRef | None:
-    attachment = attached.attachment
-    target = attachment.role_id if kind == "role" else attachment.service_account_id
-    if target is None:
-        return None
-    crn = iam_crn(attachment.account_id, kind, attached.name)
-    return ResourceRef(id=target, crn=crn, name=attached.name)
+def _target(of: Attachment, kind: str, target: str | None) -> ResourceRef | None:
+    crn = iam_crn(of.account_id, kind, of.name)
+    return None if target is None else ResourceRef(id=target, crn=crn, name=of.name)
 
 
-def _attachment(policy: PolicyRow, attached: Attached) -> AttachmentRecord:
-    return AttachmentRecord(
-        id=attached.attachment.id,
+def _attachment(policy: PolicyRow, found: Attachment) -> AttachmentRecord:
+    return shown(
+        AttachmentRecord,
+        found,
         policy=reference(POLICIES, policy),
-        service_account=_target(attached, "service-account"),
-        role=_target(attached, "role"),
-        created_at=rfc3339(attached.attachment.created_at),
+        service_account=_target(found, "service-account", found.service_account_id),
+        role=_target(found, "role", found.role_id),
     )
 
 
@@ -211,22 +198,13 @@ async def create_policy(
 @get("/v1/policies", opt={"action": "iam:ListPolicies", "query": PoliciesQuery})
 async def list_account_policies(ctx: NamedDependency[RequestContext]) -> ManyPolicies:
     """List policies by name."""
-    query = ctx.query(PoliciesQuery)
+    query, account_id = ctx.query(PoliciesQuery), account_of(ctx)
+    ctx.authorize(POLICIES.crn(account_id, "*"))
     if query.attached_to is None:
-        found, meta = await list_of_account(ctx, POLICIES)
+        found, meta = await read_listed(ctx, POLICIES, account_id, query, query.name)
     else:
-        account_id = account_of(ctx)
-        ctx.authorize(POLICIES.crn(account_id, "*"))
-        found, meta = await read_page(
-            ctx,
-            query,
-            list_attached_policies,
-            count_attached_policies,
-            account_id,
-            query.name or "",
-            query.attached_to.lower(),
-            key=lambda each: each.name,
-        )
+        owner = account_id, query.attached_to.lower()
+        found, meta = await read_listed(ctx, ATTACHED, owner, query, query.name)
     return ManyPolicies(policies=[policy_record(policy) for policy in found], meta=meta)
 
 
@@ -267,14 +245,13 @@ async def delete_policy(policy_id: FromPath[str], ctx: NamedDependency[RequestCo
 
 def _resolve(
     tx: Connection, account_id: str, data: CreateAttachment, authorize: Authorize
-) -> tuple[str, str]:
-    """Return kind and id of the principal to attach the policy to."""
+) -> tuple[str | None, str | None]:
+    """Return the id of the service account or that of the role to attach the policy to."""
     if data.role is not None and data.service_account is None:
-        return "role", ROLES.resolve(tx, account_id, "role", data.role, authorize).id
+        return None, ROLES.resolve(tx, account_id, "role", data.role, authorize).id
     if data.service_account is not None and data.role is None:
         field, text = "service_account", data.service_account
-        found = SERVICE_ACCOUNTS.resolve(tx, account_id, field, text, authorize)
-        return "service-account", found.id
+        return SERVICE_ACCOUNTS.resolve(tx, account_id, field, text, authorize).id, None
     raise InvalidInput("give a service_account or a role", field="body", reason="one_of")
 
 
@@ -289,20 +266,13 @@ async def create_attachment(
     """Attach a policy; the caller needs permission on the policy and on the principal."""
     policy = await authorized(ctx, POLICIES, policy_id)
     authorize = ctx.right_to("iam:AttachPolicy")
-    kind, target = await ctx.database.read(_resolve, policy.account_id, data, authorize)
-    attachment = Attachment(
-        ctx.new_id(),
-        policy.account_id,
-        policy.id,
-        target if kind == "service-account" else None,
-        target if kind == "role" else None,
-        ctx.clock(),
-    )
+    target = await ctx.database.read(_resolve, policy.account_id, data, authorize)
+    attachment = Attachment(ctx.new_id(), policy.account_id, policy.id, *target, ctx.clock())
     return await ctx.commit(
         policies.attach_policy,
         attachment,
         wrap=lambda attached: OneAttachment(attachment=_attachment(policy, attached)),
-        location=lambda made: f"/v1/policies/{policy.id}/attachments/{made.attachment.id}",
+        location=lambda made: f"/v1/policies/{policy.id}/attachments/{made.id}",
     )
 
 
@@ -315,14 +285,8 @@ async def list_policy_attachments(
 ) -> ManyAttachments:
     """List what a policy is attached to."""
     policy = await authorized(ctx, POLICIES, policy_id)
-    found, meta = await read_page(
-        ctx,
-        ctx.query(PageQuery),
-        list_attachments,
-        count_attachments,
-        policy.account_id,
-        policy.id,
-        key=lambda attached: attached.attachment.id,
+    found, meta = await read_listed(
+        ctx, ATTACHMENTS, (policy.account_id, policy.id), ctx.query(PageQuery)
     )
     return ManyAttachments(attachments=[_attachment(policy, each) for each in found], meta=meta)
 
@@ -336,10 +300,8 @@ async def delete_attachment(
 ) -> None:
     """Detach a policy; the caller needs permission on both, as for attaching."""
     policy = await authorized(ctx, POLICIES, policy_id)
-    found = await ctx.database.read(
-        policies.get_attachment, policy.account_id, policy.id, attachment_id
-    )
-    kind = "role" if found.attachment.role_id is not None else "service-account"
+    found = await ctx.database.read(ATTACHMENTS.get, (policy.account_id, policy.id), attachment_id)
+    kind = "role" if found.role_id is not None else "service-account"
     ctx.authorize(iam_crn(policy.account_id, kind, found.name))
     await ctx.database.write(policies.detach_policy, policy.account_id, policy.id, attachment_id)
 

@@ -19,7 +19,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.iam.policy import EVERYONE, PolicyKind, policy_of
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.fields import Document
-from cloudcore.identity.routes.owned import reference
+from cloudcore.identity.routes.owned import reference, shown
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.policies import POLICIES
 from cloudcore.identity.simulation import (
@@ -227,25 +227,12 @@ async def _authorize(ctx: RequestContext, wanted: Wanted, actions: Sequence[str]
 
 
 def _result(result: Result) -> ActionResult:
-    return ActionResult(
-        action=result.action,
-        decision=result.decision,
-        reason=result.reason,
-        identity=result.identity,
-        resource=result.resource,
-        statements=[*map(_statement, result.decided)],
-    )
+    return shown(ActionResult, result, statements=[*map(_statement, result.decided)])
 
 
 def _statement(decided: Decided) -> DecidingStatement:
-    policy = decided.policy
-    return DecidingStatement(
-        source=decided.source,
-        policy=policy and reference(POLICIES, policy),
-        index=decided.place,
-        sid=decided.sid,
-        effect=decided.effect,
-    )
+    policy = decided.policy and reference(POLICIES, decided.policy)
+    return shown(DecidingStatement, decided, policy=policy, index=decided.place)
 
 
 HANDLERS: Final = (simulate_policy,)

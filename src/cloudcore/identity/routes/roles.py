@@ -1,4 +1,4 @@
-"""``/v1/roles`` and the assignments of roles to persons."""
+"""``/v1/roles`` and the assignments of roles to persons and to groups of identity providers."""
 
 from __future__ import annotations
 
@@ -11,25 +11,34 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
+from cloudcore.errors import InvalidInput
 from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.names import person_crn
+from cloudcore.identity.oidc.profiles import MAX_GROUP_NAME
 from cloudcore.identity.routes.fields import Description, Document, Name
-from cloudcore.identity.routes.owned import authorized, list_of_account, reference, shown
+from cloudcore.identity.routes.owned import (
+    authorized,
+    list_of_account,
+    read_listed,
+    reference,
+    shown,
+)
 from cloudcore.identity.rows.roles import (
+    ASSIGNMENTS,
+    GROUP_ASSIGNMENTS,
     ROLES,
-    Assigned,
+    Assignment,
+    GroupAssignment,
     Role,
-    count_assignments,
-    list_assignments,
 )
 from cloudcore.identity.services import roles
 from cloudcore.resource_names import check_name
-from cloudcore.uuids import Uuid
+from cloudcore.uuids import Uuid, parse_uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery, read_page
+from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 SessionSeconds = Annotated[int, Meta(ge=3600, le=43_200)]
 
@@ -117,17 +126,14 @@ def _one(role: Role) -> OneRole:
     return OneRole(role=_record(role))
 
 
-def _assignment(role: Role, assigned: Assigned) -> AssignmentRecord:
-    user_id = assigned.assignment.user_id
-    return AssignmentRecord(
+def _assignment(role: Role, found: Assignment) -> AssignmentRecord:
+    crn = person_crn(found.personal_organization_id, found.user_id)
+    return shown(
+        AssignmentRecord,
+        found,
         role=reference(ROLES, role),
-        user=ResourceRef(
-            id=user_id,
-            crn=person_crn(assigned.personal_organization_id, user_id),
-            name=assigned.email,
-        ),
-        identity_provider=assigned.assignment.identity_provider_id,
-        created_at=rfc3339(assigned.assignment.created_at),
+        user=ResourceRef(id=found.user_id, crn=crn, name=found.email),
+        identity_provider=found.identity_provider_id,
     )
 
 
@@ -207,7 +213,7 @@ async def create_assignment(
         data.user,
         ctx.clock(),
         wrap=lambda assigned: OneAssignment(assignment=_assignment(role, assigned)),
-        location=lambda made: f"/v1/roles/{role.id}/assignments/{made.assignment.user_id}",
+        location=lambda made: f"/v1/roles/{role.id}/assignments/{made.user_id}",
     )
 
 
@@ -220,14 +226,7 @@ async def list_role_assignments(
 ) -> ManyAssignments:
     """List the persons a role is assigned to."""
     role = await authorized(ctx, ROLES, role_id)
-    found, meta = await read_page(
-        ctx,
-        ctx.query(PageQuery),
-        list_assignments,
-        count_assignments,
-        role.id,
-        key=lambda assigned: assigned.assignment.user_id,
-    )
+    found, meta = await read_listed(ctx, ASSIGNMENTS, role.id, ctx.query(PageQuery))
     return ManyAssignments(assignments=[_assignment(role, each) for each in found], meta=meta)
 
 
@@ -243,6 +242,119 @@ async def delete_assignment(
     await ctx.database.write(roles.unassign_role, role.account_id, role.id, user_id, ctx.clock())
 
 
+_GROUPS: Final = "/v1/roles/{role_id:str}/group-assignments"
+
+Group = Annotated[str, Meta(min_length=1, max_length=MAX_GROUP_NAME)]
+
+
+class CreateGroupAssignment(RequestBody):
+    """A role for a group."""
+
+    identity_provider: Uuid
+    """A provider of the account's organization."""
+    group: Group
+    """The group as the provider names it in its claim."""
+
+
+class GroupAssignmentRecord(ResponseBody):
+    """A role that the persons of a group have from their next sign-in on."""
+
+    id: Uuid
+    role: ResourceRef
+    identity_provider: Uuid
+    group: str
+    created_at: RFC3339
+
+
+class OneGroupAssignment(ResponseBody):
+    """A group assignment, wrapped."""
+
+    group_assignment: GroupAssignmentRecord
+
+
+class ManyGroupAssignments(ResponseBody):
+    """A page of group assignments."""
+
+    group_assignments: Sequence[GroupAssignmentRecord]
+    meta: PageMeta
+
+
+def _group_assignment(role: Role, found: GroupAssignment) -> GroupAssignmentRecord:
+    return shown(
+        GroupAssignmentRecord,
+        found,
+        role=reference(ROLES, role),
+        identity_provider=found.provider_id,
+        group=found.group_name,
+    )
+
+
+@post(
+    _GROUPS,
+    status_code=201,
+    opt={"action": "iam:AssignRole", "idempotent": True, "statuses": (404, 409)},
+)
+async def create_group_assignment(
+    role_id: FromPath[str],
+    data: JSONBody[CreateGroupAssignment],
+    ctx: NamedDependency[RequestContext],
+) -> Reply[OneGroupAssignment]:
+    """Assign a role to a group of an identity provider of the organization.
+
+    At each sign-in, persons of the group get the role, and persons who left the group lose it. A
+    role that was assigned by hand stays. The role's trust policy applies to them as to others.
+    """
+    role = await authorized(ctx, ROLES, role_id)
+    provider_id = parse_uuid(data.identity_provider)
+    if provider_id is None:
+        field = "identity_provider"
+        raise InvalidInput(f"{field} is a UUID", field=field, reason="malformed")
+    if not data.group.isprintable():
+        words = "group has control characters"
+        raise InvalidInput(words, field="group", reason="malformed")
+    made = GroupAssignment(ctx.new_id(), role.id, provider_id, data.group, ctx.clock())
+    return await ctx.commit(
+        roles.assign_to_group,
+        role.account_id,
+        made,
+        wrap=lambda kept: OneGroupAssignment(group_assignment=_group_assignment(role, kept)),
+        location=lambda kept: f"/v1/roles/{role.id}/group-assignments/{kept.id}",
+    )
+
+
+@get(_GROUPS, opt={"action": "iam:ListRoleAssignments", "query": PageQuery})
+async def list_role_group_assignments(
+    role_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ManyGroupAssignments:
+    """List the groups a role is assigned to, oldest first."""
+    role = await authorized(ctx, ROLES, role_id)
+    found, meta = await read_listed(ctx, GROUP_ASSIGNMENTS, role.id, ctx.query(PageQuery))
+    return ManyGroupAssignments(
+        group_assignments=[_group_assignment(role, each) for each in found], meta=meta
+    )
+
+
+@delete(_GROUPS + "/{group_assignment_id:str}", opt={"action": "iam:UnassignRole", **CHECKED})
+async def delete_group_assignment(
+    role_id: FromPath[str],
+    group_assignment_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+) -> None:
+    """Unassign a role from a group.
+
+    If no other group of the provider has the role, its persons lose it and their sessions of it
+    at once; else those of this group lose it at their next sign-in.
+    """
+    role = await authorized(ctx, ROLES, role_id)
+    await ctx.database.write(
+        roles.unassign_from_group,
+        role.account_id,
+        role.id,
+        group_assignment_id,
+        ctx.clock(),
+    )
+
+
 HANDLERS: Final = (
     create_role,
     list_account_roles,
@@ -252,4 +364,7 @@ HANDLERS: Final = (
     create_assignment,
     list_role_assignments,
     delete_assignment,
+    create_group_assignment,
+    list_role_group_assignments,
+    delete_group_assignment,
 )

@@ -15,19 +15,18 @@ from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.routes.access_keys import (
     CreateAccessKey,
     NewAccessKeyRecord,
-    end_of,
+    new_key,
     new_key_record,
 )
+from cloudcore.identity.routes.actions import ResourceNames, TemplateName, document_of
 from cloudcore.identity.routes.fields import Description, Name, Status
 from cloudcore.identity.routes.owned import authorized, list_of_account, shown
 from cloudcore.identity.routes.policies import PolicyRecord, policy_record
-from cloudcore.identity.routes.policy_templates import ResourceNames, TemplateName, document_of
 from cloudcore.identity.rows.policies import POLICIES, PolicyRow
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, AccessKey, ServiceAccount
 from cloudcore.identity.services import service_accounts
-from cloudcore.identity.services.access_keys import NewAccessKey, new_access_key
 from cloudcore.identity.services.policies import MAX_ATTACHMENTS
-from cloudcore.identity.services.service_accounts import NewGrant, SetUp
+from cloudcore.identity.services.service_accounts import NewAccessKey, NewGrant, SetUp
 from cloudcore.resource_names import check_name
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import account_of
@@ -189,17 +188,7 @@ def _new_key(
     if wanted is None:
         return None, None
     ctx.authorize(SERVICE_ACCOUNTS.crn_of(owner), action="iam:CreateAccessKey")
-    made = new_access_key()
-    row = made.row(
-        ctx.keyring,
-        ctx.new_id(),
-        owner.account_id,
-        owner.id,
-        owner.created_at,
-        description=wanted.description,
-        expires_at=end_of(wanted.expires_at, owner.created_at),
-    )
-    return made, row
+    return new_key(ctx, owner, wanted, owner.created_at)
 
 
 @patch(

@@ -24,21 +24,16 @@ from cloudcore.identity.names import email_address, iam_crn, missing, person_crn
 from cloudcore.identity.permissions import membership
 from cloudcore.identity.routes.fields import Email, PeopleQuery, Status
 from cloudcore.identity.routes.organizations import membership_policy
-from cloudcore.identity.routes.owned import shown
-from cloudcore.identity.rows.organizations import Joined, count_members
+from cloudcore.identity.routes.owned import read_listed, shown
+from cloudcore.identity.rows.organizations import JOINED, Joined
 from cloudcore.identity.rows.sessions import find_current_organization
-from cloudcore.identity.rows.users import (
-    User,
-    find_shared_organization,
-    list_users_of,
-)
+from cloudcore.identity.rows.users import PEOPLE, User, find_shared_organization
 from cloudcore.identity.services import users
 from cloudcore.identity.services.members import organization_of
-from cloudcore.identity.services.organizations import get_joined
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta, read_page
+from cloudcore.web.pagination import PageMeta
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 
@@ -112,7 +107,7 @@ def _new(password: str, user: User) -> OneNewUser:
 def _home(tx: Connection, person: Principal, named: str | None) -> Joined:
     """Return the organization that a person names, or that its session works in."""
     current = named or find_current_organization(tx, person.sid or "") or person.organization_id
-    return get_joined(tx, current or "", person.id)
+    return JOINED.get(tx, person.id, current or "")
 
 
 def _shared(tx: Connection, person: Principal, user_id: str) -> Joined:
@@ -120,15 +115,15 @@ def _shared(tx: Connection, person: Principal, user_id: str) -> Joined:
     organization_id = find_shared_organization(tx, person.id, user_id)
     if organization_id is None:
         raise missing("user")
-    return get_joined(tx, organization_id, person.id)
+    return JOINED.get(tx, person.id, organization_id)
 
 
 def _authorize(ctx: RequestContext, joined: Joined, user_id: str) -> None:
     """Authorize the route's action on a user by the caller's role in the organization."""
     person = person_of(ctx)
     ctx.authorize(
-        iam_crn(joined.organization.id, "user", user_id),
-        resource_policy=membership(joined.membership.role, person.crn),
+        iam_crn(joined.id, "user", user_id),
+        resource_policy=membership(joined.role, person.crn),
     )
 
 
@@ -151,7 +146,7 @@ async def _seen_from(ctx: RequestContext) -> str:
     if ctx.caller.account_id is None:
         joined = await ctx.database.read(_home, ctx.caller, None)
         _authorize(ctx, joined, "*")
-        return joined.organization.id
+        return joined.id
     ctx.authorize(iam_crn(ctx.caller.account_id, "user", "*"))
     return await ctx.database.read(organization_of, ctx.caller.account_id)
 
@@ -177,7 +172,7 @@ async def create_user(
     person = person_of(ctx)
     named = data.organization and lower_ids(data.organization)
     joined = await ctx.database.read(_home, person, named)
-    if joined.organization.is_personal:
+    if joined.is_personal:
         raise AccessDenied("a personal organization has one member; name another organization")
     _authorize(ctx, joined, "*")
     email = email_address(data.email)
@@ -197,7 +192,7 @@ async def create_user(
     )
     return await ctx.commit(
         users.create_user,
-        joined.organization.id,
+        joined.id,
         user,
         wrap=partial(_new, password),
         location=lambda made: f"/v1/users/{made.id}",
@@ -208,15 +203,7 @@ async def create_user(
 async def list_users(ctx: NamedDependency[RequestContext]) -> ManyUsers:
     """List the persons of the caller's organization: the account's, or the session's."""
     organization_id, query = await _seen_from(ctx), ctx.query(PeopleQuery)
-    found, meta = await read_page(
-        ctx,
-        query,
-        list_users_of,
-        count_members,
-        organization_id,
-        query.address,
-        key=lambda user: user.id,
-    )
+    found, meta = await read_listed(ctx, PEOPLE, organization_id, query, query.address)
     return ManyUsers(users=[user_record(user) for user in found], meta=meta)
 
 
@@ -226,9 +213,9 @@ async def get_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext])
     assert ctx.caller is not None
     if ctx.caller.account_id is None:
         joined = await _governed(ctx, user_id)
-        return _one(await ctx.database.read(users.get_user, joined.organization.id, user_id))
+        return _one(await ctx.database.read(PEOPLE.get, joined.id, user_id))
     organization_id = await ctx.database.read(organization_of, ctx.caller.account_id)
-    user = await ctx.database.read(users.get_user, organization_id, user_id)
+    user = await ctx.database.read(PEOPLE.get, organization_id, user_id)
     ctx.authorize(iam_crn(ctx.caller.account_id, "user", user_id))
     return _one(user)
 
@@ -241,7 +228,7 @@ async def update_user(
     joined = await _governed(ctx, user_id)
     status = None if data.status is UNSET else data.status
     return await ctx.commit(
-        users.set_user_status, joined.organization.id, user_id, status, ctx.clock(), wrap=_one
+        users.set_user_status, joined.id, user_id, status, ctx.clock(), wrap=_one
     )
 
 
@@ -267,13 +254,13 @@ async def reset_user_password(
     joined = await _governed(ctx, user_id)
     if user_id == person.id:
         raise Conflict("change your own password with PUT /v1/users/me/password")
-    user = await ctx.database.read(users.get_user, joined.organization.id, user_id)
+    user = await ctx.database.read(PEOPLE.get, joined.id, user_id)
     password = users.new_password()
     asker = Asker(person.id, is_known=True)
     kept = await ctx.passwords.hash(password, asker, salt_of(user.password))
     return await ctx.commit(
         users.reset_password,
-        joined.organization.id,
+        joined.id,
         user_id,
         kept,
         ctx.clock(),
@@ -285,7 +272,7 @@ async def reset_user_password(
 async def delete_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
     """Delete a person who is in no other organization and owns no account; for owners."""
     joined = await _governed(ctx, user_id)
-    await ctx.database.write(users.delete_user, joined.organization.id, user_id, ctx.clock())
+    await ctx.database.write(users.delete_user, joined.id, user_id, ctx.clock())
 
 
 HANDLERS: Final = (

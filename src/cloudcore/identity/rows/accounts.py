@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, literal_column, select
+from sqlalchemy import bindparam, func, literal_column, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import ClauseElement
 
-from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import count, insert_new
-from cloudcore.db.statement import Statement, listed, named, page, text_list
-from cloudcore.identity.tables import accounts, memberships
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.identity.rows.owned import Listed, OwnedRows
+from cloudcore.identity.tables import accounts, memberships, organizations
 
 _a = accounts.c
 _m = memberships.c
@@ -27,16 +27,46 @@ class Account(NamedTuple):
     status: str
     auto_create_repositories: bool
     created_at: int
+    organization_name: str | None = None
+    """Not stored here."""
 
 
-def _columns() -> Select[Any]:
-    return select(*(_a[name] for name in Account._fields))
+def _account(*row: Any) -> Account:  # noqa: ANN401 - of a database
+    account = Account(*row)
+    return account._replace(auto_create_repositories=bool(account.auto_create_repositories))
 
 
-_ADD: Final = Statement(insert_new(accounts, Account._fields))
-_FIND: Final = Statement(_columns().where(_a.id == bindparam("id")))
+_every = (
+    select(*(_a[name] for name in Account._fields[:-1]), organizations.c.name)
+    .select_from(accounts)
+    .outerjoin(organizations, organizations.c.id == _a.organization_id)
+)
+ACCOUNTS: Final = OwnedRows(
+    accounts,
+    Account,
+    "account",
+    owner="organization_id",
+    label="handle",
+    computed=("organization_name",),
+    query=_every,
+    read=_account,
+)
+_OF_MEMBER: Final = _m.organization_id == _a.organization_id
+ACCOUNTS_OF_MEMBERS: Final = Listed(
+    _every.join(memberships, _OF_MEMBER),
+    _account,
+    "account",
+    of=_m.user_id == bindparam("owner"),
+    key=_a.id,
+    label=_a.handle,
+    order=_a.handle,
+    sorted_by="handle",
+    counted=select(func.count()).select_from(accounts).join(memberships, _OF_MEMBER),
+)
+"""The accounts of the organizations that a person is a member of, by handle."""
+_FIND: Final = Statement(_every.where(_a.id == bindparam("id")))
 _ANY: Final = Statement(page(select(literal_column("1")).select_from(accounts)))
-_LIST: Final = Statement(page(_columns().order_by(_a.handle)))
+_LIST: Final = Statement(page(_every.order_by(_a.handle)))
 _REVISION: Final = Statement(select(_a.iam_revision).where(_a.id == bindparam("id")))
 _RAISE_REVISION: Final = Statement(
     accounts.update()
@@ -52,38 +82,6 @@ _UPDATE: Final = Statement(
     .values(
         status=bindparam("status"), auto_create_repositories=bindparam("auto_create_repositories")
     )
-)
-_OF_MEMBER: Final = (
-    _m.organization_id == _a.organization_id,
-    _m.user_id == bindparam("user_id"),
-    named(_a.handle, "handle"),
-)
-_LIST_OF_MEMBER: Final = Statement(
-    page(
-        _columns()
-        .join(memberships, _OF_MEMBER[0])
-        .where(*_OF_MEMBER[1:], _a.handle > bindparam("after"))
-        .order_by(_a.handle)
-    )
-)
-_COUNT_OF_MEMBER: Final = Statement(
-    select(func.count())
-    .select_from(accounts)
-    .join(memberships, _OF_MEMBER[0])
-    .where(*_OF_MEMBER[1:])
-)
-_ANY_OF_ORGANIZATION: Final = Statement(
-    page(
-        select(literal_column("1"))
-        .select_from(accounts)
-        .where(_a.organization_id == bindparam("organization_id"))
-    )
-)
-
-_COUNT_OF_ORGANIZATION: Final = Statement(
-    select(func.count())
-    .select_from(accounts)
-    .where(_a.organization_id == bindparam("organization_id"))
 )
 
 
@@ -111,19 +109,15 @@ def hold_adding(tx: Connection) -> None:
     tx.execute(_HOLD_ADDING)
 
 
-def add_account(tx: Connection, account: Account) -> bool:
-    """Insert an account; return False if its handle is taken."""
-    return tx.execute(_ADD, **account._asdict()) == 1
-
-
 def find_account(tx: Connection, account_id: str) -> Account | None:
     """Return an account in any state, or None."""
-    return _account(tx.row(_FIND, id=account_id))
+    row = tx.row(_FIND, id=account_id)
+    return _account(*row) if row else None
 
 
 def list_accounts(tx: Connection, limit: int) -> list[Account]:
     """Return the first accounts of the install, by handle."""
-    return [found for row in tx.rows(_LIST, limit=limit) if (found := _account(row))]
+    return [_account(*row) for row in tx.rows(_LIST, limit=limit)]
 
 
 def is_any_account(tx: Connection) -> bool:
@@ -159,35 +153,3 @@ def save_account(tx: Connection, account: Account) -> None:
         status=account.status,
         auto_create_repositories=account.auto_create_repositories,
     )
-
-
-def list_accounts_of_member(
-    tx: Connection, user_id: str, handle: str, after: str, limit: int
-) -> list[Account]:
-    """Return the accounts of the organizations a person is a member of, by handle.
-
-    If `handle` is not empty, only that one.
-    """
-    rows = tx.rows(_LIST_OF_MEMBER, user_id=user_id, handle=handle, after=after, limit=limit)
-    return [found for row in rows if (found := _account(row))]
-
-
-def count_accounts_of_member(tx: Connection, user_id: str, handle: str) -> int:
-    """Count the accounts that `list_accounts_of_member` lists."""
-    return count(tx, _COUNT_OF_MEMBER, user_id=user_id, handle=handle)
-
-
-def is_any_account_of(tx: Connection, organization_id: str) -> bool:
-    """Return True if an organization owns an account."""
-    return tx.row(_ANY_OF_ORGANIZATION, organization_id=organization_id, limit=1) is not None
-
-
-def count_accounts_of(tx: Connection, organization_id: str) -> int:
-    """Count the accounts that an organization owns."""
-    return count(tx, _COUNT_OF_ORGANIZATION, organization_id=organization_id)
-
-
-def _account(row: Row | None) -> Account | None:
-    if row is None:
-        return None
-    return Account(*row)._replace(auto_create_repositories=bool(row[4]))

@@ -1,11 +1,11 @@
-"""Queries that all kinds of rows have that belong to an owner, in the order of their labels."""
+"""Queries that all kinds of rows have that belong to an owner, in one order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from sqlalchemy import Select, Table, bindparam, func, select
+from sqlalchemy import ClauseElement, ColumnElement, Select, Table, and_, bindparam, func, select
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns, count, insert_new
@@ -18,67 +18,159 @@ from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 class Owned(Protocol):
     """A row, as a named tuple."""
 
-    @property
-    def id(self) -> str:
-        """Return its id."""
-        ...
-
     def _asdict(self) -> dict[str, Any]: ...
 
 
 T = TypeVar("T", bound=Owned)
 
 
-class OwnedRows(Generic[T]):
-    """The rows of a table, each of one account, organization or role.
+Owner = str | tuple[str, str]
+"""The id of an owner; or that of its account, and its own."""
 
-    An owner has one of each label: a name, an address, or the id.
-    """
+
+def _of(owner: Owner) -> dict[str, str]:
+    return {"owner": owner} if isinstance(owner, str) else {"account": owner[0], "owner": owner[1]}
+
+
+def _statements(**made: ClauseElement) -> dict[str, Statement]:
+    return {name: Statement(each) for name, each in made.items()}
+
+
+class Listed(Generic[T]):
+    """What a query finds of an owner: of an account, an organization, a role or a person."""
+
+    def __init__(
+        self,
+        query: Select[Any],
+        read: Callable[..., T],
+        words: str,
+        *,
+        of: ColumnElement[bool],
+        key: ColumnElement[Any],
+        label: ColumnElement[Any],
+        order: ColumnElement[Any],
+        sorted_by: str,
+        counted: Select[Any] | None = None,
+    ) -> None:
+        """Make the statements.
+
+        `read` makes a row of what is selected, and errors call one by `words`. `of` compares an
+        owner with `:owner`; it has one of each `key` (an id) and of each `label` (a name, an
+        address). Lists are sorted by `order`, which rows have as `sorted_by`. `counted` counts as
+        `query` does, of fewer tables.
+        """
+        self._read, self._words, self._sorted_by = read, words, sorted_by
+        listed = of, named(label, "label")
+        if counted is None:
+            counted = query.with_only_columns(func.count(), maintain_column_froms=True)
+        self.statements = _statements(
+            find=query.where(of, key == bindparam("key")),
+            labelled=query.where(of, label == bindparam("label")),
+            list=page(query.where(*listed, order > bindparam("after")).order_by(order)),
+            count=counted.where(*listed),
+        )
+
+    def find(self, tx: Connection, owner: Owner, key: str) -> T | None:
+        """Return the one of an id, or None."""
+        row = tx.row(self.statements["find"], **_of(owner), key=key)
+        return self._read(*row) if row else None
+
+    def get(self, tx: Connection, owner: Owner, key: str) -> T:
+        """Return the one of an id, or raise `NotFound`."""
+        found = self.find(tx, owner, key)
+        if found is None:
+            raise self._missing()
+        return found
+
+    def find_named(self, tx: Connection, owner: Owner, label: str) -> T | None:
+        """Return the one of a label, or None."""
+        row = tx.row(self.statements["labelled"], **_of(owner), label=label)
+        return self._read(*row) if row else None
+
+    def list(self, tx: Connection, owner: Owner, label: str, after: str, limit: int) -> Sequence[T]:
+        """Return a page of an owner's; if `label` is not empty, only the one that has it."""
+        of = {**_of(owner), "label": label}
+        return self.read(tx.rows(self.statements["list"], **of, after=after, limit=limit))
+
+    def count(self, tx: Connection, owner: Owner, label: str = "") -> int:
+        """Count what `list` lists."""
+        return count(tx, self.statements["count"], **_of(owner), label=label)
+
+    def read(self, rows: Sequence[Row]) -> Sequence[T]:
+        """Return what a query of the same columns has found."""
+        return [self._read(*row) for row in rows]
+
+    def sort_key(self, found: T) -> str:
+        """Return what a row is sorted by."""
+        key: str = getattr(found, self._sorted_by)
+        return key
+
+    def _missing(self) -> NotFound:
+        return missing(self._words)
+
+
+class OwnedRows(Listed[T]):
+    """The rows of a table, each of one owner."""
 
     def __init__(
         self,
         table: Table,
         row: type[T],
         words: str,
-        changeable: Sequence[str],
+        changeable: Sequence[str] = (),
         *,
         owner: str = "account_id",
+        has_account: bool = False,
+        key: str = "id",
         label: str = "name",
+        sorted_by: str = "",
         computed: Sequence[str] = (),
+        looked_up: Mapping[str, ColumnElement[Any]] | None = None,
         query: Select[Any] | None = None,
         read: Callable[..., T] | None = None,
     ) -> None:
-        """Make the statements.
+        """Make the statements; what is a column in `Listed` is the name of one here.
 
-        `words` are what errors call one, and `changeable` the columns that `save` writes. `query`
-        selects what is `computed`, besides columns, and `read` makes a row of what is selected.
+        Rows that have the account of their owner, besides it, are found with both (`has_account`).
+        `changeable` are the columns that `save` writes. `query` selects what is `computed`, besides
+        columns, and `read` makes a row of what is selected. An insertion does not take what is
+        computed: it finds the columns `looked_up`. Lists are sorted by the label unless `sorted_by`
+        is another.
         """
         fields = [*row.__annotations__]
         self._stored = [name for name in fields if name not in computed]
-        self._owner, self._label = owner, label
-        self._changeable, self._words = changeable, words
-        self._read: Callable[..., T] = read or row
-        every = columns(table, fields) if query is None else query
-        self.statements = self._statements(table, every)
-        self._kind: Kind[Any] = Kind(
-            "iam", words.replace(" ", "-"), self._find_in, self._find_named_in, self._missing
+        self._owner, self._has_account = owner, has_account
+        self._key, self._label = key, label
+        self._changeable = changeable
+        c, of = table.c, table.c[owner] == bindparam("owner")
+        if has_account:
+            of = and_(table.c.account_id == bindparam("account"), of)
+        super().__init__(
+            columns(table, fields) if query is None else query,
+            read or row,
+            words,
+            of=of,
+            key=c[key],
+            label=c[label],
+            order=c[sorted_by or label],
+            sorted_by=sorted_by or label,
+            counted=select(func.count()).select_from(table),
         )
-
-    def _statements(self, table: Table, every: Select[Any]) -> dict[str, Statement]:
-        c, of = table.c, table.c[self._owner] == bindparam(self._owner)
-        label, is_it = c[self._label], (of, c.id == bindparam("of_id"))
-        listed = of, named(label, self._label)
-        made = {
-            "add": insert_new(table, self._stored),
-            "find": every.where(of, c.id == bindparam("id")),
-            "labelled": every.where(of, label == bindparam(self._label)),
-            "list": page(every.where(*listed, label > bindparam("after")).order_by(label)),
-            "count": select(func.count()).select_from(table).where(*listed),
-            "remove": table.delete().where(*is_it),
-        }
-        if self._changeable:
-            made["save"] = table.update().where(*is_it).values(bound(self._changeable))
-        return {name: Statement(each) for name, each in made.items()}
+        is_it = of, c[key] == bindparam("key")
+        insertion = insert_new(table, self._stored)
+        if looked_up is not None:
+            insertion = insertion.values(**looked_up)
+        self.statements |= _statements(add=insertion, remove=table.delete().where(*is_it))
+        if changeable:
+            save = table.update().where(*is_it).values(bound(changeable))
+            self.statements |= _statements(save=save)
+        self._kind: Kind[Any] = Kind(
+            "iam",
+            words.replace(" ", "-"),
+            lambda tx, scope, found_id: self.find(tx, scope.account_id, found_id),
+            lambda tx, scope, name: self.find_named(tx, scope.account_id, name),
+            self._missing,
+        )
 
     def add(self, tx: Connection, new: T) -> bool:
         """Insert one; return False if its name is taken."""
@@ -86,29 +178,24 @@ class OwnedRows(Generic[T]):
         stored = {name: values[name] for name in self._stored}
         return tx.execute(self.statements["add"], **stored) == 1
 
-    def find(self, tx: Connection, owner_id: str, found_id: str) -> T | None:
-        """Return the one of an id, or None."""
-        row = tx.row(self.statements["find"], **{self._owner: owner_id}, id=found_id)
-        return self._read(*row) if row else None
+    def save(self, tx: Connection, changed: T) -> None:
+        """Update the changeable columns of one."""
+        values = changed._asdict()
+        new = {name: values[name] for name in self._changeable}
+        owner = values[self._owner]
+        of = _of((values["account_id"], owner) if self._has_account else owner)
+        tx.execute(self.statements["save"], **of, key=self.key_of(changed), **new)
 
-    def get(self, tx: Connection, owner_id: str, found_id: str) -> T:
-        """Return the one of an id, or raise `NotFound`."""
-        found = self.find(tx, owner_id, found_id)
-        if found is None:
+    def remove(self, tx: Connection, owner: Owner, key: str) -> None:
+        """Delete one, with what goes with it by foreign keys, or raise `NotFound`."""
+        if not tx.execute(self.statements["remove"], **_of(owner), key=key):
             raise self._missing()
-        return found
-
-    def find_named(self, tx: Connection, owner_id: str, label: str) -> T | None:
-        """Return the one of a label, or None."""
-        of = {self._owner: owner_id, self._label: label}
-        row = tx.row(self.statements["labelled"], **of)
-        return self._read(*row) if row else None
 
     def resolve(
-        self, tx: Connection, owner_id: str, field: str, value: str, authorize: Authorize
+        self, tx: Connection, account_id: str, field: str, value: str, authorize: Authorize
     ) -> T:
         """Return the one that `value` in a request's `field` means; see `resource_references`."""
-        found: T = resolve(tx, Scope(owner_id, ""), self._kind, field, value, authorize)
+        found: T = resolve(tx, Scope(account_id, ""), self._kind, field, value, authorize)
         return found
 
     def crn(self, owner_id: str, name: str) -> str:
@@ -119,43 +206,12 @@ class OwnedRows(Generic[T]):
         """Return the CRN of a row."""
         return self.crn(getattr(found, self._owner), self.label_of(found))
 
+    def key_of(self, found: T) -> str:
+        """Return the id of a row."""
+        key: str = getattr(found, self._key)
+        return key
+
     def label_of(self, found: T) -> str:
-        """Return the label of a row, by which pages are sorted."""
+        """Return the label of a row."""
         label: str = getattr(found, self._label)
         return label
-
-    def list(
-        self, tx: Connection, owner_id: str, label: str, after: str, limit: int
-    ) -> Sequence[T]:
-        """Return a page of an owner's; if `label` is not empty, only the one that has it."""
-        of = {self._owner: owner_id, self._label: label, "after": after, "limit": limit}
-        return self.read(tx.rows(self.statements["list"], **of))
-
-    def count(self, tx: Connection, owner_id: str, label: str) -> int:
-        """Count what `list` lists."""
-        of = {self._owner: owner_id, self._label: label}
-        return count(tx, self.statements["count"], **of)
-
-    def save(self, tx: Connection, changed: T) -> None:
-        """Update the changeable columns of one."""
-        values = changed._asdict()
-        new = {name: values[name] for name in (self._owner, *self._changeable)}
-        tx.execute(self.statements["save"], of_id=changed.id, **new)
-
-    def remove(self, tx: Connection, owner_id: str, found_id: str) -> bool:
-        """Delete one, with what goes with it by foreign keys; return False if there is none."""
-        of = {self._owner: owner_id, "of_id": found_id}
-        return tx.execute(self.statements["remove"], **of) == 1
-
-    def read(self, rows: Sequence[Row]) -> Sequence[T]:
-        """Return what a query of all columns has found."""
-        return [self._read(*row) for row in rows]
-
-    def _missing(self) -> NotFound:
-        return missing(self._words)
-
-    def _find_in(self, tx: Connection, scope: Scope, found_id: str) -> T | None:
-        return self.find(tx, scope.account_id, found_id)
-
-    def _find_named_in(self, tx: Connection, scope: Scope, name: str) -> T | None:
-        return self.find_named(tx, scope.account_id, name)

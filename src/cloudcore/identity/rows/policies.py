@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, literal_column, or_, select, union_all
+from sqlalchemy import Select, and_, bindparam, func, literal_column, or_, select, union_all
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import columns, count, insert_new
-from cloudcore.db.statement import Statement, named, page, unindexed
-from cloudcore.identity.rows.owned import OwnedRows
+from cloudcore.db.rows import columns
+from cloudcore.db.statement import Statement, unindexed
+from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import policies, policy_attachments, roles, service_accounts
 
 _p = policies.c
@@ -40,13 +40,8 @@ class Attachment(NamedTuple):
     service_account_id: str | None
     role_id: str | None
     created_at: int
-
-
-class Attached(NamedTuple):
-    """An attachment with the name of its service account or role."""
-
-    attachment: Attachment
-    name: str
+    name: str = ""
+    """Of the service account or role; not stored here."""
 
 
 POLICIES: Final = OwnedRows(
@@ -55,22 +50,27 @@ POLICIES: Final = OwnedRows(
     "policy",
     ("description", "document", "account_ids", "revision", "updated_at"),
 )
-_ATTACH: Final = Statement(insert_new(policy_attachments, Attachment._fields))
+ATTACHMENTS: Final = OwnedRows(
+    policy_attachments,
+    Attachment,
+    "attachment",
+    owner="policy_id",
+    has_account=True,
+    label="id",
+    computed=("name",),
+    query=select(
+        *(_t[name] for name in Attachment._fields[:-1]),
+        func.coalesce(service_accounts.c.name, roles.c.name),
+    )
+    .select_from(policy_attachments)
+    .outerjoin(service_accounts, service_accounts.c.id == _t.service_account_id)
+    .outerjoin(roles, roles.c.id == _t.role_id),
+)
 _ON_PRINCIPAL: Final = or_(
     _t.service_account_id == bindparam("principal_id"), _t.role_id == bindparam("principal_id")
 )
-_OF_POLICY: Final = (
-    _t.account_id == bindparam("account_id"),
-    _t.policy_id == bindparam("policy_id"),
-)
-_COUNT_ON: Final = Statement(
-    select(func.count()).select_from(policy_attachments).where(_ON_PRINCIPAL)
-)
-_COUNT_OF: Final = Statement(
-    select(func.count()).select_from(policy_attachments).where(*_OF_POLICY)
-)
-_SIZE_ON: Final = Statement(
-    select(func.coalesce(func.sum(func.length(_p.document)), literal_column("0")))
+_ON: Final = Statement(
+    select(func.count(), func.coalesce(func.sum(func.length(_p.document)), literal_column("0")))
     .select_from(policy_attachments)
     .join(policies, _p.id == _t.policy_id)
     .where(_ON_PRINCIPAL)
@@ -99,131 +99,42 @@ _BESIDE: Final = union_all(_sizes_beside("service_account_id"), _sizes_beside("r
 _LARGEST_BESIDE: Final = Statement(
     select(func.coalesce(func.max(_BESIDE.c.size), literal_column("0")))
 )
-_OF_PRINCIPAL: Final = (unindexed(_p.account_id) == bindparam("account_id"), _ON_PRINCIPAL)
-_DOCUMENTS: Final = Statement(
-    select(_p.document, _p.account_ids)
-    .join(policy_attachments, _t.policy_id == _p.id)
-    .where(*_OF_PRINCIPAL)
+_every = columns(policies, PolicyRow._fields)
+ATTACHED: Final = Listed(
+    _every,
+    PolicyRow,
+    "policy",
+    of=and_(
+        _p.account_id == bindparam("account"),
+        _p.id.in_(
+            select(_t.policy_id).where(
+                or_(_t.service_account_id == bindparam("owner"), _t.role_id == bindparam("owner"))
+            )
+        ),
+    ),
+    key=_p.id,
+    label=_p.name,
+    order=_p.name,
+    sorted_by="name",
+)
+"""The policies of an account that are attached to a service account or role, by name."""
+_LIST_OF: Final = Statement(
+    _every.join(policy_attachments, _t.policy_id == _p.id)
+    .where(unindexed(_p.account_id) == bindparam("account_id"), _ON_PRINCIPAL)
     .order_by(_t.id)
 )
-_every = columns(policies, PolicyRow._fields)
-_ATTACHED: Final = _p.id.in_(select(_t.policy_id).where(_ON_PRINCIPAL))
-_IN_LIST: Final = (_p.account_id == bindparam("account_id"), named(_p.name), _ATTACHED)
-_LIST_ATTACHED: Final = Statement(
-    page(_every.where(*_IN_LIST, _p.name > bindparam("after")).order_by(_p.name))
-)
-_COUNT_ATTACHED: Final = Statement(select(func.count()).select_from(policies).where(*_IN_LIST))
-_LIST_OF: Final = Statement(
-    _every.join(policy_attachments, _t.policy_id == _p.id).where(*_OF_PRINCIPAL).order_by(_t.id)
-)
 
 
-def _attachments() -> Select[Any]:
-    return (
-        select(
-            *(_t[name] for name in Attachment._fields),
-            func.coalesce(service_accounts.c.name, roles.c.name),
-        )
-        .select_from(policy_attachments)
-        .outerjoin(service_accounts, service_accounts.c.id == _t.service_account_id)
-        .outerjoin(roles, roles.c.id == _t.role_id)
-        .where(*_OF_POLICY)
-    )
-
-
-_FIND_ATTACHMENT: Final = Statement(_attachments().where(_t.id == bindparam("id")))
-_LIST_ATTACHMENTS: Final = Statement(
-    page(_attachments().where(_t.id > bindparam("after")).order_by(_t.id))
-)
-_DETACH: Final = Statement(policy_attachments.delete().where(_t.id == bindparam("attachment_id")))
-_IS_USED: Final = Statement(
-    page(
-        select(literal_column("1"))
-        .select_from(policy_attachments)
-        .where(_t.policy_id == bindparam("policy_id"))
-    )
-)
-
-
-def list_attached_policies(
-    tx: Connection, account_id: str, name: str, principal_id: str, after: str, limit: int
-) -> list[PolicyRow]:
-    """Return those of `POLICIES.list` that are attached to a principal."""
-    rows = tx.rows(
-        _LIST_ATTACHED,
-        account_id=account_id,
-        name=name,
-        principal_id=principal_id,
-        after=after,
-        limit=limit,
-    )
-    return [PolicyRow(*row) for row in rows]
-
-
-def count_attached_policies(tx: Connection, account_id: str, name: str, principal_id: str) -> int:
-    """Count the policies that `list_attached_policies` lists."""
-    return count(tx, _COUNT_ATTACHED, account_id=account_id, name=name, principal_id=principal_id)
-
-
-def is_attached(tx: Connection, policy_id: str) -> bool:
-    """Return True if a policy has an attachment."""
-    return tx.row(_IS_USED, policy_id=policy_id, limit=1) is not None
-
-
-def attach(tx: Connection, attachment: Attachment) -> bool:
-    """Insert an attachment; return False if the policy is already attached there."""
-    return tx.execute(_ATTACH, **attachment._asdict()) == 1
-
-
-def detach(tx: Connection, attachment_id: str) -> None:
-    """Delete an attachment."""
-    tx.execute(_DETACH, attachment_id=attachment_id)
-
-
-def find_attachment(
-    tx: Connection, account_id: str, policy_id: str, attachment_id: str
-) -> Attached | None:
-    """Return an attachment of a policy, or None."""
-    row = tx.row(_FIND_ATTACHMENT, account_id=account_id, policy_id=policy_id, id=attachment_id)
-    return Attached(Attachment(*row[:-1]), row[-1]) if row else None
-
-
-def list_attachments(
-    tx: Connection, account_id: str, policy_id: str, after: str, limit: int
-) -> list[Attached]:
-    """Return the attachments of a policy, oldest first."""
-    rows = tx.rows(
-        _LIST_ATTACHMENTS, account_id=account_id, policy_id=policy_id, after=after, limit=limit
-    )
-    return [Attached(Attachment(*row[:-1]), row[-1]) for row in rows]
-
-
-def count_attachments(tx: Connection, account_id: str, policy_id: str) -> int:
-    """Count the attachments of a policy."""
-    return count(tx, _COUNT_OF, account_id=account_id, policy_id=policy_id)
-
-
-def count_attached_to(tx: Connection, principal_id: str) -> int:
-    """Count the policies attached to a service account or role."""
-    return count(tx, _COUNT_ON, principal_id=principal_id)
-
-
-def size_attached_to(tx: Connection, principal_id: str) -> int:
-    """Return the total size in bytes of the policies of a service account or role."""
-    row = tx.row(_SIZE_ON, principal_id=principal_id)
-    return int(row[0]) if row else 0
+def held_by(tx: Connection, principal_id: str) -> tuple[int, int]:
+    """Return how many policies a service account or role has, and their size in bytes."""
+    row = tx.row(_ON, principal_id=principal_id)
+    return (int(row[0]), int(row[1])) if row else (0, 0)
 
 
 def largest_size_beside(tx: Connection, policy_id: str) -> int:
     """Return the largest total size in bytes of other policies among principals with this one."""
     row = tx.row(_LARGEST_BESIDE, policy_id=policy_id)
     return int(row[0]) if row else 0
-
-
-def list_documents_of(tx: Connection, account_id: str, principal_id: str) -> list[tuple[str, str]]:
-    """Return the documents attached to a service account or role, each with its ids."""
-    rows = tx.rows(_DOCUMENTS, account_id=account_id, principal_id=principal_id)
-    return [(row[0], row[1]) for row in rows]
 
 
 def list_policies_of(tx: Connection, account_id: str, principal_id: str) -> list[PolicyRow]:

@@ -1,18 +1,21 @@
-"""Queries of roles and their assignments to persons."""
+"""Queries of roles: to assume them, and their assignments to persons and groups."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, null, select
+from sqlalchemy import ColumnElement, Select, bindparam, literal_column, null, or_, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, insert_new
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, named, page
+from cloudcore.identity.provider_tables import group_assignments
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import accounts, role_assignments, roles, users
 
 _r = roles.c
+_a = accounts.c
+_p = group_assignments.c
 _g = role_assignments.c
 
 
@@ -40,14 +43,9 @@ class Assignment(NamedTuple):
     created_at: int
     identity_provider_id: str | None = None
     """The provider one of whose groups has the role; None if it was assigned by hand."""
-
-
-class Assigned(NamedTuple):
-    """An assignment with the person's e-mail address and personal organization."""
-
-    assignment: Assignment
-    email: str
-    personal_organization_id: str
+    email: str = ""
+    """Of the person; not stored here."""
+    personal_organization_id: str = ""
 
 
 ROLES: Final = OwnedRows(
@@ -56,27 +54,18 @@ ROLES: Final = OwnedRows(
     "role",
     ("description", "trust_policy", "trust_ids", "max_session_seconds", "updated_at"),
 )
-_ASSIGN: Final = Statement(insert_new(role_assignments, Assignment._fields))
-_OF_ROLE: Final = _g.role_id == bindparam("role_id")
-
-
-def _assignments() -> Select[Any]:
-    return (
-        select(*(_g[name] for name in Assignment._fields), users.c.email, users.c.organization_id)
-        .join(users, users.c.id == _g.user_id)
-        .where(_OF_ROLE)
-    )
-
-
-_FIND_ASSIGNMENT: Final = Statement(_assignments().where(_g.user_id == bindparam("user_id")))
-_LIST_ASSIGNMENTS: Final = Statement(
-    page(_assignments().where(_g.user_id > bindparam("after")).order_by(_g.user_id))
-)
-_COUNT_ASSIGNMENTS: Final = Statement(
-    select(func.count()).select_from(role_assignments).where(_OF_ROLE)
-)
-_UNASSIGN: Final = Statement(
-    role_assignments.delete().where(_OF_ROLE, _g.user_id == bindparam("user_id"))
+ASSIGNMENTS: Final = OwnedRows(
+    role_assignments,
+    Assignment,
+    "assignment",
+    owner="role_id",
+    key="user_id",
+    label="user_id",
+    computed=("email", "personal_organization_id"),
+    query=select(
+        *(_g.role_id, _g.user_id, _g.created_at, _g.identity_provider_id),
+        *(users.c.email, users.c.organization_id),
+    ).join(users, users.c.id == _g.user_id),
 )
 _KEEP: Final = Statement(
     role_assignments.update()
@@ -90,28 +79,18 @@ _KEEP: Final = Statement(
 _LIST_ASSIGNED: Final = Statement(
     select(_r.account_id, _r.id)
     .join(role_assignments, _g.role_id == _r.id)
-    .join(accounts, accounts.c.id == _r.account_id)
+    .join(accounts, _a.id == _r.account_id)
     .where(
         _g.user_id == bindparam("user_id"),
-        accounts.c.organization_id == bindparam("organization_id"),
+        _a.organization_id == bindparam("organization_id"),
     )
     .order_by(_r.account_id, _r.id)
 )
 
 
-def add_assignment(tx: Connection, assignment: Assignment) -> bool:
-    """Insert an assignment; return False if the person has the role already."""
-    return tx.execute(_ASSIGN, **assignment._asdict()) == 1
-
-
 def keep_assignment(tx: Connection, role_id: str, user_id: str) -> bool:
     """Make a provider's assignment one that was made by hand; return False if there is none."""
     return tx.execute(_KEEP, held_role_id=role_id, user_id=user_id) == 1
-
-
-def remove_assignment(tx: Connection, role_id: str, user_id: str) -> None:
-    """Delete the assignment of a role to a person."""
-    tx.execute(_UNASSIGN, role_id=role_id, user_id=user_id)
 
 
 def list_roles_assigned(
@@ -122,22 +101,148 @@ def list_roles_assigned(
     return [(row[0], row[1]) for row in rows]
 
 
-def find_assignment(tx: Connection, role_id: str, user_id: str) -> Assigned | None:
-    """Return the assignment of a role to a person, or None."""
-    row = tx.row(_FIND_ASSIGNMENT, role_id=role_id, user_id=user_id)
-    return _assigned(row) if row else None
+class GroupAssignment(NamedTuple):
+    """A role that the persons of a provider's group have."""
+
+    id: str
+    role_id: str
+    provider_id: str
+    group_name: str
+    created_at: int
 
 
-def list_assignments(tx: Connection, role_id: str, after: str, limit: int) -> list[Assigned]:
-    """Return the assignments of a role, by the person's id."""
-    rows = tx.rows(_LIST_ASSIGNMENTS, role_id=role_id, after=after, limit=limit)
-    return [_assigned(row) for row in rows]
+GROUP_ASSIGNMENTS: Final = OwnedRows(
+    group_assignments, GroupAssignment, "group assignment", (), owner="role_id", label="id"
+)
+_OF_PROVIDER: Final = Statement(
+    select(_r.account_id, _p.role_id, _p.group_name)
+    .join(roles, _r.id == _p.role_id)
+    .where(_p.provider_id == bindparam("provider_id"))
+    .order_by(_r.account_id, _p.role_id)
+)
+_GIVEN: Final = Statement(
+    select(_r.account_id, _g.role_id, _g.user_id)
+    .join(roles, _r.id == _g.role_id)
+    .where(
+        _g.identity_provider_id == bindparam("provider_id"),
+        named(_g.role_id, "role_id"),
+        named(_g.user_id, "user_id"),
+    )
+    .order_by(_r.account_id, _g.role_id)
+)
 
 
-def count_assignments(tx: Connection, role_id: str) -> int:
-    """Count the persons a role is assigned to."""
-    return count(tx, _COUNT_ASSIGNMENTS, role_id=role_id)
+def roles_of_groups(
+    tx: Connection, provider_id: str, groups: Collection[str]
+) -> Sequence[tuple[str, str]]:
+    """Return (account id, role id) of the roles that any of these groups of a provider has."""
+    rows = tx.rows(_OF_PROVIDER, provider_id=provider_id)
+    return [(row[0], row[1]) for row in rows if row[2] in groups]
 
 
-def _assigned(row: tuple[Any, ...]) -> Assigned:
-    return Assigned(Assignment(*row[:-2]), row[-2], row[-1])
+def given_by_groups(
+    tx: Connection, provider_id: str, *, role_id: str = "", user_id: str = ""
+) -> Sequence[tuple[str, str, str]]:
+    """Return (account id, role id, person's id) of what persons have for a group of the provider.
+
+    By account and role; of one role or one person, if given.
+    """
+    rows = tx.rows(_GIVEN, provider_id=provider_id, role_id=role_id, user_id=user_id)
+    return [(row[0], row[1], row[2]) for row in rows]
+
+
+class AssumableRole(NamedTuple):
+    """A role with its account."""
+
+    id: str
+    name: str
+    trust_policy: str
+    trust_ids: str
+    max_session_seconds: int
+    account_id: str
+    handle: str
+    account_status: str
+
+
+COLUMNS: Final = (
+    *(_r.id, _r.name, _r.trust_policy, _r.trust_ids, _r.max_session_seconds),
+    *(_a.id, _a.handle, _a.status),
+)
+"""Those of an `AssumableRole`, of roles and accounts."""
+
+
+def _where(*conditions: ColumnElement[bool]) -> Select[Any]:
+    """Return the query for a role; it locks the trust policy until the transaction ends."""
+    return (
+        select(*COLUMNS)
+        .join(accounts, _a.id == _r.account_id)
+        .where(*conditions)
+        .with_for_update(read=True, of=roles)
+    )
+
+
+_BY_ID: Final = Statement(_where(_r.id == bindparam("role_id")))
+_NAMED: Final = Statement(
+    _where(
+        _r.name == bindparam("name"),
+        or_(_a.id == bindparam("account"), _a.handle == bindparam("account")),
+    )
+)
+_ASSIGNED: Final = Statement(
+    page(
+        _where(
+            _r.name == bindparam("name"),
+            _r.id.in_(select(_g.role_id).where(_g.user_id == bindparam("user_id"))),
+        )
+    )
+)
+_OF_PERSON: Final = _g.user_id == bindparam("user_id")
+_LIST_ASSUMABLE: Final = Statement(
+    page(
+        select(*COLUMNS)
+        .select_from(role_assignments)
+        .join(roles, _r.id == _g.role_id)
+        .join(accounts, _a.id == _r.account_id)
+        .where(_OF_PERSON, named(_r.name), _g.role_id > bindparam("after"))
+        .order_by(_g.role_id)
+    )
+)
+_IS_ASSIGNED: Final = Statement(
+    select(literal_column("1"))
+    .select_from(role_assignments)
+    .where(_g.role_id == bindparam("role_id"), _g.user_id == bindparam("user_id"))
+    .with_for_update(read=True)
+)
+
+
+def find_by_id(tx: Connection, role_id: str) -> AssumableRole | None:
+    """Return a role of any account, or None."""
+    row = tx.row(_BY_ID, role_id=role_id)
+    return AssumableRole(*row) if row else None
+
+
+def find_named(tx: Connection, account: str, name: str) -> AssumableRole | None:
+    """Return the role of this name, or None; `account` is an id or a handle."""
+    row = tx.row(_NAMED, account=account, name=name)
+    return AssumableRole(*row) if row else None
+
+
+def list_assigned_named(tx: Connection, user_id: str, name: str) -> list[AssumableRole]:
+    """Return at most two roles of this name that are assigned to a person."""
+    return [AssumableRole(*row) for row in tx.rows(_ASSIGNED, user_id=user_id, name=name, limit=2)]
+
+
+def list_assigned(
+    tx: Connection, user_id: str, name: str, after: str, limit: int
+) -> list[AssumableRole]:
+    """Return the roles assigned to a person, by id; if `name` is not empty, only those."""
+    rows = tx.rows(_LIST_ASSUMABLE, user_id=user_id, name=name, after=after, limit=limit)
+    return [AssumableRole(*row) for row in rows]
+
+
+def is_assigned(tx: Connection, role_id: str, user_id: str) -> bool:
+    """Return True if a role is assigned to a person; it stays so until the transaction ends.
+
+    So whoever unassigns it also ends the session for which this was asked.
+    """
+    return tx.row(_IS_ASSIGNED, role_id=role_id, user_id=user_id) is not None

@@ -1,16 +1,16 @@
-"""Queries of service accounts and their access keys."""
+"""Queries of service accounts and access keys, and of the secrets of key pairs."""
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, or_, select, text
+from sqlalchemy import bindparam, func, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, insert_new
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.rows import count
+from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.owned import OwnedRows
-from cloudcore.identity.tables import access_keys, service_accounts
+from cloudcore.identity.tables import access_keys, accounts, service_accounts, sessions
 
 _s = service_accounts.c
 _k = access_keys.c
@@ -50,112 +50,130 @@ class AccessKey(NamedTuple):
         return self.status == "active" and (self.expires_at is None or now < self.expires_at)
 
 
-def _columns() -> Select[Any]:
-    last_used_at = (
-        select(func.max(_k.last_used_at)).where(_k.service_account_id == _s.id).scalar_subquery()
-    )
-    return select(*(_s[name] for name in ServiceAccount._fields[:-1]), last_used_at)
-
-
 SERVICE_ACCOUNTS: Final = OwnedRows(
     service_accounts,
     ServiceAccount,
     "service account",
     ("description", "status", "updated_at"),
     computed=("last_used_at",),
-    query=_columns(),
+    query=select(
+        *(_s[name] for name in ServiceAccount._fields[:-1]),
+        select(func.max(_k.last_used_at)).where(_k.service_account_id == _s.id).scalar_subquery(),
+    ),
 )
-
-
-def _key_columns() -> Select[Any]:
-    return select(*(_k[name] for name in AccessKey._fields))
-
-
-_OF_SERVICE_ACCOUNT: Final = (
-    _k.account_id == bindparam("account_id"),
-    _k.service_account_id == bindparam("service_account_id"),
-)
-_ADD_KEY: Final = Statement(insert_new(access_keys, AccessKey._fields))
-_FIND_KEY: Final = Statement(_key_columns().where(*_OF_SERVICE_ACCOUNT, _k.id == bindparam("id")))
-_LIST_KEYS: Final = Statement(
-    page(_key_columns().where(*_OF_SERVICE_ACCOUNT, _k.id > bindparam("after")).order_by(_k.id))
-)
-_COUNT_KEYS: Final = Statement(
-    select(func.count()).select_from(access_keys).where(*_OF_SERVICE_ACCOUNT)
+ACCESS_KEYS: Final = OwnedRows(
+    access_keys,
+    AccessKey,
+    "access key",
+    ("status", "description", "expires_at"),
+    owner="service_account_id",
+    has_account=True,
+    label="id",
 )
 _COUNT_LIVE_KEYS: Final = Statement(
     select(func.count())
     .select_from(access_keys)
     .where(
-        *_OF_SERVICE_ACCOUNT,
+        _k.service_account_id == bindparam("service_account_id"),
         _k.status == text("'active'"),
         or_(_k.expires_at.is_(None), _k.expires_at > bindparam("now")),
     )
 )
-_UPDATE_KEY: Final = Statement(
-    access_keys.update()
-    .where(_k.id == bindparam("key_id"))
-    .values(
-        status=bindparam("status"),
-        description=bindparam("description"),
-        expires_at=bindparam("expires_at"),
+
+
+def count_live_access_keys(tx: Connection, service_account_id: str, now: int) -> int:
+    """Count the access keys of a service account that are active and have not expired."""
+    return count(tx, _COUNT_LIVE_KEYS, service_account_id=service_account_id, now=now)
+
+
+class SealedSession(NamedTuple):
+    """The signing credential of a role session, which may have ended."""
+
+    sid: str
+    secret_sealed: bytes
+
+
+_OF_KEY: Final = Statement(
+    select(access_keys.c.secret_sealed).where(
+        access_keys.c.access_key_id == bindparam("access_key_id")
     )
 )
-_DELETE_KEY: Final = Statement(access_keys.delete().where(_k.id == bindparam("key_id")))
-
-
-def add_access_key(tx: Connection, key: AccessKey) -> None:
-    """Insert an access key."""
-    tx.execute(_ADD_KEY, **key._asdict())
-
-
-def find_access_key(
-    tx: Connection, account_id: str, service_account_id: str, key_id: str
-) -> AccessKey | None:
-    """Return an access key of a service account by the id of its row, or None."""
-    row = tx.row(_FIND_KEY, account_id=account_id, service_account_id=service_account_id, id=key_id)
-    return AccessKey(*row) if row else None
-
-
-def list_access_keys(
-    tx: Connection, account_id: str, service_account_id: str, after: str, limit: int
-) -> list[AccessKey]:
-    """Return the access keys of a service account, oldest first."""
-    rows = tx.rows(
-        _LIST_KEYS,
-        account_id=account_id,
-        service_account_id=service_account_id,
-        after=after,
-        limit=limit,
+_OF_SESSION: Final = Statement(
+    select(sessions.c.id, sessions.c.secret_sealed).where(
+        sessions.c.access_key_id == bindparam("access_key_id")
     )
-    return [AccessKey(*row) for row in rows]
+)
 
 
-def count_access_keys(tx: Connection, account_id: str, service_account_id: str) -> int:
-    """Count the access keys of a service account, in any state."""
-    return count(tx, _COUNT_KEYS, account_id=account_id, service_account_id=service_account_id)
+def find_sealed_secret(tx: Connection, access_key_id: str) -> bytes | None:
+    """Return the sealed secret of an access key, or None."""
+    row = tx.row(_OF_KEY, access_key_id=access_key_id)
+    return None if row is None else bytes(row[0])
 
 
-def count_live_access_keys(
-    tx: Connection, account_id: str, service_account_id: str, now: int
-) -> int:
-    """Count the access keys of a service account that are active and have not expired."""
-    return count(
-        tx, _COUNT_LIVE_KEYS, account_id=account_id, service_account_id=service_account_id, now=now
+def find_sealed_session(tx: Connection, access_key_id: str) -> SealedSession | None:
+    """Return the role session with this signing credential, or None."""
+    row = tx.row(_OF_SESSION, access_key_id=access_key_id)
+    return None if row is None or row[1] is None else SealedSession(row[0], bytes(row[1]))
+
+
+class KeyOwner(NamedTuple):
+    """An access key with its service account and account, in any state."""
+
+    key_id: str
+    secret_sha256: str
+    key_status: str
+    service_account_id: str
+    service_account: str
+    """Its name."""
+    service_account_status: str
+    account_id: str
+    account_status: str
+    expires_at: int | None
+
+    def is_usable(self, now: int) -> bool:
+        """Return True if the key is active and has not expired; its owner may be suspended."""
+        return self.key_status == "active" and (self.expires_at is None or now < self.expires_at)
+
+    @property
+    def is_suspended(self) -> bool:
+        """Return True if the service account or its account is suspended."""
+        return {self.service_account_status, self.account_status} != {"active"}
+
+
+_OWNERS: Final = (
+    select(
+        _k.id,
+        _k.secret_sha256,
+        _k.status,
+        service_accounts.c.id,
+        service_accounts.c.name,
+        service_accounts.c.status,
+        accounts.c.id,
+        accounts.c.status,
+        _k.expires_at,
     )
+    .join(service_accounts, service_accounts.c.id == _k.service_account_id)
+    .join(accounts, accounts.c.id == _k.account_id)
+)
+_FIND: Final = Statement(_OWNERS.where(_k.access_key_id == bindparam("access_key_id")))
+_FIND_BY_ID: Final = Statement(_OWNERS.where(_k.id == bindparam("key_id")))
+_EXPIRY: Final = Statement(select(_k.expires_at).where(_k.id == bindparam("key_id")))
 
 
-def save_access_key(tx: Connection, key: AccessKey) -> None:
-    """Update the changeable columns of an access key."""
-    tx.execute(
-        _UPDATE_KEY,
-        key_id=key.id,
-        status=key.status,
-        description=key.description,
-        expires_at=key.expires_at,
-    )
+def find_key_owner(tx: Connection, access_key_id: str) -> KeyOwner | None:
+    """Return the access key with this public id, or None."""
+    row = tx.row(_FIND, access_key_id=access_key_id)
+    return KeyOwner(*row) if row else None
 
 
-def remove_access_key(tx: Connection, key_id: str) -> None:
-    """Delete an access key with the login credentials made with it."""
-    tx.execute(_DELETE_KEY, key_id=key_id)
+def find_key_owner_by_id(tx: Connection, key_id: str) -> KeyOwner | None:
+    """Return the access key with this id of its row, or None."""
+    row = tx.row(_FIND_BY_ID, key_id=key_id)
+    return KeyOwner(*row) if row else None
+
+
+def find_key_expiry(tx: Connection, key_id: str) -> int | None:
+    """Return when a key expires, by the id of its row, or None if never, or if there is none."""
+    row = tx.row(_EXPIRY, key_id=key_id)
+    return row[0] if row else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import and_, bindparam, func, not_, or_, select, text, union_all
+from sqlalchemy import ColumnElement, and_, bindparam, func, not_, or_, select, text, union_all
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
@@ -171,45 +171,39 @@ _SIGN_IN_EXPIRY: Final = Statement(
 )
 _assumed: Final = sessions.alias("assumed")
 _OF_SID: Final = sessions.update().where(_s.id == bindparam("sid"))
-_REVOKE: Final = Statement(
-    _OF_SID.where(_s.revoked_at.is_(None)).values(revoked_at=bindparam("now"))
-)
+
+
+def _revoking(*which: ColumnElement[bool]) -> Statement:
+    """Return the statement that revokes sessions."""
+    unrevoked = sessions.update().where(_s.revoked_at.is_(None), *which)
+    return Statement(unrevoked.values(revoked_at=bindparam("now")))
+
+
+_REVOKE: Final = _revoking(_s.id == bindparam("sid"))
 _EXTEND: Final = Statement(_OF_SID.values(expires_at=bindparam("until")))
-_REVOKE_OTHERS: Final = Statement(
-    sessions.update()
-    .where(_s.user_id == bindparam("of_user"), _s.id != bindparam("but"), _s.revoked_at.is_(None))
-    .values(revoked_at=bindparam("now"))
-)
+_OTHERS: Final = _s.user_id == bindparam("of_user"), _s.id != bindparam("but")
+_REVOKE_OTHERS: Final = _revoking(*_OTHERS)
 _DELETE_OTHER_REFRESH: Final = Statement(
-    refresh_tokens.delete().where(
-        refresh_tokens.c.sid.in_(
-            select(_s.id).where(_s.user_id == bindparam("of_user"), _s.id != bindparam("but"))
-        )
-    )
+    refresh_tokens.delete().where(refresh_tokens.c.sid.in_(select(_s.id).where(*_OTHERS)))
 )
 _DELETE_CODES: Final = Statement(
     auth_codes.delete().where(auth_codes.c.user_id == bindparam("of_user"))
 )
 _SWITCH: Final = Statement(_OF_SID.values(organization_id=bindparam("in_organization")))
 _OF_PROVIDER: Final = provider_subjects.c.provider_id == bindparam("of_provider")
-_REVOKE_OF_PROVIDER: Final = Statement(
-    sessions.update()
-    .where(
-        _s.revoked_at.is_(None),
-        _s.id.in_(
-            union_all(
-                # Only sign-ins by a provider end for good.
-                select(_sign_ins.c.id)
-                .join(provider_subjects, provider_subjects.c.user_id == _sign_ins.c.user_id)
-                .where(_OF_PROVIDER, _sign_ins.c.ends_at.is_not(None)),
-                select(_assumed.c.id)
-                .join(_sign_ins, _sign_ins.c.id == _assumed.c.parent_sid)
-                .join(provider_subjects, provider_subjects.c.user_id == _sign_ins.c.user_id)
-                .where(_OF_PROVIDER),
-            )
-        ),
+_REVOKE_OF_PROVIDER: Final = _revoking(
+    _s.id.in_(
+        union_all(
+            # Only sign-ins by a provider end for good.
+            select(_sign_ins.c.id)
+            .join(provider_subjects, provider_subjects.c.user_id == _sign_ins.c.user_id)
+            .where(_OF_PROVIDER, _sign_ins.c.ends_at.is_not(None)),
+            select(_assumed.c.id)
+            .join(_sign_ins, _sign_ins.c.id == _assumed.c.parent_sid)
+            .join(provider_subjects, provider_subjects.c.user_id == _sign_ins.c.user_id)
+            .where(_OF_PROVIDER),
+        )
     )
-    .values(revoked_at=bindparam("now"))
 )
 _DELETE_CODES_OF_PROVIDER: Final = Statement(
     auth_codes.delete().where(auth_codes.c.identity_provider_id == bindparam("of_provider"))
@@ -225,21 +219,11 @@ _CURRENT: Final = Statement(
     )
     .where(_s.id == bindparam("sid"))
 )
-_REVOKE_OF_ROLE: Final = Statement(
-    sessions.update()
-    .where(_s.role_id == bindparam("of_role"), _s.revoked_at.is_(None))
-    .values(revoked_at=bindparam("now"))
-)
-_REVOKE_OF_ASSIGNED: Final = Statement(
-    sessions.update()
-    .where(
-        _s.role_id == bindparam("of_role"),
-        _s.revoked_at.is_(None),
-        _s.parent_sid.in_(
-            select(_sign_ins.c.id).where(_sign_ins.c.user_id == bindparam("of_user"))
-        ),
-    )
-    .values(revoked_at=bindparam("now"))
+_OF_ROLE: Final = _s.role_id == bindparam("of_role")
+_REVOKE_OF_ROLE: Final = _revoking(_OF_ROLE)
+_REVOKE_OF_ASSIGNED: Final = _revoking(
+    _OF_ROLE,
+    _s.parent_sid.in_(select(_sign_ins.c.id).where(_sign_ins.c.user_id == bindparam("of_user"))),
 )
 _OPEN: Final = page(
     select(_s.expires_at)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, false, func, select
+from sqlalchemy import bindparam, false, func, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import insert_new
-from cloudcore.db.statement import Statement, named, page
+from cloudcore.db.rows import columns, insert_new
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity.rows.owned import Listed
 from cloudcore.identity.tables import memberships, organizations, users
 
 _u = users.c
@@ -33,14 +34,16 @@ class User(NamedTuple):
     """The organization that added the person; it can add each e-mail address once."""
 
 
-def _columns() -> Select[Any]:
-    return select(*(_u[name] for name in User._fields))
+def _user(*row: Any) -> User:  # noqa: ANN401 - of a database
+    user = User(*row)
+    return user._replace(must_change_password=bool(user.must_change_password))
 
 
+_every = columns(users, User._fields)
 _ADD: Final = Statement(insert_new(users, User._fields))
-_FIND: Final = Statement(_columns().where(_u.id == bindparam("id")))
+_FIND: Final = Statement(_every.where(_u.id == bindparam("id")))
 _LIST_BY_EMAIL: Final = Statement(
-    _columns().where(_u.email == bindparam("email")).order_by(_u.created_at, _u.id)
+    _every.where(_u.email == bindparam("email")).order_by(_u.created_at, _u.id)
 )
 _FIND_PASSWORD: Final = Statement(
     page(select(_u.password).where(_u.email == bindparam("email")).order_by(_u.created_at, _u.id))
@@ -50,21 +53,18 @@ _FIND_ADDED: Final = Statement(
         _u.home_organization_id == bindparam("organization_id"), _u.email == bindparam("email")
     )
 )
-_JOINED: Final = _m.organization_id == bindparam("organization_id")
-_FIND_MEMBER: Final = Statement(
-    _columns().join(memberships, _m.user_id == _u.id).where(_JOINED, _u.id == bindparam("id"))
+PEOPLE: Final = Listed(
+    _every.join(memberships, _m.user_id == _u.id),
+    _user,
+    "user",
+    of=_m.organization_id == bindparam("owner"),
+    key=_u.id,
+    label=_m.email,
+    order=_u.id,
+    sorted_by="id",
+    counted=select(func.count()).select_from(memberships),
 )
-_FIND_MEMBER_BY_EMAIL: Final = Statement(
-    _columns().join(memberships, _m.user_id == _u.id).where(_JOINED, _m.email == bindparam("email"))
-)
-_LIST: Final = Statement(
-    page(
-        _columns()
-        .join(memberships, _m.user_id == _u.id)
-        .where(_JOINED, named(_m.email, "email"), _u.id > bindparam("after"))
-        .order_by(_u.id)
-    )
-)
+"""The members of organizations, suspended or not, by e-mail address (in lower case)."""
 _COUNT_OTHER_MEMBERSHIPS: Final = Statement(
     select(func.count())
     .select_from(memberships)
@@ -113,12 +113,12 @@ def add_user(tx: Connection, user: User) -> bool:
 def find_user(tx: Connection, user_id: str) -> User | None:
     """Return a person of any organization, or None."""
     row = tx.row(_FIND, id=user_id)
-    return _user(row) if row else None
+    return _user(*row) if row else None
 
 
 def list_users_by_email(tx: Connection, email: str) -> list[User]:
     """Return all persons with an e-mail address (in lower case), oldest first."""
-    return [_user(row) for row in tx.rows(_LIST_BY_EMAIL, email=email)]
+    return [_user(*row) for row in tx.rows(_LIST_BY_EMAIL, email=email)]
 
 
 def find_password_by_email(tx: Connection, email: str) -> str | None:
@@ -130,29 +130,6 @@ def find_password_by_email(tx: Connection, email: str) -> str | None:
 def has_added(tx: Connection, organization_id: str, email: str) -> bool:
     """Return True if an organization has added a person with this address, still member or not."""
     return tx.row(_FIND_ADDED, organization_id=organization_id, email=email) is not None
-
-
-def find_user_of_email(tx: Connection, organization_id: str, email: str) -> User | None:
-    """Return the member of an organization with this e-mail address (in lower case), or None."""
-    row = tx.row(_FIND_MEMBER_BY_EMAIL, organization_id=organization_id, email=email)
-    return _user(row) if row else None
-
-
-def find_user_of(tx: Connection, organization_id: str, user_id: str) -> User | None:
-    """Return a member of an organization, suspended or not, or None."""
-    row = tx.row(_FIND_MEMBER, organization_id=organization_id, id=user_id)
-    return _user(row) if row else None
-
-
-def list_users_of(
-    tx: Connection, organization_id: str, email: str, after: str, limit: int
-) -> list[User]:
-    """Return the members of an organization, suspended or not, oldest first.
-
-    If `email` (in lower case) is not empty, only that one.
-    """
-    of = {"organization_id": organization_id, "email": email}
-    return [_user(row) for row in tx.rows(_LIST, **of, after=after, limit=limit)]
 
 
 def is_member_elsewhere(tx: Connection, user_id: str, organization_id: str) -> bool:
@@ -195,8 +172,3 @@ def remove_user(tx: Connection, user_id: str) -> None:
     """Delete a person with memberships, role assignments and sessions."""
     tx.execute(_DELETE_MEMBERSHIPS, id=user_id)
     tx.execute(_DELETE, id=user_id)
-
-
-def _user(row: tuple[Any, ...]) -> User:
-    user = User(*row)
-    return user._replace(must_change_password=bool(user.must_change_password))

@@ -11,10 +11,9 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, QuotaExceeded
 from cloudcore.identity.names import missing
 from cloudcore.identity.rows import accounts as rows
-from cloudcore.identity.rows import policies, roles
-from cloudcore.identity.rows.accounts import Account
-from cloudcore.identity.rows.policies import POLICIES, Attachment, PolicyRow
-from cloudcore.identity.rows.roles import ROLES, Assignment, Role
+from cloudcore.identity.rows.accounts import ACCOUNTS, Account
+from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow
+from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, Role
 from cloudcore.identity.services.members import lock_organization
 
 ADMIN: Final = "admin"
@@ -76,7 +75,7 @@ def found_account(
     """
     assert account.organization_id is not None
     lock_organization(tx, account.organization_id)
-    used = rows.count_accounts_of(tx, account.organization_id)
+    used = ACCOUNTS.count(tx, account.organization_id)
     if used >= MAX_ACCOUNTS:
         raise QuotaExceeded(
             f"an organization has at most {MAX_ACCOUNTS} accounts; use another organization",
@@ -84,17 +83,17 @@ def found_account(
             limit=MAX_ACCOUNTS,
             used=used,
         )
-    if not rows.add_account(tx, account):
+    if not ACCOUNTS.add(tx, account):
         raise Conflict("the handle is taken", handle=account.handle)
     now = account.created_at
     ROLES.add(tx, new_admin_role(ids.role, account.id, founder.crn, now))
     POLICIES.add(tx, new_admin_policy(ids.policy, account.id, now))
-    policies.attach(tx, Attachment(ids.attachment, account.id, ids.policy, None, ids.role, now))
+    ATTACHMENTS.add(tx, Attachment(ids.attachment, account.id, ids.policy, None, ids.role, now))
     if founder.user_id is not None:
-        roles.add_assignment(tx, Assignment(ids.role, founder.user_id, now))
+        ASSIGNMENTS.add(tx, Assignment(ids.role, founder.user_id, now))
     add(tx)
     rows.increment_revision(tx, account.id)
-    return account
+    return get_account(tx, account.id)
 
 
 def new_admin_role(role_id: str, account_id: str, trusted: str, now: int) -> Role:

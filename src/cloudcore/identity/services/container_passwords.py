@@ -2,7 +2,7 @@
 
 A container password stands for a person, a role and the role's account. It grants nothing: for each
 token that it is exchanged for, the person, the assignment of the role, the role's trust policy and
-the account are read again (`find_admitted`).
+the account are read again (`is_admitted`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import secrets
 import string
 from ipaddress import IPv4Address, IPv6Address
-from typing import Final, NamedTuple
+from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
@@ -20,12 +20,15 @@ from cloudcore.iam.decision import Caller, Question, decide
 from cloudcore.iam.principal import Principal, PrincipalKind, Source
 from cloudcore.identity.assume_role import assumable_role
 from cloudcore.identity.login_permission import LoginPermission
-from cloudcore.identity.names import iam_crn, missing, person_crn
+from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.identity.permissions import load_policies
 from cloudcore.identity.role_trust import admits
-from cloudcore.identity.rows import container_passwords as rows
-from cloudcore.identity.rows.assumable_roles import AssumableRole
-from cloudcore.identity.rows.container_passwords import ContainerPassword, Holder
+from cloudcore.identity.rows.container_passwords import (
+    CONTAINER_PASSWORDS,
+    ContainerPassword,
+    remove_expired_of_person,
+)
+from cloudcore.identity.rows.roles import AssumableRole
 from cloudcore.identity.rows.sessions import find_session_end
 from cloudcore.identity.sessions import hash_of
 from cloudcore.identity.tokens import MIN_SECONDS
@@ -40,16 +43,6 @@ _PASSWORD: Final = re.compile(
     r"ecp_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_.+"
 )
 """Its id follows the prefix, by which secret scanners recognize it."""
-
-
-class Wanted(NamedTuple):
-    """A container password that a person asks for."""
-
-    name: str
-    role: str
-    """Id, CRN or name of the role."""
-    seconds: int | None
-    """Its life; None for the longest."""
 
 
 def new_text(password_id: str) -> str:
@@ -70,11 +63,18 @@ def life_of(seconds: int | None, most: int) -> int:
 
 
 def create_container_password(
-    tx: Connection, ctx: RequestContext, password_id: str, text: str, wanted: Wanted, now: int
-) -> Holder:
+    tx: Connection,
+    ctx: RequestContext,
+    text: str,
+    name: str,
+    role_text: str,
+    life_seconds: int | None,
+    now: int,
+) -> ContainerPassword:
     """Store a new container password of the caller, who must be a person.
 
-    It ends no later than a sign-in by an identity provider does that it is made in.
+    `text` is the password, `role_text` the id, CRN or name of a role, and `life_seconds` None for
+    the longest life. It ends no later than a sign-in by an identity provider in which it is made.
 
     Raises:
         AccessDenied, NotFound, InvalidInput: as for `assume_role`.
@@ -83,29 +83,34 @@ def create_container_password(
     """
     person = ctx.caller
     assert person is not None
-    role = assumable_role(ctx, tx, wanted.role, now)
-    rows.remove_expired_of_person(tx, person.id, now)
-    if rows.count_container_passwords(tx, person.id, "") >= MAX_KEPT:
+    role = assumable_role(ctx, tx, role_text, now)
+    remove_expired_of_person(tx, person.id, now)
+    if CONTAINER_PASSWORDS.count(tx, person.id) >= MAX_KEPT:
         raise Conflict(f"a person keeps at most {MAX_KEPT} container passwords; revoke one")
-    seconds = life_of(wanted.seconds, ctx.settings.container_password_seconds)
+    seconds = life_of(life_seconds, ctx.settings.container_password_seconds)
     end, expires_at = find_session_end(tx, person.sid or ""), now + seconds * MICROSECONDS
-    password = ContainerPassword(
-        id=password_id,
+    made = ContainerPassword(
+        id=id_of(text) or "",
         user_id=person.id,
         role_id=role.id,
-        name=wanted.name,
+        name=name,
         password_sha256=hash_of(text),
         created_at=now,
         expires_at=expires_at if end is None else min(expires_at, end),
+        last_used_at=None,
+        email="" if person.source is None else person.source.name,
+        user_status="active",
+        organization_id=person.organization_id or "",
+        role=role,
     )
-    if not rows.add_container_password(tx, password):
-        raise Conflict("you have a container password of this name", name=wanted.name)
+    if not CONTAINER_PASSWORDS.add(tx, made):
+        raise Conflict("you have a container password of this name", name=name)
     _note_role(ctx, role)
-    return get_container_password(tx, person.id, password_id)
+    return made
 
 
 def check_logs_in(
-    ctx: RequestContext, tx: Connection, holder: Holder, permission: LoginPermission
+    ctx: RequestContext, tx: Connection, password: ContainerPassword, permission: LoginPermission
 ) -> None:
     """Check that the policies of a password's role allow what a login takes.
 
@@ -113,60 +118,44 @@ def check_logs_in(
         AccessDenied.
 
     """
-    role = principal_of(holder)
+    role = principal_of(password)
     question = Question(
         caller=Caller(role.crn, role.account_id),
         action=permission.action,
         resource=permission.resource,
-        resource_account_id=holder.role.account_id,
+        resource_account_id=password.role.account_id,
         source_ip=ctx.source_ip,
         now=ctx.clock(),
     )
     if not decide(question, load_policies(tx, role)).is_allowed:
-        raise AccessDenied(f"no policy of the role {holder.role.name} allows {permission.action}")
-
-
-def get_container_password(tx: Connection, user_id: str, password_id: str) -> Holder:
-    """Return a container password of a person, or raise `NotFound`."""
-    found = rows.find_container_password(tx, user_id, password_id)
-    if found is None:
-        raise missing("container password")
-    return found
+        raise AccessDenied(f"no policy of the role {password.role.name} allows {permission.action}")
 
 
 def delete_container_password(
     tx: Connection, ctx: RequestContext, user_id: str, password_id: str
 ) -> None:
     """Revoke a container password."""
-    holder = get_container_password(tx, user_id, password_id)
-    rows.remove_container_password(tx, password_id)
-    ctx.details["name"] = holder.password.name
-    _note_role(ctx, holder.role)
-
-
-def find_admitted(
-    tx: Connection, password_id: str, source_ip: IPv4Address | IPv6Address | None, now: int
-) -> Holder | None:
-    """Return a password's person and role, if it has not expired and the role admits the person.
-
-    None too if the person or the account is suspended.
-    """
-    holder = rows.find_holder(tx, password_id)
-    return holder if holder is not None and is_admitted(tx, holder, source_ip, now) else None
+    password = CONTAINER_PASSWORDS.get(tx, user_id, password_id)
+    CONTAINER_PASSWORDS.remove(tx, user_id, password_id)
+    ctx.details["name"] = password.name
+    _note_role(ctx, password.role)
 
 
 def is_admitted(
-    tx: Connection, holder: Holder, source_ip: IPv4Address | IPv6Address | None, now: int
+    tx: Connection,
+    password: ContainerPassword,
+    source_ip: IPv4Address | IPv6Address | None,
+    now: int,
 ) -> bool:
     """Return True if a password is in force: not expired, and its role admits its person."""
-    if now >= holder.password.expires_at or holder.user_status != "active":
+    if now >= password.expires_at or password.user_status != "active":
         return False
-    return admits(tx, holder.role, _person_of(holder), source_ip, now)
+    return admits(tx, password.role, _person_of(password), source_ip, now)
 
 
-def principal_of(holder: Holder) -> Principal:
+def principal_of(password: ContainerPassword) -> Principal:
     """Return the role for which a container password stands."""
-    person, role, password = _person_of(holder), holder.role, holder.password
+    person, role = _person_of(password), password.role
     assert person.source is not None
     return Principal(
         kind=PrincipalKind.ROLE_SESSION,
@@ -182,18 +171,18 @@ def principal_of(holder: Holder) -> Principal:
     )
 
 
-def _person_of(holder: Holder) -> Principal:
-    crn = person_crn(holder.organization_id, holder.password.user_id)
+def _person_of(password: ContainerPassword) -> Principal:
+    crn = person_crn(password.organization_id, password.user_id)
     return Principal(
         kind=PrincipalKind.USER,
-        id=holder.password.user_id,
+        id=password.user_id,
         crn=crn,
         account_id=None,
-        organization_id=holder.organization_id,
+        organization_id=password.organization_id,
         sid=None,
-        jti=holder.password.id,
-        expires_at=holder.password.expires_at,
-        source=Source(crn, holder.email),
+        jti=password.id,
+        expires_at=password.expires_at,
+        source=Source(crn, password.email),
     )
 
 

@@ -1,7 +1,7 @@
 """Identity providers: changes with their rules.
 
 An owner of the organization sets a provider up; who may assign a role in an account says which of
-its groups have the role (`services.group_assignments`). So `issuer`, `client_id` and `groups_claim`
+its groups have the role (`services.roles`). So `issuer`, `client_id` and `groups_claim`
 never change: an owner could otherwise let another provider say who is in a group.
 """
 
@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.identity.oidc.destinations import check_url
-from cloudcore.identity.rows.group_assignments import persons_given
 from cloudcore.identity.rows.identity_providers import IDENTITY_PROVIDERS, IdentityProvider
+from cloudcore.identity.rows.organizations import JOINED
+from cloudcore.identity.rows.roles import given_by_groups
 from cloudcore.identity.rows.sessions import revoke_sessions_of_provider
 from cloudcore.identity.services.members import lock_organization
-from cloudcore.identity.services.organizations import get_joined
 from cloudcore.identity.services.roles import unassign_role
 from cloudcore.keyring import Keyring
 
@@ -61,7 +61,7 @@ def create_provider(tx: Connection, provider: IdentityProvider, user_id: str) ->
 
     """
     lock_organization(tx, provider.organization_id)
-    if get_joined(tx, provider.organization_id, user_id).organization.is_personal:
+    if JOINED.get(tx, user_id, provider.organization_id).is_personal:
         raise Conflict("a personal organization has one member, who has a password")
     if IDENTITY_PROVIDERS.count(tx, provider.organization_id, "") >= MAX_PROVIDERS:
         raise Conflict(f"an organization has at most {MAX_PROVIDERS} identity providers")
@@ -79,7 +79,7 @@ def update_provider(
     if not changes:
         return provider
     name = changes.get("name", provider.name)
-    if name != provider.name and _is_name_taken(tx, organization_id, name):
+    if name != provider.name and IDENTITY_PROVIDERS.find_named(tx, organization_id, name):
         raise _taken(name)
     changed = provider._replace(**changes, updated_at=now)
     if changed.status == "active":
@@ -97,8 +97,8 @@ def delete_provider(tx: Connection, organization_id: str, provider_id: str, now:
     lock_organization(tx, organization_id)
     provider = IDENTITY_PROVIDERS.get(tx, organization_id, provider_id)
     # Assignments before the provider's row: the order in which AssumeRole locks them.
-    for role, user_id in persons_given(tx, provider.id):
-        unassign_role(tx, role.account_id, role.role_id, user_id, now)
+    for account_id, role_id, user_id in given_by_groups(tx, provider.id):
+        unassign_role(tx, account_id, role_id, user_id, now)
     _turn_off(tx, provider._replace(status="inactive", updated_at=now), now)
     IDENTITY_PROVIDERS.remove(tx, organization_id, provider.id)
 
@@ -108,10 +108,6 @@ def _turn_off(tx: Connection, provider: IdentityProvider, now: int) -> None:
     IDENTITY_PROVIDERS.save(tx, provider)
     # Now that the row is locked, nobody assumes a role by this provider any more.
     revoke_sessions_of_provider(tx, provider.id, now)
-
-
-def _is_name_taken(tx: Connection, organization_id: str, name: str) -> bool:
-    return IDENTITY_PROVIDERS.find_named(tx, organization_id, name) is not None
 
 
 def _taken(name: str) -> Conflict:

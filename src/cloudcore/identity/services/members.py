@@ -6,10 +6,10 @@ from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.identity.names import email_address, missing, person_crn
-from cloudcore.identity.rows import organizations, users
+from cloudcore.identity.rows import organizations
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.organizations import Membership
-from cloudcore.identity.rows.users import User
+from cloudcore.identity.rows.users import PEOPLE, User
 from cloudcore.uuids import parse_uuid
 
 
@@ -48,12 +48,12 @@ def find_person(tx: Connection, organization_id: str, text: str) -> User:
     text = lower_ids(text)
     if text.startswith("crn:"):
         user_id = text.rpartition("/")[2]
-        member = users.find_user_of(tx, organization_id, user_id)
+        member = PEOPLE.find(tx, organization_id, user_id)
         if member is None or text != person_crn(member.organization_id, member.id):
             raise missing("user")
         return member
     if parse_uuid(text) is not None:
-        member = users.find_user_of(tx, organization_id, text)
+        member = PEOPLE.find(tx, organization_id, text)
     else:
         try:
             email = email_address(text)
@@ -61,7 +61,7 @@ def find_person(tx: Connection, organization_id: str, text: str) -> User:
             raise InvalidInput(
                 "user is a UUID, an e-mail address or a CRN", field="user", reason="malformed"
             ) from None
-        member = users.find_user_of_email(tx, organization_id, email)
+        member = PEOPLE.find_named(tx, organization_id, email)
     if member is None:
         raise missing("user")
     return member

@@ -1,20 +1,39 @@
-"""Organizations and their members: changes with their rules."""
+"""Organizations, their members and invitations: changes with their rules.
+
+Who is invited joins by an e-mail address and a code. Whoever adds a person chooses the address, and
+nobody verifies it. So an address alone joins nothing: the code is handed to whom the inviter means,
+by another way than this service.
+"""
 
 from __future__ import annotations
 
+import hmac
+import secrets
 from typing import Final
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, QuotaExceeded
 from cloudcore.identity.names import missing
 from cloudcore.identity.rows import organizations as rows
-from cloudcore.identity.rows.accounts import is_any_account_of
+from cloudcore.identity.rows.accounts import ACCOUNTS
 from cloudcore.identity.rows.identity_providers import unlink_person
-from cloudcore.identity.rows.organizations import Joined, Member, Membership, Organization
+from cloudcore.identity.rows.organizations import (
+    INVITATIONS,
+    JOINED,
+    MEMBERS,
+    Invitation,
+    Joined,
+    Membership,
+    Organization,
+    lock_if_there,
+    put_invitation,
+)
 from cloudcore.identity.rows.sessions import switch_organization
-from cloudcore.identity.rows.users import lock_user
+from cloudcore.identity.rows.users import PEOPLE, find_user, lock_user
 from cloudcore.identity.services.members import check_owner_remains, lock_organization
 from cloudcore.identity.services.roles import unassign_all
+from cloudcore.identity.sessions import hash_of
 
 MAX_OWNED: Final = 10
 """Maximum number of organizations a person may own, without the personal one."""
@@ -38,16 +57,8 @@ def create_organization(tx: Connection, organization: Organization, owner: str) 
         )
     rows.add_organization(tx, organization)
     membership = Membership(organization.id, owner, "owner", organization.created_at)
-    rows.add_membership(tx, membership)
-    return Joined(organization, membership)
-
-
-def get_joined(tx: Connection, organization_id: str, user_id: str) -> Joined:
-    """Return an organization that a person has joined, or raise `NotFound`."""
-    found = rows.find_joined(tx, organization_id, user_id)
-    if found is None:
-        raise missing("organization")
-    return found
+    MEMBERS.add(tx, membership)
+    return Joined(*organization, user_id=owner, role="owner")
 
 
 def rename_organization(
@@ -56,16 +67,16 @@ def rename_organization(
     """Rename an organization; None leaves the name unchanged."""
     if name is not None:
         rows.save_organization_name(tx, organization_id, name, now)
-    return get_joined(tx, organization_id, user_id)
+    return JOINED.get(tx, user_id, organization_id)
 
 
 def delete_organization(tx: Connection, organization_id: str, user_id: str) -> None:
     """Delete an organization that owns no account."""
     lock_organization(tx, organization_id)
-    found = get_joined(tx, organization_id, user_id)
-    if found.organization.is_personal:
+    found = JOINED.get(tx, user_id, organization_id)
+    if found.is_personal:
         raise Conflict("a personal organization goes with its person")
-    if is_any_account_of(tx, organization_id):
+    if ACCOUNTS.count(tx, organization_id):
         raise Conflict("the organization owns accounts")
     rows.remove_organization(tx, organization_id)
 
@@ -73,27 +84,22 @@ def delete_organization(tx: Connection, organization_id: str, user_id: str) -> N
 def switch_to(tx: Connection, organization_id: str, user_id: str, sid: str) -> Joined:
     """Set the current organization of a person's session."""
     lock_organization(tx, organization_id)
-    found = get_joined(tx, organization_id, user_id)
+    found = JOINED.get(tx, user_id, organization_id)
     switch_organization(tx, sid, organization_id)
     return found
 
 
-def get_member(tx: Connection, organization_id: str, user_id: str) -> Member:
-    """Return a member, or raise `NotFound`."""
-    found = rows.find_member(tx, organization_id, user_id)
-    if found is None:
-        raise missing("member")
-    return found
-
-
-def set_member_role(tx: Connection, organization_id: str, user_id: str, role: str | None) -> Member:
+def set_member_role(
+    tx: Connection, organization_id: str, user_id: str, role: str | None
+) -> Membership:
     """Change a member's role; None leaves it unchanged."""
     lock_organization(tx, organization_id)
-    member = get_member(tx, organization_id, user_id)
-    if role is not None and role != member.membership.role:
-        check_owner_remains(tx, member.membership)
-        rows.update_membership(tx, member.membership._replace(role=role))
-    return get_member(tx, organization_id, user_id)
+    member = MEMBERS.get(tx, organization_id, user_id)
+    if role is not None and role != member.role:
+        check_owner_remains(tx, member)
+        member = member._replace(role=role)
+        MEMBERS.save(tx, member)
+    return member
 
 
 def remove_member(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
@@ -102,10 +108,77 @@ def remove_member(tx: Connection, organization_id: str, user_id: str, now: int) 
     Who is invited again is linked anew, by the e-mail address.
     """
     lock_organization(tx, organization_id)
-    member = get_member(tx, organization_id, user_id)
+    member = MEMBERS.get(tx, organization_id, user_id)
     if member.personal_organization_id == organization_id:
         raise Conflict("nobody leaves the personal organization")
-    check_owner_remains(tx, member.membership)
+    check_owner_remains(tx, member)
     unassign_all(tx, organization_id, user_id, now)
     unlink_person(tx, organization_id, user_id)
-    rows.delete_membership(tx, organization_id, user_id)
+    MEMBERS.remove(tx, organization_id, user_id)
+
+
+INVITATION_SECONDS: Final = 7 * 24 * 3600
+_PREFIX: Final = "ein_"
+_NO_CODE: Final = "0" * 64
+"""Checked if there is no invitation, so that the response time does not tell whether there is."""
+
+
+def new_invitation(
+    invitation_id: str, organization_id: str, email: str, role: str, now: int
+) -> tuple[Invitation, str]:
+    """Generate an invitation with its code, random and of 256 bits, valid from `now`."""
+    code = _PREFIX + secrets.token_urlsafe(32)
+    expires_at = now + INVITATION_SECONDS * MICROSECONDS
+    kept = Invitation(invitation_id, organization_id, email, role, hash_of(code), now, expires_at)
+    return kept, code
+
+
+def invite(tx: Connection, invitation: Invitation) -> Invitation:
+    """Insert an invitation, replacing an earlier one for the same e-mail address.
+
+    Raises:
+        NotFound: the organization does not exist.
+        Conflict: it has a member with this e-mail address.
+
+    """
+    lock_organization(tx, invitation.organization_id)
+    _check_no_member(tx, invitation.organization_id, invitation.email)
+    put_invitation(tx, invitation)
+    return invitation
+
+
+def revoke_invitation(tx: Connection, organization_id: str, invitation_id: str) -> None:
+    """Delete an invitation, or raise `NotFound`."""
+    lock_organization(tx, organization_id)
+    INVITATIONS.remove(tx, organization_id, invitation_id)
+
+
+def accept_invitation(
+    tx: Connection, organization_id: str, user_id: str, code_sha256: str, now: int
+) -> Joined:
+    """Join an organization with the code of the invitation for this person's e-mail address.
+
+    Every failure runs the same statements and raises the same error.
+
+    Raises:
+        NotFound: the code is wrong, or the invitation is expired, used, revoked or another's.
+        Conflict: the organization has another member with this address meanwhile.
+
+    """
+    lock_if_there(tx, organization_id)
+    status = lock_user(tx, user_id)
+    user = find_user(tx, user_id)
+    email = "" if user is None else user.email
+    found = INVITATIONS.find_named(tx, organization_id, email)
+    is_right = hmac.compare_digest(_NO_CODE if found is None else found.code_sha256, code_sha256)
+    if found is None or not is_right or now >= found.expires_at or status != "active":
+        raise missing("invitation")
+    _check_no_member(tx, organization_id, email)
+    INVITATIONS.remove(tx, organization_id, found.id)
+    MEMBERS.add(tx, Membership(organization_id, user_id, found.role, now))
+    return JOINED.get(tx, user_id, organization_id)
+
+
+def _check_no_member(tx: Connection, organization_id: str, email: str) -> None:
+    if PEOPLE.find_named(tx, organization_id, email) is not None:
+        raise Conflict("the organization has a member with this address")

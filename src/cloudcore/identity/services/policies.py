@@ -8,10 +8,9 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.iam.policy import MAX_PRINCIPAL_BYTES, PolicyKind
 from cloudcore.identity.documents import stored_document
-from cloudcore.identity.names import missing
 from cloudcore.identity.rows import policies as rows
 from cloudcore.identity.rows.accounts import increment_revision
-from cloudcore.identity.rows.policies import POLICIES, Attached, Attachment, PolicyRow
+from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.revisions import require_revision
@@ -83,13 +82,12 @@ def update_policy(
 def delete_policy(tx: Connection, account_id: str, policy_id: str) -> None:
     """Delete a policy that is attached to nothing."""
     increment_revision(tx, account_id)
-    policy = POLICIES.get(tx, account_id, policy_id)
-    if rows.is_attached(tx, policy.id):
+    if ATTACHMENTS.count(tx, (account_id, policy_id)):
         raise Conflict("the policy is attached; detach it first")
-    POLICIES.remove(tx, account_id, policy.id)
+    POLICIES.remove(tx, account_id, policy_id)
 
 
-def attach_policy(tx: Connection, attachment: Attachment) -> Attached:
+def attach_policy(tx: Connection, attachment: Attachment) -> Attachment:
     """Attach a policy to a service account or role of the same account.
 
     Raises:
@@ -98,13 +96,13 @@ def attach_policy(tx: Connection, attachment: Attachment) -> Attached:
     """
     increment_revision(tx, attachment.account_id)
     policy = POLICIES.get(tx, attachment.account_id, attachment.policy_id)
-    principal_id = _principal_of(tx, attachment)
-    if rows.count_attached_to(tx, principal_id) >= MAX_ATTACHMENTS:
+    count, size = rows.held_by(tx, _principal_of(tx, attachment))
+    if count >= MAX_ATTACHMENTS:
         raise Conflict(f"a principal has at most {MAX_ATTACHMENTS} policies")
-    _check_size(rows.size_attached_to(tx, principal_id) + len(policy.document))
-    if not rows.attach(tx, attachment):
+    _check_size(size + len(policy.document))
+    if not ATTACHMENTS.add(tx, attachment):
         raise Conflict("the policy is attached there")
-    return get_attachment(tx, attachment.account_id, policy.id, attachment.id)
+    return ATTACHMENTS.get(tx, (policy.account_id, policy.id), attachment.id)
 
 
 def _check_size(size: int) -> None:
@@ -126,15 +124,7 @@ def _principal_of(tx: Connection, attachment: Attachment) -> str:
     return SERVICE_ACCOUNTS.get(tx, attachment.account_id, attachment.service_account_id).id
 
 
-def get_attachment(tx: Connection, account_id: str, policy_id: str, attachment_id: str) -> Attached:
-    """Return an attachment of a policy, or raise `NotFound`."""
-    found = rows.find_attachment(tx, account_id, policy_id, attachment_id)
-    if found is None:
-        raise missing("attachment")
-    return found
-
-
 def detach_policy(tx: Connection, account_id: str, policy_id: str, attachment_id: str) -> None:
     """Delete an attachment."""
     increment_revision(tx, account_id)
-    rows.detach(tx, get_attachment(tx, account_id, policy_id, attachment_id).attachment.id)
+    ATTACHMENTS.remove(tx, (account_id, policy_id), attachment_id)

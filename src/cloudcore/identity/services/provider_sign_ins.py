@@ -17,14 +17,14 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict, NotFound
 from cloudcore.iam.passwords import unusable_password
 from cloudcore.identity.oidc.profiles import Profile
-from cloudcore.identity.rows import group_assignments, roles, sign_ins, users
 from cloudcore.identity.rows import identity_providers as rows
+from cloudcore.identity.rows import roles, sign_ins, users
 from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.identity_providers import IdentityProvider
-from cloudcore.identity.rows.organizations import find_member, lock_if_there
-from cloudcore.identity.rows.roles import ROLES, Assignment
+from cloudcore.identity.rows.organizations import MEMBERS, lock_if_there
+from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment
 from cloudcore.identity.rows.sign_ins import Code
-from cloudcore.identity.rows.users import User
+from cloudcore.identity.rows.users import PEOPLE, User
 from cloudcore.identity.services.roles import unassign_role
 from cloudcore.identity.services.users import create_user, find_salt, lock_own_person
 from cloudcore.keyring import Keyring
@@ -60,12 +60,6 @@ class SignedInPerson(NamedTuple):
     roles: Sequence[GivenRole]
 
 
-class _Found(NamedTuple):
-    user: User
-    is_created: bool = False
-    is_linked: bool = False
-
-
 def use_state(tx: Connection, state_sha256: str, now: int) -> None:
     """Use a state up; raise AccessDenied if it was used before."""
     if not rows.spend_state(tx, state_sha256, now + STATE_SECONDS * MICROSECONDS):
@@ -93,13 +87,12 @@ def sign_in(
     provider = rows.find_provider(tx, provider_id)  # as it is under the lock
     if provider is None or provider.status != "active":
         raise AccessDenied("this identity provider has been turned off")
-    found = _person(tx, keyring, provider, profile, new, now)
-    user = found.user
+    user, is_created, is_linked = _person(tx, keyring, provider, profile, new, now)
     if user.status != "active":
         raise AccessDenied("this person is suspended; ask an owner of the organization")
     given = _give_roles(tx, provider, user.id, profile, now)
     sign_ins.add_code(tx, code._replace(user_id=user.id, identity_provider_id=provider.id))
-    return SignedInPerson(user, provider, found.is_created, found.is_linked, given)
+    return SignedInPerson(user, provider, is_created, is_linked, given)
 
 
 def _person(
@@ -109,10 +102,11 @@ def _person(
     profile: Profile,
     new: NewPerson,
     now: int,
-) -> _Found:
+) -> tuple[User, bool, bool]:
+    """Return the person of a profile, and whether it was created and was linked just now."""
     user_id = rows.find_person_of_subject(tx, provider.id, profile.subject)
     if user_id is not None:
-        return _Found(_linked(tx, provider, user_id))
+        return _linked(tx, provider, user_id), False, False
     known = _known_by_email(tx, provider, profile)
     user = known or _create(tx, keyring, provider, profile, new, now)
     if not rows.link_subject(tx, provider.id, profile.subject, user.id, now):
@@ -120,7 +114,7 @@ def _person(
             "the person of this e-mail address signs in as another user of the provider; an owner "
             "of the organization can delete the person"
         )
-    return _Found(user, is_created=known is None, is_linked=True)
+    return user, known is None, True
 
 
 def _linked(tx: Connection, provider: IdentityProvider, user_id: str) -> User:
@@ -143,7 +137,7 @@ def _known_by_email(tx: Connection, provider: IdentityProvider, profile: Profile
     """Lock and return the member of a profile's e-mail address, or None."""
     if profile.email is None:
         return None
-    found = users.find_user_of_email(tx, provider.organization_id, profile.email)
+    found = PEOPLE.find_named(tx, provider.organization_id, profile.email)
     if found is None:
         return None
     try:
@@ -152,8 +146,8 @@ def _known_by_email(tx: Connection, provider: IdentityProvider, profile: Profile
         raise _not_alone() from None
     if user.home_organization_id != provider.organization_id:
         raise _not_alone()
-    member = find_member(tx, provider.organization_id, user.id)  # under the organization's lock
-    if member is None or member.membership.role == "owner":
+    member = MEMBERS.find(tx, provider.organization_id, user.id)  # under the organization's lock
+    if member is None or member.role == "owner":
         raise AccessDenied(
             "the person of this e-mail address owns the organization, and no owner is found by "
             "e-mail address; sign in with the password"
@@ -201,11 +195,11 @@ def _give_roles(
     tx: Connection, provider: IdentityProvider, user_id: str, profile: Profile, now: int
 ) -> list[GivenRole]:
     """Give the person the roles of the profile's groups, and take those of other groups."""
-    wanted = group_assignments.roles_of_groups(tx, provider.id, profile.groups)
-    given = group_assignments.roles_given_to(tx, provider.id, user_id)
+    wanted = {*roles.roles_of_groups(tx, provider.id, profile.groups)}
+    given = {each[:2] for each in roles.given_by_groups(tx, provider.id, user_id=user_id)}
     changed: list[GivenRole] = []
     # By account, then role: the order in which all lock accounts.
-    for account_id, role_id in sorted({*wanted} ^ {*given}):
+    for account_id, role_id in sorted(wanted ^ given):
         increment_revision(tx, account_id)
         role = ROLES.find(tx, account_id, role_id)
         if role is None:
@@ -214,7 +208,7 @@ def _give_roles(
         if is_taken:
             unassign_role(tx, account_id, role_id, user_id, now)
         # A role that was assigned by hand stays so.
-        elif not roles.add_assignment(tx, Assignment(role_id, user_id, now, provider.id)):
+        elif not ASSIGNMENTS.add(tx, Assignment(role_id, user_id, now, provider.id)):
             continue
         changed.append(GivenRole(account_id, role.name, is_taken))
     return changed

@@ -1,8 +1,8 @@
-"""Roles and assignments: changes with their rules."""
+"""Roles and their assignments to persons and groups: changes with their rules."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -10,10 +10,18 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.iam.policy import PolicyKind
 from cloudcore.identity.documents import StoredDocument, ids_of, read_ids, stored_document
-from cloudcore.identity.names import missing
 from cloudcore.identity.rows import roles as rows
 from cloudcore.identity.rows.accounts import increment_revision
-from cloudcore.identity.rows.roles import ROLES, Assigned, Assignment, Role
+from cloudcore.identity.rows.identity_providers import IDENTITY_PROVIDERS
+from cloudcore.identity.rows.roles import (
+    ASSIGNMENTS,
+    GROUP_ASSIGNMENTS,
+    ROLES,
+    Assignment,
+    GroupAssignment,
+    Role,
+    given_by_groups,
+)
 from cloudcore.identity.rows.sessions import revoke_sessions_of_assigned, revoke_sessions_of_role
 from cloudcore.identity.services.members import find_person, lock_organization, organization_of
 
@@ -71,10 +79,10 @@ def _only_adds(stored: StoredDocument, role: Role) -> bool:
 def delete_role(tx: Connection, account_id: str, role_id: str) -> None:
     """Delete a role; its sessions end with it."""
     increment_revision(tx, account_id)
-    ROLES.remove(tx, account_id, ROLES.get(tx, account_id, role_id).id)
+    ROLES.remove(tx, account_id, role_id)
 
 
-def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now: int) -> Assigned:
+def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now: int) -> Assignment:
     """Assign a role to a member of the account's organization; its trust policy still applies.
 
     If an identity provider has given the person the role, the person keeps it from now on.
@@ -84,29 +92,63 @@ def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now:
     increment_revision(tx, account_id)
     role = ROLES.get(tx, account_id, role_id)
     user = find_person(tx, organization_id, person)
-    is_new = rows.add_assignment(tx, Assignment(role.id, user.id, now))
+    is_new = ASSIGNMENTS.add(tx, Assignment(role.id, user.id, now))
     if not is_new and not rows.keep_assignment(tx, role.id, user.id):
         raise Conflict("the role is assigned to this person")
-    return get_assignment(tx, account_id, role_id, user.id)
-
-
-def get_assignment(tx: Connection, account_id: str, role_id: str, user_id: str) -> Assigned:
-    """Return the assignment of a role to a person, or raise `NotFound`."""
-    found = rows.find_assignment(tx, ROLES.get(tx, account_id, role_id).id, user_id)
-    if found is None:
-        raise missing("assignment")
-    return found
+    return ASSIGNMENTS.get(tx, role.id, user.id)
 
 
 def unassign_role(tx: Connection, account_id: str, role_id: str, user_id: str, now: int) -> None:
     """Delete a person's assignment of a role and end the person's sessions of it."""
     increment_revision(tx, account_id)
-    found = get_assignment(tx, account_id, role_id, user_id).assignment
-    rows.remove_assignment(tx, found.role_id, found.user_id)
-    revoke_sessions_of_assigned(tx, found.role_id, found.user_id, now)
+    ROLES.get(tx, account_id, role_id)
+    ASSIGNMENTS.remove(tx, role_id, user_id)
+    revoke_sessions_of_assigned(tx, role_id, user_id, now)
 
 
 def unassign_all(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
     """Unassign a person's roles in all accounts of an organization."""
     for account_id, role_id in rows.list_roles_assigned(tx, user_id, organization_id):
         unassign_role(tx, account_id, role_id, user_id, now)
+
+
+MAX_GROUPS: Final = 100
+"""The most groups that a role is assigned to."""
+
+
+def assign_to_group(tx: Connection, account_id: str, made: GroupAssignment) -> GroupAssignment:
+    """Assign a role to a group of a provider of the account's organization.
+
+    Its persons have the role from their next sign-in on.
+
+    Raises:
+        NotFound: there is no such role or provider.
+        Conflict: the group has the role, or `MAX_GROUPS` groups have.
+
+    """
+    organization_id = organization_of(tx, account_id)
+    lock_organization(tx, organization_id)
+    role = ROLES.get(tx, account_id, made.role_id)
+    IDENTITY_PROVIDERS.get(tx, organization_id, made.provider_id)
+    if GROUP_ASSIGNMENTS.count(tx, role.id, "") >= MAX_GROUPS:
+        raise Conflict(f"a role is assigned to at most {MAX_GROUPS} groups")
+    if not GROUP_ASSIGNMENTS.add(tx, made):
+        raise Conflict("the role is assigned to this group")
+    return made
+
+
+def unassign_from_group(
+    tx: Connection, account_id: str, role_id: str, assignment_id: str, now: int
+) -> None:
+    """Unassign a role from a group, and from all persons if no other group of the provider has it.
+
+    Which group gave a person the role is not recorded: the next sign-in tells.
+    """
+    lock_organization(tx, organization_of(tx, account_id))
+    role = ROLES.get(tx, account_id, role_id)
+    found = GROUP_ASSIGNMENTS.get(tx, role.id, assignment_id)
+    GROUP_ASSIGNMENTS.remove(tx, role.id, assignment_id)
+    others = GROUP_ASSIGNMENTS.list(tx, role.id, "", "", MAX_GROUPS)
+    if all(other.provider_id != found.provider_id for other in others):
+        for _, _, user_id in given_by_groups(tx, found.provider_id, role_id=role.id):
+            unassign_role(tx, account_id, role.id, user_id, now)

@@ -7,13 +7,12 @@ import secrets
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.iam.passwords import SALT_BYTES, salt_of
-from cloudcore.identity.names import missing
 from cloudcore.identity.rows import organizations, users
-from cloudcore.identity.rows.accounts import is_any_account_of
+from cloudcore.identity.rows.accounts import ACCOUNTS
 from cloudcore.identity.rows.container_passwords import remove_container_passwords
-from cloudcore.identity.rows.organizations import Membership, Organization
+from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
 from cloudcore.identity.rows.sessions import revoke_other_sessions
-from cloudcore.identity.rows.users import User
+from cloudcore.identity.rows.users import PEOPLE, User
 from cloudcore.identity.services.members import check_owner_remains, lock_organization
 from cloudcore.identity.services.roles import unassign_all
 from cloudcore.keyring import Keyring
@@ -42,7 +41,7 @@ def add_person(tx: Connection, user: User) -> User:
     organizations.add_organization(tx, personal)
     if not users.add_user(tx, user):
         raise _taken()
-    organizations.add_membership(tx, Membership(personal.id, user.id, "owner", now))
+    MEMBERS.add(tx, Membership(personal.id, user.id, "owner", now))
     return user
 
 
@@ -57,13 +56,11 @@ def create_user(tx: Connection, organization_id: str, user: User) -> User:
 
     """
     lock_organization(tx, organization_id)
-    is_member = users.find_user_of_email(tx, organization_id, user.email) is not None
+    is_member = PEOPLE.find_named(tx, organization_id, user.email) is not None
     if is_member or users.has_added(tx, organization_id, user.email):
         raise _taken()
     made = add_person(tx, user._replace(home_organization_id=organization_id))
-    organizations.add_membership(
-        tx, Membership(organization_id, made.id, "member", made.created_at)
-    )
+    MEMBERS.add(tx, Membership(organization_id, made.id, "member", made.created_at))
     return made
 
 
@@ -80,14 +77,6 @@ def first_salt(keyring: Keyring, email: str) -> bytes:
     It is derived, not random, so that two organizations adding the address at once get the same.
     """
     return keyring.derive(f"password salt of {email}")[:SALT_BYTES]
-
-
-def get_user(tx: Connection, organization_id: str, user_id: str) -> User:
-    """Return a member of an organization, or raise `NotFound`."""
-    found = users.find_user_of(tx, organization_id, user_id)
-    if found is None:
-        raise missing("user")
-    return found
 
 
 def set_user_status(
@@ -112,7 +101,7 @@ def delete_user(tx: Connection, organization_id: str, user_id: str, now: int) ->
     """Delete a person with the personal organization and all sessions."""
     user = _governed(tx, organization_id, user_id)
     organizations.lock_if_there(tx, user.organization_id)
-    if is_any_account_of(tx, user.organization_id):
+    if ACCOUNTS.count(tx, user.organization_id):
         raise Conflict("the person owns accounts")
     _check_not_last_owner(tx, organization_id, user_id)
     unassign_all(tx, organization_id, user.id, now)
@@ -167,7 +156,7 @@ def lock_own_person(tx: Connection, organization_id: str, user_id: str) -> User:
     """
     user = _governed(tx, organization_id, user_id)
     organizations.lock_if_there(tx, user.organization_id)
-    if is_any_account_of(tx, user.organization_id):
+    if ACCOUNTS.count(tx, user.organization_id):
         raise Conflict("the person owns accounts, which the organization may not take over")
     return user
 
@@ -185,13 +174,13 @@ def _governed(tx: Connection, organization_id: str, user_id: str) -> User:
     """
     lock_organization(tx, organization_id)
     users.lock_user(tx, user_id)
-    user = get_user(tx, organization_id, user_id)
+    user = PEOPLE.get(tx, organization_id, user_id)
     if users.is_member_elsewhere(tx, user_id, organization_id):
         raise Conflict("the person is a member of another organization too; end this membership")
     return user
 
 
 def _check_not_last_owner(tx: Connection, organization_id: str, user_id: str) -> None:
-    member = organizations.find_member(tx, organization_id, user_id)
+    member = MEMBERS.find(tx, organization_id, user_id)
     if member is not None:
-        check_owner_remains(tx, member.membership)
+        check_owner_remains(tx, member)

@@ -1,21 +1,61 @@
-"""The answers of the S3 endpoint, and how they are sent."""
+"""The answers of the S3 endpoint, and how they are sent.
+
+XML is written by hand, since ElementTree writes the control characters that keys may hold as they
+are; S3 writes them as references, and clients read those.
+
+Proxies and clients close a connection on which nothing comes. So after a while the answer to a copy
+begins, as that of AWS does: status 200, the XML declaration, and then a space now and then, which
+XML allows there. What the copy came to is in the document that follows, also an error; so clients
+of S3 look into it whatever the status.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import re
+from collections.abc import Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import PlatformError, RangeNotSatisfiable
 from cloudcore.serving.body import Scope, Send
 from cloudcore.storage.s3.errors import STATUS_OF, S3Error
-from cloudcore.storage.s3.markup import document, text
 
 if TYPE_CHECKING:
+    from cloudcore.storage.object_rows import Checksum
     from cloudcore.storage.reading import OpenRange
+
+
+NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
+DECLARATION: Final = '<?xml version="1.0" encoding="UTF-8"?>\n'
+_SPECIAL: Final = re.compile('[\x00-\x08\x0b-\x1f&<>"\x7f-\x9f\ufffe\uffff]')
+_NAMED: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
+
+
+def tag(name: str, *content: str) -> str:
+    """Return an element around other elements."""
+    return f"<{name}>{''.join(content)}</{name}>"
+
+
+def text(name: str, value: str | int | bool) -> str:  # noqa: FBT001
+    """Return an element with a text."""
+    if isinstance(value, bool):
+        value = "true" if value else "false"
+    return f"<{name}>{escape(str(value))}</{name}>"
+
+
+def escape(value: str) -> str:
+    """Return a text as XML holds it."""
+    return _SPECIAL.sub(lambda found: _NAMED.get(found[0]) or f"&#x{ord(found[0]):x};", value)
+
+
+def document(name: str, content: Iterable[str], *, namespace: bool = True) -> bytes:
+    """Return a whole document."""
+    opening = f'{name} xmlns="{NAMESPACE}"' if namespace else name
+    return f"{DECLARATION}<{opening}>{''.join(content)}</{name}>".encode("utf-8", "replace")
+
 
 Fields = list[tuple[str, str]]
 
@@ -71,6 +111,20 @@ def xml(
     """Return an answer with a document."""
     body = document(name, content, namespace=namespace)
     return Answer(status, [_XML, ("content-length", str(len(body))), *fields], body)
+
+
+def tagging(tags: Mapping[str, str]) -> Answer:
+    """Return an answer with tags."""
+    shown = [tag("Tag", text("Key", key), text("Value", value)) for key, value in tags.items()]
+    return xml("Tagging", [tag("TagSet", *shown)])
+
+
+def checksum_texts(checksum: Checksum | None) -> list[str]:
+    """Return the elements of a checksum: its value, and its type."""
+    if checksum is None:
+        return []
+    value = text(f"Checksum{checksum.algorithm}", checksum.value)
+    return [value, text("ChecksumType", checksum.kind)]
 
 
 def refusal(error: S3Error, resource: str, request_id: str) -> Answer:
@@ -186,3 +240,41 @@ async def _send_object(scope: Scope, send: Send, body: OpenRange) -> None:
             "count": region.count,
         }
     )
+
+
+EVERY_SECONDS: Final = 10.0
+_COPY_SOURCE: Final = b"x-amz-copy-source"
+
+
+def is_copy(scope: Scope) -> bool:
+    """Return True if a request copies an object, or a part of one."""
+    return scope["method"] == "PUT" and any(name == _COPY_SOURCE for name, _ in scope["headers"])
+
+
+async def send_when_copied(
+    scope: Scope,
+    send: Send,
+    answering: Coroutine[Any, Any, Answer],
+    request_id: str,
+    every_seconds: float = EVERY_SECONDS,
+) -> None:
+    """Send an answer; if it takes longer than `every_seconds`, send spaces before it."""
+    task = asyncio.ensure_future(answering)
+    try:
+        await asyncio.wait({task}, timeout=every_seconds)
+        if task.done():
+            await send_answer(scope, send, task.result(), request_id)
+            return
+        fields = [(b"content-type", b"application/xml"), (b"x-amz-request-id", request_id.encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": fields})
+        part = DECLARATION.encode()
+        while not task.done():
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            await asyncio.wait({task}, timeout=every_seconds)
+            part = b" "
+        body = task.result().body
+        assert isinstance(body, bytes), "a document"
+        await send({"type": "http.response.body", "body": body.removeprefix(DECLARATION.encode())})
+    finally:
+        task.cancel()  # the client has left
+        await asyncio.gather(task, return_exceptions=True)

@@ -19,7 +19,6 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import AccessDenied, PlatformError
 from cloudcore.iam.audit import SIGN_IN
 from cloudcore.iam.decision import could_allow
-from cloudcore.iam.principal import Principal
 from cloudcore.iam.signature_keys import SignatureKey, SignatureKeys
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.source_address import source_address
@@ -32,9 +31,16 @@ from cloudcore.storage.s3 import (
     post_calls,
     upload_calls,
 )
-from cloudcore.storage.s3.answers import Answer, refusal, s3_error, send_answer
+from cloudcore.storage.s3.answers import (
+    Answer,
+    is_copy,
+    refusal,
+    s3_error,
+    send_answer,
+    send_when_copied,
+)
+from cloudcore.storage.s3.bucket_calls import answer_preflight, with_cors
 from cloudcore.storage.s3.call import S3Call
-from cloudcore.storage.s3.cross_origin import answer_preflight, with_cors
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.forms import read_form
 from cloudcore.storage.s3.post_calls import form_request
@@ -50,7 +56,6 @@ from cloudcore.storage.s3.signature import (
     verify,
     verify_text,
 )
-from cloudcore.storage.s3.waiting import is_copy, send_when_copied
 from cloudcore.web.context import Platform, RequestContext
 from cloudcore.web.context import refusal as denied
 
@@ -272,9 +277,7 @@ class S3Endpoint:
     ) -> SigningKey:
         """Verify the signature, and note the caller.
 
-        Raises:
-            S3Error: see `signature`; or the key, or its token, is none.
-
+        Raise `S3Error` (see `signature`); or the key, or its token, is none.
         """
         now = datetime.fromtimestamp(ctx.clock() / MICROSECONDS, UTC)
         check_time(claim, now)
@@ -285,23 +288,28 @@ class S3Endpoint:
                 "The AWS Access Key Id you provided does not exist in our records.",
                 details={"AWSAccessKeyId": claim.access_key_id},
             )
+        principal = found.principal
         try:
             key = _verified(proof, claim, found)
-        except S3Error:
-            _note_wrong_secret(ctx, found.principal)
+        except S3Error:  # counted for the audit log of the key's account
+            ctx.note_refusal(
+                SIGN_IN,
+                principal=principal.crn,
+                source=principal.source,
+                owner_id=principal.account_id or "",
+                resource=principal.crn,
+            )
             raise
-        ctx.caller = found.principal
+        ctx.caller = principal
         log = scope.setdefault("state", {})
-        log["principal"], log["source"] = found.principal.crn, found.principal.source
+        log["principal"], log["source"] = principal.crn, principal.source
         return key
 
     async def _admit(self, ctx: RequestContext, action: str, request: S3Request) -> None:
         """Load the caller's policies; refuse it before anything is looked up if none allows it.
 
-        Raises:
-            AccessDenied: no policy allows the action on any resource.
-            S3Error: the request expects the bucket of another account.
-
+        Raise `AccessDenied` if no policy allows the action on any resource, `S3Error` if the
+        request expects the bucket of another account.
         """
         caller = ctx.caller
         assert caller is not None
@@ -315,24 +323,8 @@ class S3Endpoint:
 
 
 def _verified(proof: Proof, claim: Claim, found: SignatureKey) -> SigningKey:
-    """Return the key of a request whose signature and session token are right.
-
-    Raises:
-        S3Error: SignatureDoesNotMatch, InvalidToken.
-
-    """
+    """Return the key of a request whose signature and session token are right, or raise S3Error."""
     key = proof(found.secret)
     if not found.fits_token(claim.security_token):
         raise S3Error("InvalidToken", "The provided token is malformed or otherwise invalid.")
     return key
-
-
-def _note_wrong_secret(ctx: RequestContext, owner: Principal) -> None:
-    """Count a signature by a wrong secret for the audit log of the key's account."""
-    ctx.note_refusal(
-        SIGN_IN,
-        principal=owner.crn,
-        source=owner.source,
-        owner_id=owner.account_id or "",
-        resource=owner.crn,
-    )

@@ -15,15 +15,10 @@ from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.chunked import ChunkDecoder
+from cloudcore.storage.s3.documents import PORTION, Incoming
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.facts import acl_refusal, check_supported
-from cloudcore.storage.s3.signature import (
-    CHUNKED,
-    SIGNED_CHUNKS,
-    UNSIGNED,
-    UNSIGNED_CHUNKS_TRAILER,
-)
-from cloudcore.storage.s3.xml_reading import PORTION, Incoming
+from cloudcore.storage.s3.signature import CHUNKED, SIGNED_CHUNKS, UNSIGNED, UNSIGNED_CHUNKS_TRAILER
 from cloudcore.storage.storing import Digests, Terms
 
 T = TypeVar("T")
@@ -56,9 +51,7 @@ class Promise(NamedTuple):
     def check(self, digests: Digests, trailers: Mapping[str, str]) -> None:
         """Refuse bytes that are not those that were promised.
 
-        Raises:
-            S3Error: their size, their SHA-256, their MD5 or their checksum is another.
-
+        Raise `S3Error` if their size, their SHA-256, their MD5 or their checksum is another.
         """
         if self.length is not None and digests.size != self.length:
             raise S3Error("IncompleteBody", "The body is not of the length that was declared.")
@@ -89,9 +82,7 @@ class S3Body:
     def __init__(self, call: S3Call) -> None:
         """Read what the headers promise.
 
-        Raises:
-            S3Error: they contradict each other, are malformed, or say no length.
-
+        Raise `S3Error` if they contradict each other, are malformed, or say no length.
         """
         self._call = call
         self.promise = read_promise(call)
@@ -129,9 +120,7 @@ def read_promise(call: S3Call, *, of_object: bool = False) -> Promise:
     With `of_object`, headers of checksums say nothing of it, but of the object that the request
     makes.
 
-    Raises:
-        S3Error: they contradict each other, are malformed, or say no length.
-
+    Raise `S3Error` if they contradict each other, are malformed, or say no length.
     """
     algorithm, checksum = (None, None) if of_object else header_checksum(call)
     trailer = _trailer(call)
@@ -156,9 +145,7 @@ def read_promise(call: S3Call, *, of_object: bool = False) -> Promise:
 async def read_large(call: S3Call, incoming: Incoming[T], *, checksum_of_object: bool = False) -> T:
     """Return what a document says that may be large; it is read as it comes, and never kept.
 
-    Raises:
-        S3Error: as `read_document`, or by `incoming`.
-
+    Raise `S3Error`, as `read_document`, or by `incoming`.
     """
     reader = incoming.reader
     try:
@@ -171,9 +158,7 @@ async def read_large(call: S3Call, incoming: Incoming[T], *, checksum_of_object:
 async def read_document(call: S3Call) -> bytes:
     """Return the body of a request that sends a document of at most `USUAL_DOCUMENT_BYTES`.
 
-    Raises:
-        S3Error: it is too long, did not arrive whole, or is not what the headers promise.
-
+    Raise `S3Error` if it is too long, did not arrive whole, or is not what the headers promise.
     """
     content = bytearray()
     await _receive(call, USUAL_DOCUMENT_BYTES, content.extend)
@@ -279,9 +264,7 @@ def _promise_of_nothing(call: S3Call, *, of_object: bool) -> Promise:
 async def check_acl(call: S3Call) -> None:
     """Refuse an access list, in headers or a document, that is not the owner's full control.
 
-    Raises:
-        S3Error: AccessControlListNotSupported, or as `read_document`.
-
+    Raise `S3Error` (AccessControlListNotSupported, or as `read_document`).
     """
     check_supported(call.request.headers, call.account_id)
     body = await read_document(call)
@@ -330,9 +313,7 @@ def content_md5(header: str | None) -> str | None:
 def header_checksum(call: S3Call) -> tuple[Algorithm | None, str | None]:
     """Return the checksum that a header gives, and its algorithm.
 
-    Raises:
-        S3Error: there are several, or it is none of its algorithm.
-
+    Raise `S3Error` if there are several, or it is none of its algorithm.
     """
     algorithm, value = _named_checksum(call)
     if algorithm is not None and checksums.decode(algorithm, value) is None:
@@ -343,9 +324,7 @@ def header_checksum(call: S3Call) -> tuple[Algorithm | None, str | None]:
 def read_whole_checksum(call: S3Call) -> tuple[str, str] | None:
     """Return algorithm and value of the object that a completion makes, if it says them.
 
-    Raises:
-        S3Error: it says several, one that is malformed, or one that nobody computes.
-
+    Raise `S3Error` if it says several, one that is malformed, or one that nobody computes.
     """
     algorithm, value = _named_checksum(call)
     if algorithm is None:

@@ -1,4 +1,4 @@
-"""Create, find and delete buckets, and their CORS rules."""
+"""Create, find and delete buckets; their CORS rules, and what they let web pages read."""
 
 from __future__ import annotations
 
@@ -6,18 +6,28 @@ import re
 from typing import Final
 
 from cloudcore.storage import buckets
-from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.cors import MAX_AGE_SECONDS, METHODS, CorsRule
+from cloudcore.storage.bucket import Bucket, check_bucket_name
+from cloudcore.storage.bucket_rows import find_public_bucket
+from cloudcore.storage.buckets import get_cors
+from cloudcore.storage.cors import (
+    MAX_AGE_SECONDS,
+    METHODS,
+    CorsRule,
+    answer_headers,
+    find_rule,
+    preflight_headers,
+    requested_headers,
+)
 from cloudcore.storage.errors import BucketAlreadyOwnedByYou
-from cloudcore.storage.rules import check_bucket_name
+from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.s3 import documents
-from cloudcore.storage.s3.answers import Answer, empty, xml
+from cloudcore.storage.s3.answers import Answer, empty, escape, tag, text, xml
 from cloudcore.storage.s3.bodies import read_document
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.configurations import checked_tags
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.facts import acl_refusal, check_supported
-from cloudcore.storage.s3.markup import escape, tag, text
+from cloudcore.storage.s3.requests import S3Request
 
 MAX_LISTED: Final = 100
 MAX_ID: Final = 255
@@ -91,7 +101,7 @@ async def get_bucket_cors(call: S3Call) -> Answer:
 async def put_bucket_cors(call: S3Call) -> Answer:
     """PutBucketCors: replace the rules."""
     bucket = await call.find_bucket()
-    rules = [CorsRule(*each) for each in documents.read_cors(await read_document(call))]
+    rules = documents.read_cors(await read_document(call))
     for rule in rules:
         check_rule(rule)
     await call.ctx.database.write(buckets.put_cors, bucket, rules, call.now)
@@ -106,11 +116,9 @@ async def delete_bucket_cors(call: S3Call) -> Answer:
 
 
 def check_rule(rule: CorsRule) -> None:
-    """Refuse a rule that `/v1` could not show and take back (`records.CorsRuleRecord`).
+    """Refuse a rule that `/v1` could not show and take back (`cors.CorsRuleRecord`).
 
-    Raises:
-        S3Error: MalformedXML or InvalidRequest.
-
+    Raise `S3Error` (MalformedXML or InvalidRequest).
     """
     if not 1 <= len(rule.allowed_origins) <= MAX_LISTED or not rule.allowed_methods:
         raise S3Error("MalformedXML", f"A CORS rule has 1 to {MAX_LISTED} origins, and a method.")
@@ -142,3 +150,38 @@ def _rule(rule: CorsRule) -> str:
     if rule.max_age_seconds is not None:
         content.append(text("MaxAgeSeconds", rule.max_age_seconds))
     return tag("CORSRule", *content)
+
+
+async def answer_preflight(needs: StorageNeeds, region: str, request: S3Request) -> Answer:
+    """Return the answer to a browser that asks, before it signs, if it may send a request.
+
+    Raise `S3Error` if no rule of the bucket allows it, or there is no such bucket.
+    """
+    origin = request.headers.get("origin")
+    method = request.headers.get("access-control-request-method")
+    if origin is None or method is None:
+        raise S3Error(
+            "InvalidRequest",
+            "Insufficient information. Origin and Access-Control-Request-Method are needed.",
+        )
+    wanted = requested_headers(request.headers.get("access-control-request-headers", ""))
+    rule = find_rule(await _rules(needs, region, request.bucket), origin, method, wanted)
+    if rule is None:
+        raise S3Error("AccessForbidden", "CORSResponse: This CORS request is not allowed.")
+    return empty(200, preflight_headers(rule, origin, wanted))
+
+
+async def with_cors(needs: StorageNeeds, region: str, request: S3Request, answer: Answer) -> Answer:
+    """Return an answer that the page which asked may read, if a rule of the bucket allows it."""
+    origin = request.headers.get("origin")
+    if origin is None or request.method == "OPTIONS":
+        return answer
+    rule = find_rule(await _rules(needs, region, request.bucket), origin, request.method)
+    if rule is None:
+        return answer
+    return answer._replace(fields=[*answer.fields, *answer_headers(rule, origin)])
+
+
+async def _rules(needs: StorageNeeds, region: str, name: str) -> list[CorsRule]:
+    bucket = await needs.database.read(find_public_bucket, region, name) if name else None
+    return [] if bucket is None or bucket.cors is None else get_cors(bucket)

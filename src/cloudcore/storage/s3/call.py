@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar, TypeVarTuple
+from typing import Final, TypeVar, TypeVarTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.events import Events
 from cloudcore.serving.body import Receive, Scope
 from cloudcore.storage import buckets
-from cloudcore.storage.bucket import BUCKET, Bucket, named_bucket_crn
+from cloudcore.storage.bucket import BUCKET, Bucket, named_bucket_crn, object_crn
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.rules import object_crn
+from cloudcore.storage.s3.answers import Fields
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.forms import Form
 from cloudcore.storage.s3.requests import S3Request
@@ -23,6 +23,10 @@ from cloudcore.web.context import RequestContext
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+MAX_LISTED: Final = 1000
+"""Most rows of a page."""
+MOST_ASKED: Final = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -71,15 +75,18 @@ class S3Call:
     def number(self, name: str, least: int, most: int) -> int | None:
         """Return a whole number of the query, or None without it.
 
-        Raises:
-            S3Error: it is none, or out of range.
-
+        Raise `S3Error` if it is none, or out of range.
         """
         return _number(name, self.request.fields.get(name), least, most)
 
+    def limit(self, name: str) -> int:
+        """Return how many rows the answer has at most: as many as the query says, up to 1,000."""
+        asked = self.number(name, 0, MOST_ASKED)
+        return MAX_LISTED if asked is None else min(asked, MAX_LISTED)
+
     def header_number(self, name: str) -> int | None:
         """Return a whole number of a header, or None without it; raise S3Error if it is none."""
-        return _number(name, self.header(name), 0, 2**31 - 1)
+        return _number(name, self.header(name), 0, MOST_ASKED)
 
     def bucket_crn(self, name: str) -> str:
         """Return the CRN of a bucket of the account; `name` may be a pattern."""
@@ -99,13 +106,11 @@ class S3Call:
     async def find_bucket(self) -> Bucket:
         """Return the request's bucket, on which the caller may do the operation.
 
-        Raises:
-            AccessDenied: policies refuse it, whether or not there is such a bucket.
-            NoSuchBucket: the account has no such bucket.
-
+        Raise `AccessDenied` if policies refuse it, whether or not there is such a bucket,
+        `NoSuchBucket` if the account has no such bucket.
         """
-        self.ctx.authorize(self._crn_of(self.request.bucket))
-        return await self._find(self.request.bucket)
+        self.ctx.authorize(self.crn_of(self.request.bucket))
+        return await self.look_up(self.request.bucket)
 
     async def find_bucket_of_key(self) -> Bucket:
         """Return the request's bucket; the caller may do the operation on the request's object."""
@@ -114,37 +119,18 @@ class S3Call:
     async def find_bucket_with(self, name: str, key: str, action: str | None = None) -> Bucket:
         """Return a bucket; the caller may do the operation, or `action`, on an object of it.
 
-        Raises:
-            AccessDenied: policies refuse it, whether or not there is such a bucket.
-            NoSuchBucket: the account has no such bucket.
-
+        Raise `AccessDenied` if policies refuse it, whether or not there is such a bucket,
+        `NoSuchBucket` if the account has no such bucket.
         """
-        self.ctx.authorize(object_crn(self._crn_of(name), key), action=action)
-        return await self._find(name)
+        self.ctx.authorize(object_crn(self.crn_of(name), key), action=action)
+        return await self.look_up(name)
 
-    def named_bucket_crn(self) -> str:
-        """Return the CRN of the request's bucket, whether or not there is one.
-
-        Raises:
-            NoSuchBucket: no bucket can be called so.
-
-        """
-        return self._crn_of(self.request.bucket)
-
-    async def look_up_bucket(self) -> Bucket:
-        """Return the request's bucket, with nothing authorized; for what has decided by key."""
-        return await self._find(self.request.bucket)
-
-    def _crn_of(self, name: str) -> str:
-        """Return the CRN of the bucket that a request names, whether or not there is one.
-
-        Raises:
-            NoSuchBucket: no bucket can be called so.
-
-        """
+    def crn_of(self, name: str) -> str:
+        """Return the CRN of a bucket, if there is one; raise `NoSuchBucket` if none can be."""
         return named_bucket_crn(self.region, self.account_id, name)
 
-    async def _find(self, name: str) -> Bucket:
+    async def look_up(self, name: str) -> Bucket:
+        """Return a bucket with nothing authorized; for what has decided by key."""
         of = self.account_id, self.region
         return await self.needs.database.read(buckets.find_bucket, *of, name)
 
@@ -157,3 +143,38 @@ def _number(name: str, given: str | None, least: int, most: int) -> int | None:
     if not least <= int(given) <= most:
         raise S3Error("InvalidArgument", f"{name} must be from {least} to {most}.")
     return int(given)
+
+
+SEALED: Final = "AES256"
+"""Sealed under a key that the platform manages."""
+KMS: Final = "aws:kms"
+"""Sealed under a KMS key that the bucket is bound to."""
+_HEADER: Final = "x-amz-server-side-encryption"
+
+
+def check_read(call: S3Call) -> None:
+    """Refuse a read that asks for sealing, as S3 does: it is of what is written.
+
+    Raise `S3Error` (InvalidArgument).
+    """
+    if _HEADER in call.request.headers:
+        raise S3Error("InvalidArgument", f"{_HEADER} is not supported for this operation.")
+
+
+def written_fields(call: S3Call, bucket: Bucket) -> Fields:
+    """Return the headers that say how what a request writes is sealed.
+
+    Raise `S3Error` if the request wants it sealed, and the install seals nothing.
+    """
+    if call.needs.bytes.seals:
+        return sealed_fields(bucket)
+    if _HEADER in call.request.headers:
+        raise S3Error("NotImplemented", "Nothing is sealed here: the operator has turned it off.")
+    return []
+
+
+def sealed_fields(bucket: Bucket) -> Fields:
+    """Return the headers that say how the sealed objects of a bucket are."""
+    if bucket.kms_key_id is None:
+        return [(_HEADER, SEALED)]
+    return [(_HEADER, KMS), (f"{_HEADER}-aws-kms-key-id", bucket.kms_key_id)]

@@ -79,9 +79,7 @@ class ChunkDecoder:
     def write(self, data: memoryview) -> None:
         """Take the next bytes of the body.
 
-        Raises:
-            S3Error: the framing is broken, or a chunk's signature is wrong.
-
+        Raise `S3Error` if the framing is broken, or a chunk's signature is wrong.
         """
         while data:
             data = self._read(data)
@@ -89,9 +87,7 @@ class ChunkDecoder:
     def finish(self) -> None:
         """End the body.
 
-        Raises:
-            S3Error: it is not complete, or the signature of the trailers is wrong.
-
+        Raise `S3Error` if it is not complete, or the signature of the trailers is wrong.
         """
         if not self._ended or self._missing:
             raise S3Error("IncompleteBody", "The body ended before its last chunk.")
@@ -99,9 +95,7 @@ class ChunkDecoder:
     def _read_line(self, data: memoryview) -> tuple[bytes | None, memoryview]:
         """Return the next line without its end, or None if it has not come yet; and what follows.
 
-        Raises:
-            S3Error: it is too long.
-
+        Raise `S3Error` if it is too long.
         """
         room = MAX_LINE - len(self._line)
         head = bytes(data[:room])

@@ -14,12 +14,10 @@ from cloudcore.resource_names import check_tags
 from cloudcore.storage import buckets
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.s3 import documents
-from cloudcore.storage.s3.answers import Answer, empty, xml
+from cloudcore.storage.s3.answers import Answer, empty, tag, tagging, text, xml
 from cloudcore.storage.s3.bodies import check_acl, read_document
-from cloudcore.storage.s3.call import S3Call
-from cloudcore.storage.s3.encryption import KMS, SEALED
+from cloudcore.storage.s3.call import KMS, SEALED, S3Call
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.markup import tag, text
 from cloudcore.storage.s3.object_calls import private_acl
 
 Handler = Callable[[S3Call], Awaitable[Answer]]
@@ -91,8 +89,7 @@ async def get_bucket_tagging(call: S3Call) -> Answer:
     tags = (await call.find_bucket()).tags
     if not tags:
         raise S3Error("NoSuchTagSet", "The TagSet does not exist")
-    shown = [tag("Tag", text("Key", key), text("Value", value)) for key, value in tags.items()]
-    return xml("Tagging", [tag("TagSet", *shown)])
+    return tagging(tags)
 
 
 async def put_bucket_tagging(call: S3Call) -> Answer:
@@ -109,9 +106,7 @@ async def delete_bucket_tagging(call: S3Call) -> Answer:
 def checked_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
     """Return the tags of a bucket.
 
-    Raises:
-        S3Error: InvalidTag: there are too many, or one is malformed.
-
+    Raise `S3Error` (InvalidTag: there are too many, or one is malformed).
     """
     try:
         check_tags(tags)

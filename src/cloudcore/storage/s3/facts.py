@@ -1,25 +1,80 @@
-"""What headers say of an object: on the way in, and on the way out."""
+"""What headers say of an object: on the way in, and on the way out.
+
+Values of metadata are UTF-8, or encoded words (RFC 2047). Those are read in one pass, since a value
+may be as long as a head: the parser of `email` takes time that grows with the square. What is no
+encoded word is left as it is.
+"""
 
 from __future__ import annotations
 
+import re
+from binascii import Error as Base64Error
+from binascii import a2b_base64, a2b_qp, b2a_base64
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Final
 
 from cloudcore.errors import InvalidInput
-from cloudcore.storage.conditions import Conditions, etags
-from cloudcore.storage.object_rows import Checksum, Facts, StoredObject
-from cloudcore.storage.rules import (
+from cloudcore.storage.bucket import (
     DEFAULT_CONTENT_TYPE,
     STORED_HEADERS,
     check_storage_class,
     check_tags,
     checked_metadata,
 )
-from cloudcore.storage.s3 import encoded_words
+from cloudcore.storage.conditions import Conditions, etags
+from cloudcore.storage.object_rows import Checksum, Facts, StoredObject
 from cloudcore.storage.s3.answers import Fields, http_time, quoted
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.web.urlencoded import parse_fields
+
+_CHARSETS: Final = ("us-ascii", "utf-8", "iso-8859-1")
+_ONE: Final = r"=\?[A-Za-z0-9-]{1,40}\?[bBqQ]\?[!->@-~]*\?="
+_WORD: Final = re.compile(_ONE)
+_WORDS: Final = re.compile(rf"{_ONE}(?:[ \t]+{_ONE})*")
+"""The blanks between two encoded words are not of the value."""
+
+
+def read_value(header: str) -> str:
+    """Return the value that a header gives, received as Latin-1."""
+    try:
+        value = header.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return header
+    try:
+        return _WORDS.sub(_decoded, value)
+    except (Base64Error, LookupError, UnicodeDecodeError):
+        return value
+
+
+def header_value(value: str) -> str:
+    """Return a value as a header can hold it: as it is, or as one encoded word.
+
+    `email.header.Header` would break it at U+0085 and other ends of lines.
+    """
+    if value.isascii() and value == value.strip() and read_value(value) == value:
+        return value
+    return f"=?utf-8?b?{b2a_base64(value.encode(), newline=False).decode()}?="
+
+
+def _decoded(words: re.Match[str]) -> str:
+    """Return the text of adjacent encoded words; a character may be split among those of a charset.
+
+    Raise `Base64Error`, `LookupError` or `UnicodeDecodeError` if they are none.
+    """
+    parts: list[tuple[str, bytes]] = []
+    for word in _WORD.findall(words[0]):
+        charset, encoding, text = word[2:-2].split("?")
+        charset = charset.lower()
+        if charset not in _CHARSETS:
+            raise LookupError(charset)
+        is_base64 = encoding in "bB"
+        part = a2b_base64(text, strict_mode=True) if is_base64 else a2b_qp(text, header=True)
+        if parts and parts[-1][0] == charset:
+            part = parts.pop()[1] + part
+        parts.append((charset, part))
+    return "".join(part.decode(charset) for charset, part in parts)
+
 
 METADATA: Final = "x-amz-meta-"
 _PRIVATE: Final = ("private", "bucket-owner-full-control")
@@ -38,10 +93,8 @@ _MAX_TAG_FIELDS: Final = 50
 def read_facts(headers: Mapping[str, str], owner_id: str) -> Facts:
     """Return what the headers of an upload say of its object, in a bucket of an account.
 
-    Raises:
-        S3Error: they ask for what is not implemented.
-        InvalidInput: metadata, tags or storage class are malformed.
-
+    Raise `S3Error` if they ask for what is not implemented, `InvalidInput` if metadata, tags or
+    storage class are malformed.
     """
     check_supported(headers, owner_id)
     stored = {name: headers[name] for name in STORED_HEADERS if name in headers}
@@ -53,7 +106,7 @@ def read_facts(headers: Mapping[str, str], owner_id: str) -> Facts:
     storage_class = headers.get("x-amz-storage-class", "STANDARD")
     check_storage_class(storage_class)
     metadata = {
-        name.removeprefix(METADATA): encoded_words.decode(value)
+        name.removeprefix(METADATA): read_value(value)
         for name, value in headers.items()
         if name.startswith(METADATA)
     }
@@ -71,9 +124,7 @@ def check_supported(headers: Mapping[str, str], owner_id: str) -> None:
 
     `owner_id` is the account of the bucket, which may be granted the full control that it has.
 
-    Raises:
-        S3Error: NotImplemented, or AccessControlListNotSupported.
-
+    Raise `S3Error` (NotImplemented, or AccessControlListNotSupported).
     """
     if headers.get("x-amz-acl", "private") not in _PRIVATE or any(
         name != _FULL_CONTROL or not _is_owner(value, owner_id)
@@ -104,9 +155,7 @@ def acl_refusal() -> S3Error:
 def read_tagging(encoded: str) -> dict[str, str]:
     """Return the tags of an ``x-amz-tagging``.
 
-    Raises:
-        InvalidInput: they are malformed, or too many.
-
+    Raise `InvalidInput` if they are malformed, or too many.
     """
     if not encoded:
         return {}
@@ -151,9 +200,7 @@ def object_fields(found: StoredObject) -> Fields:
         ("content-type", facts.content_type),
         *facts.headers.items(),
     ]
-    fields += [
-        (METADATA + name, encoded_words.encode(value)) for name, value in facts.metadata.items()
-    ]
+    fields += [(METADATA + name, header_value(value)) for name, value in facts.metadata.items()]
     if facts.tags:
         fields.append(("x-amz-tagging-count", str(len(facts.tags))))
     if facts.storage_class != "STANDARD":

@@ -49,9 +49,7 @@ async def read_form(
 ) -> tuple[Form, Scope, Receive]:
     """Return the fields of a form; the body begins anew in the scope and messages returned.
 
-    Raises:
-        S3Error: it is malformed, has no file, or too much before it.
-
+    Raise `S3Error` if it is malformed, has no file, or too much before it.
     """
     reader = FormReader(_boundary(content_type))
     while True:
@@ -81,9 +79,7 @@ class FormReader:
     def feed(self, data: bytes) -> Form | None:
         """Take the next bytes; return the form once its file begins.
 
-        Raises:
-            S3Error: it is malformed, or too much comes before the file.
-
+        Raise `S3Error` if it is malformed, or too much comes before the file.
         """
         self.read += data
         if self._at == 0 and not self._begin():
@@ -168,9 +164,7 @@ class FileDecoder:
     def finish(self) -> None:
         """End the body.
 
-        Raises:
-            S3Error: the file did not end, or another text than a delimiter begins like one.
-
+        Raise `S3Error` if the file did not end, or another text than a delimiter begins like one.
         """
         if self._behind not in (b"--", b"\r\n"):
             raise _malformed()

@@ -9,15 +9,11 @@ from urllib.parse import quote
 
 from cloudcore.storage import bucket_rows
 from cloudcore.storage.bucket import BUCKET
-from cloudcore.storage.listing import Listing, list_page
-from cloudcore.storage.object_rows import Entry
-from cloudcore.storage.s3.answers import Answer, iso_time, quoted, xml
+from cloudcore.storage.object_rows import Entry, Listing, list_page
+from cloudcore.storage.s3.answers import Answer, iso_time, quoted, tag, text, xml
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.markup import tag, text
 
-MAX_KEYS: Final = 1000
-_MOST_ASKED: Final = 2**31 - 1
 _MOST_BUCKETS_ASKED: Final = 10_000
 _VERSION: Final = "null"
 _LATEST: Final = (text("VersionId", _VERSION), text("IsLatest", True))  # noqa: FBT003
@@ -53,7 +49,7 @@ async def list_buckets(call: S3Call) -> Answer:
 async def list_objects(call: S3Call) -> Answer:
     """ListObjects, the first version: pages by the last key."""
     marker = call.request.fields.get("marker", "")
-    limit, encode = _limit(call), encoding(call)
+    limit, encode = call.limit("max-keys"), encoding(call)
     listing = await _page(call, marker, limit)
     content = [text("Marker", encode(marker))]
     if listing.next_after is not None and call.request.fields.get("delimiter"):
@@ -65,7 +61,7 @@ async def list_objects(call: S3Call) -> Answer:
 async def list_objects_v2(call: S3Call) -> Answer:
     """ListObjectsV2: pages by an opaque token."""
     fields = call.request.fields
-    limit, encode = _limit(call), encoding(call)
+    limit, encode = call.limit("max-keys"), encoding(call)
     token, start_after = fields.get("continuation-token"), fields.get("start-after")
     after = (start_after or "") if token is None else _read_token(token)
     listing = await _page(call, after, limit)
@@ -86,7 +82,7 @@ async def list_versions(call: S3Call) -> Answer:
     So it does for an unversioned bucket of AWS; programs that empty a bucket ask for this list.
     """
     fields = call.request.fields
-    limit, encode = _limit(call), encoding(call)
+    limit, encode = call.limit("max-keys"), encoding(call)
     marker = fields.get("key-marker", "")
     if fields.get("version-id-marker") and not marker:
         raise S3Error(
@@ -107,9 +103,7 @@ async def list_versions(call: S3Call) -> Answer:
 def encoding(call: S3Call) -> Encode:
     """Return how keys are written in a document: as they are, or percent-encoded.
 
-    Raises:
-        S3Error: another encoding is asked for.
-
+    Raise `S3Error` if another encoding is asked for.
     """
     asked = call.request.fields.get("encoding-type")
     if asked is None:
@@ -173,11 +167,6 @@ def _shown(entry: Entry, encode: Encode, owner_id: str | None) -> list[str]:
     if owner_id is not None:
         content.append(owner("Owner", owner_id))
     return content
-
-
-def _limit(call: S3Call) -> int:
-    asked = call.number("max-keys", 0, _MOST_ASKED)
-    return MAX_KEYS if asked is None else min(asked, MAX_KEYS)
 
 
 def _token(after: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Final
 
@@ -12,22 +13,25 @@ from cloudcore.errors import AccessDenied
 from cloudcore.iam.decision import DECISION_STEPS
 from cloudcore.iam.patterns import Work
 from cloudcore.storage import objects, piece_rows, reading, storing
-from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.bucket import MAX_PARTS, Bucket, key_bytes, object_crn
+from cloudcore.storage.conditions import parse_range
 from cloudcore.storage.errors import KeyTooLong
-from cloudcore.storage.object_rows import Checksum, Facts, StoredObject
+from cloudcore.storage.object_rows import Facts, StoredObject
 from cloudcore.storage.piece_rows import ListedPiece
-from cloudcore.storage.ranges import parse_range
 from cloudcore.storage.reading import FoundObject
-from cloudcore.storage.rules import MAX_PARTS, key_bytes, object_crn
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import (
     Answer,
     Fields,
+    checksum_texts,
     empty,
     is_streamed,
     iso_time,
     quoted,
     s3_error,
+    tag,
+    tagging,
+    text,
     xml,
 )
 from cloudcore.storage.s3.bodies import (
@@ -38,8 +42,7 @@ from cloudcore.storage.s3.bodies import (
     read_large,
     refuse_checksum,
 )
-from cloudcore.storage.s3.call import S3Call
-from cloudcore.storage.s3.encryption import check_read, sealed_fields, written_fields
+from cloudcore.storage.s3.call import MAX_LISTED, S3Call, check_read, sealed_fields, written_fields
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.facts import (
     check_supported,
@@ -50,13 +53,11 @@ from cloudcore.storage.s3.facts import (
     read_facts,
     read_tagging,
 )
-from cloudcore.storage.s3.markup import tag, text
 from cloudcore.storage.s3.requests import read_copy_source
 from cloudcore.storage.storing import Terms
 
 _DELETION_STEPS: Final = 1_000_000_000
 """The most steps for all decisions of a DeleteObjects: 0.4 s (see `patterns.Work`)."""
-MAX_LISTED: Final = 1000
 _OVERRIDES: Final = (
     "cache-control",
     "content-disposition",
@@ -151,8 +152,7 @@ async def get_object_attributes(call: S3Call) -> Answer:
         "ObjectParts": "",
     }
     if found.checksum is not None:
-        kind = text("ChecksumType", found.checksum.kind)
-        content["Checksum"] = tag("Checksum", _checksum_text(found.checksum), kind)
+        content["Checksum"] = tag("Checksum", *checksum_texts(found.checksum))
     if found.has_parts:
         content["ObjectParts"] = _parts_text(call, found, pieces)
     if not asked or any(name not in content for name in asked):
@@ -177,14 +177,9 @@ def _parts_text(call: S3Call, found: StoredObject, pieces: Sequence[ListedPiece]
     if is_truncated:
         described.append(text("NextPartNumberMarker", after + limit))
     for number, piece in enumerate(page, after + 1):
-        checksum = piece.checksum_of(found)
-        shown = "" if checksum is None else _checksum_text(checksum)
-        described.append(tag("Part", text("PartNumber", number), text("Size", piece.size), shown))
+        shown = checksum_texts(piece.checksum_of(found))[:1]
+        described.append(tag("Part", text("PartNumber", number), text("Size", piece.size), *shown))
     return tag("ObjectParts", *described)
-
-
-def _checksum_text(checksum: Checksum) -> str:
-    return text(f"Checksum{checksum.algorithm}", checksum.value)
 
 
 async def put_object(call: S3Call) -> Answer:
@@ -241,13 +236,10 @@ async def copy_object(call: S3Call) -> Answer:
     facts = _copied_facts(given, found.object.facts, replaces=replaces)
     if replaces_tags:
         facts = facts._replace(tags=read_tagging(headers.get("x-amz-tagging", "")))
-    named = headers.get("x-amz-checksum-algorithm")
     before = found.object.checksum
-    if named is None and before is not None:
-        named = before.algorithm
+    named = headers.get("x-amz-checksum-algorithm", None if before is None else before.algorithm)
     algorithm = None if named is None else read_algorithm(named)
-    opened = await reading.open_object(call.needs, found)
-    try:
+    async with aclosing(await reading.open_object(call.needs, found)) as opened:
         made = await storing.store_object(
             call.needs,
             call.events,
@@ -258,18 +250,13 @@ async def copy_object(call: S3Call) -> Answer:
             Terms(found.object.size, algorithm),
             read_conditions(headers),
         )
-    finally:
-        await opened.aclose()
     return xml("CopyObjectResult", copied(made), encryption)
 
 
 def copied(made: StoredObject) -> list[str]:
     """Return what a document says of a copy."""
     content = [text("LastModified", iso_time(made.created_at)), text("ETag", quoted(made.etag))]
-    if made.checksum is not None:
-        content.append(_checksum_text(made.checksum))
-        content.append(text("ChecksumType", made.checksum.kind))
-    return content
+    return content + checksum_texts(made.checksum)
 
 
 def _copied_facts(given: Facts, before: Facts, *, replaces: bool) -> Facts:
@@ -302,7 +289,7 @@ async def delete_objects(call: S3Call) -> Answer:
     Who may delete none of them is not told whether there is a bucket. The decisions share
     `_DELETION_STEPS`; what is left to decide beyond is refused.
     """
-    crn = call.named_bucket_crn()
+    crn = call.crn_of(call.request.bucket)
     asked = await read_large(call, documents.expect_deletion())
     refused: dict[str, S3Error] = {}
     allowed: list[str] = []
@@ -327,7 +314,7 @@ async def delete_objects(call: S3Call) -> Answer:
         steps += max(work.left, 0)
         await asyncio.sleep(0)  # a decision may take milliseconds; let other requests run
     if allowed:
-        bucket = await call.look_up_bucket()
+        bucket = await call.look_up(call.request.bucket)
         stayed = await call.needs.database.write(
             objects.delete_objects, bucket, allowed, call.now, call.events, asked.etags
         )
@@ -345,11 +332,7 @@ async def get_object_tagging(call: S3Call) -> Answer:
     """GetObjectTagging: the tags of an object; without any, none."""
     bucket = await call.find_bucket_of_key()
     found = await call.needs.database.read(objects.find_object, bucket, call.request.key)
-    tags = [
-        tag("Tag", text("Key", key), text("Value", value))
-        for key, value in found.facts.tags.items()
-    ]
-    return xml("Tagging", [tag("TagSet", *tags)])
+    return tagging(found.facts.tags)
 
 
 async def put_object_tagging(call: S3Call) -> Answer:

@@ -35,9 +35,7 @@ class S3Request(NamedTuple):
     def operation(self) -> str:
         """Return the name of the operation in the S3 API.
 
-        Raises:
-            S3Error: there is none, or it is not implemented here.
-
+        Raise `S3Error` if there is none, or it is not implemented here.
         """
         return find_operation(self)
 
@@ -156,10 +154,8 @@ def read_request(
 ) -> S3Request:
     """Return a request; `host` is that of the endpoint, of which buckets are subdomains, or empty.
 
-    Raises:
-        S3Error: the path or the query is not UTF-8, or the key is too long; or a header is given
-            twice, also in the query.
-
+    Raise `S3Error` if the path or the query is not UTF-8, or the key is too long; or a header is
+    given twice, also in the query.
     """
     joined: dict[str, str] = {}
     for raw_name, raw_value in headers:
@@ -242,9 +238,7 @@ def _check(request: S3Request) -> None:
 def read_copy_source(value: str) -> tuple[str, str]:
     """Return bucket and key of an ``x-amz-copy-source``.
 
-    Raises:
-        S3Error: it names none, or a version, or has a null character.
-
+    Raise `S3Error` if it names none, or a version, or has a null character.
     """
     path, _, version = value.partition("?versionId=")
     if version not in ("", "null"):

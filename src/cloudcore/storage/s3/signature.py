@@ -115,9 +115,8 @@ class Regions(NamedTuple):
 def read_claim(request: SignedRequest, regions: Regions) -> Claim:
     """Return the claim of a request.
 
-    Raises:
-        S3Error: it has no signature, more than one, or one that is malformed or of another scope.
-
+    Raise `S3Error` if it has no signature, more than one, or one that is malformed or of another
+    scope.
     """
     fields = _decoded_fields(request.query)
     in_query = [name for name, _ in fields if name in _QUERY_MARKS]
@@ -136,9 +135,7 @@ def read_claim(request: SignedRequest, regions: Regions) -> Claim:
 def read_form_claim(fields: Mapping[str, str], regions: Regions) -> Claim:
     """Return the claim of a form, by the fields of it: what is signed is its policy.
 
-    Raises:
-        S3Error: it has no policy, or its signature is malformed, of another version or scope.
-
+    Raise `S3Error` if it has no policy, or its signature is malformed, of another version or scope.
     """
     if "awsaccesskeyid" in fields or "signature" in fields:
         raise S3Error("InvalidRequest", f"Use {ALGORITHM} to sign forms.")
@@ -167,9 +164,7 @@ def read_form_claim(fields: Mapping[str, str], regions: Regions) -> Claim:
 def check_time(claim: Claim, now: datetime) -> None:
     """Refuse a request that was signed too long ago, or too far in the future.
 
-    Raises:
-        S3Error: RequestTimeTooSkewed, or AccessDenied for a presigned request.
-
+    Raise `S3Error` (RequestTimeTooSkewed, or AccessDenied for a presigned request).
     """
     signed_at = claim.signed_at
     if claim.expires is None:
@@ -193,9 +188,7 @@ def check_time(claim: Claim, now: datetime) -> None:
 def verify(request: SignedRequest, claim: Claim, secret: str) -> SigningKey:
     """Return the key of a request whose signature is right.
 
-    Raises:
-        S3Error: SignatureDoesNotMatch.
-
+    Raise `S3Error` (SignatureDoesNotMatch).
     """
     canonical = canonical_request(request, claim.signed_headers, claim.payload)
     return verify_text(string_to_sign(claim.timestamp, claim.scope, canonical), claim, secret)
@@ -204,9 +197,7 @@ def verify(request: SignedRequest, claim: Claim, secret: str) -> SigningKey:
 def verify_text(text: str, claim: Claim, secret: str) -> SigningKey:
     """Return the key that has signed a text: of a form, that is its policy as it was sent.
 
-    Raises:
-        S3Error: SignatureDoesNotMatch.
-
+    Raise `S3Error` (SignatureDoesNotMatch).
     """
     date, region, service, _ = claim.scope.split("/")
     key = signing_key(secret, date, region, service)

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import re
+from contextlib import aclosing
 from functools import partial
 from typing import Final
 
 from cloudcore.storage import multipart, reading, storing, upload_rows
-from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.bucket import MAX_PARTS, Bucket, key_bytes
 from cloudcore.storage.checksums import Algorithm, ChecksumType
+from cloudcore.storage.conditions import MAX_DIGITS
 from cloudcore.storage.errors import InvalidRange
-from cloudcore.storage.listing import span_of
 from cloudcore.storage.multipart import Completion
-from cloudcore.storage.object_rows import Checksum
-from cloudcore.storage.ranges import MAX_DIGITS
-from cloudcore.storage.rules import MAX_PARTS, key_bytes
+from cloudcore.storage.object_rows import Checksum, span_of
+from cloudcore.storage.piece_rows import Piece
 from cloudcore.storage.s3 import documents
-from cloudcore.storage.s3.answers import Answer, Fields, empty, iso_time, quoted, xml
+from cloudcore.storage.s3.answers import (
+    Answer,
+    Fields,
+    checksum_texts,
+    empty,
+    iso_time,
+    quoted,
+    tag,
+    text,
+    xml,
+)
 from cloudcore.storage.s3.bodies import (
     S3Body,
     read_algorithm,
@@ -25,19 +35,15 @@ from cloudcore.storage.s3.bodies import (
     read_whole_checksum,
     refuse_checksum,
 )
-from cloudcore.storage.s3.call import S3Call
-from cloudcore.storage.s3.encryption import written_fields
+from cloudcore.storage.s3.call import MOST_ASKED, S3Call, written_fields
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.facts import checksum_fields, read_conditions, read_facts
 from cloudcore.storage.s3.list_calls import encoding, owner
-from cloudcore.storage.s3.markup import tag, text
 from cloudcore.storage.s3.requests import read_copy_source
 from cloudcore.storage.storing import Terms
 from cloudcore.storage.upload_rows import Upload
 from cloudcore.uuids import parse_uuid
 
-MAX_LISTED: Final = 1000
-_MOST_ASKED: Final = 2**31 - 1
 _COPIED_RANGE: Final = re.compile(r"bytes=([0-9]+)-([0-9]+)")
 _DEFAULT_KIND: Final[dict[Algorithm, ChecksumType]] = {
     Algorithm.CRC32: "COMPOSITE",
@@ -66,7 +72,8 @@ async def create_upload(call: S3Call) -> Answer:
         checksum_type=kind,
         created_at=call.now,
     )
-    await call.change(multipart.create_upload, upload, call.needs.bytes, upload_id=upload.id)
+    store = call.needs.bytes
+    await call.change(multipart.create_upload, bucket, upload, store, upload_id=upload.id)
     fields: Fields = []
     if algorithm is not None and kind is not None:
         fields = [("x-amz-checksum-algorithm", algorithm), ("x-amz-checksum-type", kind)]
@@ -110,7 +117,7 @@ async def upload_part(call: S3Call) -> Answer:
     piece = await storing.store_part(
         call.needs, bucket, upload.id, _part_number(call), body, body.terms()
     )
-    fields = [("etag", quoted(piece.md5)), *_part_checksum(upload, piece.checksum)]
+    fields = [("etag", quoted(piece.md5)), *checksum_fields(_part_checksum(upload, piece))[:1]]
     return empty(200, [*fields, *encryption])
 
 
@@ -132,21 +139,11 @@ async def copy_part(call: S3Call) -> Answer:
         partial(_copied_range, headers.get("x-amz-copy-source-range")),
         is_copy=True,
     )
-    opened = await reading.open_object(call.needs, found)
-    try:
-        piece = await storing.store_part(
-            call.needs,
-            bucket,
-            upload.id,
-            number,
-            storing.copy_of(opened),
-            Terms(found.stop - found.start),
-        )
-    finally:
-        await opened.aclose()
+    async with aclosing(await reading.open_object(call.needs, found)) as opened:
+        terms, body = Terms(found.stop - found.start), storing.copy_of(opened)
+        piece = await storing.store_part(call.needs, bucket, upload.id, number, body, terms)
     content = [text("LastModified", iso_time(piece.created_at)), text("ETag", quoted(piece.md5))]
-    if upload.checksum_algorithm is not None and piece.checksum is not None:
-        content.append(text(f"Checksum{upload.checksum_algorithm}", piece.checksum))
+    content += checksum_texts(_part_checksum(upload, piece))[:1]
     return xml("CopyPartResult", content, encryption)
 
 
@@ -177,10 +174,9 @@ async def list_parts(call: S3Call) -> Answer:
     """ListParts, by number."""
     bucket = await call.find_bucket_of_key()
     upload = await _find_upload(call, bucket)
-    after = call.number("part-number-marker", 0, _MOST_ASKED) or 0
-    asked = call.number("max-parts", 0, _MOST_ASKED)
-    limit = MAX_LISTED if asked is None else min(asked, MAX_LISTED)
-    _, found = await call.needs.database.read(
+    after = call.number("part-number-marker", 0, MOST_ASKED) or 0
+    limit = call.limit("max-parts")
+    found = await call.needs.database.read(
         multipart.list_parts, bucket, upload.id, after, limit + 1
     )
     parts, is_truncated = found[:limit], len(found) > limit > 0
@@ -205,9 +201,8 @@ async def list_parts(call: S3Call) -> Answer:
             text("LastModified", iso_time(part.created_at)),
             text("ETag", quoted(part.md5)),
             text("Size", part.stored.size),
+            *checksum_texts(_part_checksum(upload, part))[:1],
         ]
-        if upload.checksum_algorithm is not None and part.checksum is not None:
-            described.append(text(f"Checksum{upload.checksum_algorithm}", part.checksum))
         content.append(tag("Part", *described))
     return xml("ListPartsResult", content)
 
@@ -220,8 +215,7 @@ async def list_uploads(call: S3Call) -> Answer:
         raise S3Error("NotImplemented", "Uploads are listed without a delimiter.")
     prefix, key = fields.get("prefix", ""), fields.get("key-marker", "")
     after = fields.get("upload-id-marker", "") if key else ""
-    asked = call.number("max-uploads", 0, _MOST_ASKED)
-    limit = MAX_LISTED if asked is None else min(asked, MAX_LISTED)
+    limit = call.limit("max-uploads")
     # Behind a key without an id come the uploads of the next key.
     position = (key.encode() + (b"" if after or not key else b"\0"), after)
     found = await call.needs.database.read(
@@ -291,10 +285,8 @@ async def complete_upload(call: S3Call) -> Answer:
         text("Location", f"/{bucket.name}/{made.key}"),
         *_named(call),
         text("ETag", quoted(made.etag)),
+        *checksum_texts(made.checksum),
     ]
-    if made.checksum is not None:
-        content.append(text(f"Checksum{made.checksum.algorithm}", made.checksum.value))
-        content.append(text("ChecksumType", made.checksum.kind))
     return xml("CompleteMultipartUploadResult", content, encryption)
 
 
@@ -328,10 +320,10 @@ def _part_number(call: S3Call) -> int:
     return number
 
 
-def _part_checksum(upload: Upload, value: str | None) -> Fields:
-    if upload.checksum_algorithm is None or value is None:
-        return []
-    return checksum_fields(Checksum(upload.checksum_algorithm, value))[:1]
+def _part_checksum(upload: Upload, part: Piece) -> Checksum | None:
+    if upload.checksum_algorithm is None or part.checksum is None:
+        return None
+    return Checksum(upload.checksum_algorithm, part.checksum)
 
 
 def _named(call: S3Call) -> list[str]:

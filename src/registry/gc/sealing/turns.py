@@ -6,7 +6,6 @@ process continues after another died; the object that was being sealed is begun 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections import Counter
@@ -21,7 +20,7 @@ from registry.blobstore.base import BlobStore, DeletionsHeld
 from registry.counted import SEALED_BYTES, SEALED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.generations import DatabaseWentBack, check_generation
-from registry.gc.object_check import FoundDamage
+from registry.gc.object_check import FoundDamage, work_through
 from registry.gc.pace import Pace
 from registry.gc.piece_marks import tell_damage
 from registry.gc.sealing.object_sealing import Outcome, Sealer
@@ -207,32 +206,19 @@ async def seal_objects(
         ReadingStopped: the pace was stopped.
 
     """
-    turn = asyncio.Lock()
 
-    async def work() -> None:
-        while True:
-            async with turn:
-                row = await anext(rows, None)
-            if row is None:
-                return
-            outcome = await sealer.seal(row)
-            report.outcomes[outcome] += 1
-            if outcome is Outcome.SEALED:
-                report.sealed_bytes += row.stored_size
-            tell()
-            if report.is_suspicious:
-                raise StoreUnavailable(
-                    f"the first {_SUSPICIOUS} blobs are all damaged: is the disk of the blobs"
-                    " mounted?"
-                )
+    async def seal(row: ObjectRow) -> None:
+        outcome = await sealer.seal(row)
+        report.outcomes[outcome] += 1
+        if outcome is Outcome.SEALED:
+            report.sealed_bytes += row.stored_size
+        tell()
+        if report.is_suspicious:
+            raise StoreUnavailable(
+                f"the first {_SUSPICIOUS} blobs are all damaged: is the disk of the blobs mounted?"
+            )
 
-    tasks = [asyncio.create_task(work()) for _ in range(workers)]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    await work_through(rows, seal, workers)
 
 
 async def plain_rows(database: Database, after: Position) -> AsyncIterator[ObjectRow]:

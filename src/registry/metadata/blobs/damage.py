@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import and_, bindparam, func, select, text
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.blobs.objects import NewObject
@@ -51,8 +52,7 @@ _SHOWN_TAGS: Final = 5
 _MARK: Final = Statement(
     blob_objects.update()
     .where(
-        _o.account_id == bindparam("account_id"),
-        _o.stored_id == bindparam("stored_id"),
+        given(_o.account_id, _o.stored_id),
         _o.verified_at == bindparam("verified_before"),
         _o.damage.is_(None),
     )
@@ -61,8 +61,7 @@ _MARK: Final = Statement(
 _CONFIRM: Final = Statement(
     blob_objects.update()
     .where(
-        _o.account_id == bindparam("account_id"),
-        _o.stored_id == bindparam("stored_id"),
+        given(_o.account_id, _o.stored_id),
         _o.verified_at == bindparam("verified_before"),
         func.coalesce(_o.damage, text("''")) == bindparam("damage_before"),
     )
@@ -71,7 +70,7 @@ _CONFIRM: Final = Statement(
 _DAMAGED: Final = Statement(
     page(
         select(_o.id, _o.digest, _o.size, _o.damage, _o.damaged_at)
-        .where(_o.account_id == bindparam("account_id"), _o.damage.is_not(None))
+        .where(given(_o.account_id), _o.damage.is_not(None))
         .order_by(_o.digest)
     )
 )
@@ -84,7 +83,7 @@ _IMAGES: Final = Statement(
         .join(manifest_blobs, and_(_e.repository_id == _l.repository_id, _e.digest == _l.digest))
         .join(manifests, _m.id == _e.manifest_id)
         .where(
-            _l.account_id == bindparam("account_id"),
+            given(_l.account_id),
             _l.object_id.in_(listed("ids")),
             _r.deleted_at.is_(None),
         )
@@ -102,7 +101,7 @@ _TAGS_OF_INDEXES: Final = Statement(
     )
 )
 _IS_IT: Final = (
-    _o.account_id == bindparam("account_id"),
+    given(_o.account_id),
     _o.id == bindparam("object_id"),
     _o.stored_id == bindparam("old_id"),
 )
@@ -248,8 +247,7 @@ _QUARANTINE_KEYS: Final = Statement(
             bindparam("quarantined_id", type_=_qk.quarantined_id.type),
             *(_k.kms_key_id, _k.account_id, _k.wrapped_data_key),
         ).where(
-            _k.account_id == bindparam("account_id"),
-            _k.object_id == bindparam("object_id"),
+            given(_k.account_id, _k.object_id),
             _k.wrapped_data_key.is_not(None),
         ),
     )

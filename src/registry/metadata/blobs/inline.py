@@ -14,6 +14,7 @@ from sqlalchemy import bindparam, exists, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.blobs import damage
 from registry.metadata.control_tables import quarantined_objects
@@ -48,10 +49,8 @@ _ADD: Final = Statement(
     .values(stored_id=bindparam("stored_id"), body=bindparam("body"))
     .on_conflict_do_nothing()
 )
-_READ: Final = Statement(select(_b.body).where(_b.stored_id == bindparam("stored_id")))
-_MEASURE: Final = Statement(
-    select(func.length(_b.body)).where(_b.stored_id == bindparam("stored_id"))
-)
+_READ: Final = Statement(select(_b.body).where(given(_b.stored_id)))
+_MEASURE: Final = Statement(select(func.length(_b.body)).where(given(_b.stored_id)))
 _DROP: Final = Statement(inline_bytes.delete().where(_b.stored_id.in_(listed("ids"))))
 _DROP_QUARANTINED: Final = Statement(
     inline_bytes.delete().where(_b.stored_id.in_(select(_q.stored_id).where(_q.is_inline)))

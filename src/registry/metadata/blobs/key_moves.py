@@ -23,6 +23,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
@@ -97,8 +98,8 @@ def _uses(
     )
 
 
-_OF_REPOSITORY: Final = _l.repository_id == bindparam("repository_id")
-_OF_DELETED: Final = _d.repository_id == bindparam("repository_id")
+_OF_REPOSITORY: Final = given(_l.repository_id)
+_OF_DELETED: Final = given(_d.repository_id)
 _LINKS: Final = Statement(
     page(
         _uses(repository_blobs, literal_column("''"), literal_column("0"))
@@ -137,16 +138,14 @@ _WRAPS: Final = Statement(
     .join(kms_keys, and_(_k.id == _w.kms_key_id, _k.account_id == _w.account_id))
     .where(
         _w.object_id.in_(listed("ids")),
-        _w.account_id == bindparam("account_id"),
+        given(_w.account_id),
         _w.wrapped_data_key.is_not(None),
         _k.state == literal_column("'enabled'"),
     )
     .order_by(_w.object_id, _w.kms_key_id)
 )
 _STORED: Final = Statement(
-    select(_o.id, _o.stored_id).where(
-        _o.id.in_(listed("ids")), _o.account_id == bindparam("account_id")
-    )
+    select(_o.id, _o.stored_id).where(_o.id.in_(listed("ids")), given(_o.account_id))
 )
 _MOVE_LINK: Final = Statement(
     repository_blobs.update()
@@ -172,9 +171,7 @@ _MOVE_DELETED: Final = Statement(
 
 def count_elsewhere(tx: Connection, repository_id: str, kms_key_id: str) -> int:
     """Count the uses of a repository that are not read through this key."""
-    row = tx.row(_COUNT, repository_id=repository_id, kms_key_id=kms_key_id)
-    assert row is not None
-    return int(row[0])
+    return count(tx, _COUNT, repository_id=repository_id, kms_key_id=kms_key_id)
 
 
 def uses_elsewhere(
@@ -208,8 +205,7 @@ def usable_wraps(tx: Connection, account_id: str, object_ids: Sequence[str]) -> 
 
 def stored_ids(tx: Connection, account_id: str, object_ids: Sequence[str]) -> dict[str, str]:
     """Return which stored bytes these objects have, by the objects' ids."""
-    rows = tx.rows(_STORED, account_id=account_id, ids=text_list(object_ids))
-    return {row[0]: row[1] for row in rows}
+    return dict(tx.rows(_STORED, account_id=account_id, ids=text_list(object_ids)))
 
 
 def move_use(tx: Connection, repository_id: str, use: BlobUse, kms_key_id: str) -> bool:

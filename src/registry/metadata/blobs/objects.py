@@ -13,7 +13,7 @@ from sqlalchemy import and_, bindparam, or_, select, text, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import bound, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.key import KeyState
@@ -125,10 +125,9 @@ _OF_REPOSITORY: Final = (
     .outerjoin(blob_object_keys, _WRAP_OF_LINK)
     .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
     .where(
-        accounts.c.handle == bindparam("handle"),
-        repositories.c.name == bindparam("name"),
+        given(accounts.c.handle, repositories.c.name),
         repositories.c.deleted_at.is_(None),
-        _l.digest == bindparam("digest"),
+        given(_l.digest),
     )
 )
 _FIND_ALONE: Final = Statement(_OF_REPOSITORY)
@@ -139,7 +138,7 @@ _FIND: Final = Statement(
 )
 _LINKED: Final = Statement(
     select(_l.digest, _l.size, _l.manifest_refs)
-    .where(_l.repository_id == bindparam("repository_id"), _l.digest.in_(listed("digests")))
+    .where(given(_l.repository_id), _l.digest.in_(listed("digests")))
     .order_by(_l.digest)
     .with_for_update()
 )
@@ -149,7 +148,7 @@ _WHOLE: Final = Statement(
     .outerjoin(blob_object_keys, _WRAP_OF_LINK)
     .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
     .where(
-        _l.repository_id == bindparam("repository_id"),
+        given(_l.repository_id),
         _l.digest.in_(listed("digests")),
         _o.damage.is_(None),
         _o.state != text("'shredded'"),
@@ -163,31 +162,23 @@ _WHOLE: Final = Statement(
 )
 _REFERENCE: Final = Statement(
     repository_blobs.update()
-    .where(_l.repository_id == bindparam("repository_id"), _l.digest.in_(listed("digests")))
+    .where(given(_l.repository_id), _l.digest.in_(listed("digests")))
     .values(manifest_refs=_l.manifest_refs + text("1"))
 )
 _RELEASE: Final = Statement(
     repository_blobs.update()
-    .where(_l.repository_id == bindparam("repository_id"), _l.digest.in_(listed("digests")))
+    .where(given(_l.repository_id), _l.digest.in_(listed("digests")))
     .values(manifest_refs=_l.manifest_refs - bindparam("count"), touched_at=bindparam("now"))
 )
 _TOUCH: Final = Statement(
     repository_blobs.update()
-    .where(_l.repository_id == bindparam("repository_id"), _l.digest == bindparam("digest"))
+    .where(given(_l.repository_id, _l.digest))
     .values(touched_at=bindparam("now"))
 )
 _KEEP_OBJECT: Final = Statement(
     insert(blob_objects)
     .values(
-        id=bindparam("id"),
-        account_id=bindparam("account_id"),
-        digest=bindparam("digest"),
-        size=bindparam("size"),
-        stored_size=bindparam("stored_size"),
-        encoding=bindparam("encoding"),
-        stored_id=bindparam("stored_id"),
-        is_inline=bindparam("is_inline"),
-        checksum=bindparam("checksum"),
+        **bound(("account_id", *NewObject._fields)),
         is_current=text("true"),
         state=text("'live'"),
         created_at=bindparam("now"),
@@ -203,24 +194,21 @@ _KEEP_OBJECT: Final = Statement(
 _REVIVE_OBJECT: Final = Statement(
     blob_objects.update()
     .where(
-        _o.id == bindparam("id"),
-        _o.stored_id == bindparam("stored_id"),
+        given(_o.id, _o.stored_id),
         _o.damage.is_(None),
         _o.state != text("'shredded'"),
     )
     .values(state=text("'live'"), condemned_at=text("NULL"))
 )
 _RETIRE: Final = Statement(
-    blob_objects.update()
-    .where(_o.id == bindparam("id"), _o.account_id == bindparam("account_id"))
-    .values(is_current=text("false"))
+    blob_objects.update().where(given(_o.id, _o.account_id)).values(is_current=text("false"))
 )
 _TARGET: Final = Statement(
     select(_l.object_id, _l.kms_key_id)
     .select_from(repositories)
     .outerjoin(
         repository_blobs,
-        and_(_l.repository_id == repositories.c.id, _l.digest == bindparam("digest")),
+        and_(_l.repository_id == repositories.c.id, given(_l.digest)),
     )
     .where(repositories.c.id == bindparam("repository_id"), repositories.c.deleted_at.is_(None))
 )
@@ -248,20 +236,17 @@ _MOVE_LINK: Final = Statement(
     )
 )
 _FIND_KEPT: Final = Statement(
-    select(*_KEPT_COLUMNS).where(
-        _o.account_id == bindparam("account_id"), _o.digest == bindparam("digest"), _CURRENT
-    )
+    select(*_KEPT_COLUMNS).where(given(_o.account_id, _o.digest), _CURRENT)
 )
 _LINKED_OBJECT: Final = Statement(
     select(*_KEPT_COLUMNS)
     .select_from(repository_blobs)
     .join(blob_objects, _o.id == _l.object_id)
-    .where(_l.repository_id == bindparam("repository_id"), _l.digest == bindparam("digest"))
+    .where(given(_l.repository_id, _l.digest))
 )
 _UNLINK: Final = Statement(
     repository_blobs.delete().where(
-        _l.repository_id == bindparam("repository_id"),
-        _l.digest == bindparam("digest"),
+        given(_l.repository_id, _l.digest),
         _l.manifest_refs == text("0"),
     )
 )
@@ -273,8 +258,7 @@ OF_ACCOUNT: Final = (
     .outerjoin(blob_object_keys, _WRAP_OF_LINK)
     .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
     .where(
-        _o.account_id == bindparam("account_id"),
-        _o.digest == bindparam("digest"),
+        given(_o.account_id, _o.digest),
         _CURRENT,
         repositories.c.deleted_at.is_(None),
     )
@@ -291,23 +275,17 @@ _ADD_ALIAS: Final = Statement(
 _CANONICAL: Final = Statement(
     select(_a.digest)
     .join(accounts, accounts.c.id == _a.account_id)
-    .where(accounts.c.handle == bindparam("handle"), _a.alias == bindparam("alias"))
+    .where(given(accounts.c.handle, _a.alias))
 )
 _CANONICAL_OF: Final = Statement(
-    select(_a.alias, _a.digest).where(
-        _a.account_id == bindparam("account_id"), _a.alias.in_(listed("digests"))
-    )
+    select(_a.alias, _a.digest).where(given(_a.account_id), _a.alias.in_(listed("digests")))
 )
-_SAME = select(_a.digest).where(
-    _a.account_id == bindparam("account_id"), _a.alias == bindparam("digest")
-)
+_SAME = select(_a.digest).where(given(_a.account_id), _a.alias == bindparam("digest"))
 _EQUIVALENT: Final = Statement(
     union_all(
         _SAME,
-        select(_a.alias).where(
-            _a.account_id == bindparam("account_id"), _a.digest == bindparam("digest")
-        ),
-        select(_a.alias).where(_a.account_id == bindparam("account_id"), _a.digest.in_(_SAME)),
+        select(_a.alias).where(given(_a.account_id, _a.digest)),
+        select(_a.alias).where(given(_a.account_id), _a.digest.in_(_SAME)),
     )
 )
 

@@ -34,6 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from registry.metadata.pull_through.tables import blob_fills
@@ -151,7 +152,7 @@ def _has_open(column: str, beyond: str) -> Exists:
         select(func.count())
         .select_from(blob_fills)
         .where(
-            blob_fills.c.account_id == bindparam("account_id"),
+            given(blob_fills.c.account_id),
             exists().where(
                 fetching.c.id == blob_fills.c.upload_id,
                 fetching.c[column] == bindparam(column),
@@ -249,8 +250,7 @@ _FIND_HERE: Final = Statement(
     .join(accounts, accounts.c.id == repositories.c.account_id)
     .outerjoin(uploads, and_(_u.id == _id, _u.repository_id == repositories.c.id))
     .where(
-        accounts.c.handle == bindparam("handle"),
-        repositories.c.name == bindparam("name"),
+        given(accounts.c.handle, repositories.c.name),
         repositories.c.deleted_at.is_(None),
     )
 )

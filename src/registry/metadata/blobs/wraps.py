@@ -2,6 +2,15 @@
 
 All wraps of an object are of the bytes that it has now. Who writes or replaces one has locked the
 object, and holds the KMS key enabled.
+
+A wrap belongs to a link or a tombstone: it is there so that these can be read through their key.
+An object that has neither keeps its wraps, so that a push or a recovery finds it readable; they go
+to the quarantine with it.
+
+An object whose last wrap is gone is *shredded*: nobody can ever read its bytes. They go to the
+quarantine as bytes without a key, to be removed by the next collection. The row stays as long as
+links and tombstones need it, for sizes and manifests. It has the state 'shredded', no bytes (its
+`stored_size` is 0, and its `stored_id` names nothing), and a push does not find it.
 """
 
 from __future__ import annotations
@@ -9,26 +18,38 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import and_, bindparam, null, select, union
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import (
+    ColumnElement,
+    and_,
+    bindparam,
+    exists,
+    literal_column,
+    null,
+    or_,
+    select,
+    text,
+    union,
+)
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import given, insert_or_change
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import hold_key, kms_keys
-from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
-from registry.metadata.tables import blob_object_keys, repository_blobs
+from registry.metadata.control_tables import (
+    OF_THE_BYTES,
+    deleted_manifest_blobs,
+    deleted_manifests,
+    quarantined_objects,
+)
+from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 
 _w = blob_object_keys.c
 _k = kms_keys.c
 _l = repository_blobs.c
 _d = deleted_manifest_blobs.c
 _m = deleted_manifests.c
-_OF_OBJECT: Final = (
-    _w.account_id == bindparam("account_id"),
-    _w.object_id == bindparam("object_id"),
-)
+_OF_OBJECT: Final = given(_w.account_id, _w.object_id)
 
 
 class Wrap(NamedTuple):
@@ -51,70 +72,51 @@ class Use(NamedTuple):
 _FIND: Final = Statement(
     select(_w.kms_key_id, _w.wrapped_data_key, _k.state)
     .join(kms_keys, and_(_k.id == _w.kms_key_id, _k.account_id == _w.account_id))
-    .where(*_OF_OBJECT)
+    .where(_OF_OBJECT)
     .order_by(_w.kms_key_id)
 )
 _PUT: Final = Statement(
-    (
-        _inserted := insert(blob_object_keys).values(
-            bound(("object_id", "kms_key_id", "account_id", "wrapped_data_key"))
-        )
-    ).on_conflict_do_update(
-        index_elements=["object_id", "kms_key_id"],
-        set_={"wrapped_data_key": _inserted.excluded.wrapped_data_key},
+    insert_or_change(
+        blob_object_keys,
+        ("object_id", "kms_key_id", "account_id", "wrapped_data_key"),
+        changed=("wrapped_data_key",),
     )
 )
 _DROP_OTHERS: Final = Statement(
-    blob_object_keys.delete().where(*_OF_OBJECT, _w.kms_key_id.not_in(listed("kms_key_ids")))
+    blob_object_keys.delete().where(_OF_OBJECT, _w.kms_key_id.not_in(listed("kms_key_ids")))
 )
-_DROP_ALL: Final = Statement(blob_object_keys.delete().where(*_OF_OBJECT))
+_DROP_ALL: Final = Statement(blob_object_keys.delete().where(_OF_OBJECT))
 _USES: Final = Statement(
     union(
-        select(_l.repository_id, _l.kms_key_id).where(
-            _l.account_id == bindparam("account_id"), _l.object_id == bindparam("object_id")
-        ),
+        select(_l.repository_id, _l.kms_key_id).where(given(_l.account_id, _l.object_id)),
         select(_m.repository_id, _d.kms_key_id)
         .join(deleted_manifests, _m.id == _d.manifest_id)
-        .where(_d.account_id == bindparam("account_id"), _d.object_id == bindparam("object_id")),
+        .where(given(_d.account_id, _d.object_id)),
     )
 )
-_SEAL_LINKS: Final = Statement(
-    repository_blobs.update()
-    .where(
-        _l.account_id == bindparam("account_id"),
-        _l.object_id == bindparam("object_id"),
-        _l.repository_id.in_(listed("repository_ids")),
-        _l.kms_key_id.is_(None),
-    )
-    .values(kms_key_id=bindparam("key"))
-)
-_SEAL_TOMBSTONES: Final = Statement(
-    deleted_manifest_blobs.update()
-    .where(
-        _d.account_id == bindparam("account_id"),
-        _d.object_id == bindparam("object_id"),
+_USING: Final = (
+    (repository_blobs, _l.repository_id.in_(listed("repository_ids"))),
+    (
+        deleted_manifest_blobs,
         _d.manifest_id.in_(select(_m.id).where(_m.repository_id.in_(listed("repository_ids")))),
-        _d.kms_key_id.is_(None),
-    )
-    .values(kms_key_id=bindparam("key"))
+    ),
 )
-_UNSEAL_LINKS: Final = Statement(
-    repository_blobs.update()
-    .where(
-        _l.account_id == bindparam("account_id"),
-        _l.object_id == bindparam("object_id"),
-        _l.kms_key_id.is_not(None),
+"""The tables of links and of tombstones, and their rows in some repositories."""
+_SEAL: Final = tuple(
+    Statement(
+        table.update()
+        .where(given(table.c.account_id, table.c.object_id), is_there, table.c.kms_key_id.is_(None))
+        .values(kms_key_id=bindparam("key"))
     )
-    .values(kms_key_id=null())
+    for table, is_there in _USING
 )
-_UNSEAL_TOMBSTONES: Final = Statement(
-    deleted_manifest_blobs.update()
-    .where(
-        _d.account_id == bindparam("account_id"),
-        _d.object_id == bindparam("object_id"),
-        _d.kms_key_id.is_not(None),
+_UNSEAL: Final = tuple(
+    Statement(
+        table.update()
+        .where(given(table.c.account_id, table.c.object_id), table.c.kms_key_id.is_not(None))
+        .values(kms_key_id=null())
     )
-    .values(kms_key_id=null())
+    for table, _ in _USING
 )
 
 
@@ -191,12 +193,85 @@ def seal_uses(
     """
     of = {"account_id": account_id, "object_id": object_id, "key": kms_key_id}
     ids = text_list(sorted(repository_ids))
-    tx.execute(_SEAL_LINKS, **of, repository_ids=ids)
-    tx.execute(_SEAL_TOMBSTONES, **of, repository_ids=ids)
+    for statement in _SEAL:
+        tx.execute(statement, **of, repository_ids=ids)
 
 
 def unseal_uses(tx: Connection, account_id: str, object_id: str) -> None:
     """Let all links and tombstones of an object be plain."""
-    of = {"account_id": account_id, "object_id": object_id}
-    tx.execute(_UNSEAL_LINKS, **of)
-    tx.execute(_UNSEAL_TOMBSTONES, **of)
+    for statement in _UNSEAL:
+        tx.execute(statement, account_id=account_id, object_id=object_id)
+
+
+_o = blob_objects.c
+_b = deleted_manifest_blobs.c
+_q = quarantined_objects.c
+_OVER: Final[ColumnElement[int]] = literal_column("0")
+"""When shredded bytes were swept: so long ago that their quarantine is over."""
+
+_IS_NEEDED: Final = or_(
+    exists().where(_l.object_id == _w.object_id, _l.kms_key_id == _w.kms_key_id),
+    exists().where(_b.object_id == _w.object_id, _b.kms_key_id == _w.kms_key_id),
+)
+_IS_REFERRED: Final = or_(
+    exists().where(_l.object_id == _w.object_id), exists().where(_b.object_id == _w.object_id)
+)
+_DROP: Final = Statement(
+    blob_object_keys.delete().where(
+        _w.object_id.in_(listed("ids")),
+        given(_w.account_id),
+        _IS_REFERRED,
+        ~_IS_NEEDED,
+    )
+)
+_IS_UNREADABLE: Final = and_(
+    given(_o.account_id),
+    _o.id.in_(listed("ids")),
+    _o.encoding == text("'sealed'"),
+    _o.state != text("'shredded'"),
+    ~exists().where(_w.object_id == _o.id, _w.wrapped_data_key.is_not(None)),
+)
+_FIND_UNREADABLE: Final = Statement(select(_o.id, _o.stored_size).where(_IS_UNREADABLE))
+_QUARANTINE: Final = Statement(
+    quarantined_objects.insert().from_select(
+        ["id", "swept_at", *OF_THE_BYTES],
+        select(_o.stored_id, _OVER, *(_o[name] for name in OF_THE_BYTES)).where(_IS_UNREADABLE),
+    )
+)
+_SHRED: Final = Statement(
+    blob_objects.update()
+    .where(_IS_UNREADABLE)
+    .values(
+        state=text("'shredded'"),
+        is_current=text("false"),
+        is_inline=text("false"),
+        stored_size=text("0"),
+        condemned_at=text("NULL"),
+        damage=text("NULL"),
+        damaged_at=text("NULL"),
+    )
+)
+
+
+def drop_unused_wraps(tx: Connection, account_id: str, object_ids: Iterable[str]) -> None:
+    """Delete the wraps of these objects that no link or tombstone needs; shred what none can open.
+
+    The caller has locked the objects, and has changed their links, tombstones or wraps. An object
+    that has neither links nor tombstones keeps its wraps.
+    """
+    ids = sorted(object_ids)
+    if ids and tx.execute(_DROP, account_id=account_id, ids=text_list(ids)):
+        shred_unreadable(tx, account_id, ids)
+
+
+def shred_unreadable(tx: Connection, account_id: str, object_ids: Sequence[str]) -> tuple[int, int]:
+    """Shred those of the objects that are sealed and have no wrap that is not erased.
+
+    Return how many, and their stored bytes. The caller has locked the objects.
+    """
+    of = {"account_id": account_id, "ids": text_list(object_ids)}
+    found = tx.rows(_FIND_UNREADABLE, **of)
+    if found:
+        tx.execute(_QUARANTINE, **of)
+        tx.execute(_SHRED, **of)
+    return len(found), sum(int(row[1]) for row in found)

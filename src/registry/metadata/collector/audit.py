@@ -20,6 +20,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import (
@@ -142,13 +143,7 @@ _VERIFIED: Final = Statement(
         func.count(_o.damage),
     ).where(HAS_BYTES)
 )
-_OBJECT: Final = Statement(
-    select(_o.id).where(
-        _o.id == bindparam("id"),
-        _o.stored_id == bindparam("stored_id"),
-        _o.verified_at == bindparam("verified_at"),
-    )
-)
+_OBJECT: Final = Statement(select(_o.id).where(given(_o.id, _o.stored_id, _o.verified_at)))
 _u, _q = uploads.c, quarantined_objects.c
 _OWNED: Final = Statement(
     union_all(
@@ -212,7 +207,7 @@ def _live_documents() -> Select[Any]:
 
 
 _MANIFESTS: Final = _after(_live_documents(), _m.id)
-_OF_REPOSITORY: Final = _m.repository_id == bindparam("repository_id")
+_OF_REPOSITORY: Final = given(_m.repository_id)
 _SAMPLES: Final = (
     Statement(page(_live_documents().where(_OF_REPOSITORY).order_by(_m.id.desc()))),
     Statement(page(_live_documents().where(_OF_REPOSITORY).order_by(_m.id))),
@@ -224,7 +219,7 @@ _SAMPLES: Final = (
                 deleted_missing_blobs.c.manifest_id,
                 deleted_manifest_children.c.manifest_id,
             )
-            .where(_d.repository_id == bindparam("repository_id"))
+            .where(given(_d.repository_id))
             .order_by(_d.deleted_at.desc(), _d.id.desc())
         )
     ),

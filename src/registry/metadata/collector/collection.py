@@ -11,7 +11,7 @@ undoes them:
 - after another delay the bytes are *removed*, then the row of the quarantine; those of an inline
   object in one transaction.
 
-A shredded object (`registry.metadata.blobs.wrap_removal`) has no bytes; its row goes with the last
+A shredded object (`registry.metadata.blobs.wraps`) has no bytes; its row goes with the last
 link or tombstone.
 
 A transaction that changes a link locks its object first, so a check under that lock sees all links.
@@ -26,12 +26,12 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, and_, bindparam, exists, func, literal_column, or_, select, text
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.inline import drop_bodies
-from registry.metadata.blobs.wrap_removal import drop_unused_wraps
-from registry.metadata.blobs.wraps import Wrap
+from registry.metadata.blobs.wraps import Wrap, drop_unused_wraps
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
     quarantined_object_keys,
@@ -101,7 +101,7 @@ _UNREFERENCED: Final = Statement(
     page(
         select(_l.repository_id, _l.digest, _l.object_id)
         .where(
-            _l.account_id == bindparam("account_id"),
+            given(_l.account_id),
             _IS_UNREFERENCED,
             _l.touched_at <= bindparam("before"),
         )
@@ -110,13 +110,13 @@ _UNREFERENCED: Final = Statement(
 )
 _LOCK_OBJECTS: Final = Statement(
     select(_o.id)
-    .where(_o.account_id == bindparam("account_id"), _o.id.in_(listed("ids")))
+    .where(given(_o.account_id), _o.id.in_(listed("ids")))
     .order_by(_o.id)
     .with_for_update(key_share=True)
 )
 _UNLINK: Final = Statement(
     repository_blobs.delete().where(
-        _l.repository_id == bindparam("repository_id"),
+        given(_l.repository_id),
         _l.digest.in_(listed("digests")),
         _IS_UNREFERENCED,
         _l.touched_at <= bindparam("before"),
@@ -125,7 +125,7 @@ _UNLINK: Final = Statement(
 _CONDEMN: Final = Statement(
     blob_objects.update()
     .where(
-        _o.account_id == bindparam("account_id"),
+        given(_o.account_id),
         _o.id.in_(listed("ids")),
         _o.state == text("'live'"),
         ~_IS_REFERRED,
@@ -136,7 +136,7 @@ _CONDEMNED: Final = Statement(
     page(
         select(*(_o[name] for name in Swept._fields))
         .where(
-            _o.account_id == bindparam("account_id"),
+            given(_o.account_id),
             _IS_CONDEMNED,
             _o.condemned_at <= bindparam("before"),
         )
@@ -147,7 +147,7 @@ _CONDEMNED: Final = Statement(
 _UNMARK_REFERRED: Final = Statement(
     blob_objects.update()
     .where(
-        _o.account_id == bindparam("account_id"),
+        given(_o.account_id),
         _o.id.in_(listed("ids")),
         _IS_CONDEMNED,
         _IS_REFERRED,
@@ -161,7 +161,7 @@ _UNLINKED_EDGES: Final = Statement(
     .where(
         _e.digest.in_(listed("digests")),
         ~exists().where(_l.repository_id == _e.repository_id, _l.digest == _e.digest),
-        exists().where(_m.id == _e.manifest_id, _m.account_id == bindparam("account_id")),
+        exists().where(_m.id == _e.manifest_id, given(_m.account_id)),
     )
     .limit(literal_column("1"))
     .offset(literal_column("0"))
@@ -171,14 +171,14 @@ _QUARANTINE: Final = Statement(
         [*Swept._fields, "swept_at"],
         select(
             *(_o[name] for name in Swept._fields), bindparam("now", type_=_q.swept_at.type)
-        ).where(_o.account_id == bindparam("account_id"), _o.id.in_(listed("ids"))),
+        ).where(given(_o.account_id), _o.id.in_(listed("ids"))),
     )
 )
 _QUARANTINE_KEYS: Final = Statement(
     quarantined_object_keys.insert().from_select(
         ["quarantined_id", "kms_key_id", "account_id", "wrapped_data_key"],
         select(_k.object_id, _k.kms_key_id, _k.account_id, _k.wrapped_data_key).where(
-            _k.account_id == bindparam("account_id"),
+            given(_k.account_id),
             _k.object_id.in_(listed("ids")),
             _k.wrapped_data_key.is_not(None),
         ),
@@ -190,13 +190,11 @@ _QUARANTINED_WRAPS: Final = Statement(
         kms_keys,
         and_(kms_keys.c.id == _qk.kms_key_id, kms_keys.c.account_id == _qk.account_id),
     )
-    .where(_qk.account_id == bindparam("account_id"), _qk.quarantined_id == bindparam("id"))
+    .where(given(_qk.account_id), _qk.quarantined_id == bindparam("id"))
     .order_by(_qk.kms_key_id)
 )
 _SWEEP: Final = Statement(
-    blob_objects.delete().where(
-        _o.account_id == bindparam("account_id"), _o.id.in_(listed("ids")), _IS_CONDEMNED
-    )
+    blob_objects.delete().where(given(_o.account_id), _o.id.in_(listed("ids")), _IS_CONDEMNED)
 )
 _BEGIN_REMOVAL: Final = Statement(
     quarantined_objects.update()
@@ -205,7 +203,7 @@ _BEGIN_REMOVAL: Final = Statement(
         _q.id.in_(
             page(
                 select(_q.id)
-                .where(_q.account_id == bindparam("account_id"), _q.swept_at <= bindparam("before"))
+                .where(given(_q.account_id), _q.swept_at <= bindparam("before"))
                 .order_by(_q.swept_at)
                 .with_for_update(skip_locked=True)
             )
@@ -221,8 +219,7 @@ _FINISH_REMOVAL: Final = Statement(
 )
 _RECOVERABLE: Final = Statement(
     select(*(_q[name] for name in Swept._fields)).where(
-        _q.account_id == bindparam("account_id"),
-        _q.digest == bindparam("digest"),
+        given(_q.account_id, _q.digest),
         _q.removal_began_at.is_(None),
         or_(_q.encoding == text("'plain'"), exists().where(_qk.quarantined_id == _q.id)),
     )
@@ -230,22 +227,17 @@ _RECOVERABLE: Final = Statement(
 _LOCK_RECOVERABLE: Final = Statement(
     select(_q.id)
     .where(
-        _q.account_id == bindparam("account_id"),
-        _q.id == bindparam("id"),
+        given(_q.account_id, _q.id),
         _q.removal_began_at.is_(None),
     )
     .with_for_update()
 )
-_RELEASE: Final = Statement(
-    quarantined_objects.delete().where(
-        _q.account_id == bindparam("account_id"), _q.id == bindparam("id")
-    )
-)
+_RELEASE: Final = Statement(quarantined_objects.delete().where(given(_q.account_id, _q.id)))
 
 
 _FORGET_SHREDDED: Final = Statement(
     blob_objects.delete().where(
-        _o.account_id == bindparam("account_id"),
+        given(_o.account_id),
         _o.id.in_(listed("ids")),
         _o.state == text("'shredded'"),
         ~_IS_REFERRED,
@@ -257,7 +249,7 @@ def _amount(table: Any, size: Any, *where: Any) -> Statement:  # noqa: ANN401 - 
     return Statement(
         select(func.count(), func.coalesce(func.sum(size), literal_column("0")))
         .select_from(table)
-        .where(table.c.account_id == bindparam("account_id"), *where)
+        .where(given(table.c.account_id), *where)
     )
 
 

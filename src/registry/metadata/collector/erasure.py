@@ -14,9 +14,10 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, exists, literal_column, or_, select, text
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.kms.rows import kms_keys
-from registry.metadata.blobs.wrap_removal import drop_unused_wraps, shred_unreadable
+from registry.metadata.blobs.wraps import drop_unused_wraps, shred_unreadable
 from registry.metadata.collector.collection import forget_shredded, lock_objects
 from registry.metadata.control_tables import quarantined_object_keys, quarantined_objects
 from registry.metadata.tables import blob_object_keys
@@ -45,7 +46,7 @@ class Erased(NamedTuple):
     shredded_bytes: int = 0
 
 
-_OF_KEY: Final = (_k.kms_key_id == bindparam("kms_key_id"), _k.wrapped_data_key.is_not(None))
+_OF_KEY: Final = (given(_k.kms_key_id), _k.wrapped_data_key.is_not(None))
 _FIND_KEYS: Final = Statement(
     page(
         select(_m.account_id, _m.id)
@@ -67,18 +68,14 @@ _ERASE: Final = Statement(
     .values(wrapped_data_key=text("NULL"))
 )
 _LIST_QUARANTINED: Final = Statement(
-    page(
-        select(_qk.quarantined_id)
-        .where(_qk.kms_key_id == bindparam("kms_key_id"))
-        .order_by(_qk.quarantined_id)
-    )
+    page(select(_qk.quarantined_id).where(given(_qk.kms_key_id)).order_by(_qk.quarantined_id))
 )
 _LOCK_QUARANTINED: Final = Statement(
     select(_q.id).where(_q.id.in_(listed("ids"))).order_by(_q.id).with_for_update()
 )
 _ERASE_QUARANTINED: Final = Statement(
     quarantined_object_keys.delete().where(
-        _qk.quarantined_id.in_(listed("ids")), _qk.kms_key_id == bindparam("kms_key_id")
+        _qk.quarantined_id.in_(listed("ids")), given(_qk.kms_key_id)
     )
 )
 _END_QUARANTINE: Final = Statement(

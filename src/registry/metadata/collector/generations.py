@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.blobs.inline import drop_quarantined_bodies
@@ -27,7 +28,7 @@ _ADD: Final = Statement(
         id=bindparam("id"), noted_at=bindparam("now"), accepted_at=bindparam("accepted_at")
     )
 )
-_FIND: Final = Statement(select(_g.noted_at).where(_g.id == bindparam("id")))
+_FIND: Final = Statement(select(_g.noted_at).where(given(_g.id)))
 _NEWEST_AT: Final = Statement(select(func.max(_g.noted_at)))
 _FORGET: Final = Statement(
     store_generations.delete().where(_g.noted_at < bindparam("before"), _g.accepted_at.is_(None))

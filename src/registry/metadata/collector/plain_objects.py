@@ -19,6 +19,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
 from registry.metadata.blobs.wraps import find_uses
 from registry.metadata.collector.audit import ObjectRow, select_objects
@@ -80,7 +81,7 @@ def _bounded(*where: ColumnElement[bool]) -> Statement:
 
 
 _ESTIMATE: Final = _bounded(_ANY_ACCOUNT)
-_OF_ACCOUNT: Final = _bounded(_o.account_id == bindparam("account_id"))
+_OF_ACCOUNT: Final = _bounded(given(_o.account_id))
 
 
 def next_plain(tx: Connection, after: Position, limit: int) -> list[ObjectRow]:

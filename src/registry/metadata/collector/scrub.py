@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, case, literal_column, select, tuple_
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from registry.metadata.blobs.damage import image_text, tags_of
@@ -79,7 +80,7 @@ _OF_REPOSITORY: Final = Statement(
         .join(repository_blobs, _l.object_id == _o.id)
         .where(
             _BEFORE,
-            _l.repository_id == bindparam("repository_id"),
+            given(_l.repository_id),
             _l.digest > bindparam("after"),
         )
         .order_by(_l.digest)
@@ -107,9 +108,7 @@ _BODIES_OF_REPOSITORY: Final = Statement(
         select(_b.account_id, _b.digest, _b.body)
         .select_from(manifests)
         .join(manifest_bodies, (_b.account_id == _m.account_id) & (_b.digest == _m.digest))
-        .where(
-            _m.repository_id == bindparam("repository_id"), _m.digest > bindparam("after_digest")
-        )
+        .where(given(_m.repository_id), _m.digest > bindparam("after_digest"))
         .order_by(_m.digest)
     )
 )
@@ -120,8 +119,7 @@ _IMAGES: Final = Statement(
         .join(repositories, _r.id == _m.repository_id)
         .join(accounts, accounts.c.id == _r.account_id)
         .where(
-            _m.account_id == bindparam("account_id"),
-            _m.digest == bindparam("digest"),
+            given(_m.account_id, _m.digest),
             _r.deleted_at.is_(None),
         )
     )

@@ -20,6 +20,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.control_tables import deleted_manifest_blobs
@@ -154,10 +155,9 @@ _IS_WRAP: Final = Statement(
     select(_k.object_id)
     .join(blob_objects, _o.id == _k.object_id)
     .where(
-        _k.object_id == bindparam("object_id"),
-        _k.kms_key_id == bindparam("kms_key_id"),
+        given(_k.object_id, _k.kms_key_id),
         _k.wrapped_data_key == bindparam("wrapped"),
-        _o.stored_id == bindparam("stored_id"),
+        given(_o.stored_id),
     )
 )
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, page_planned_once, text_list, unseen
 from registry.metadata.control_tables import image_pins
 from registry.metadata.tables import manifest_bodies, manifests, tags
@@ -84,14 +85,14 @@ _LIST: Final = {
     TagStatus.UNTAGGED: _LIST_UNTAGGED,
 }
 _BY_IDS: Final = Statement(_images().where(_m.id.in_(listed("ids"))))
-_BY_DIGEST: Final = Statement(_images().where(_m.digest == bindparam("digest")))
+_BY_DIGEST: Final = Statement(_images().where(given(_m.digest)))
 _BY_PREFIX: Final = Statement(
     page(_images().where(_m.digest > bindparam("prefix"), _m.digest < bindparam("after")))
 )
 _TAGS: Final = Statement(
     select(_t.manifest_id, _t.name)
     .join(manifests, _m.id == _t.manifest_id)
-    .where(_m.repository_id == bindparam("repository_id"), _m.id.in_(listed("ids")))
+    .where(given(_m.repository_id), _m.id.in_(listed("ids")))
 )
 _DOCUMENT: Final = Statement(
     select(_m.digest, _m.media_type, manifest_bodies.c.body)
@@ -99,23 +100,21 @@ _DOCUMENT: Final = Statement(
         manifest_bodies,
         (manifest_bodies.c.account_id == _m.account_id) & (manifest_bodies.c.digest == _m.digest),
     )
-    .where(_m.repository_id == bindparam("repository_id"), _m.id == bindparam("manifest_id"))
+    .where(given(_m.repository_id), _m.id == bindparam("manifest_id"))
 )
 _about = (
     _m.subject_digest == bindparam("subject"),
     _m.subject_digest.is_not(None),  # so that the partial index applies
     or_(
         bindparam("artifact_type", type_=_m.artifact_type.type) == literal_column("''"),
-        _m.artifact_type == bindparam("artifact_type"),
+        given(_m.artifact_type),
     ),
 )
 _REFERRERS: Final = Statement(page_planned_once(_newest().where(*_about)))
-_COUNT_REFERRERS: Final = Statement(
-    select(func.count()).where(_m.repository_id == bindparam("repository_id"), *_about)
-)
+_COUNT_REFERRERS: Final = Statement(select(func.count()).where(given(_m.repository_id), *_about))
 _PINS: Final = Statement(
     select(_p.manifest_id, _p.name).where(
-        _p.repository_id == bindparam("repository_id"),
+        given(_p.repository_id),
         _p.manifest_id.in_(listed("ids")),
         or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")),
     )

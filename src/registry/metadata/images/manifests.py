@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, and_, bindparam, case, literal_column, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import bound, count, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_manifests
@@ -38,14 +38,14 @@ class StoredManifest(NamedTuple):
     repository_id: str
     digest: str
     media_type: str
-    body: bytes
-    """Empty if they are more than `SMALL_BYTES`: read them alone (`details.find_document`)."""
     pushed_digest: str
     """Found by tag: the digest, of any algorithm, that the tag was pushed with; else the sha256."""
     fresh_until: int | None = None
     """Found by a tag of the pull-through cache: until when the upstream is not asked; else None."""
     stale_since: int | None = None
     """When the upstream last confirmed that tag, if it could not be asked again; else None."""
+    body: bytes = b""
+    """Empty if they are more than `SMALL_BYTES`: read them alone (`details.find_document`)."""
 
 
 class KeptBody(Enum):
@@ -106,18 +106,6 @@ class NewManifest(NamedTuple):
     """JSON object of strings."""
 
 
-class SeenManifest(NamedTuple):
-    """All that the answer to a pull depends on: what is found, but for its bytes."""
-
-    id: str
-    repository_id: str
-    digest: str
-    media_type: str
-    pushed_digest: str
-    fresh_until: int | None = None
-    stale_since: int | None = None
-
-
 def _served() -> Select[Any]:
     return (
         select(_m.id, _m.repository_id, _m.digest, _m.media_type)
@@ -125,8 +113,7 @@ def _served() -> Select[Any]:
         .join(repositories, repositories.c.id == _m.repository_id)
         .join(accounts, accounts.c.id == repositories.c.account_id)
         .where(
-            accounts.c.handle == bindparam("handle"),
-            repositories.c.name == bindparam("name"),
+            given(accounts.c.handle, repositories.c.name),
             repositories.c.deleted_at.is_(None),
         )
     )
@@ -144,19 +131,17 @@ _TAGGED_ONE: Final = (
     .join(tags, tags.c.manifest_id == _m.id)
     .where(tags.c.repository_id == repositories.c.id, tags.c.name == bindparam("tag"))
 )
-_NAMED_ONE: Final = _served().where(_m.digest == bindparam("digest"))
+_NAMED_ONE: Final = _served().where(given(_m.digest))
 _BY_TAG: Final = Statement(_with_body(_TAGGED_ONE))
 _BY_DIGEST: Final = Statement(_with_body(_NAMED_ONE))
 _SEE_BY_TAG: Final = Statement(_TAGGED_ONE)
 _SEE_BY_DIGEST: Final = Statement(_NAMED_ONE)
 _ROW: Final = Statement(
-    select(*(_m[name] for name in ManifestRow._fields)).where(
-        _m.repository_id == bindparam("repository_id"), _m.digest == bindparam("digest")
-    )
+    select(*(_m[name] for name in ManifestRow._fields)).where(given(_m.repository_id, _m.digest))
 )
 _ROWS: Final = Statement(
     select(*(_m[name] for name in ManifestRow._fields))
-    .where(_m.repository_id == bindparam("repository_id"), _m.digest.in_(listed("digests")))
+    .where(given(_m.repository_id), _m.digest.in_(listed("digests")))
     .order_by(_m.digest)
     .with_for_update(key_share=True)
 )
@@ -165,13 +150,13 @@ _ADD_BODY: Final = Statement(
     .values(account_id=bindparam("account_id"), digest=bindparam("digest"), body=bindparam("body"))
     .on_conflict_do_nothing()
 )
-_OF_BODY: Final = (_b.account_id == bindparam("account_id"), _b.digest == bindparam("digest"))
+_OF_BODY: Final = given(_b.account_id, _b.digest)
 _HOLD_BODY: Final = Statement(
-    select(_b.body == bindparam("body")).where(*_OF_BODY).with_for_update(read=True, key_share=True)
+    select(_b.body == bindparam("body")).where(_OF_BODY).with_for_update(read=True, key_share=True)
 )
 _HEAL_BODY: Final = Statement(
     manifest_bodies.update()
-    .where(*_OF_BODY, _b.body != bindparam("body"))
+    .where(_OF_BODY, _b.body != bindparam("body"))
     .values(body=bindparam("body"))
 )
 _ADD: Final = Statement(manifests.insert().values(bound((*NewManifest._fields, "pushed_at"))))
@@ -183,7 +168,7 @@ _ADD_BLOB_EDGES: Final = Statement(
             repository_blobs.c.digest,
             repository_blobs.c.repository_id,
         ).where(
-            repository_blobs.c.repository_id == bindparam("repository_id"),
+            given(repository_blobs.c.repository_id),
             repository_blobs.c.digest.in_(listed("digests")),
         ),
     )
@@ -192,7 +177,7 @@ _ADD_CHILD_EDGES: Final = Statement(
     manifest_children.insert().from_select(
         ["parent_id", "child_digest", "repository_id", "child_id"],
         select(bindparam("parent_id", type_=_m.id.type), _m.digest, _m.repository_id, _m.id).where(
-            _m.repository_id == bindparam("repository_id"), _m.digest.in_(listed("digests"))
+            given(_m.repository_id), _m.digest.in_(listed("digests"))
         ),
     )
 )
@@ -220,7 +205,7 @@ _DESCRIBE: Final = Statement(
 )
 _REMOVE: Final = Statement(manifests.delete().where(_m.id.in_(listed("ids"))))
 _IS_UNUSED: Final = (
-    *_OF_BODY,
+    _OF_BODY,
     *(
         ~select(table.c.id)
         .where(table.c.account_id == _b.account_id, table.c.digest == _b.digest)
@@ -241,22 +226,20 @@ _REFERRERS: Final = Statement(
     page(
         select(_m.id, _m.digest, _m.media_type, _m.manifest_size_bytes, _m.artifact_type)
         .where(
-            _m.repository_id == bindparam("repository_id"),
+            given(_m.repository_id),
             _m.subject_digest == bindparam("subject"),
             _m.subject_digest.is_not(None),  # so that the partial index applies
             _m.id > bindparam("after"),
             or_(
                 bindparam("artifact_type", type_=_m.artifact_type.type) == literal_column("''"),
-                _m.artifact_type == bindparam("artifact_type"),
+                given(_m.artifact_type),
             ),
         )
         .order_by(_m.id)
     )
 )
 _ANNOTATIONS: Final = Statement(
-    select(_m.id, _m.annotations).where(
-        _m.repository_id == bindparam("repository_id"), _m.id.in_(listed("ids"))
-    )
+    select(_m.id, _m.annotations).where(given(_m.repository_id), _m.id.in_(listed("ids")))
 )
 _PULLED: Final = Statement(
     manifests.update()
@@ -271,27 +254,29 @@ _PULLED: Final = Statement(
 def find_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
     """Return the manifest that a tag points to, or None."""
     row = tx.row(_BY_TAG, handle=handle, name=name, tag=tag)
-    if row is None:
-        return None
-    return StoredManifest(row[0], row[1], row[2], row[3], row[7] or b"", row[4], row[5], row[6])
+    return StoredManifest._make((*row[:7], row[7] or b"")) if row else None
 
 
 def find_by_digest(tx: Connection, handle: str, name: str, digest: str) -> StoredManifest | None:
     """Return the manifest with this sha256 in a repository, or None."""
     row = tx.row(_BY_DIGEST, handle=handle, name=name, digest=digest)
-    return StoredManifest(row[0], row[1], row[2], row[3], row[4] or b"", row[2]) if row else None
+    return _of_digest(row)._replace(body=row[4] or b"") if row else None
 
 
-def see_by_tag(tx: Connection, handle: str, name: str, tag: str) -> SeenManifest | None:
+def see_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
     """Return what `find_by_tag` finds, without its bytes."""
     row = tx.row(_SEE_BY_TAG, handle=handle, name=name, tag=tag)
-    return SeenManifest(*row) if row else None
+    return StoredManifest(*row) if row else None
 
 
-def see_by_digest(tx: Connection, handle: str, name: str, digest: str) -> SeenManifest | None:
+def see_by_digest(tx: Connection, handle: str, name: str, digest: str) -> StoredManifest | None:
     """Return what `find_by_digest` finds, without its bytes."""
     row = tx.row(_SEE_BY_DIGEST, handle=handle, name=name, digest=digest)
-    return SeenManifest(row[0], row[1], row[2], row[3], row[2]) if row else None
+    return _of_digest(row) if row else None
+
+
+def _of_digest(row: Row) -> StoredManifest:
+    return StoredManifest(row[0], row[1], row[2], row[3], pushed_digest=row[2])
 
 
 def find_manifest(tx: Connection, repository_id: str, digest: str) -> ManifestRow | None:
@@ -397,9 +382,7 @@ def remove_body(tx: Connection, account_id: str, digest: str) -> None:
 
 def add_to_tag_count(tx: Connection, manifest_id: str, change: int) -> int:
     """Add `change` to the number of tags of a manifest; return the new number."""
-    row = tx.row(_TAGGED, manifest_id=manifest_id, change=change)
-    assert row is not None
-    return int(row[0])
+    return count(tx, _TAGGED, manifest_id=manifest_id, change=change)
 
 
 def list_referrers(
@@ -434,8 +417,7 @@ def annotations_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> di
 
     Each is at most as long as the manifest's body: bound the number of ids accordingly.
     """
-    rows = tx.rows(_ANNOTATIONS, repository_id=repository_id, ids=text_list(ids))
-    return {row[0]: row[1] for row in rows}
+    return dict(tx.rows(_ANNOTATIONS, repository_id=repository_id, ids=text_list(ids)))
 
 
 def note_pulls(tx: Connection, pulls: Iterable[tuple[str, int]]) -> None:

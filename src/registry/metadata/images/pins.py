@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, or_, select
-from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import given, insert_or_change
 from cloudcore.db.statement import Statement
 from registry.metadata.control_tables import image_pins
 
@@ -31,26 +30,20 @@ class Pin(NamedTuple):
     """A stored `Source`."""
 
 
-_of_image = (
-    _p.repository_id == bindparam("repository_id"),
-    _p.manifest_id == bindparam("manifest_id"),
-)
+_of_image = given(_p.repository_id, _p.manifest_id)
 _LIST: Final = Statement(
     select(*(_p[name] for name in Pin._fields))
-    .where(*_of_image, or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")))
+    .where(_of_image, or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")))
     .order_by(_p.name)
 )
-_new = insert(image_pins).values(bound(Pin._fields))
 _PUT: Final = Statement(
-    _new.on_conflict_do_update(
-        index_elements=["manifest_id", "name"],
-        set_={
-            name: _new.excluded[name]
-            for name in ("expires_at", "created_by", "created_by_source", "created_at")
-        },
+    insert_or_change(
+        image_pins,
+        Pin._fields,
+        changed=("expires_at", "created_by", "created_by_source", "created_at"),
     )
 )
-_REMOVE: Final = Statement(image_pins.delete().where(*_of_image, _p.name == bindparam("name")))
+_REMOVE: Final = Statement(image_pins.delete().where(_of_image, given(_p.name)))
 _FORGET: Final = deletion(_p.expires_at, _p.expires_at.is_not(None))  # for the partial index
 
 

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import and_, bindparam, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
 from registry.metadata.control_tables import image_pins
 from registry.metadata.tables import (
@@ -35,7 +36,7 @@ _ATTACHED: Final = Statement(
     page(
         select(func.coalesce(_m.artifact_type, _m.media_type))
         .where(
-            _m.repository_id == bindparam("repository_id"),
+            given(_m.repository_id),
             _m.subject_digest == bindparam("subject"),
             _m.subject_digest.is_not(None),  # so that the partial index applies
         )
@@ -43,31 +44,25 @@ _ATTACHED: Final = Statement(
     )
 )
 _ALIASES: Final = Statement(
-    select(_a.alias, _a.digest).where(
-        _a.account_id == bindparam("account_id"), _a.digest.in_(listed("digests"))
-    )
+    select(_a.alias, _a.digest).where(given(_a.account_id), _a.digest.in_(listed("digests")))
 )
 _NAMED: Final = Statement(
-    select(_t.name).where(
-        _t.repository_id == bindparam("repository_id"), _t.name.in_(listed("names"))
-    )
+    select(_t.name).where(given(_t.repository_id), _t.name.in_(listed("names")))
 )
 _LISTING: Final = Statement(
     page(
         select(_m.digest)
         .join(manifest_children, _c.parent_id == _m.id)
-        .where(_m.repository_id == bindparam("repository_id"), _c.child_id == bindparam("child_id"))
+        .where(given(_m.repository_id, _c.child_id))
     )
 )
 _PARENTS: Final = Statement(
-    select(_c.parent_id, _c.child_id).where(
-        _c.repository_id == bindparam("repository_id"), _c.child_id.in_(listed("ids"))
-    )
+    select(_c.parent_id, _c.child_id).where(given(_c.repository_id), _c.child_id.in_(listed("ids")))
 )
 _DETACH: Final = Statement(
     manifest_children.update()
     .where(
-        _c.repository_id == bindparam("repository_id"),
+        given(_c.repository_id),
         _c.child_id.in_(listed("ids")),
         _c.parent_id.in_(listed("parents")),
     )
@@ -130,13 +125,13 @@ class TreeMember(NamedTuple):
 
 _tree = (
     select(_m.id.label("id"))
-    .where(_m.repository_id == bindparam("repository_id"), _m.id == bindparam("manifest_id"))
+    .where(given(_m.repository_id), _m.id == bindparam("manifest_id"))
     .cte("tree", recursive=True)
 )
 _tree = _tree.union(
     select(_c.child_id)
     .join(_tree, _c.parent_id == _tree.c.id)
-    .where(_c.repository_id == bindparam("repository_id"), _c.child_id.is_not(None))
+    .where(given(_c.repository_id), _c.child_id.is_not(None))
 )
 _MEMBERS: Final = Statement(
     select(
@@ -146,17 +141,17 @@ _MEMBERS: Final = Statement(
         _m.tag_count > literal_column("0"),
         select(literal_column("1"))
         .where(
-            _p.repository_id == bindparam("repository_id"),
+            given(_p.repository_id),
             _p.manifest_id == _m.id,
             or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")),
         )
         .exists(),
-    ).where(_m.repository_id == bindparam("repository_id"), _m.id.in_(select(_tree.c.id)))
+    ).where(given(_m.repository_id), _m.id.in_(select(_tree.c.id)))
 )
 _in_repository = (
-    _m.repository_id == bindparam("repository_id"),
+    given(_m.repository_id),
     _m.id.in_(listed("ids")),
-    _r.repository_id == bindparam("repository_id"),
+    given(_r.repository_id),
 )
 _REFERRERS: Final = Statement(
     select(_r.id, _m.id)

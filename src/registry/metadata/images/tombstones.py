@@ -14,7 +14,7 @@ from sqlalchemy import Select, and_, bindparam, func, literal_column, select, te
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import count
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
@@ -134,17 +134,13 @@ def _columns() -> Select[Any]:
     return select(*(_d[name] for name in Tombstone._fields))
 
 
-_FIND: Final = Statement(
-    _columns().where(
-        _d.repository_id == bindparam("repository_id"), _d.digest == bindparam("digest")
-    )
-)
+_FIND: Final = Statement(_columns().where(given(_d.repository_id, _d.digest)))
 _IS_RESTORABLE: Final = _d.restorable_until > bindparam("now")
 _LIST: Final = Statement(
     page(
         _columns()
         .where(
-            _d.repository_id == bindparam("repository_id"),
+            given(_d.repository_id),
             _IS_RESTORABLE,
             tuple_(_d.deleted_at, _d.id)
             < tuple_(
@@ -167,21 +163,17 @@ _COUNT: Final = Statement(
 _CHILDREN: Final = Statement(
     select(deleted_manifest_children.c.child_digest)
     .where(
-        deleted_manifest_children.c.manifest_id == bindparam("manifest_id"),
+        given(deleted_manifest_children.c.manifest_id),
         ~deleted_manifest_children.c.is_missing,
     )
     .order_by(deleted_manifest_children.c.child_digest)
 )
-_BLOBS: Final = Statement(
-    select(_b.digest).where(_b.manifest_id == bindparam("manifest_id")).order_by(_b.digest)
-)
-_OBJECTS: Final = Statement(select(_b.object_id).where(_b.manifest_id == bindparam("manifest_id")))
+_BLOBS: Final = Statement(select(_b.digest).where(given(_b.manifest_id)).order_by(_b.digest))
+_OBJECTS: Final = Statement(select(_b.object_id).where(given(_b.manifest_id)))
 _UNCONDEMN_OBJECTS: Final = Statement(
     blob_objects.update()
     .where(
-        blob_objects.c.id.in_(
-            select(_b.object_id).where(_b.manifest_id == bindparam("manifest_id"))
-        ),
+        blob_objects.c.id.in_(select(_b.object_id).where(given(_b.manifest_id))),
         blob_objects.c.state == text("'condemned'"),
     )
     .values(state=text("'live'"), condemned_at=text("NULL"))
@@ -210,7 +202,7 @@ _RELINK: Final = Statement(
             bindparam("now", type_=_l.touched_at.type),
         )
         .join(deleted_manifests, _d.id == _b.manifest_id)
-        .where(_b.manifest_id == bindparam("manifest_id"))
+        .where(given(_b.manifest_id))
         .order_by(_b.digest),
     )
     .on_conflict_do_update(
@@ -232,7 +224,7 @@ _UNCOUNT: Final = Statement(
     .values(deleted_image_count=repositories.c.deleted_image_count - literal_column("1"))
 )
 _SAME_DIGESTS: Final = (
-    _d.repository_id == bindparam("repository_id"),
+    given(_d.repository_id),
     _d.digest.in_(listed("digests")),
 )
 _OLDER: Final = Statement(select(_d.id).where(*_SAME_DIGESTS))
@@ -244,9 +236,7 @@ _REPOSITORIES_OF_EXPIRED: Final = Statement(
 _EXPIRED: Final = Statement(
     page(_columns().where(_IS_EXPIRED, _d.repository_id.in_(listed("repositories"))))
 )
-_OF_REPOSITORY: Final = Statement(
-    page(_columns().where(_d.repository_id == bindparam("repository_id")))
-)
+_OF_REPOSITORY: Final = Statement(page(_columns().where(given(_d.repository_id))))
 
 
 def soft_delete(

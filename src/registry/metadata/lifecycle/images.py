@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, and_, bindparam, case, exists, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
 from registry.metadata.control_tables import image_pins, tag_events
 from registry.metadata.tables import (
@@ -104,7 +105,7 @@ def _columns() -> Select[Any]:
         case((_m.subject_digest.is_not(None), _subject_id)),
         case((_m.subject_digest.is_not(None), _subject_digest)),
         _is_pinned,
-    ).where(_m.repository_id == bindparam("repository_id"))
+    ).where(given(_m.repository_id))
 
 
 _PAGE: Final = Statement(page(_columns().where(_m.id > bindparam("after")).order_by(_m.id)))
@@ -112,7 +113,7 @@ _SOME: Final = Statement(_columns().where(_m.id.in_(listed("ids"))))
 _TAG_PAGE: Final = Statement(
     page(
         select(_t.name, _t.manifest_id, _t.updated_at)
-        .where(_t.repository_id == bindparam("repository_id"), _t.name > bindparam("after"))
+        .where(given(_t.repository_id), _t.name > bindparam("after"))
         .order_by(_t.name)
     )
 )
@@ -124,20 +125,16 @@ _TAGS_OF_SOME: Final = Statement(
 )
 _CHILDREN: Final = Statement(
     select(_c.parent_id, _c.child_id).where(
-        _c.repository_id == bindparam("repository_id"),
+        given(_c.repository_id),
         _c.child_id.is_not(None),
         _c.parent_id.in_(listed("ids")),
     )
 )
 _DIGESTS: Final = Statement(
-    select(_m.id, _m.digest).where(
-        _m.repository_id == bindparam("repository_id"), _m.id.in_(listed("ids"))
-    )
+    select(_m.id, _m.digest).where(given(_m.repository_id), _m.id.in_(listed("ids")))
 )
 _IDS: Final = Statement(
-    select(_m.digest, _m.id).where(
-        _m.repository_id == bindparam("repository_id"), _m.digest.in_(listed("digests"))
-    )
+    select(_m.digest, _m.id).where(given(_m.repository_id), _m.digest.in_(listed("digests")))
 )
 _is_shared = exists().where(
     _elsewhere.c.object_id == _l.object_id,
@@ -151,7 +148,7 @@ _SOLE_BYTES: Final = Statement(
     .select_from(manifest_blobs)
     .join(repository_blobs, and_(_l.repository_id == _b.repository_id, _l.digest == _b.digest))
     .where(
-        _b.manifest_id == bindparam("manifest_id"),
+        given(_b.manifest_id),
         _l.manifest_refs == literal_column("1"),
         ~_is_shared,
     )
@@ -159,9 +156,7 @@ _SOLE_BYTES: Final = Statement(
 
 
 def _links() -> Select[Any]:
-    return select(_l.digest, _l.size, _l.manifest_refs, _is_shared).where(
-        _l.repository_id == bindparam("repository_id")
-    )
+    return select(_l.digest, _l.size, _l.manifest_refs, _is_shared).where(given(_l.repository_id))
 
 
 _LINKS: Final = Statement(_links().where(_l.digest.in_(listed("digests"))))
@@ -178,7 +173,7 @@ _SHOWN: Final = Statement(
         _m.pushed_at,
         _m.last_pulled_at,
         _m.subject_digest,
-    ).where(_m.repository_id == bindparam("repository_id"), _m.id.in_(listed("ids")))
+    ).where(given(_m.repository_id), _m.id.in_(listed("ids")))
 )
 
 
@@ -224,21 +219,17 @@ def children_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> 
 
 def digests_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, str]:
     """Return the digests of images, by id."""
-    rows = tx.rows(_DIGESTS, repository_id=repository_id, ids=text_list(ids))
-    return {row[0]: row[1] for row in rows}
+    return dict(tx.rows(_DIGESTS, repository_id=repository_id, ids=text_list(ids)))
 
 
 def ids_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> dict[str, str]:
     """Return the ids of the images that have one of these digests, by digest."""
-    rows = tx.rows(_IDS, repository_id=repository_id, digests=text_list(digests))
-    return {row[0]: row[1] for row in rows}
+    return dict(tx.rows(_IDS, repository_id=repository_id, digests=text_list(digests)))
 
 
 def sole_bytes(tx: Connection, manifest_id: str) -> int:
     """Return the size of the blobs that only this image of the account references."""
-    row = tx.row(_SOLE_BYTES, manifest_id=manifest_id)
-    assert row is not None
-    return int(row[0])
+    return count(tx, _SOLE_BYTES, manifest_id=manifest_id)
 
 
 def links_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> Sequence[Row]:

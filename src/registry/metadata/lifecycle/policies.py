@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, case, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import bound, given
 from cloudcore.db.statement import Statement, page
 from registry.metadata.control_tables import lifecycle_policies
 from registry.metadata.repositories.policies import first_revision, keep_revision
@@ -46,14 +46,10 @@ _PUT: Final = Statement(
     )
 )
 _FIND: Final = Statement(
-    select(_p.document, _p.revision, _p.next_run_at, _p.updated_at).where(
-        _p.repository_id == bindparam("repository_id")
-    )
+    select(_p.document, _p.revision, _p.next_run_at, _p.updated_at).where(given(_p.repository_id))
 )
 _KEEP_REVISION: Final = keep_revision("lifecycle", lifecycle_policies)
-_REMOVE: Final = Statement(
-    lifecycle_policies.delete().where(_p.repository_id == bindparam("repository_id"))
-)
+_REMOVE: Final = Statement(lifecycle_policies.delete().where(given(_p.repository_id)))
 _DUE: Final = Statement(
     page(
         select(_p.repository_id).where(_p.next_run_at <= bindparam("now")).order_by(_p.next_run_at)

@@ -17,6 +17,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, page
 from registry.metadata.blobs.objects import OF_ACCOUNT, Link
 from registry.metadata.control_tables import image_pins
@@ -38,7 +39,7 @@ _ALL: Final = Statement(
 )
 _FIND: Final = Statement(_RETENTIONS.where(_r.id == bindparam("rule_id")))
 _OF_RULE: Final = (
-    _repository.account_id == bindparam("account_id"),
+    given(_repository.account_id),
     _repository.source == literal_column("'pull_through_cache'"),
     _repository.deleted_at.is_(None),
     _repository.name > bindparam("first"),
@@ -47,13 +48,11 @@ _OF_RULE: Final = (
 _BYTES: Final = Statement(
     select(func.coalesce(func.sum(_repository.size_bytes), literal_column("0"))).where(*_OF_RULE)
 )
-_BYTES_OF_ONE: Final = Statement(
-    select(_repository.size_bytes).where(_repository.id == bindparam("id"))
-)
+_BYTES_OF_ONE: Final = Statement(select(_repository.size_bytes).where(given(_repository.id)))
 _LINKS: Final = Statement(
     page(
         OF_ACCOUNT.where(
-            _repository.source == bindparam("source"),
+            given(_repository.source),
             _repository.created_at >= bindparam("since"),
             _repository.name >= bindparam("first"),
             _repository.name < bindparam("last"),
@@ -109,7 +108,7 @@ _OLDEST: Final = Statement(
         .order_by(_used_at, _m.id)
     )
 )
-_STILL: Final = Statement(_unneeded().where(_m.id == bindparam("id")))
+_STILL: Final = Statement(_unneeded().where(given(_m.id)))
 
 
 def list_retentions(tx: Connection) -> list[Retention]:
@@ -125,14 +124,12 @@ def find_retention(tx: Connection, rule_id: str) -> Retention | None:
 
 def cached_bytes(tx: Connection, rule: Retention) -> int:
     """Return the bytes that a rule has cached: of each repository's distinct blobs."""
-    row = tx.row(_BYTES, **_names(rule))
-    return int(row[0]) if row else 0
+    return count(tx, _BYTES, **_names(rule))
 
 
 def repository_bytes(tx: Connection, repository_id: str) -> int:
     """Return the bytes of a repository's distinct blobs."""
-    row = tx.row(_BYTES_OF_ONE, id=repository_id)
-    return int(row[0]) if row else 0
+    return count(tx, _BYTES_OF_ONE, id=repository_id)
 
 
 def oldest_images(

@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import bindparam, literal_column, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import insert_new
+from cloudcore.db.rows import given, insert_new
 from cloudcore.db.statement import Statement
 from registry.metadata.blobs.uploads import COLUMNS, FENCED, Lease, Received, Upload, upload_of
 from registry.metadata.pull_through.tables import blob_fills
@@ -36,7 +36,7 @@ _ADD: Final = Statement(insert_new(blob_fills, ("account_id", "digest", "upload_
 _FIND: Final = Statement(
     select(_f.size, _u.expires_at, *COLUMNS)
     .join_from(blob_fills, uploads, _u.id == _f.upload_id)
-    .where(_f.account_id == bindparam("account_id"), _f.digest == bindparam("digest"))
+    .where(given(_f.account_id, _f.digest))
 )
 _NOTE: Final = Statement(
     uploads.update()

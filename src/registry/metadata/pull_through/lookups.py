@@ -14,17 +14,13 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import bound, given, insert_or_change
 from cloudcore.db.statement import Statement
 from registry.metadata.pull_through.tables import cached_referrers, upstream_lookups
 from registry.metadata.tables import tags
 
 _u = upstream_lookups.c
-_KEY: Final = (
-    _u.rule_id == bindparam("rule_id"),
-    _u.repository == bindparam("repository"),
-    _u.reference == bindparam("reference"),
-)
+_KEY: Final = given(_u.rule_id, _u.repository, _u.reference)
 _new = insert(upstream_lookups).values(
     **bound(("rule_id", "repository", "reference", "fetching_until", "absent_until", "ends_at")),
 )
@@ -41,18 +37,16 @@ _BEGIN: Final = Statement(
 )
 _NOTE: Final = Statement(_new.on_conflict_do_update(index_elements=_OF_KEY, set_=_ANSWER))
 _IS_ABSENT: Final = Statement(
-    select(text("1")).select_from(upstream_lookups).where(*_KEY, _u.absent_until > bindparam("now"))
+    select(text("1")).select_from(upstream_lookups).where(_KEY, _u.absent_until > bindparam("now"))
 )
 _RENEW: Final = Statement(
     upstream_lookups.update()
-    .where(*_KEY, _u.fetching_until.is_not(None))
+    .where(_KEY, _u.fetching_until.is_not(None))
     .values(fetching_until=bindparam("until"), ends_at=bindparam("until"))
 )
-_END: Final = Statement(upstream_lookups.delete().where(*_KEY))
+_END: Final = Statement(upstream_lookups.delete().where(_KEY))
 _FORGET_ABSENT: Final = Statement(
-    upstream_lookups.delete().where(
-        _u.rule_id == bindparam("rule_id"), _u.absent_until.is_not(None)
-    )
+    upstream_lookups.delete().where(given(_u.rule_id), _u.absent_until.is_not(None))
 )
 _FORGET: Final = deletion(_u.ends_at)
 
@@ -183,18 +177,10 @@ class CachedReferrers(NamedTuple):
 
 
 _FIND: Final = Statement(
-    select(_c.body, _c.checked_at, _c.fresh_until).where(
-        _c.repository_id == bindparam("repository_id"), _c.subject == bindparam("subject")
-    )
-)
-_sent = insert(cached_referrers).values(
-    {name: bindparam(name) for name in ("repository_id", "subject", *CachedReferrers._fields)}
+    select(_c.body, _c.checked_at, _c.fresh_until).where(given(_c.repository_id, _c.subject))
 )
 _PUT: Final = Statement(
-    _sent.on_conflict_do_update(
-        index_elements=["repository_id", "subject"],
-        set_={name: _sent.excluded[name] for name in CachedReferrers._fields},
-    )
+    insert_or_change(cached_referrers, ("repository_id", "subject", *CachedReferrers._fields))
 )
 _FORGET_REFERRERS: Final = deletion(_c.fresh_until)
 

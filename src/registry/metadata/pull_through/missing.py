@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, func, literal_column, select, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import insert_new
+from cloudcore.db.rows import count, given, insert_new
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.control_tables import deleted_manifest_children
 from registry.metadata.pull_through.tables import deleted_missing_blobs, missing_blobs
@@ -43,13 +43,9 @@ class Wanting(NamedTuple):
 _ADD: Final = Statement(
     insert_new(missing_blobs, ("manifest_id", "digest", "repository_id", "size"))
 )
-_SIZE: Final = Statement(
-    select(func.max(_x.size)).where(
-        _x.repository_id == bindparam("repository_id"), _x.digest == bindparam("digest")
-    )
-)
+_SIZE: Final = Statement(select(func.max(_x.size)).where(given(_x.repository_id, _x.digest)))
 _OF_DIGESTS: Final = (
-    _x.repository_id == bindparam("repository_id"),
+    given(_x.repository_id),
     _x.digest.in_(listed("digests")),
 )
 _WANTING: Final = Statement(select(_x.manifest_id, _x.digest, _x.size).where(*_OF_DIGESTS))
@@ -62,16 +58,13 @@ _ADD_EDGES: Final = Statement(
             _m.id,
             bindparam("digest", type_=manifest_blobs.c.digest.type),
             _m.repository_id,
-        ).where(_m.repository_id == bindparam("repository_id"), _m.id.in_(listed("ids"))),
+        ).where(given(_m.repository_id), _m.id.in_(listed("ids"))),
     )
     .on_conflict_do_nothing()
 )
 _REFER: Final = Statement(
     repository_blobs.update()
-    .where(
-        repository_blobs.c.repository_id == bindparam("repository_id"),
-        repository_blobs.c.digest == bindparam("digest"),
-    )
+    .where(given(repository_blobs.c.repository_id, repository_blobs.c.digest))
     .values(manifest_refs=repository_blobs.c.manifest_refs + bindparam("count"))
 )
 _GROW: Final = Statement(
@@ -97,7 +90,7 @@ _ADD_CHILD: Final = Statement(
 _FOUND_CHILD: Final = Statement(
     manifest_children.update()
     .where(
-        _c.repository_id == bindparam("repository_id"),
+        given(_c.repository_id),
         _c.child_digest.in_(listed("digests")),
         _c.child_id.is_(None),
     )
@@ -107,11 +100,11 @@ _PARENTS: Final = Statement(
     select(_c.parent_id).where(_c.child_id.in_(listed("ids"))).distinct().order_by(_c.parent_id)
 )
 _CHILDREN: Final = Statement(
-    select(_c.child_id).where(_c.parent_id == bindparam("parent_id"), _c.child_id.is_not(None))
+    select(_c.child_id).where(given(_c.parent_id), _c.child_id.is_not(None))
 )
 _tree = (
     select(_c.child_id.label("id"))
-    .where(_c.parent_id == bindparam("parent_id"), _c.child_id.is_not(None))
+    .where(given(_c.parent_id), _c.child_id.is_not(None))
     .cte("tree", recursive=True)
 )
 _tree = _tree.union(
@@ -138,13 +131,13 @@ _KEEP: Final = Statement(
 )
 _KEPT: Final = Statement(
     select(deleted_missing_blobs.c.digest, deleted_missing_blobs.c.size)
-    .where(deleted_missing_blobs.c.manifest_id == bindparam("manifest_id"))
+    .where(given(deleted_missing_blobs.c.manifest_id))
     .order_by(deleted_missing_blobs.c.digest)
 )
 _KEPT_CHILDREN: Final = Statement(
     select(deleted_manifest_children.c.child_digest)
     .where(
-        deleted_manifest_children.c.manifest_id == bindparam("manifest_id"),
+        given(deleted_manifest_children.c.manifest_id),
         deleted_manifest_children.c.is_missing,
     )
     .order_by(deleted_manifest_children.c.child_digest)
@@ -226,9 +219,7 @@ def present_children(tx: Connection, parent_id: str) -> list[str]:
 
 def missing_size_under(tx: Connection, parent_id: str) -> int:
     """Return the listed sizes of the distinct blobs that an index and all under it lack."""
-    row = tx.row(_MISSING_UNDER, parent_id=parent_id)
-    assert row is not None
-    return int(row[0])
+    return count(tx, _MISSING_UNDER, parent_id=parent_id)
 
 
 def missing_under(tx: Connection, manifest_id: str) -> list[str]:

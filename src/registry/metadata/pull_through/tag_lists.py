@@ -5,13 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, func, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import func, select
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import given, insert_or_change
 from cloudcore.db.statement import Statement
 from registry.metadata.pull_through.tables import upstream_tag_lists
 
@@ -39,24 +38,18 @@ class KeptTags(NamedTuple):
         return names[begin : begin + limit]
 
 
-_KEY: Final = (_c.rule_id == bindparam("rule_id"), _c.repository == bindparam("repository"))
-_FIND: Final = Statement(select(*(_c[name] for name in KeptTags._fields)).where(*_KEY))
+_KEY: Final = given(_c.rule_id, _c.repository)
+_FIND: Final = Statement(select(*(_c[name] for name in KeptTags._fields)).where(_KEY))
 _SIZES: Final = Statement(
     select(_c.repository, func.length(_c.names))
-    .where(_c.rule_id == bindparam("rule_id"))
+    .where(given(_c.rule_id))
     .order_by(_c.checked_at.desc(), _c.repository)
 )
-_new = insert(upstream_tag_lists).values(bound(("rule_id", "repository", *KeptTags._fields)))
 _PUT: Final = Statement(
-    _new.on_conflict_do_update(
-        index_elements=["rule_id", "repository"],
-        set_={name: _new.excluded[name] for name in KeptTags._fields},
-    )
+    insert_or_change(upstream_tag_lists, ("rule_id", "repository", *KeptTags._fields))
 )
-_REMOVE: Final = Statement(upstream_tag_lists.delete().where(*_KEY))
-_REMOVE_ALL: Final = Statement(
-    upstream_tag_lists.delete().where(_c.rule_id == bindparam("rule_id"))
-)
+_REMOVE: Final = Statement(upstream_tag_lists.delete().where(_KEY))
+_REMOVE_ALL: Final = Statement(upstream_tag_lists.delete().where(given(_c.rule_id)))
 _FORGET: Final = deletion(_c.fresh_until)
 _ROW_BYTES: Final = 512
 """What a list costs besides its names, roughly."""

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, literal_column, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import bound, given, insert_or_change
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.pull_through.tables import (
     pull_through_cache_rules,
@@ -57,20 +57,14 @@ _STATES: Final = Statement(
     select(*(_s[name] for name in UpstreamState._fields)).where(_s.rule_id.in_(listed("rule_ids")))
 )
 _STATE: Final = Statement(
-    select(*(_s[name] for name in UpstreamState._fields)).where(_s.rule_id == bindparam("rule_id"))
+    select(*(_s[name] for name in UpstreamState._fields)).where(given(_s.rule_id))
 )
 _FAULTS: Final = Statement(
     select(*(_f[name] for name in UpstreamFault._fields))
     .where(_f.rule_id.in_(listed("rule_ids")), _f.last_at >= bindparam("since"))
     .order_by(_f.rule_id, _f.last_at.desc(), _f.code)
 )
-_new_state = insert(upstream_states).values(bound(UpstreamState._fields))
-_PUT_STATE: Final = Statement(
-    _new_state.on_conflict_do_update(
-        index_elements=["rule_id"],
-        set_={name: _new_state.excluded[name] for name in UpstreamState._fields[1:]},
-    )
-)
+_PUT_STATE: Final = Statement(insert_or_change(upstream_states, UpstreamState._fields))
 _new_fault = insert(upstream_faults).values(bound(UpstreamFault._fields))
 _COUNT_FAULT: Final = Statement(
     _new_fault.on_conflict_do_update(
@@ -84,7 +78,7 @@ _COUNT_FAULT: Final = Statement(
         },
     )
 )
-_FORGET: Final = Statement(upstream_states.delete().where(_s.rule_id == bindparam("rule_id")))
+_FORGET: Final = Statement(upstream_states.delete().where(given(_s.rule_id)))
 _RULE: Final = Statement(select(_r.id).where(_r.id == bindparam("rule_id")).with_for_update())
 _SUCCESS: Final = Statement(
     pull_through_cache_rules.update()

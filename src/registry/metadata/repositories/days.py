@@ -21,6 +21,7 @@ from sqlalchemy.dialects.postgresql import Insert, insert
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import bound, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import (
     account_days,
@@ -90,8 +91,7 @@ _SUMS: Final = Statement(
 
 def _upsert_account_day(size_bytes: ColumnElement[int], pulls: ColumnElement[int]) -> Insert:
     return insert(account_days).values(
-        account_id=bindparam("account_id"),
-        day=bindparam("day"),
+        **bound(("account_id", "day")),
         size_bytes=size_bytes,
         pulls=pulls,
     )
@@ -100,7 +100,7 @@ def _upsert_account_day(size_bytes: ColumnElement[int], pulls: ColumnElement[int
 _e = account_days.alias("earlier").c
 _last_size = (
     select(_e.size_bytes)
-    .where(_e.account_id == bindparam("account_id"), _e.day < bindparam("day"))
+    .where(given(_e.account_id), _e.day < bindparam("day"))
     .order_by(_e.day.desc())
     .limit(_ONE)
     .offset(_NONE)
@@ -168,8 +168,7 @@ _LIST_GROWTH: Final = Statement(
         .select_from(repository_growth)
         .join(repositories, _r.id == _g.repository_id)
         .where(
-            _g.account_id == bindparam("account_id"),
-            _g.span == bindparam("span"),
+            given(_g.account_id, _g.span),
             _r.deleted_at.is_(None),
         )
         .order_by(_g.change_bytes.desc(), _g.repository_id.desc())
@@ -178,7 +177,7 @@ _LIST_GROWTH: Final = Statement(
 _BY_DAY: Final = Statement(
     select(_a.day, _a.size_bytes, _a.pulls)
     .where(
-        _a.account_id == bindparam("account_id"),
+        given(_a.account_id),
         _a.day >= bindparam("first"),
         _a.day <= bindparam("last"),
     )

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import deleted_manifests, tag_events
 from registry.metadata.images.manifests import ManifestRow
@@ -30,7 +30,7 @@ _LAST: Final = "g"
 _COUNT: Final = Statement(
     select(func.count())
     .select_from(repositories)
-    .where(_r.account_id == bindparam("account_id"), _r.restorable_until > bindparam("now"))
+    .where(given(_r.account_id), _r.restorable_until > bindparam("now"))
 )
 _RESTORE: Final = Statement(
     repositories.update()
@@ -66,7 +66,7 @@ _LIST_PURGED: Final = Statement(
 )
 _LOCK_PURGED: Final = Statement(
     select(_r.id, _r.account_id, _r.name)
-    .where(_r.id == bindparam("id"), _r.restorable_until <= bindparam("now"))
+    .where(given(_r.id), _r.restorable_until <= bindparam("now"))
     .with_for_update(key_share=True)
 )
 
@@ -90,7 +90,7 @@ class DeletedRepository(NamedTuple):
 
 def _of_account(query: Select[Any]) -> Select[Any]:
     return query.where(
-        _r.account_id == bindparam("account_id"),
+        given(_r.account_id),
         _r.deleted_at.is_not(None),  # so that the partial index applies
         _r.restorable_until > bindparam("now"),
     )
@@ -100,10 +100,8 @@ _COLUMNS: Final = select(*(_r[name] for name in DeletedRepository._fields))
 _LIST: Final = Statement(
     page(_of_account(_COLUMNS).where(_r.id < bindparam("before")).order_by(_r.id.desc()))
 )
-_LOCK: Final = Statement(
-    _of_account(_COLUMNS).where(_r.id == bindparam("id")).with_for_update(key_share=True)
-)
-_FIND: Final = Statement(_of_account(_COLUMNS).where(_r.id == bindparam("id")))
+_LOCK: Final = Statement(_of_account(_COLUMNS).where(given(_r.id)).with_for_update(key_share=True))
+_FIND: Final = Statement(_of_account(_COLUMNS).where(given(_r.id)))
 
 
 def list_deleted_repositories(
@@ -166,25 +164,23 @@ _ROOTS: Final = Statement(
     page(
         select(*(_m[name] for name in ManifestRow._fields))
         .where(
-            _m.repository_id == bindparam("repository_id"),
+            given(_m.repository_id),
             ~exists().where(manifest_children.c.child_id == _m.id),
         )
         .order_by(_m.id)
     )
 )
-_LINKS: Final = Statement(
-    page(select(_l.digest, _l.object_id).where(_l.repository_id == bindparam("repository_id")))
-)
+_LINKS: Final = Statement(page(select(_l.digest, _l.object_id).where(given(_l.repository_id))))
 _UNLINK: Final = Statement(
     repository_blobs.delete().where(
-        _l.repository_id == bindparam("repository_id"),
+        given(_l.repository_id),
         _l.digest.in_(listed("digests")),
         _l.object_id.in_(listed("object_ids")),
     )
 )
 _REMOVE: Final = Statement(
     repositories.delete().where(
-        _r.id == bindparam("id"),
+        given(_r.id),
         _r.deleted_at.is_not(None),
         ~exists().where(manifests.c.repository_id == _r.id),
         ~exists().where(_l.repository_id == _r.id),

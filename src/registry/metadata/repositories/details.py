@@ -10,6 +10,7 @@ from sqlalchemy import Select, and_, bindparam, case, exists, func, literal_colu
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import bound, count, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
@@ -156,7 +157,7 @@ def _columns() -> Select[Any]:
         .outerjoin(
             kms_keys, kms_keys.c.id == func.coalesce(_own.c.kms_key_id, OF_ACCOUNT, OF_PLATFORM)
         )
-        .where(_r.account_id == bindparam("account_id"), _r.deleted_at.is_(None))
+        .where(given(_r.account_id), _r.deleted_at.is_(None))
     )
 
 
@@ -164,24 +165,23 @@ _IN_RANGE: Final = and_(_r.name >= bindparam("first"), _r.name <= bindparam("las
 _ADD: Final = Statement(
     insert(repositories)
     .values(
-        {
-            name: bindparam(name)
-            for name in (
+        bound(
+            (
                 *("id", "account_id", "name", "description", "tags", "tag_mutability"),
                 *("immutable_tag_exclusions", "source", "created_at", "updated_at"),
             )
-        }
+        )
     )
     .on_conflict_do_nothing(
         index_elements=["account_id", "name"], index_where=_r.deleted_at.is_(None)
     )
 )
-_FIND: Final = Statement(_columns().where(_r.id == bindparam("id")))
+_FIND: Final = Statement(_columns().where(given(_r.id)))
 _LIST: Final = Statement(page(_columns().where(_IN_RANGE).order_by(_r.name)))
 _COUNT: Final = Statement(
     select(func.count())
     .select_from(repositories)
-    .where(_r.account_id == bindparam("account_id"), _r.deleted_at.is_(None), _IN_RANGE)
+    .where(given(_r.account_id), _r.deleted_at.is_(None), _IN_RANGE)
 )
 _UPDATE: Final = Statement(
     repositories.update()
@@ -266,9 +266,7 @@ def count_repository_details(tx: Connection, account_id: str, names: NameRange) 
     """
     if names.folder is not None:
         return count_in(tx, account_id, names.folder)
-    row = tx.row(_COUNT, account_id=account_id, **names._asdict())
-    assert row is not None
-    return int(row[0])
+    return count(tx, _COUNT, account_id=account_id, **names._asdict())
 
 
 def store_repository_settings(

@@ -13,12 +13,13 @@ from sqlalchemy import bindparam, literal_column, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.control_tables import repository_folders
 
 _f = repository_folders.c
 _folders = listed("folders").subquery("folders")
-_IN_THEM: Final = (_f.account_id == bindparam("account_id"), _f.folder.in_(listed("folders")))
+_IN_THEM: Final = (given(_f.account_id), _f.folder.in_(listed("folders")))
 # Ordered, so that concurrent changes wait for each other at the empty folder.
 _ADD: Final = Statement(
     insert(repository_folders)
@@ -38,9 +39,7 @@ _ADD: Final = Statement(
     )
 )
 _LOCK: Final = Statement(
-    select(_f.folder)
-    .where(_f.account_id == bindparam("account_id"), _f.folder == text("''"))
-    .with_for_update()
+    select(_f.folder).where(given(_f.account_id), _f.folder == text("''")).with_for_update()
 )
 _TAKE: Final = Statement(
     repository_folders.update()
@@ -50,11 +49,7 @@ _TAKE: Final = Statement(
 _REMOVE_EMPTY: Final = Statement(
     repository_folders.delete().where(*_IN_THEM, _f.repository_count == literal_column("0"))
 )
-_COUNT: Final = Statement(
-    select(_f.repository_count).where(
-        _f.account_id == bindparam("account_id"), _f.folder == bindparam("folder")
-    )
-)
+_COUNT: Final = Statement(select(_f.repository_count).where(given(_f.account_id, _f.folder)))
 
 
 def folders_of(name: str) -> list[str]:
@@ -65,8 +60,7 @@ def folders_of(name: str) -> list[str]:
 
 def count_in(tx: Connection, account_id: str, folder: str) -> int:
     """Return the number of live repositories in a folder, at any depth."""
-    row = tx.row(_COUNT, account_id=account_id, folder=folder)
-    return int(row[0]) if row else 0
+    return count(tx, _COUNT, account_id=account_id, folder=folder)
 
 
 def add_to_folders(tx: Connection, account_id: str, name: str) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import Select, bindparam, exists, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import bound, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import event_rules
@@ -27,8 +27,7 @@ ID_OF_NAMED: Final = (
     select(_r.id)
     .join(accounts, accounts.c.id == _r.account_id)
     .where(
-        accounts.c.handle == bindparam("handle"),
-        _r.name == bindparam("name"),
+        given(accounts.c.handle, _r.name),
         _r.deleted_at.is_(None),
     )
     .scalar_subquery()
@@ -36,7 +35,7 @@ ID_OF_NAMED: Final = (
 """The id of the live repository ``:name`` of the account ``:handle``, as a part of a query."""
 _FIND_ACCOUNT: Final = Statement(
     select(accounts.c.id, accounts.c.handle, accounts.c.auto_create_repositories).where(
-        accounts.c.handle == bindparam("handle"), accounts.c.status == text("'active'")
+        given(accounts.c.handle), accounts.c.status == text("'active'")
     )
 )
 _ADD_ACCOUNT: Final = Statement(
@@ -62,7 +61,7 @@ REPOSITORY_COLUMNS: Final = (
 _LOCK_ALL: Final = Statement(
     select(_r.id).where(_r.id.in_(listed("ids"))).order_by(_r.id).with_for_update(key_share=True)
 )
-_IS_LIVE: Final = Statement(select(_r.id).where(_r.id == bindparam("id"), _r.deleted_at.is_(None)))
+_IS_LIVE: Final = Statement(select(_r.id).where(given(_r.id), _r.deleted_at.is_(None)))
 _ADD: Final = Statement(
     insert(repositories)
     .values(
@@ -95,8 +94,7 @@ _REVISION: Final = Statement(
     select(_r.id, _r.account_id, _r.revision, _r.updated_at)
     .join(accounts, accounts.c.id == _r.account_id)
     .where(
-        accounts.c.handle == bindparam("handle"),
-        _r.name == bindparam("name"),
+        given(accounts.c.handle, _r.name),
         _r.deleted_at.is_(None),
     )
 )
@@ -106,9 +104,7 @@ _LIST: Final = Statement(
         .where(
             # No join: PostgreSQL would sort all the names behind it.
             _r.account_id
-            == select(accounts.c.id)
-            .where(accounts.c.handle == bindparam("handle"))
-            .scalar_subquery(),
+            == select(accounts.c.id).where(given(accounts.c.handle)).scalar_subquery(),
             _r.deleted_at.is_(None),
             _r.name > unseen("after", _r.name.type),
         )
@@ -177,9 +173,9 @@ def _columns() -> Select[Any]:
 _FIND: Final = Statement(
     _columns()
     .join(accounts, accounts.c.id == _r.account_id)
-    .where(accounts.c.handle == bindparam("handle"), _r.name == bindparam("name"))
+    .where(given(accounts.c.handle, _r.name))
 )
-_LOCK: Final = Statement(_columns().where(_r.id == bindparam("id")).with_for_update(key_share=True))
+_LOCK: Final = Statement(_columns().where(given(_r.id)).with_for_update(key_share=True))
 
 
 def find_account(tx: Connection, handle: str) -> RegistryAccount | None:

@@ -20,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import bound, given
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import policy_revisions
@@ -35,7 +35,7 @@ def first_revision(kind: Kind) -> ColumnElement[int]:
     """Return the SQL expression of a new policy's revision; it binds ``repository_id``."""
     last: ScalarSelect[int] = (
         select(_v.revision)
-        .where(_v.repository_id == bindparam("repository_id"), _v.kind == _literal(kind))
+        .where(given(_v.repository_id), _v.kind == _literal(kind))
         .scalar_subquery()
     )
     return func.coalesce(last, literal_column("0")) + literal_column("1")
@@ -44,7 +44,7 @@ def first_revision(kind: Kind) -> ColumnElement[int]:
 def keep_revision(kind: Kind, policies: Table) -> Statement:
     """Return the statement that saves a deleted policy's revision; it binds ``repository_id``."""
     of_policy = select(policies.c.repository_id, _literal(kind), policies.c.revision).where(
-        policies.c.repository_id == bindparam("repository_id")
+        given(policies.c.repository_id)
     )
     kept = insert(policy_revisions).from_select(["repository_id", "kind", "revision"], of_policy)
     return Statement(
@@ -108,14 +108,10 @@ _PUT: Final = Statement(
     )
 )
 _FIND: Final = Statement(
-    select(_p.document, _p.revision, _p.updated_at).where(
-        _p.repository_id == bindparam("repository_id")
-    )
+    select(_p.document, _p.revision, _p.updated_at).where(given(_p.repository_id))
 )
 _KEEP_REVISION: Final = keep_revision("resource", resource_policies)
-_REMOVE: Final = Statement(
-    resource_policies.delete().where(_p.repository_id == bindparam("repository_id"))
-)
+_REMOVE: Final = Statement(resource_policies.delete().where(given(_p.repository_id)))
 _TARGET: Final = Statement(
     select(accounts.c.id, repositories.c.id, _p.document, _p.principal_ids)
     .select_from(accounts)
@@ -123,12 +119,12 @@ _TARGET: Final = Statement(
         repositories,
         and_(
             repositories.c.account_id == accounts.c.id,
-            repositories.c.name == bindparam("name"),
+            given(repositories.c.name),
             repositories.c.deleted_at.is_(None),
         ),
     )
     .outerjoin(resource_policies, _p.repository_id == repositories.c.id)
-    .where(accounts.c.handle == bindparam("handle"), accounts.c.status == text("'active'"))
+    .where(given(accounts.c.handle), accounts.c.status == text("'active'"))
 )
 
 

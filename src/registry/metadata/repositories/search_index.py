@@ -11,6 +11,7 @@ from sqlalchemy import and_, bindparam, literal_column, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.search_tables import (
     IS_UNSETTLED,
@@ -48,7 +49,7 @@ _LIST: Final = Statement(
         search_names,
         and_(
             _n.id == _page.c.name_id,
-            _n.account_id == bindparam("account_id"),
+            given(_n.account_id),
             _n.state == literal_column("'indexed'"),
         ),
     )
@@ -56,14 +57,14 @@ _LIST: Final = Statement(
         repositories,
         and_(
             _r.id == _n.repository_id,
-            _r.account_id == bindparam("account_id"),
+            given(_r.account_id),
             _r.deleted_at.is_(None),
         ),
     )
 )
 _unsettled = page(
     select(_n.id, _n.kind, _n.name, _n.state, _n.repository_id)
-    .where(_n.account_id == bindparam("account_id"), IS_UNSETTLED)
+    .where(given(_n.account_id), IS_UNSETTLED)
     .order_by(_n.id)
 ).subquery("unsettled")
 _LIST_UNSETTLED: Final = Statement(
@@ -80,7 +81,7 @@ _LIST_UNSETTLED: Final = Statement(
         repositories,
         and_(
             _r.id == _unsettled.c.repository_id,
-            _r.account_id == bindparam("account_id"),
+            given(_r.account_id),
             _r.deleted_at.is_(None),
         ),
     )
@@ -102,7 +103,7 @@ _ADD: Final = Statement(
     )
 )
 _REMOVE_TERMS: Final = Statement(
-    search_terms.delete().where(_s.name_id == bindparam("name_id"), _s.term.in_(listed("terms")))
+    search_terms.delete().where(given(_s.name_id), _s.term.in_(listed("terms")))
 )
 _SETTLE: Final = Statement(
     search_names.update()

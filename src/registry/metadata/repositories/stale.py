@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, case, func, literal_colum
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, page
 from registry.metadata.control_tables import HOLDS_BYTES, repository_activity
 from registry.metadata.repositories.details import (
@@ -60,14 +61,12 @@ _FORGET: Final = Statement(
         _u.repository_id.in_(select(_r.id).where(_of_batch, _r.deleted_at.is_not(None)))
     )
 )
-_IS_STALE: Final = and_(
-    _u.account_id == bindparam("account_id"), _u.used_at < bindparam("before"), HOLDS_BYTES
-)
+_IS_STALE: Final = and_(given(_u.account_id), _u.used_at < bindparam("before"), HOLDS_BYTES)
 _LIST: Final = Statement(
     page(
         select(_u.repository_id, _u.used_at)
         .where(
-            _u.account_id == bindparam("account_id"),
+            given(_u.account_id),
             tuple_(_u.used_at, _u.repository_id)
             > tuple_(
                 bindparam("after", type_=_u.used_at.type),
@@ -116,9 +115,7 @@ def list_last_uses(
 
 def count_stale(tx: Connection, account_id: str, before: int) -> int:
     """Return the number of repositories with bytes that were not used since `before`."""
-    row = tx.row(_COUNT, account_id=account_id, before=before)
-    assert row is not None
-    return int(row[0])
+    return count(tx, _COUNT, account_id=account_id, before=before)
 
 
 def find_stale(

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, case, func, select, text
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import deleted_tags, tag_events
 from registry.metadata.repositories.live import lock_repositories
@@ -46,8 +47,8 @@ class DeletedTag(NamedTuple):
 
 _HAS_IMAGE: Final = text("deleted_tags.has_image")
 _IS_DETACHED: Final = text("NOT deleted_tags.has_image")
-_OF_REPOSITORY: Final = _d.repository_id == bindparam("repository_id")
-_OF_IMAGE: Final = (_OF_REPOSITORY, _d.digest == bindparam("digest"))
+_OF_REPOSITORY: Final = given(_d.repository_id)
+_OF_IMAGE: Final = (_OF_REPOSITORY, given(_d.digest))
 _ADD: Final = Statement(
     deleted_tags.insert().from_select(
         [
@@ -71,15 +72,11 @@ _ADD: Final = Statement(
             bindparam("restorable_until", type_=_d.restorable_until.type),
         )
         .join(manifests, manifests.c.id == tags.c.manifest_id)
-        .where(
-            tags.c.repository_id == bindparam("repository_id"), tags.c.name.in_(listed("names"))
-        ),
+        .where(given(tags.c.repository_id), tags.c.name.in_(listed("names"))),
     )
 )
 _REMOVE: Final = Statement(
-    deleted_tags.delete()
-    .where(_OF_REPOSITORY, _d.name == bindparam("name"))
-    .returning(_d.has_image)
+    deleted_tags.delete().where(_OF_REPOSITORY, given(_d.name)).returning(_d.has_image)
 )
 _OF_IMAGES: Final = (_OF_REPOSITORY, _d.digest.in_(listed("digests")))
 _REMOVE_OF_IMAGES: Final = Statement(deleted_tags.delete().where(*_OF_IMAGES))
@@ -108,13 +105,9 @@ _COLUMNS: Final = select(
     _d.restorable_until,
     _d.deleted_by_source,
 )
-_CREATED_AT: Final = Statement(
-    select(_d.created_at).where(*_OF_IMAGE, _d.name == bindparam("name"))
-)
+_CREATED_AT: Final = Statement(select(_d.created_at).where(*_OF_IMAGE, given(_d.name)))
 _IS_RESTORABLE: Final = _d.restorable_until > bindparam("now")
-_FIND: Final = Statement(
-    _COLUMNS.where(_OF_REPOSITORY, _d.name == bindparam("name"), _IS_RESTORABLE)
-)
+_FIND: Final = Statement(_COLUMNS.where(_OF_REPOSITORY, given(_d.name), _IS_RESTORABLE))
 _LIST: Final = Statement(
     page(
         _COLUMNS.where(
@@ -239,8 +232,7 @@ def list_deleted_tags(
 
 def count_deleted_tags(tx: Connection, repository_id: str, now: int) -> int:
     """Return the number of tags that `list_deleted_tags` lists on all its pages."""
-    row = tx.row(_COUNT, repository_id=repository_id, now=now)
-    return int(row[0]) if row else 0
+    return count(tx, _COUNT, repository_id=repository_id, now=now)
 
 
 def forget_deleted_tags(tx: Connection, now: int, limit: int) -> int:

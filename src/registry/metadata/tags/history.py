@@ -19,6 +19,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import bound, count, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import manifests, tags
@@ -74,9 +75,8 @@ _of_tag: Final = (
 _ADD: Final = Statement(
     tag_events.insert()
     .values(
-        {
-            name: bindparam(name)
-            for name in (
+        bound(
+            (
                 "repository_id",
                 "tag",
                 "action",
@@ -88,7 +88,7 @@ _ADD: Final = Statement(
                 "source",
                 "occurred_at",
             )
-        }
+        )
         | {"ordinal": _next_ordinal(*_of_tag)}
     )
     .inline()
@@ -125,15 +125,13 @@ _ADD_DELETIONS: Final = Statement(
 
 
 def _columns() -> Select[Any]:
-    return select(*(_e[name] for name in TagEvent._fields)).where(
-        _e.repository_id == bindparam("repository_id")
-    )
+    return select(*(_e[name] for name in TagEvent._fields)).where(given(_e.repository_id))
 
 
 _LIST: Final = Statement(
     page(
         _columns()
-        .where(_e.tag == bindparam("tag"), _e.sequence < bindparam("before"))
+        .where(given(_e.tag), _e.sequence < bindparam("before"))
         .order_by(_e.sequence.desc())
     )
 )
@@ -152,11 +150,7 @@ _FORGET: Final = Statement(tag_events.delete().where(_e.sequence <= bindparam("l
 _REMOVE: Final = Statement(
     tag_events.delete().where(
         _e.sequence.in_(
-            page(
-                select(_e.sequence)
-                .where(_e.repository_id == bindparam("repository_id"))
-                .order_by(_e.sequence)
-            )
+            page(select(_e.sequence).where(given(_e.repository_id)).order_by(_e.sequence))
         )
     )
 )
@@ -221,9 +215,7 @@ def count_tag_events(tx: Connection, repository_id: str, tag: str) -> int:
 
     The events of a tag are numbered without gaps, and the oldest are deleted first.
     """
-    row = tx.row(_COUNT, repository_id=repository_id, tag=tag)
-    assert row is not None
-    return int(row[0])
+    return count(tx, _COUNT, repository_id=repository_id, tag=tag)
 
 
 def forget_tag_events(tx: Connection, before: int, limit: int) -> int:

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, ScalarSelect, Select, bindparam, exists, s
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import bound, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_tags
@@ -19,16 +20,12 @@ _t = tags.c
 _FIND: Final = Statement(
     select(_t.name, _t.manifest_id, manifests.c.digest, _t.pushed_digest)
     .join(manifests, manifests.c.id == _t.manifest_id)
-    .where(_t.repository_id == bindparam("repository_id"), _t.name == bindparam("name"))
+    .where(given(_t.repository_id, _t.name))
 )
 _PUT: Final = Statement(
     (
         _inserted := insert(tags).values(
-            repository_id=bindparam("repository_id"),
-            name=bindparam("name"),
-            manifest_id=bindparam("manifest_id"),
-            pushed_digest=bindparam("pushed_digest"),
-            created_at=bindparam("created_at"),
+            **bound(("repository_id", "name", "manifest_id", "pushed_digest", "created_at")),
             updated_at=bindparam("now"),
             fresh_until=bindparam("fresh_until"),
         )
@@ -45,23 +42,14 @@ _PUT: Final = Statement(
             "upstream_etag": text("NULL"),
         },
     )
-    .returning(
-        exists().where(
-            deleted_tags.c.repository_id == bindparam("repository_id"),
-            deleted_tags.c.name == bindparam("name"),
-        )
-    )
+    .returning(exists().where(given(deleted_tags.c.repository_id, deleted_tags.c.name)))
 )
 _SET_PUSHED_DIGEST: Final = Statement(
     tags.update()
-    .where(_t.repository_id == bindparam("repository_id"), _t.name == bindparam("name"))
+    .where(given(_t.repository_id, _t.name))
     .values(pushed_digest=bindparam("pushed_digest"))
 )
-_REMOVE: Final = Statement(
-    tags.delete().where(
-        _t.repository_id == bindparam("repository_id"), _t.name == bindparam("name")
-    )
-)
+_REMOVE: Final = Statement(tags.delete().where(given(_t.repository_id, _t.name)))
 _OF_MANIFESTS: Final = Statement(
     select(_t.manifest_id, _t.name, _t.pushed_digest).where(_t.manifest_id.in_(listed("ids")))
 )
@@ -84,8 +72,7 @@ def _of_named(column: ColumnElement[str]) -> ScalarSelect[str]:
         select(column)
         .join_from(repositories, accounts, accounts.c.id == repositories.c.account_id)
         .where(
-            accounts.c.handle == bindparam("handle"),
-            repositories.c.name == bindparam("name"),
+            given(accounts.c.handle, repositories.c.name),
             repositories.c.deleted_at.is_(None),
         )
         .scalar_subquery()
@@ -200,7 +187,7 @@ _in_range = (
     _t.name >= unseen("first", _t.name.type),
     _t.name <= unseen("last", _t.name.type),
 )
-_FIND_SHOWN: Final = Statement(_columns().where(_t.name == bindparam("name")))
+_FIND_SHOWN: Final = Statement(_columns().where(given(_t.name)))
 _LIST_SHOWN: Final = Statement(page_planned_once(_columns().where(*_in_range).order_by(_t.name)))
 
 

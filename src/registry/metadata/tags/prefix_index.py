@@ -19,6 +19,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import tags
@@ -89,7 +90,7 @@ _CHANGES: Final = Statement(
             _has_tag(_e.manifest_id),
         )
         .where(
-            _e.repository_id == bindparam("repository_id"),
+            given(_e.repository_id),
             _e.sequence >= bindparam("since"),
         )
         .order_by(_e.sequence)
@@ -107,17 +108,15 @@ _last = (
     .subquery("last")
 )
 _LAST: Final = Statement(
-    select(_last.c.sequence, _last.c.occurred_at).where(
-        _last.c.repository_id == bindparam("repository_id")
-    )
+    select(_last.c.sequence, _last.c.occurred_at).where(given(_last.c.repository_id))
 )
 _ALL: Final = Statement(
     union_all(
         select(literal_column("NULL"), _last.c.sequence, _last.c.occurred_at).where(
-            _last.c.repository_id == bindparam("repository_id")
+            given(_last.c.repository_id)
         ),
         select(_t.manifest_id, literal_column("NULL"), literal_column("NULL")).where(
-            _t.repository_id == bindparam("repository_id"), *_in_range
+            given(_t.repository_id), *_in_range
         ),
     )
 )

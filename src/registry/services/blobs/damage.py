@@ -30,12 +30,7 @@ MOST_LOGGED: Final = 10_000
 
 
 async def find_damage(reader: BlobReader, stored_id: str, stored_size: int) -> str | None:
-    """Return the damage of stored bytes by their presence and size, or None.
-
-    Raises:
-        StoreUnavailable: the store failed.
-
-    """
+    """Return the damage of stored bytes by presence and size, or None; raise StoreUnavailable."""
     if reader.check_cached(stored_id, stored_size):
         return None
     try:
@@ -55,12 +50,7 @@ def find_body_damage(body: bytes | None, stored_size: int) -> str | None:
 
 
 async def find_link_damage(reader: BlobReader, link: Link) -> str | None:
-    """Return what is wrong with the bytes of a link's object by presence and size, or None.
-
-    Raises:
-        StoreUnavailable: the store failed.
-
-    """
+    """Return damage of a link's object by presence and size, or None; raise StoreUnavailable."""
     if link.is_inline:
         return find_body_damage(link.body, link.stored_size)
     return await find_damage(reader, link.stored_id, link.stored_size)

@@ -160,14 +160,9 @@ async def wrap_under(
     data_key: DataKey,
 ) -> Wraps:
     """Wrap the data key of bytes under each of these KMS keys."""
-    assert ctx.data_keys is not None
-    made: dict[str, bytes | None] = {}
-    for kms_key_id in kms_key_ids:
-        try:
-            made[kms_key_id] = await ctx.data_keys.wrap(account_id, kms_key_id, stored_id, data_key)
-        except (KmsKeyDisabled, KmsKeyDeleted, Unavailable):
-            made[kms_key_id] = None
-    return made
+    return {
+        each: await wrap_again(ctx, account_id, each, stored_id, data_key) for each in kms_key_ids
+    }
 
 
 def replace_bytes(

@@ -6,16 +6,14 @@ from cloudcore.db.base import Connection
 from registry.errors import BlobReferenced, BlobUnknown
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.objects import Link, Target
-from registry.metadata.blobs.wrap_removal import drop_unused_wraps
+from registry.metadata.blobs.wraps import drop_unused_wraps
 from registry.metadata.collector.collection import condemn, lock_objects
 from registry.metadata.repositories import live as repositories
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access import DELETE
-from registry.services.audit import record_change
-from registry.services.changes import Change
-from registry.services.repositories.locks import lock_named_repository
-from registry.services.repositories.names import name_unknown
+from registry.services.changes import Change, record_change
+from registry.services.repositories.names import lock_named_repository, name_unknown
 
 
 def get_link(tx: Connection, name: Name, digest: Digest) -> Link:
@@ -57,11 +55,9 @@ def detach_blob(tx: Connection, name: Name, digest: Digest, change: Change) -> N
 
 
 def _lock_link(tx: Connection, name: Name, digest: Digest) -> Link:
-    """Return the link of a blob whose object is locked; until then, a push may move the link.
+    """Return the link of a blob as `get_link` does, with its object locked.
 
-    Raises:
-        BlobUnknown, NameUnknown: see `get_link`.
-
+    Until that is locked, a push may move the link.
     """
     link = get_link(tx, name, digest)
     while True:

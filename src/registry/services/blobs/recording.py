@@ -34,13 +34,11 @@ from registry.errors import KmsKeyDeleted, KmsKeyDisabled, NameUnknown
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.inline import add_body
-from registry.metadata.blobs.new_blobs import add_new_blob
+from registry.metadata.blobs.new_blobs import Place, add_new_blob, hold_place
 from registry.metadata.blobs.objects import KeptObject, NewObject, Target
 from registry.metadata.blobs.upload_leases import lock_holder
 from registry.metadata.blobs.uploads import Ending, Lease, UploadWrap
-from registry.metadata.blobs.wrap_removal import drop_unused_wraps
-from registry.metadata.blobs.wraps import put_held_wrap, put_wrap
-from registry.metadata.blobs.writing_places import Place, hold_place
+from registry.metadata.blobs.wraps import drop_unused_wraps, put_held_wrap, put_wrap
 from registry.metadata.collector.audit import owned
 from registry.metadata.collector.collection import condemn
 from registry.metadata.repositories.live import lock_repository

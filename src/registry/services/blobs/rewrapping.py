@@ -25,28 +25,23 @@ from cloudcore.errors import InvalidInput
 from cloudcore.jobs import runs
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
-from cloudcore.jobs.run_kinds import run_kind
-from cloudcore.jobs.runs import NewRun, Progress, Run
+from cloudcore.jobs.runs import Progress, Run
 from cloudcore.kms.rows import key_to_use
 from registry.blobstore.base import DataKey
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled
 from registry.keys import DataKeys, WrapBroken, WrappedKey
 from registry.metadata.blobs import key_moves
 from registry.metadata.blobs.key_moves import BlobUse, ObjectWrap
-from registry.metadata.blobs.wrap_removal import drop_unused_wraps
-from registry.metadata.blobs.wraps import hold_enabled, put_wrap
+from registry.metadata.blobs.wraps import drop_unused_wraps, hold_enabled, put_wrap
 from registry.metadata.collector.collection import lock_objects
 from registry.metadata.encryption_bindings import EffectiveKey, effective_key
 from registry.metadata.repositories import live as repositories
-from registry.services.access import repository_crn
-from registry.services.audit import log_end, record_run
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
-from registry.services.repositories.locks import lock_existing_repository
+from registry.services.repositories.names import lock_existing_repository
+from registry.services.runs import RegistryRuns
 
 KIND: Final = "registry.rewrap"
-KEPT_SECONDS: Final = 90 * 24 * 3600
-"""How long the runs of a repository are kept."""
 COUNTS: Final = ("moved", "plain", "key_disabled", "key_deleted", "unreadable")
 """The counters of a run: links and blobs of deleted images.
 
@@ -54,6 +49,15 @@ COUNTS: Final = ("moved", "plain", "key_disabled", "key_deleted", "unreadable")
 or its deletion is pending (*key_disabled*), or it was deleted (*key_deleted*); *unreadable*: no key
 opens the data key.
 """
+RUNS: Final = RegistryRuns(
+    KIND,
+    words="rewrap",
+    type="rewrap-run",
+    action="registry:RewrapRepository",
+    counts=COUNTS,
+    deletions=("moved",),
+    kept_days=90,
+)
 PORTION: Final = 100
 """Uses that one transaction moves."""
 
@@ -90,14 +94,7 @@ class _Move(NamedTuple):
 
 def rewrap_kind(ctx: ServiceContext) -> JobKind:
     """Return the kind of job that rewraps repositories."""
-    return run_kind(
-        KIND,
-        partial(run_step, ctx),
-        database=ctx.database,
-        clock=ctx.clock,
-        ended=partial(_log_end, ctx),
-        ending=partial(_record_end, ctx),
-    )
+    return RUNS.job_kind(ctx, partial(run_step, ctx))
 
 
 def start_rewrap(
@@ -116,19 +113,8 @@ def start_rewrap(
         raise InvalidInput("this registry stores blobs plain", reason="sealing_disabled")
     key = effective_key(tx, repository.account_id, repository_id)
     key_to_use(tx, repository.account_id, key.kms_key_id)
-    region = change.registry_host.region
-    new = NewRun(
-        id=run_id,
-        kind=KIND,
-        account_id=repository.account_id,
-        scope_id=repository_id,
-        resource=repository_crn(region, repository.account_id, repository.name),
-        started_by=change.principal,
-        started_by_source=change.stored_source,
-        counts=COUNTS,
-        kept_seconds=KEPT_SECONDS,
-    )
-    return runs.start_run(tx, new, change.now)
+    scope = repository_id, repository.name
+    return RUNS.start(tx, repository.account_id, scope, run_id, change)
 
 
 async def run_step(ctx: ServiceContext, run: Run, job: Job) -> Next | Done:
@@ -259,13 +245,3 @@ def _write(run: Run, target: str, move: _Move, progress: Progress, tx: Connectio
 
 def _changed() -> StepFailed:
     return StepFailed("CHANGED_MEANWHILE", "blobs or keys were changed meanwhile")
-
-
-def _log_end(ctx: ServiceContext, run: Run) -> None:
-    log_end(ctx, "rewrap", run, repository_id=run.scope_id, **run.counts)
-
-
-def _record_end(ctx: ServiceContext, tx: Connection, run: Run, job: Job) -> None:
-    if ctx.audits:
-        crn = f"crn:registry:{ctx.registry_host.region}:{run.account_id}:rewrap-run/{run.id}"
-        record_run("registry:RewrapRepository", crn, ("moved",), tx, run, job)

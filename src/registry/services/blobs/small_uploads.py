@@ -20,6 +20,8 @@ from registry.blobstore.inline import (
 from registry.blobstore.sealed_format import sealed_bytes
 from registry.errors import DigestMismatch, KmsKeyDeleted, KmsKeyDisabled
 from registry.metadata.blobs import uploads
+from registry.metadata.blobs.new_blobs import Place
+from registry.metadata.blobs.new_blobs import begin_there as begin_row
 from registry.metadata.blobs.uploads import (
     FIRST_TOKEN,
     Ending,
@@ -28,8 +30,6 @@ from registry.metadata.blobs.uploads import (
     UploadWrap,
     lease_of,
 )
-from registry.metadata.blobs.writing_places import Place
-from registry.metadata.blobs.writing_places import begin_there as begin_row
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.blobs.known_bytes import NotWrapped

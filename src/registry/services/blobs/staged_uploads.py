@@ -131,8 +131,7 @@ async def cancel_staged(ctx: ServiceContext, name: Name, session: Session) -> No
 
     """
     upload_id = session.upload.id
-    idle = ctx.limits.upload_idle
-    async with ctx.leases.hold(ctx.database, ctx.clock, name, session, idle) as hold:
+    async with ctx.leases.hold(ctx, name, session) as hold:
         hold.is_over = True
         ending = ending_of(ctx, upload_id, hold.lease)
         if not await ctx.database.write(uploads.remove_upload, ending, ctx.clock()):
@@ -150,9 +149,7 @@ async def _held(ctx: ServiceContext, name: Name, session: Session) -> AsyncItera
         await ctx.database.read(check_room, ctx, *place, now)
         # The id of the bytes is that of this moment: they are newer than what was stored so far.
         session = session._replace(upload=upload._replace(stage_id=ctx.new_id()))
-    look = partial(find_upload_keys, ctx)
-    idle = ctx.limits.upload_idle
-    async with ctx.leases.hold(ctx.database, ctx.clock, name, session, idle, look) as hold:
+    async with ctx.leases.hold(ctx, name, session, partial(find_upload_keys, ctx)) as hold:
         yield hold
 
 

@@ -34,6 +34,7 @@ from registry.services.blobs.upload_sessions import Session, busy, unknown
 
 if TYPE_CHECKING:
     from registry.services.blobs.sealing import Seal, UploadKeys
+    from registry.services.context import ServiceContext
 
 Look = Callable[[Connection, Upload], "UploadKeys"]
 """Finds the keys of a session in the transaction that takes its lease."""
@@ -69,10 +70,19 @@ class UploadLeaseLost(Exception):
     """Another holder has taken the lease, or the session has ended."""
 
 
+@dataclass(slots=True, eq=False)
 class _Claim:
     """A request of this process that holds the lease of a session, or is taking it."""
 
-    is_taken = False
+    name: Name
+    upload: Upload
+    look: Look | None
+    is_taken: bool = False
+
+    def held(self, tx: Connection, upload: Upload) -> UploadHold:
+        """Return the hold of a lease that `tx` has taken, with the row as it is now."""
+        keys = self.look and self.look(tx, upload)
+        return UploadHold(self.name, upload, uploads.lease_of(upload), upload.stage_id, keys)
 
 
 class Leases:
@@ -101,17 +111,11 @@ class Leases:
 
     @asynccontextmanager
     async def hold(
-        self,
-        database: Database,
-        clock: Clock,
-        name: Name,
-        session: Session,
-        idle: int,
-        look: Look | None = None,
+        self, ctx: ServiceContext, name: Name, session: Session, look: Look | None = None
     ) -> AsyncIterator[UploadHold]:
         """Hold the lease of an open session in the block, with the keys that `look` finds.
 
-        If it has no row, insert one, which expires after `idle` microseconds.
+        If it has no row, insert one.
 
         Raises:
             PlatformError: by `look`; the lease is not taken.
@@ -122,9 +126,9 @@ class Leases:
         upload_id = session.upload.id
         if self.is_writing(upload_id):
             raise busy()
-        claim = self._claims[upload_id] = _Claim()
+        claim = self._claims[upload_id] = _Claim(name, session.upload, look)
         try:
-            hold = await self._take_lease(database, clock, claim, name, session, idle, look)
+            hold = await self._take_lease(ctx, claim, is_written=session.is_written)
             claim.is_taken = True
             try:
                 yield hold
@@ -132,7 +136,7 @@ class Leases:
                 # The transaction that releases the lease may have failed: `renew` tries again.
                 self._unreleased.add(hold.lease)
                 if not hold.is_over:
-                    await self._release(database)
+                    await self._release(ctx.database)
                 raise
         finally:
             del self._claims[upload_id]
@@ -194,46 +198,31 @@ class Leases:
         return True
 
     async def _take_lease(
-        self,
-        database: Database,
-        clock: Clock,
-        claim: _Claim,
-        name: Name,
-        session: Session,
-        idle: int,
-        look: Look | None,
+        self, ctx: ServiceContext, claim: _Claim, *, is_written: bool
     ) -> UploadHold:
-        """Take the lease of an open session.
-
-        Raises:
-            UploadUnknown, UploadBusy: as `hold`.
-
-        """
-        write = database.write_relaxed if self._has_own_database else database.write
-        upload_id = session.upload.id
+        """Take the lease of an open session; raise UploadUnknown or UploadBusy as `hold`."""
+        write = ctx.database.write_relaxed if self._has_own_database else ctx.database.write
         try:
-            if session.is_written:
-                hold = await write(self._take_free, claim, name, upload_id, clock(), look)
+            if is_written:
+                hold = await write(self._take_free, claim, ctx.clock())
             else:
-                hold = await write(self._begin, claim, name, session.upload, clock(), idle, look)
+                hold = await write(self._begin, claim, ctx.clock(), ctx.limits.upload_idle)
             if hold is None:
-                await self._refuse_held(database, clock, name, upload_id)
-                hold = await write(self._take, claim, name, upload_id, clock(), look)
+                await self._refuse_held(ctx, claim)
+                hold = await write(self._take, claim, ctx.clock())
         except (OutcomeUnknown, asyncio.CancelledError):
-            self._perhaps_taken.add(upload_id)  # `renew` releases it
+            self._perhaps_taken.add(claim.upload.id)  # `renew` releases it
             raise
         return hold
 
-    async def _refuse_held(
-        self, database: Database, clock: Clock, name: Name, upload_id: str
-    ) -> None:
+    async def _refuse_held(self, ctx: ServiceContext, claim: _Claim) -> None:
         """Raise UploadBusy if another holder has the lease, without a write transaction."""
-        upload = await database.read(
-            uploads.find_upload, name.handle, name.repository, upload_id, clock()
+        upload = await ctx.database.read(
+            uploads.find_upload, *claim.name, claim.upload.id, ctx.clock()
         )
         if upload is None:
-            raise unknown(upload_id)
-        if not (self.is_abandoned(upload) or has_run_out(upload, clock())):
+            raise unknown(claim.upload.id)
+        if not (self.is_abandoned(upload) or has_run_out(upload, ctx.clock())):
             raise busy()
 
     def take_expired(self, tx: Connection, upload_id: str, now: int) -> Upload | None:
@@ -251,108 +240,51 @@ class Leases:
             return None
         return rows.take(tx, before.id, self.holder, now + LEASE, shared=True)
 
-    def _take_free(
-        self,
-        tx: Connection,
-        claim: _Claim,
-        name: Name,
-        upload_id: str,
-        now: int,
-        look: Look | None,
-    ) -> UploadHold | None:
-        """Take the lease of an open session if it is free; else return None.
-
-        Raises:
-            UploadBusy: this request was cancelled.
-
-        """
-        place = name.handle, name.repository, upload_id, now
+    def _take_free(self, tx: Connection, claim: _Claim, now: int) -> UploadHold | None:
+        """Take the lease of an open session if it is free, else return None; see `_check_claim`."""
+        place = *claim.name, claim.upload.id, now
         upload = rows.take_free(tx, *place, self.holder, now + LEASE)
         if upload is None:
             return None
-        self._check_claim(upload_id, claim)
-        return _hold(name, upload, look and look(tx, upload))
+        self._check_claim(claim)
+        return claim.held(tx, upload)
 
-    def _begin(
-        self,
-        tx: Connection,
-        claim: _Claim,
-        name: Name,
-        upload: Upload,
-        now: int,
-        idle: int,
-        look: Look | None,
-    ) -> UploadHold | None:
-        """Insert the row of a session, with its lease; return None if it has a row or has ended.
-
-        Raises:
-            UploadBusy: this request was cancelled.
-
-        """
-        upload = upload._replace(
+    def _begin(self, tx: Connection, claim: _Claim, now: int, idle: int) -> UploadHold | None:
+        """Insert the row of a session with its lease; return None if it has a row or has ended."""
+        upload = claim.upload._replace(
             lease_holder=self.holder, lease_token=FIRST_TOKEN, leased_until=now + LEASE
         )
         nothing = Received(0, {}, upload.stage_id, None)
         if not uploads.begin_upload(tx, upload, nothing, now, now + idle):
             return None
-        self._check_claim(upload.id, claim)
-        return _hold(name, upload, look and look(tx, upload))
+        self._check_claim(claim)
+        return claim.held(tx, upload)
 
-    def _take(
-        self,
-        tx: Connection,
-        claim: _Claim,
-        name: Name,
-        upload_id: str,
-        now: int,
-        look: Look | None,
-    ) -> UploadHold:
+    def _take(self, tx: Connection, claim: _Claim, now: int) -> UploadHold:
         """Take the lease of a session after the transactions that have locked its row.
 
-        Raises:
-            UploadUnknown: no such session here, or it has ended.
-            UploadBusy: another request holds it.
-
+        Raise UploadUnknown if there is none any more, UploadBusy if another request holds it.
         """
-        before = rows.lock_upload(tx, name.handle, name.repository, upload_id, now)
+        upload_id = claim.upload.id
+        before = rows.lock_upload(tx, *claim.name, upload_id, now)
         if before is None:
             raise unknown(upload_id)
-        self._check_claim(upload_id, claim)
+        self._check_claim(claim)
         is_abandoned = self.is_abandoned(before)
         if not (is_abandoned or has_run_out(before, now)):
             raise busy()
         shared = before.stage_shared or not is_abandoned
-        upload = rows.take(tx, upload_id, self.holder, now + LEASE, shared=shared)
-        return _hold(name, upload, look and look(tx, upload))
+        return claim.held(tx, rows.take(tx, upload_id, self.holder, now + LEASE, shared=shared))
 
-    def _check_claim(self, upload_id: str, claim: _Claim) -> None:
-        """Check, once the session's row is locked, that the request that claims it still waits.
+    def _check_claim(self, claim: _Claim) -> None:
+        """Raise UploadBusy if the request was cancelled, once the session's row is locked.
 
-        Raises:
-            UploadBusy: it was cancelled, and a later one may hold the session.
-
+        A later one may hold the session then.
         """
-        if self._claims.get(upload_id) is not claim:
+        if self._claims.get(claim.upload.id) is not claim:
             raise busy()
-
-
-def _hold(name: Name, upload: Upload, keys: UploadKeys | None) -> UploadHold:
-    return UploadHold(name, upload, uploads.lease_of(upload), upload.stage_id, keys)
 
 
 def has_run_out(upload: Upload, now: int) -> bool:
     """Return True if the session has no lease, or an expired one."""
     return upload.leased_until is None or upload.leased_until <= now
-
-
-def get_upload(tx: Connection, name: Name, upload_id: str, now: int) -> Upload:
-    """Return a session of a repository that is open at `now` (end-13).
-
-    Raises:
-        UploadUnknown: no such session here, or it has ended.
-
-    """
-    found = uploads.find_upload(tx, name.handle, name.repository, upload_id, now)
-    if found is None:
-        raise unknown(upload_id)
-    return found

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from registry.errors import TooManyUploads, UploadBusy, UploadUnknown
-from registry.metadata.blobs import uploads, writing_places
+from registry.metadata.blobs import new_blobs, uploads
 from registry.metadata.blobs.uploads import Ending, Lease, Upload
 from registry.metadata.repositories.live import Repository
 from registry.oci.digest import ALGORITHMS
@@ -119,7 +119,7 @@ def check_room(
 def has_room(
     tx: Connection,
     ctx: ServiceContext,
-    place: writing_places.Place,
+    place: new_blobs.Place,
     now: int,
     upload_id: str | None = None,
 ) -> bool:
@@ -128,7 +128,7 @@ def has_room(
     With `upload_id`, also that the session has no row and has not ended.
     """
     room = room_of(ctx, now)
-    return room is not None and writing_places.takes_more(tx, place, room, upload_id)
+    return room is not None and new_blobs.takes_more(tx, place, room, upload_id)
 
 
 def room_of(ctx: ServiceContext, now: int) -> uploads.FullParameters | None:
@@ -140,7 +140,7 @@ def room_of(ctx: ServiceContext, now: int) -> uploads.FullParameters | None:
     return uploads.FullParameters(now, *(each - 1 for each in most))
 
 
-def place_of(found: Repository | writing_places.Place) -> Place:
+def place_of(found: Repository | new_blobs.Place) -> Place:
     """Return the place that the ids of sessions are bound to."""
     repository_id = found.id if isinstance(found, Repository) else found.repository_id
     return Place(repository_id, found.account_id)
@@ -154,12 +154,7 @@ def ending_of(ctx: ServiceContext, upload_id: str, lease: Lease | None) -> Endin
 def lost_session(
     tx: Connection, ctx: ServiceContext, name: Name, upload_id: str, now: int
 ) -> UploadBusy:
-    """Return the error for a request that has lost its session to another one.
-
-    Raises:
-        UploadUnknown: the session has ended.
-
-    """
+    """Return the error for a request that has lost its session; raise UploadUnknown if it ended."""
     get_session(tx, ctx, name, upload_id, now)
     return busy()
 

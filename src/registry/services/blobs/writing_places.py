@@ -1,7 +1,7 @@
 """Where pushes have just written: small ones need not look that up again, only prove it.
 
 The transaction that writes a push's rows finds a place as it was, or writes nothing
-(`registry.metadata.blobs.writing_places`). Then the push takes the long way, and is refused or
+(`registry.metadata.blobs.new_blobs`). Then the push takes the long way, and is refused or
 goes on as if nothing had been kept here.
 """
 
@@ -11,7 +11,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cloudcore.kms.vault import LookedAt
-from registry.metadata.blobs.writing_places import Place
+from registry.metadata.blobs.new_blobs import Place
 from registry.metadata.repositories.live import Repository
 from registry.oci.reference import Name
 

@@ -31,7 +31,7 @@ from registry.services.images.deletion import (
     drop_unlisted,
     referenced,
 )
-from registry.services.repositories.locks import lock_visible_repository
+from registry.services.repositories.names import lock_visible_repository
 from registry.services.tags.pointers import drop_tag
 from registry.services.tags.prefix_index import prefix_index_of
 

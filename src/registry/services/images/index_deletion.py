@@ -29,7 +29,7 @@ from registry.services.images.details import (
     delete_batch,
     get_manifest_row,
 )
-from registry.services.repositories.locks import lock_visible_repository
+from registry.services.repositories.names import lock_visible_repository
 
 MAX_MEMBERS: Final = 100
 """The most manifests, including the index, that one request previews or deletes."""

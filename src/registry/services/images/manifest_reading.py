@@ -20,13 +20,13 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Final, Protocol
+from typing import Final
 
 from cloudcore.errors import Unavailable
 from registry.oci.digest import Digest
-from registry.oci.pushed_manifest import ReadManifest, read_manifest
-from registry.services.images import manifest_wire
-from registry.services.images.manifest_wire import (
+from registry.oci.manifest import ReadManifest, read_manifest
+from registry.services.images import manifest_child
+from registry.services.images.manifest_child import (
     Failed,
     ManifestAnswer,
     ManifestQuestion,
@@ -57,21 +57,6 @@ _BLOCKED_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _log = logging.getLogger(__name__)
 
 
-class ManifestReader(Protocol):
-    """Parses the manifests that are pushed to a process."""
-
-    async def read(
-        self, body: bytes, content_type: str | None, expected: Digest | None
-    ) -> ReadManifest:
-        """Parse the manifest `body`; see `read_manifest`.
-
-        Raises:
-            Unavailable: it is large, and the child process failed.
-
-        """
-        ...
-
-
 class ThreadReader:
     """Parses manifests above `INLINE_BYTES` with `read` in one thread."""
 
@@ -83,7 +68,12 @@ class ThreadReader:
     async def read(
         self, body: bytes, content_type: str | None, expected: Digest | None
     ) -> ReadManifest:
-        """See `ManifestReader.read`."""
+        """Parse the manifest `body`; see `read_manifest`.
+
+        Raises:
+            Unavailable: it is large, and the child process failed.
+
+        """
         if len(body) <= INLINE_BYTES:
             return read_manifest(body, content_type, expected)
         if len(body) <= MEDIUM_BYTES:
@@ -163,9 +153,9 @@ class ManifestProcess:
             raise _unavailable("was interrupted") from None
         match answer:
             case ParsedManifest():
-                return manifest_wire.manifest_of(answer)
+                return manifest_child.manifest_of(answer)
             case Refusal():
-                raise manifest_wire.refusal_of(answer)
+                raise manifest_child.refusal_of(answer)
             case OutOfMemory():
                 _log.error("a manifest of %d bytes took too much memory to read", len(body))
                 raise _unavailable("took too much memory")
@@ -182,9 +172,9 @@ class ManifestProcess:
         until = self._clock() + self._patience
         # Sending and receiving each have their own timeout: together at most twice `patience`.
         stream.settimeout(self._patience)
-        manifest_wire.send(stream, question, body)
+        manifest_child.send(stream, question, body)
         stream.settimeout(max(until - self._clock(), 0.001))
-        return manifest_wire.receive_answer(stream)
+        return manifest_child.receive_answer(stream)
 
     def _running(self) -> socket.socket:
         """Return the stream to the process; start the process if none runs."""

@@ -18,7 +18,6 @@ from registry.metadata.images.manifests import (
     KeptBody,
     ManifestRow,
     NewManifest,
-    SeenManifest,
     StoredManifest,
 )
 from registry.metadata.pull_through import missing
@@ -27,23 +26,22 @@ from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Counts, Repository
 from registry.metadata.tags.deleted import attach_deleted_tags
 from registry.oci.digest import ALGORITHMS, Digest
-from registry.oci.manifest import Manifest, is_specific
+from registry.oci.manifest import Manifest, ReadManifest, is_specific
 from registry.oci.media_types import MANIFEST_TYPES, is_foreign_layer
-from registry.oci.pushed_manifest import ReadManifest
 from registry.oci.reference import Name
 from registry.services.access import DELETE, PUSH, Rights
-from registry.services.audit import record_change
-from registry.services.changes import Change
+from registry.services.changes import Change, record_change
 from registry.services.context import ServiceContext
 from registry.services.events import IMAGE_CACHED, IMAGE_PUSHED, RegistryEvent, publish
 from registry.services.images.deletion import drop_image
 from registry.services.images.manifest_damage import is_small_and_whole
-from registry.services.images.tree_size import measured_tree
 from registry.services.pull_through import references
-from registry.services.repositories.locks import lock_known_repository, lock_named_repository
+from registry.services.pull_through.references import measured_tree
 from registry.services.repositories.names import (
     as_pushed_to,
     get_named_repository,
+    lock_known_repository,
+    lock_named_repository,
     repository_for_push,
 )
 from registry.services.tags.pointers import Precondition, point_tag
@@ -104,7 +102,7 @@ async def get_whole_manifest(
     return found
 
 
-def look_at_manifest(tx: Connection, name: Name, reference: str | Digest) -> SeenManifest | None:
+def look_at_manifest(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest | None:
     """Return all that `get_whole_manifest` depends on, or None if there is no such manifest."""
     if not isinstance(reference, Digest):
         return manifests.see_by_tag(tx, name.handle, name.repository, reference)
@@ -114,17 +112,9 @@ def look_at_manifest(tx: Connection, name: Name, reference: str | Digest) -> See
     return manifests.see_by_digest(tx, name.handle, name.repository, canonical)
 
 
-def seen_of(found: StoredManifest) -> SeenManifest:
+def seen_of(found: StoredManifest) -> StoredManifest:
     """Return what `look_at_manifest` returned when `found` was read."""
-    return SeenManifest(
-        found.id,
-        found.repository_id,
-        found.digest,
-        found.media_type,
-        found.pushed_digest,
-        found.fresh_until,
-        found.stale_since,
-    )
+    return found._replace(body=b"")
 
 
 async def push_manifest(
@@ -351,7 +341,7 @@ def _store(
     if absent_children:
         missing.add_missing_children(tx, manifest_id, repository.id, absent_children)
     if is_measured_last:
-        size = references.measure_index(tx, manifest_id)
+        size = references.measure_index(tx, manifest_id).size
     gained = sum(link.size for link in links.values() if link.manifest_refs == 0)
     repositories.add_to_counters(
         tx, repository.id, now, Counts(images=1, size=gained, deleted_tags=regained)

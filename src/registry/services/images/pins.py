@@ -9,11 +9,12 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.wire import LAST_MOMENT
 from registry.metadata.images import pins
+from registry.metadata.images.manifests import ManifestRow
 from registry.metadata.images.pins import Pin
 from registry.metadata.repositories.live import VisibleRepository
 from registry.services.changes import Change
 from registry.services.images.details import get_manifest_row
-from registry.services.repositories.locks import lock_visible_repository
+from registry.services.repositories.names import lock_visible_repository
 
 MAX_PINS: Final = 50
 """The most pins that one image can have."""
@@ -30,12 +31,7 @@ class Pinned(NamedTuple):
 
 
 def check_pin(name: str, expires_at: int | None, now: int) -> None:
-    """Check the name and the end of a pin.
-
-    Raises:
-        InvalidInput: with ``field`` and ``reason``.
-
-    """
+    """Check the name and the end of a pin; raise InvalidInput, with ``field`` and ``reason``."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
             "a pin's name is 1 to 128 of a-z 0-9 . _ -, and begins with a letter or digit",
@@ -69,8 +65,7 @@ def put_pin(
 
     """
     lock_visible_repository(tx, found)
-    manifest = get_manifest_row(tx, found, reference)
-    held = {each.name: each for each in list_held(tx, found, manifest.id, change.now)}
+    manifest, held = _held(tx, found, reference, change.now)
     if name not in held and len(held) >= MAX_PINS:
         raise Conflict(f"an image has at most {MAX_PINS} pins", limit=MAX_PINS)
     fresh = Pin(
@@ -88,15 +83,9 @@ def put_pin(
 
 
 def list_pins(tx: Connection, found: VisibleRepository, reference: str, now: int) -> list[Pinned]:
-    """Return the unexpired pins of an image, sorted by name.
-
-    Raises:
-        ManifestUnknown: there is no such image.
-
-    """
-    manifest = get_manifest_row(tx, found, reference)
-    held = list_held(tx, found, manifest.id, now)
-    return [Pinned(pin, manifest.digest, is_new=False) for pin in held]
+    """Return the unexpired pins of an image, sorted by name, or raise ManifestUnknown."""
+    manifest, held = _held(tx, found, reference, now)
+    return [Pinned(pin, manifest.digest, is_new=False) for pin in held.values()]
 
 
 def delete_pin(
@@ -110,12 +99,16 @@ def delete_pin(
 
     """
     lock_visible_repository(tx, found)
-    manifest = get_manifest_row(tx, found, reference)
-    if name not in {each.name for each in list_held(tx, found, manifest.id, now)}:
+    manifest, held = _held(tx, found, reference, now)
+    if name not in held:
         raise NotFound("the image has no such pin")
     pins.remove_pin(tx, found.repository.id, manifest.id, name)
 
 
-def list_held(tx: Connection, found: VisibleRepository, manifest_id: str, now: int) -> list[Pin]:
-    """Return the unexpired pins of a manifest of this repository."""
-    return pins.list_unexpired_pins(tx, found.repository.id, manifest_id, now)
+def _held(
+    tx: Connection, found: VisibleRepository, reference: str, now: int
+) -> tuple[ManifestRow, dict[str, Pin]]:
+    """Return the row of an image, and its unexpired pins by name, sorted."""
+    manifest = get_manifest_row(tx, found, reference)
+    held = pins.list_unexpired_pins(tx, found.repository.id, manifest.id, now)
+    return manifest, {each.name: each for each in held}

@@ -23,7 +23,7 @@ from registry.metadata.images.tombstones import (
     remove_tombstone,
     undelete,
 )
-from registry.metadata.pull_through.details import has_pushed_tag, hold_account
+from registry.metadata.pull_through.rules import has_pushed_tag, hold_account
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.deleted import (
     find_deleted_repository,
@@ -31,16 +31,23 @@ from registry.metadata.repositories.deleted import (
     undelete_repository,
 )
 from registry.metadata.repositories.details import RepositoryDetails, find_repository_details
-from registry.metadata.repositories.live import Counts, Repository, lock_repository
+from registry.metadata.repositories.live import (
+    PULL_THROUGH_CACHE,
+    Counts,
+    Repository,
+    lock_repository,
+)
 from registry.metadata.tags.deleted import attach_deleted_tags, find_deleted_tag
 from registry.metadata.tags.pointers import find_tag
 from registry.services.changes import Change
 from registry.services.events import IMAGE_PUSHED, REPOSITORY_CREATED, RegistryEvent, publish
 from registry.services.pull_through import references
-from registry.services.pull_through.reserved_names import CACHED, check_unmirrored
 from registry.services.repositories.details import get_repository
-from registry.services.repositories.locks import lock_existing_repository
-from registry.services.repositories.names import as_restored_in
+from registry.services.repositories.names import (
+    as_restored_in,
+    check_unmirrored,
+    lock_existing_repository,
+)
 from registry.services.tags.pointers import point_restored_tag
 
 
@@ -237,7 +244,7 @@ def restore_repository(
     assert repository is not None
     publish(tx, change, repository, [RegistryEvent(REPOSITORY_CREATED)])
     restored = get_repository(tx, account_id, repository_id)
-    if restored.source != CACHED or has_pushed_tag(tx, repository_id):
+    if restored.source != PULL_THROUGH_CACHE or has_pushed_tag(tx, repository_id):
         check_unmirrored(tx, account_id, restored.name)
     return restored
 

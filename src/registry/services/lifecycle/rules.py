@@ -32,7 +32,7 @@ from cloudcore.revisions import require_revision
 from cloudcore.wire import RequestBody
 from registry.metadata.lifecycle import policies as lifecycle
 from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
-from registry.services.repositories.locks import lock_existing_repository
+from registry.services.repositories.names import lock_existing_repository
 
 DAY: Final = 24 * 3600 * MICROSECONDS
 MAX_BYTES: Final = 20 * 1024

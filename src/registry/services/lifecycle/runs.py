@@ -4,44 +4,174 @@ A run is a job. Its first step makes a plan. Each further step deletes a portion
 transaction, which first selects again among the images of the portion and those they are compared
 with. So a tag, a pull, a pin, an index or a subject that was added meanwhile keeps the image, and a
 change or deletion of the policy stops the run.
+
+A plan is kept in the memory of the process that runs it, and another process can make it again,
+with one exception: referrers expire with their subject, and once a portion has deleted the subject,
+the database no longer shows that its other referrers must follow. So the cursor stores the subjects
+whose referrers are in later portions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import asyncio
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict
 from cloudcore.jobs import runs
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
-from cloudcore.jobs.run_kinds import run_kind
-from cloudcore.jobs.runs import NewRun, Progress, Run
+from cloudcore.jobs.runs import Progress, Run
 from registry.metadata.images import manifests
 from registry.metadata.lifecycle import images as lifecycle_images
 from registry.metadata.lifecycle import policies as lifecycle
+from registry.metadata.lifecycle.images import digests_of
 from registry.metadata.repositories.live import Repository, lock_repository
-from registry.services.access import repository_crn
-from registry.services.audit import log_end, record_run
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import LIFECYCLE_COMPLETED, RegistryEvent, publish
 from registry.services.images.deletion import drop_image
-from registry.services.lifecycle.plans import Cursor, Plan, Plans, divided_subjects
 from registry.services.lifecycle.rules import RUN_EVERY, CompiledPolicy, no_policy, policy_of
 from registry.services.lifecycle.scan import SELECTING, Images, read_all, read_some
-from registry.services.lifecycle.selection import select
-from registry.services.repositories.locks import lock_existing_repository
+from registry.services.lifecycle.selection import Expired, Selection, select
+from registry.services.repositories.names import lock_existing_repository
+from registry.services.runs import RegistryRuns
+
+PORTION: Final = 50
+"""The most images that one transaction deletes."""
+_REST: Final = 3
+"""The pause after a portion, as a multiple of its duration: on SQLite, pushes need the same writer
+and would take many times as long without a pause."""
+_LONGEST_REST: Final = 5.0
+"""The longest pause, in seconds."""
+_CHUNK: Final = 500
+_KEPT: Final = 8
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """The position of a run in its plan."""
+
+    plan: str
+    """Id of the plan that `position` belongs to."""
+    position: int
+    subjects: Sequence[str] = ()
+    """Digests of expired or expiring images that have referrers at or after `position`."""
+
+
+class Plan(NamedTuple):
+    """The images that a run will delete."""
+
+    id: str
+    moment: int
+    """The time from which ages are measured, in microseconds since the epoch."""
+    evaluated: int
+    """The number of images in the repository."""
+    order: Sequence[str]
+    """The ids of the expiring images, in an order in which they can be deleted."""
+    newest: Mapping[int, Sequence[str]]
+    """The ids that each rule's `keep_last` keeps (see `Selection`)."""
+    subjects: Mapping[int, Collection[str]]
+    """For each position between portions, the subjects before it with referrers after it."""
+
+    def portion(self, position: int) -> Sequence[str]:
+        """Return the ids that one transaction deletes from `position` on."""
+        return self.order[position : position + PORTION]
+
+    def cursor(self, position: int) -> Cursor:
+        """Return the cursor to store when the run has come to `position`."""
+        return Cursor(self.id, position, sorted(self.subjects.get(position, ())))
+
+
+class Plans:
+    """The plans of the runs in this process."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Plan] = OrderedDict()
+        self._handed_over: dict[str, float] = {}
+
+    def find(self, plan_id: str) -> Plan | None:
+        """Return a plan that this process has made and still keeps, or None."""
+        return self._kept.get(plan_id)
+
+    def keep(self, plan: Plan) -> None:
+        """Store a plan; drop the oldest if there are more than 8."""
+        self._kept[plan.id] = plan
+        if len(self._kept) > _KEPT:
+            self.drop(next(iter(self._kept)))
+
+    def drop(self, plan_id: str) -> None:
+        """Drop a plan."""
+        self._kept.pop(plan_id, None)
+        self._handed_over.pop(plan_id, None)
+
+    def hand_over(self, plan_id: str) -> None:
+        """Record that a portion is being deleted from now until the next step starts."""
+        self._handed_over[plan_id] = time.monotonic()
+
+    async def rest(self, plan_id: str) -> None:
+        """Wait after a portion, longer than it took, so that others get the database."""
+        begun = self._handed_over.pop(plan_id, None)
+        if begun is not None:
+            await asyncio.sleep(min(_REST * (time.monotonic() - begun), _LONGEST_REST))
+
+
+async def divided_subjects(
+    database: Database, repository_id: str, selection: Selection, orphaned: Collection[str]
+) -> dict[int, set[str]]:
+    """Return the digests to store in the cursor at each position between portions.
+
+    `orphaned` are the subjects from the cursor of an earlier plan; they stay until the last
+    referrer. Each chunk is a transaction of its own, so that other requests run in between.
+    """
+    order = list(selection.expired)
+    divided = _divided(selection.expired, order)
+    ids = sorted({subject for subjects in divided.values() for subject in subjects})
+    digests: dict[str, str] = {}
+    for start in range(0, len(ids), _CHUNK):
+        chunk = ids[start : start + _CHUNK]
+        digests |= await database.read(digests_of, repository_id, chunk)
+    found = {
+        position: {digests[each] for each in subjects if each in digests}
+        for position, subjects in divided.items()
+    }
+    followers = [place for place, each in enumerate(order) if selection.expired[each].rule is None]
+    if followers:
+        for position in range(0, followers[-1] + 1, PORTION):
+            found.setdefault(position, set()).update(orphaned)
+    return found
+
+
+def _divided(expired: Mapping[str, Expired], order: Sequence[str]) -> dict[int, set[str]]:
+    """Return, by position, the ids of the subjects before it that have referrers after it."""
+    last = {}
+    for place, name in enumerate(order):
+        subject = expired[name].subject
+        if subject is not None:
+            last[subject] = place
+    divided = defaultdict(set)
+    for place, name in enumerate(order):
+        for position in range((place // PORTION + 1) * PORTION, last.get(name, 0) + 1, PORTION):
+            divided[position].add(name)
+    return divided
+
 
 KIND: Final = "registry.lifecycle"
-KEPT_SECONDS: Final = 90 * 24 * 3600
-"""How long the runs of a repository are kept."""
-COUNTS: Final = ("evaluated", "expired", "freed_bytes")
-"""The counters of a run: images evaluated, images deleted, and bytes that will be freed."""
+RUNS: Final = RegistryRuns(
+    KIND,
+    words="lifecycle run",
+    type="lifecycle-run",
+    action="registry:RunLifecyclePolicy",
+    counts=("evaluated", "expired", "freed_bytes"),
+    deletions=("expired",),
+    kept_days=90,
+)
+"""They count images evaluated, images deleted, and bytes that will be freed."""
 _DUE: Final = 50
 
 
@@ -57,15 +187,7 @@ class Portion(NamedTuple):
 
 def lifecycle_kind(ctx: ServiceContext) -> JobKind:
     """Return the kind of job that runs lifecycle policies."""
-    step = partial(run_step, ctx, Plans())
-    return run_kind(
-        KIND,
-        step,
-        database=ctx.database,
-        clock=ctx.clock,
-        ended=partial(_log_end, ctx),
-        ending=partial(_record_end, ctx),
-    )
+    return RUNS.job_kind(ctx, partial(run_step, ctx, Plans()))
 
 
 def start_run(
@@ -90,21 +212,8 @@ def start_run(
         return running
     if policy is None:
         raise no_policy()
-    new = NewRun(
-        id=run_id,
-        kind=KIND,
-        account_id=repository.account_id,
-        scope_id=repository_id,
-        resource=repository_crn(
-            change.registry_host.region, repository.account_id, repository.name
-        ),
-        started_by=change.principal,
-        started_by_source=change.stored_source,
-        counts=COUNTS,
-        kept_seconds=KEPT_SECONDS,
-        arguments=policy.document,
-    )
-    return runs.start_run(tx, new, change.now)
+    scope = repository_id, repository.name
+    return RUNS.start(tx, repository.account_id, scope, run_id, change, policy.document)
 
 
 async def start_due_runs(ctx: ServiceContext) -> int:
@@ -145,7 +254,7 @@ async def run_step(ctx: ServiceContext, plans: Plans, run: Run, job: Job) -> Nex
     position = cursor.position + len(ids)
     is_last = position >= len(plan.order)
     portion = Portion(plan, policy, ids, cursor.subjects, is_last)
-    work = partial(delete_portion, run, portion, _change_by(ctx, run))
+    work = partial(delete_portion, run, portion, ctx.change_by(RUNS.crn_of(ctx, run)))
     if is_last:
         plans.drop(plan.id)
         return Done(work)
@@ -236,23 +345,6 @@ def _begin(run: Run, evaluated: int, planned: int, tx: Connection) -> None:
     # `run.done` is what earlier plans did, made by processes that died.
     progress = Progress({"evaluated": evaluated}, total=run.done + planned)
     runs.progress_run(tx, run.id, progress)
-
-
-def _log_end(ctx: ServiceContext, run: Run) -> None:
-    log_end(ctx, "lifecycle run", run, repository_id=run.scope_id, **run.counts)
-
-
-def _record_end(ctx: ServiceContext, tx: Connection, run: Run, job: Job) -> None:
-    if ctx.audits:
-        record_run("registry:RunLifecyclePolicy", _crn_of(ctx, run), ("expired",), tx, run, job)
-
-
-def _change_by(ctx: ServiceContext, run: Run) -> Change:
-    return ctx.change_by(_crn_of(ctx, run))
-
-
-def _crn_of(ctx: ServiceContext, run: Run) -> str:
-    return f"crn:registry:{ctx.registry_host.region}:{run.account_id}:lifecycle-run/{run.id}"
 
 
 def _numbers(rules: int) -> list[int]:

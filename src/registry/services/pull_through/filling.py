@@ -90,8 +90,7 @@ async def fill(ctx: ServiceContext, source: Source, feed: Feed, found: Fill | No
     """
     session = Session(found.upload if found else _new_upload(ctx, source), found is not None)
     look = partial(_claim, ctx, source, found is None)
-    idle = ctx.limits.upload_idle
-    async with ctx.leases.hold(ctx.database, ctx.clock, source.name, session, idle, look) as hold:
+    async with ctx.leases.hold(ctx, source.name, session, look) as hold:
         try:
             await _Fetch(ctx, source, feed, hold, found.size if found else None).run()
         except (DigestMismatch, NotUpstream, AnotherLength):

@@ -104,12 +104,7 @@ async def _is_there(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
 
 
 async def _confirmed(ctx: ServiceContext, source: Source) -> Source:
-    """Return the source of a blob that its upstream has, as that says.
-
-    Raises:
-        NotUpstream, UpstreamFailed: it does not, or gave no usable answer.
-
-    """
+    """Return the source of a blob as known to its upstream; raise NotUpstream or UpstreamFailed."""
     assert ctx.upstream is not None
     await ctx.upstream.head_blob(source.remote, source.digest)
     return source._replace(is_known=True)

@@ -26,14 +26,14 @@ from registry.services.events import publish
 from registry.services.images import manifests
 from registry.services.pull_through.fetched_manifests import (
     Way,
+    change_by_rule,
     fetch_missing,
     not_upstream,
     store_fetched,
     way_to,
 )
-from registry.services.pull_through.repositories import change_by_rule
 from registry.services.pull_through.turns import NoTurn
-from registry.services.repositories.locks import lock_named_repository
+from registry.services.repositories.names import lock_named_repository
 from registry.services.tags.pointers import drop_tag
 from registry.upstream.base import (
     HiddenUpstream,

@@ -12,16 +12,54 @@ The size of an image counts a blob that it lacks with the size that its manifest
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from registry.errors import ManifestInvalid
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.images import manifests
+from registry.metadata.images.relations import TreeBounds, measure_tree
 from registry.metadata.pull_through import missing
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Counts, Repository
-from registry.services.images.tree_size import MeasuredTree, measured_tree
+
+TREE_BOUNDS: Final = TreeBounds(depth=32, edges=5_000, blobs=20_000)
+"""Bounds of the tree under an index. A multi-platform image has one or two levels and some ten
+children. In the transaction that stores the index, each level costs a statement and each edge a
+row."""
+
+
+class MeasuredTree(NamedTuple):
+    """What an index and all under it list."""
+
+    size: int
+    """Of the distinct blobs."""
+    rows: int
+    """Edges to manifests and blobs: what the walk has read."""
+
+
+def measured_tree(tx: Connection, index_id: str, children: Sequence[str]) -> MeasuredTree:
+    """Return the size of an index and all under it.
+
+    `children` are the ids of those that it lists; its own row need not exist yet.
+
+    Raises:
+        ManifestInvalid: the tree exceeds `TREE_BOUNDS`.
+
+    """
+    found = measure_tree(tx, index_id, children, TREE_BOUNDS)
+    if found.depth > TREE_BOUNDS.depth:
+        raise ManifestInvalid(f"indexes may be nested at most {TREE_BOUNDS.depth} deep")
+    if found.edges > TREE_BOUNDS.edges:
+        raise ManifestInvalid(
+            f"an index has at most {TREE_BOUNDS.edges} manifests under it, through all levels"
+        )
+    if found.size_bytes is None:
+        raise ManifestInvalid(
+            f"an index and the images under it have at most {TREE_BOUNDS.blobs} blobs"
+        )
+    return MeasuredTree(found.size_bytes, found.edges + found.blobs)
+
 
 MOST_ROWS: Final = 100_000
 """Most rows that are read to measure indexes anew in one transaction, while other writers wait:
@@ -87,7 +125,7 @@ def measure_indexes(tx: Connection, ids: Sequence[str]) -> None:
     level, rows = ids, 0
     for _ in range(_MOST_LEVELS):
         for each in level:
-            rows += INDEX_ROWS + _measure(tx, each).rows
+            rows += INDEX_ROWS + measure_index(tx, each).rows
             if rows > MOST_ROWS:
                 raise ManifestInvalid("too many indexes list it, directly or through others")
         level = missing.parents_of(tx, level)
@@ -106,7 +144,7 @@ def complete_tree(tx: Connection, repository: Repository, manifest_id: str, now:
     _complete_there(tx, repository, canonical, now)
 
 
-def measure_index(tx: Connection, index_id: str) -> int:
+def measure_index(tx: Connection, index_id: str) -> MeasuredTree:
     """Set the size of an index to that of its blobs, and of the images under it which are here.
 
     Return it. A blob that the cache has yet to fetch counts.
@@ -115,10 +153,6 @@ def measure_index(tx: Connection, index_id: str) -> int:
         ManifestInvalid: the tree exceeds `TREE_BOUNDS`.
 
     """
-    return _measure(tx, index_id).size
-
-
-def _measure(tx: Connection, index_id: str) -> MeasuredTree:
     found = measured_tree(tx, index_id, missing.present_children(tx, index_id))
     size = found.size + missing.missing_size_under(tx, index_id)
     missing.set_image_size(tx, index_id, size)

@@ -146,12 +146,7 @@ def _keep(tx: Connection, repository: Repository, subject: str, told: CachedRefe
 
 
 def _checked(told: bytes) -> list[UpstreamReferrer]:
-    """Return the referrers in an upstream's answer.
-
-    Raises:
-        UpstreamBroken: the answer is not a list of manifests.
-
-    """
+    """Return the referrers in an upstream's answer; raise UpstreamBroken if it is no list."""
     try:
         listed = _decoder.decode(told).manifests or []
         for each in listed:

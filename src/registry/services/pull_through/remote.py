@@ -1,21 +1,31 @@
-"""Find the repository of an upstream that a name under a rule means, and the error of a failure."""
+"""Find the upstream repository that a name under a rule means, with its credential, and ask it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Database
 from cloudcore.errors import Unavailable
-from cloudcore.keyring import KeyringError
+from cloudcore.keyring import Keyring, KeyringError
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
 from registry.metadata.pull_through.rules import CacheRule
 from registry.oci.reference import Name
 from registry.services.pull_through.upstream_states import UpstreamWatch
-from registry.upstream.base import Credential, Remote, UpstreamFailed, UpstreamLimited
+from registry.upstream.base import (
+    Credential,
+    HiddenUpstream,
+    NotUpstream,
+    Remote,
+    Stage,
+    Upstream,
+    UpstreamFailed,
+    UpstreamLimited,
+)
 from registry.upstream.client import RegistryClient
 
 _RETRY_SECONDS: Final = 30
@@ -78,3 +88,85 @@ def as_error(failure: UpstreamFailed, now: int) -> Unavailable:
     if isinstance(failure, UpstreamLimited):
         retry_after = max(1, -((now - failure.retry_at) // MICROSECONDS))
     return Unavailable(f"upstream registry: {failure}", retry_after=retry_after)
+
+
+def seal_secret(keyring: Keyring, rule_id: str, secret: str) -> bytes:
+    """Seal the secret of a rule."""
+    return keyring.seal(secret.encode(), _context(rule_id))
+
+
+def credential_of(keyring: Keyring, rule: CacheRule) -> Credential | None:
+    """Return the credential of a rule, or None if its upstream is asked without one.
+
+    Raises:
+        KeyringError: it was sealed under another root key.
+
+    """
+    if rule.username is None or rule.secret_sealed is None:
+        return None
+    return Credential(rule.username, keyring.open(rule.secret_sealed, _context(rule.id)).decode())
+
+
+def _context(rule_id: str) -> str:
+    return f"pull-through-cache-rule:{rule_id}"
+
+
+_MOST_SECONDS: Final = 30
+_OK: Final = 200
+_NOT_FOUND: Final = 404
+
+
+class Probed(NamedTuple):
+    """How a test ended."""
+
+    ok: bool
+    stage: Stage
+    """How far it came."""
+    http_status: int | None
+    latency_ms: int
+    message: str
+
+
+class Wanted(NamedTuple):
+    """An image to ask for."""
+
+    repository: Name
+    tag: str
+
+
+async def ask_upstream(
+    upstream: Upstream | None,
+    open_credential: OpenCredential,
+    rule: CacheRule,
+    wanted: Wanted | None,
+    clock: Clock,
+) -> Probed:
+    """Ask the upstream of a rule for an image, without pulling it, or only whether it answers."""
+    began = clock()
+
+    def ended(stage: Stage, status: int | None, message: str, *, ok: bool = False) -> Probed:
+        return Probed(ok, stage, status, max(0, clock() - began) // 1000, message)
+
+    if upstream is None:
+        return ended("dns", None, "this server asks no upstreams")
+    name = wanted.repository if wanted else Name("", f"{rule.prefix}/")
+    remote = remote_of(rule, name, open_credential)
+    try:
+        async with asyncio.timeout(_MOST_SECONDS):
+            if wanted is None:
+                status = await upstream.ping(remote._replace(repository=""))
+                return ended("auth", status, f"{rule.upstream_url} answers", ok=True)
+            await upstream.head_manifest(remote, wanted.tag)
+    except TimeoutError:
+        return ended("tls", None, f"no answer within {_MOST_SECONDS} seconds")
+    except NotUpstream as missing:
+        words = f"{rule.upstream_url} has no {remote.repository}"
+        words = f"{words}:{wanted.tag}" if wanted else words
+        if not isinstance(missing, HiddenUpstream):
+            return ended("manifest", _NOT_FOUND, words)
+        whom = "anonymous requests" if rule.username is None else f"the user {rule.username}"
+        status = missing.http_status
+        return ended("manifest", status, f"{words}, or does not show it to {whom}")
+    except UpstreamFailed as failure:
+        return ended(failure.stage, failure.http_status, str(failure))
+    return ended("manifest", _OK, f"{remote.repository}:{wanted.tag} is there", ok=True)

@@ -9,10 +9,9 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from cloudcore.outbound.destinations import Allowed, NotAllowed, check_url
 from registry.errors import NameInvalid
-from registry.metadata.pull_through import details as rows
 from registry.metadata.pull_through import lookups, tag_lists, upstream_states
-from registry.metadata.pull_through.details import RuleDetails
-from registry.metadata.pull_through.rules import MAX_COMPONENTS, CacheRule
+from registry.metadata.pull_through import rules as rows
+from registry.metadata.pull_through.rules import MAX_COMPONENTS, CacheRule, RuleDetails
 from registry.oci.reference import MAX_NAME_LENGTH, parse_name
 from registry.services.pull_through.upstream_states import Condition, conditions
 
@@ -40,12 +39,7 @@ class ShownRule(NamedTuple):
 
 
 def check_prefix(handle: str, prefix: str) -> None:
-    """Check that a prefix is one to three components of a name, with room for more.
-
-    Raises:
-        InvalidInput: with ``field`` and ``reason``.
-
-    """
+    """Raise InvalidInput unless a prefix is one to three parts of a name, with room for more."""
     try:
         parse_name(f"{handle}/{prefix}/a")
     except NameInvalid:
@@ -62,12 +56,7 @@ def check_prefix(handle: str, prefix: str) -> None:
 
 
 def check_upstream_prefix(prefix: str) -> None:
-    """Check that a prefix of names at the upstream is empty or a name.
-
-    Raises:
-        InvalidInput: with ``field`` and ``reason``.
-
-    """
+    """Raise InvalidInput unless a prefix of names at the upstream is empty or a name."""
     if not prefix:
         return
     try:
@@ -107,12 +96,7 @@ def upstream_origin(url: str, allowed: Allowed) -> str:
 
 
 def check_credential(username: str, secret: str) -> None:
-    """Check that a user name and a secret can be sent to an upstream (RFC 7617 §2).
-
-    Raises:
-        InvalidInput: with ``field`` and ``reason``.
-
-    """
+    """Raise InvalidInput unless user name and secret can be sent to an upstream (RFC 7617 §2)."""
     for name, text in (("username", username), ("secret", secret)):
         if not text.isprintable() or (name == "username" and ":" in text):
             raise InvalidInput(
@@ -210,12 +194,7 @@ def update_rule(
 
 
 def delete_rule(tx: Connection, account_id: str, rule_id: str) -> None:
-    """Delete a rule; what it has cached stays, and is pulled as before.
-
-    Raises:
-        NotFound.
-
-    """
+    """Delete a rule, or raise NotFound; what it has cached stays, and is pulled as before."""
     if not rows.remove_rule(tx, account_id, rule_id):
         raise _missing()
 

@@ -19,6 +19,7 @@ from cloudcore.errors import Unavailable
 from registry.metadata.pull_through import upstream_states as rows
 from registry.metadata.pull_through.upstream_states import UpstreamFault, UpstreamState
 from registry.upstream.base import (
+    RateLimit,
     Remote,
     UpstreamBroken,
     UpstreamFailed,
@@ -26,7 +27,6 @@ from registry.upstream.base import (
     UpstreamRefused,
     UpstreamUnreachable,
 )
-from registry.upstream.watch import RateLimit
 
 LIMITED: Final = "UPSTREAM_LIMITED"
 UNREACHABLE: Final = "UPSTREAM_UNREACHABLE"

@@ -18,8 +18,7 @@ from registry.services.changes import Change
 from registry.services.encryption_bindings import KeyToBind, bind_key
 from registry.services.events import REPOSITORY_CREATED, REPOSITORY_DELETED, RegistryEvent, publish
 from registry.services.images.deletion import restorable_until
-from registry.services.pull_through.reserved_names import check_unmirrored
-from registry.services.repositories.locks import lock_existing_repository
+from registry.services.repositories.names import check_unmirrored, lock_existing_repository
 
 MAX_EXCLUSIONS: Final = 5
 
@@ -96,11 +95,9 @@ def delete_repository(
 
 
 def check_repository(handle: str, new: NewRepository) -> None:
-    """Check the name, tags and exclusions of a new repository of the account `handle`.
+    """Check name, tags and exclusions of a new repository of the account `handle`.
 
-    Raises:
-        InvalidInput: with ``field`` and ``reason``.
-
+    Raise InvalidInput, with ``field`` and ``reason``.
     """
     try:
         parse_name(f"{handle}/{new.name}")
@@ -118,9 +115,7 @@ def check_repository(handle: str, new: NewRepository) -> None:
 def check_filters(name: str | None, name_prefix: str | None) -> None:
     """Check the filters of a list; refuse spaces, non-ASCII text and more than 210 characters.
 
-    Raises:
-        InvalidInput: with ``field`` and ``reason``.
-
+    Raise InvalidInput, with ``field`` and ``reason``.
     """
     for field, text in (("name", name), ("name_prefix", name_prefix)):
         if not _FILTER.fullmatch(text or ""):

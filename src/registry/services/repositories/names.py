@@ -1,4 +1,8 @@
-"""Find, create by a first push, and list repositories by name for ``/v2``."""
+"""Find, create by a first push, and list repositories by name for ``/v2``.
+
+Every change of a repository's content locks it first, until the end of the transaction. Names under
+the prefix of a rule are filled by the pull-through cache alone.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,39 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from cloudcore.db.base import Connection
-from registry.errors import NameUnknown, RepositoryMirrored
-from registry.metadata.pull_through.details import hold_account
-from registry.metadata.pull_through.rules import find_rule_for, prefix_over
+from cloudcore.errors import NotFound
+from registry.errors import ManifestUnknown, NameUnknown, RepositoryMirrored
+from registry.metadata.pull_through.rules import find_rule_for, hold_account, prefix_over
 from registry.metadata.repositories import live as repositories
-from registry.metadata.repositories.live import Repository
+from registry.metadata.repositories.live import Repository, VisibleRepository, lock_repository
 from registry.oci.reference import Name
 from registry.services.access import CREATE, Rights
-from registry.services.audit import record_change
-from registry.services.changes import Change
+from registry.services.changes import Change, record_change
 from registry.services.context import ServiceContext
 from registry.services.events import REPOSITORY_CREATED, RegistryEvent, publish
-from registry.services.pull_through.reserved_names import check_unmirrored, mirrored
+
+
+def check_unmirrored(tx: Connection, account_id: str, repository: str) -> None:
+    """Check that a repository that the transaction has inserted may be there.
+
+    It is checked after the insertion, whose foreign key waits for a rule that is being created.
+
+    Raises:
+        RepositoryMirrored: a rule has its name.
+
+    """
+    prefix = prefix_over(tx, account_id, repository)
+    if prefix is not None:
+        raise mirrored(repository, prefix)
+
+
+def mirrored(repository: str, prefix: str) -> RepositoryMirrored:
+    """Return the error for a push to a name under the prefix of a rule."""
+    return RepositoryMirrored(
+        f"{repository} is under {prefix}/, which the pull-through cache fills from an upstream;"
+        " nothing else can be stored there",
+        prefix=prefix,
+    )
 
 
 class NamePage(NamedTuple):
@@ -35,12 +60,7 @@ def name_unknown(name: Name, why: str = "") -> NameUnknown:
 
 
 def get_named_repository(tx: Connection, name: Name) -> Repository:
-    """Return the repository of this name.
-
-    Raises:
-        NameUnknown: there is no such repository.
-
-    """
+    """Return the repository of this name, or raise NameUnknown."""
     found = repositories.find_repository(tx, name.handle, name.repository)
     if found is None:
         raise name_unknown(name)
@@ -174,3 +194,32 @@ async def list_catalog(
             break
         last = batch[-1]
     return NamePage([prefix + name for name in found[:limit]], has_more=len(found) > limit)
+
+
+def lock_named_repository(tx: Connection, name: Name) -> Repository:
+    """Lock the repository of this name and return it, or raise NameUnknown."""
+    return lock_known_repository(tx, name, get_named_repository(tx, name).id)
+
+
+def lock_known_repository(tx: Connection, name: Name, repository_id: str) -> Repository:
+    """Lock a repository that was read by its name, or raise NameUnknown if it is gone."""
+    found = lock_repository(tx, repository_id)
+    if found is None:
+        raise name_unknown(name)
+    return found
+
+
+def lock_existing_repository(tx: Connection, repository_id: str) -> Repository:
+    """Lock the repository with this id and return it, or raise NotFound."""
+    found = lock_repository(tx, repository_id)
+    if found is None:
+        raise NotFound("there is no such repository")
+    return found
+
+
+def lock_visible_repository(tx: Connection, found: VisibleRepository) -> Repository:
+    """Lock a repository that a caller of ``/v1`` may use; raise ManifestUnknown if it is gone."""
+    repository = lock_repository(tx, found.repository.id)
+    if repository is None:
+        raise ManifestUnknown("there is no such repository")
+    return repository

@@ -19,7 +19,7 @@ from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.revisions import require_revision
 from registry.metadata.repositories import policies
 from registry.metadata.repositories.policies import NewPolicy, StoredResourcePolicy
-from registry.services.repositories.locks import lock_existing_repository
+from registry.services.repositories.names import lock_existing_repository
 from registry.services.resource_kinds import REPOSITORY_RULES
 
 

@@ -17,8 +17,7 @@ from registry.metadata.tags.pointers import TagDetails
 from registry.services.changes import Change
 from registry.services.events import publish
 from registry.services.images.details import get_manifest_row
-from registry.services.repositories.locks import lock_visible_repository
-from registry.services.repositories.names import as_pushed_to
+from registry.services.repositories.names import as_pushed_to, lock_visible_repository
 from registry.services.tags.pointers import Precondition, point_tag
 from registry.services.tags.prefix_index import prefix_index_of
 

@@ -26,12 +26,15 @@ from registry.metadata.tags.history import add_tag_event
 from registry.metadata.tags.pointers import Tag
 from registry.oci.reference import Name
 from registry.services.access import DELETE
-from registry.services.audit import record_change
-from registry.services.changes import Change
+from registry.services.changes import Change, record_change
 from registry.services.events import TAG_DELETED, TAG_MOVED, RegistryEvent, descriptions, publish
 from registry.services.images.deletion import restorable_until
-from registry.services.repositories.locks import lock_named_repository, lock_visible_repository
-from registry.services.repositories.names import NamePage, name_unknown
+from registry.services.repositories.names import (
+    NamePage,
+    lock_named_repository,
+    lock_visible_repository,
+    name_unknown,
+)
 
 
 class Precondition(NamedTuple):
@@ -147,33 +150,42 @@ def _point(
         tagged += 1
     counts = Counts(tags=0 if current else 1, tagged_images=tagged, deleted_tags=-uncounted)
     repositories.add_to_counters(tx, repository.id, change.now, counts)
+    _record(tx, repository, tag, action, current, manifest, change)
+    described = descriptions(tx, repository, [manifest.id])
+    return RegistryEvent(TAG_MOVED, manifest.digest, tag, *described[manifest.id])
+
+
+def _record(
+    tx: Connection,
+    repository: Repository,
+    tag: str,
+    action: str,
+    before: Tag | None,
+    after: ManifestRow | None,
+    change: Change,
+) -> None:
+    """Add to the tag's history and to the audit log that it pointed to another image before."""
+    digests = before and before.digest, after and after.digest
     add_tag_event(
         tx,
         repository.id,
         tag,
         action=action,
-        digest=manifest.digest,
-        previous_digest=None if current is None else current.digest,
-        manifest_id=manifest.id,
-        previous_manifest_id=None if current is None else current.manifest_id,
+        digest=digests[1],
+        previous_digest=digests[0],
+        manifest_id=after and after.id,
+        previous_manifest_id=before and before.manifest_id,
         principal=change.principal,
         source=change.stored_source,
         now=change.now,
     )
-    before = None if current is None else current.digest
-    change.tell("tags", tag, {"from": before, "to": manifest.digest})
-    described = descriptions(tx, repository, [manifest.id])
-    return RegistryEvent(TAG_MOVED, manifest.digest, tag, *described[manifest.id])
+    change.tell("tags", tag, {"from": digests[0], "to": digests[1]})
 
 
 def list_tag_names(tx: Connection, name: Name, after: str, limit: int) -> NamePage:
     """Return a page of tag names that sort after `after`, in byte order (end-8).
 
-    The tag `after` need not exist.
-
-    Raises:
-        NameUnknown: there is no such repository.
-
+    The tag `after` need not exist. Raise NameUnknown if the repository does not.
     """
     found = tags.list_tags(tx, name.handle, name.repository, after, limit + 1)
     if found is None:
@@ -239,19 +251,7 @@ def drop_tag(
             f"the tag {tag} is immutable; delete its manifest by digest, or exclude the tag",
             tag=tag,
         )
-    add_tag_event(
-        tx,
-        repository.id,
-        tag,
-        action="deleted",
-        digest=None,
-        previous_digest=current.digest,
-        manifest_id=None,
-        previous_manifest_id=current.manifest_id,
-        principal=change.principal,
-        source=change.stored_source,
-        now=change.now,
-    )
+    _record(tx, repository, tag, "deleted", current, None, change)
     until = restorable_until(tx, repository.account_id, change.now)
     if until > change.now:
         add_deleted_tags(
@@ -268,6 +268,5 @@ def drop_tag(
     untagged = manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0
     counts = Counts(tags=-1, tagged_images=-untagged, deleted_tags=int(until > change.now))
     repositories.add_to_counters(tx, repository.id, change.now, counts)
-    change.tell("tags", tag, {"from": current.digest, "to": None})
     described = descriptions(tx, repository, [current.manifest_id])
     return RegistryEvent(TAG_DELETED, current.digest, tag, *described[current.manifest_id])

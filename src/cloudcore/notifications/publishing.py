@@ -1,0 +1,283 @@
+"""Publish messages, and deliver them and events: from the outbox to who is sent them.
+
+An event that is told to a topic waits if the topic does not exist, or others wait for it already.
+What waits is released when the topic has a subscription that is active.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+from uuid import UUID, uuid5
+
+import msgspec
+
+from cloudcore.account_rows import lock_account
+from cloudcore.crn import Crn
+from cloudcore.db.base import Connection, Database
+from cloudcore.errors import InvalidInput, QuotaExceeded
+from cloudcore.jobs.kinds import Done, Next
+from cloudcore.jobs.outbox import OutboxEvent, count_pending, emit
+from cloudcore.jobs.queue import Job
+from cloudcore.notifications import delivery_rows, missing_topics, subscriptions
+from cloudcore.notifications.delivery_rows import enqueue_release, wake
+from cloudcore.notifications.needs import NotificationNeeds
+from cloudcore.notifications.topic import (
+    MAX_DELIVERIES,
+    MAX_DELIVERY_BYTES,
+    MAX_UNSORTED,
+    Publication,
+    Topic,
+    TopicMissing,
+    matches,
+    message_size,
+    strings_of,
+)
+from cloudcore.notifications.topics import ROWS as TOPICS
+from cloudcore.wire import rfc3339
+
+PUBLISHED: Final = "notifications.message.published"
+"""Type of the event of a message that somebody publishes."""
+
+PAGE: Final = 200
+"""Subscriptions that one transaction looks at."""
+_RELEASED: Final = 20
+
+
+async def drop_messages(database: Database, topic: Topic) -> None:
+    """Drop the messages of a topic that is to be deleted, and what waits for its subscribers.
+
+    It owns several transactions, between which others have their turn: to drop all in that of the
+    deletion would take many seconds, for which nobody else could write to SQLite.
+    """
+    for drop in (delivery_rows.drop_deliveries, delivery_rows.drop_publications):
+        while await database.write(drop, topic.account_id, topic.id):
+            pass
+
+
+def delete_topic(tx: Connection, topic: Topic, now: int) -> None:
+    """Delete a topic with its subscriptions; what is still to be delivered to them is dropped.
+
+    Raise `TopicMissing`.
+    """
+    lock_account(tx, topic.account_id)
+    if tx.execute(TOPICS.statements["remove"], of_id=topic.id, account_id=topic.account_id) != 1:
+        raise TopicMissing
+    missing_topics.note_missing(tx, topic.account_id, topic.crn, 0, now)
+
+
+def publish(
+    tx: Connection,
+    topic: Topic,
+    message: str,
+    subject: str | None,
+    attributes: Mapping[str, str],
+    now: int,
+    *,
+    content_type: str | None = None,
+    checks_room: bool = True,
+) -> str:
+    """Publish a message to a topic; return its id.
+
+    Raise `TopicMissing` if it was deleted, `QuotaExceeded` if too many messages of the account
+    wait, if it `checks_room`.
+    """
+    if TOPICS.hold(tx, topic.account_id, topic.id) is None:
+        raise TopicMissing
+    if checks_room:
+        _check_room(tx, topic.account_id)
+    payload = {
+        "topic_id": topic.id,
+        "subject": subject,
+        "message": message,
+        "attributes": attributes,
+        "content_type": content_type,
+    }
+    return emit(tx, PUBLISHED, topic.account_id, payload, now)
+
+
+def _check_room(tx: Connection, account_id: str) -> None:
+    found = delivery_rows.backlog_of_account(tx, account_id, MAX_DELIVERIES)
+    unsorted = count_pending(tx, account_id, MAX_UNSORTED)
+    _check(found.deliveries, MAX_DELIVERIES, "deliveries wait for", quota="waiting_deliveries")
+    _check(found.size, MAX_DELIVERY_BYTES, "bytes of messages wait for", quota="waiting_bytes")
+    _check(unsorted, MAX_UNSORTED, "messages are on their way to", quota="published_messages")
+
+
+def _check(used: int, limit: int, words: str, *, quota: str) -> None:
+    if used >= limit:
+        raise QuotaExceeded(
+            f"at most {limit} {words} an account's subscriptions: publish more slowly, or end those"
+            " whose endpoints do not answer",
+            quota=quota,
+            limit=limit,
+            used=used,
+        )
+
+
+class FanOut(NamedTuple):
+    """A subscriber of the outbox: turns events into deliveries."""
+
+    needs: NotificationNeeds
+
+    async def receive(self, event: OutboxEvent) -> None:
+        """Insert the deliveries of an event; done again, it inserts none twice."""
+        payload = event.payload
+        if event.type == PUBLISHED:
+            await self._publish(event)
+        elif isinstance(payload, Mapping) and isinstance(payload.get("topics"), list):
+            for crn in payload["topics"]:
+                await self._tell(event, crn)
+
+    async def _publish(self, event: OutboxEvent) -> None:
+        """Deliver a message; if its topic is gone, nobody is to have it."""
+        topic_id = event.payload["topic_id"]
+        topic = await self.needs.database.read(TOPICS.find, event.account_id, topic_id)
+        if topic is not None:
+            message = Publication(
+                id=event.id,
+                topic_id=topic.id,
+                account_id=event.account_id,
+                subject=event.payload["subject"],
+                message=event.payload["message"],
+                attributes=event.payload["attributes"],
+                published_at=event.created_at,
+                content_type=event.payload["content_type"],
+            )
+            await insert_deliveries(self.needs, topic, message, event.created_at)
+
+    async def _tell(self, event: OutboxEvent, crn: str) -> None:
+        """Deliver an event to a topic, or let it wait."""
+        try:
+            name = Crn.parse(crn).name
+        except InvalidInput:
+            return
+        database, region = self.needs.database, self.needs.region
+        topic = await database.read(find_ready_topic, event.account_id, region, name, crn)
+        if topic is None:
+            now = self.needs.clock()
+            topic = await database.write(wait_unless_ready, event, crn, region, name, now)
+        if topic is not None:
+            message = event_message(event, topic)
+            await insert_deliveries(self.needs, topic, message, event.created_at)
+
+
+def find_ready_topic(
+    tx: Connection, account_id: str, region: str, name: str, crn: str
+) -> Topic | None:
+    """Return a topic, or None if it does not exist, or events wait for it."""
+    topic = TOPICS.find_named(tx, account_id, region, name)
+    if topic is None or missing_topics.list_waiting(tx, account_id, crn, 1):
+        return None
+    return topic
+
+
+def wait_unless_ready(
+    tx: Connection, event: OutboxEvent, crn: str, region: str, name: str, now: int
+) -> Topic | None:
+    """Let an event wait for its topic, or return the topic if it is ready by now."""
+    lock_account(tx, event.account_id)
+    topic = find_ready_topic(tx, event.account_id, region, name, crn)
+    if topic is not None:
+        return topic
+    is_new = missing_topics.add_waiting(tx, event, crn)
+    missing_topics.drop_oldest_waiting(tx, event.account_id, crn)
+    there = TOPICS.find_named(tx, event.account_id, region, name)
+    if there is None:
+        if is_new:
+            missing_topics.note_missing(tx, event.account_id, crn, 1, now)
+    else:
+        release_waiting(tx, there, now)
+    return None
+
+
+def release_waiting(tx: Connection, topic: Topic, now: int) -> None:
+    """Let what waits for a topic be delivered, if anything does and somebody would get it."""
+    account_id = topic.account_id
+    is_told = missing_topics.list_waiting(tx, account_id, topic.crn, 1)
+    if is_told and subscriptions.is_heard(tx, account_id, topic.id):
+        enqueue_release(tx, account_id, topic.id, now)
+
+
+async def release(needs: NotificationNeeds, job: Job) -> Next | Done:
+    """Deliver some of the events that wait for a topic; the step of `RELEASE`."""
+    assert job.account_id is not None
+    database = needs.database
+    topic = await database.read(TOPICS.find, job.account_id, job.arguments["topic_id"])
+    if topic is None or not await database.read(subscriptions.is_heard, topic.account_id, topic.id):
+        return Done()
+    waiting = await database.read(
+        missing_topics.list_waiting, topic.account_id, topic.crn, _RELEASED
+    )
+    for event in waiting:
+        # Active by now is enough: these were told to a topic that nobody could subscribe to.
+        await insert_deliveries(needs, topic, event_message(event, topic), needs.clock())
+    end = partial(_end_release, topic, [event.id for event in waiting], needs.clock())
+    return Next(None, end) if len(waiting) == _RELEASED else Done(end)
+
+
+def _end_release(topic: Topic, ids: list[str], now: int, tx: Connection) -> None:
+    lock_account(tx, topic.account_id)
+    missing_topics.remove_waiting(tx, topic.account_id, topic.crn, ids)
+    release_waiting(tx, topic, now)
+
+
+def event_message(event: OutboxEvent, topic: Topic) -> Publication:
+    """Return the message that tells an event to a topic.
+
+    One event may go to several topics; each message has an id of its own, the same every time.
+    """
+    data: Any = event.payload.get("data")
+    message = {
+        "id": event.id,
+        "type": event.type,
+        "occurred_at": rfc3339(event.created_at),
+        "account_id": event.account_id,
+        "data": data,
+    }
+    return Publication(
+        id=str(uuid5(UUID(event.id), topic.id)),
+        topic_id=topic.id,
+        account_id=event.account_id,
+        subject=event.type,
+        message=msgspec.json.encode(message).decode(),
+        attributes={
+            "event_type": event.type,
+            **(strings_of(data) if isinstance(data, Mapping) else {}),
+        },
+        published_at=event.created_at,
+        content_type="application/json",
+    )
+
+
+async def insert_deliveries(
+    needs: NotificationNeeds, topic: Topic, message: Publication, active_at: int
+) -> None:
+    """Insert the deliveries of a message to the subscriptions active at `active_at` that match."""
+    after: str | None = ""
+    while after is not None:
+        after = await needs.database.write(
+            _insert_page, topic, message, active_at, after, needs.clock()
+        )
+
+
+def _insert_page(
+    tx: Connection, topic: Topic, message: Publication, active_at: int, after: str, now: int
+) -> str | None:
+    """Insert the deliveries to some subscriptions; return the last one's id, or None at the end."""
+    if TOPICS.hold(tx, topic.account_id, topic.id) is None:
+        return None  # deleted meanwhile, with its subscriptions
+    found = subscriptions.list_active(tx, topic.account_id, topic.id, active_at, after, PAGE)
+    if not after and (not found or not delivery_rows.add_publication(tx, message)):
+        return None
+    size = message_size(message)
+    for subscription_id, policy in found:
+        if matches(policy, message.attributes):
+            ids = (topic.account_id, subscription_id)
+            wake(tx, *ids, now)  # first: a step too locks its job, and then the subscription
+            delivery_rows.add_delivery(tx, *ids, message.id, now, size=size)
+    if len(found) == PAGE:
+        return found[-1][0]
+    delivery_rows.end_publication(tx, topic.account_id, message.id, now)
+    return None

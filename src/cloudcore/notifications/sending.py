@@ -1,0 +1,150 @@
+"""Send to webhooks, in the form of Standard Webhooks, and by mail.
+
+Where a webhook is is vetted each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from email.message import EmailMessage
+from email.utils import format_datetime, parsedate_to_datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.notifications.needs import NotificationNeeds
+from cloudcore.notifications.outcomes import DELIVERED, Outcome
+from cloudcore.notifications.signing import secrets_of, signature
+from cloudcore.notifications.topic import Publication, Subscription
+from cloudcore.outbound.answer_parser import Head
+from cloudcore.outbound.destinations import NotAllowed
+from cloudcore.outbound.failures import RequestFailed
+
+if TYPE_CHECKING:
+    from email.headerregistry import BaseHeader
+    from email.policy import EmailPolicy, Policy
+
+
+_TOO_MANY: Final = 429
+_JSON: Final = "application/json"
+_TEXT: Final = "text/plain; charset=utf-8"
+
+
+async def post(
+    needs: NotificationNeeds,
+    subscription: Subscription,
+    envelope: Mapping[str, Any],
+    raw: Publication | None,
+) -> Outcome:
+    """Post an envelope, or the message of `raw`, once; of the answer only the head is read."""
+    now = needs.clock()
+    body = msgspec.json.encode(envelope) if raw is None else raw.message.encode()
+    message_id, timestamp = envelope["message_id"], now // MICROSECONDS
+    secrets = secrets_of(needs.keyring, subscription, now)
+    headers = {
+        "Content-Type": _JSON if raw is None else raw.content_type or _TEXT,
+        "User-Agent": "Entrepot-Notifications",
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": signature(secrets, message_id, timestamp, body),
+    }
+    try:
+        async with needs.client.request("POST", subscription.endpoint, headers, body) as answer:
+            return _outcome(answer.head, now)
+    except NotAllowed as error:
+        return Outcome("failed", "DESTINATION_REFUSED", str(error))
+    except RequestFailed as error:
+        return Outcome("retry", "ENDPOINT_UNREACHABLE", str(error))
+
+
+def _outcome(head: Head, now: int) -> Outcome:
+    status = head.status
+    if 200 <= status < 300:
+        return DELIVERED
+    words = f"it answered {status}"
+    if status == _TOO_MANY or status >= 500:
+        return Outcome(
+            "retry", "ENDPOINT_FAILED", words, _retry_after(head.get("retry-after"), now), status
+        )
+    return Outcome("failed", "ENDPOINT_REFUSED", words, http_status=status)
+
+
+def _retry_after(text: str | None, now: int) -> int:
+    """Return the seconds of a ``Retry-After`` (RFC 9110 §10.2.3); 0 if it says none."""
+    if text is None:
+        return 0
+    if text.isascii() and text.isdigit():
+        return int(text[:9])
+    try:
+        return max(0, int(parsedate_to_datetime(text).timestamp()) - now // MICROSECONDS)
+    except (ValueError, OverflowError):
+        return 0
+
+
+_SUBJECT: Final = 150
+_REASON: Final = "You get this because {address} is subscribed to {topic}.\nTo end it: {url}\n"
+
+
+def mail_of(envelope: Mapping[str, Any], subscription: Subscription, sender: str) -> EmailMessage:
+    """Return the e-mail of an envelope: text for the reader, and the envelope as an attachment."""
+    is_request = envelope["type"] == "subscription_confirmation"
+    topic, url = envelope["topic_name"], envelope["unsubscribe_url"]
+    subject = envelope["subject"] or f"Notification from {topic}"
+    mail = EmailMessage(policy=_policy())
+    mail["From"] = sender
+    mail["To"] = subscription.endpoint
+    mail["Subject"] = (
+        f"Confirm your subscription to {topic}" if is_request else _as_it_is(subject[:_SUBJECT])
+    )
+    mail["Date"] = format_datetime(datetime.fromisoformat(envelope["timestamp"]))
+    domain = sender.rpartition("@")[2].rstrip(">") or "localhost"
+    mail["Message-ID"] = f"<{envelope['message_id']}.{subscription.id}@{domain}>"
+    mail["Auto-Submitted"] = "auto-generated"
+    if is_request:
+        text = (
+            f"{subscription.endpoint} is to be sent what is published to {envelope['topic_crn']}."
+            f"\n\nTo confirm, open this page within 72 hours:\n{envelope['confirmation_url']}\n\n"
+            "If you do not know what this is, do nothing.\n"
+        )
+    else:
+        mail["List-Unsubscribe"] = f"<{url}>"
+        mail["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"
+        why = _REASON.format(address=subscription.endpoint, topic=topic, url=url)
+        text = f"{envelope['message']}\n\n-- \n{why}"
+    mail.set_content(text)
+    mail.add_attachment(
+        msgspec.json.encode(envelope),
+        maintype="application",
+        subtype="json",
+        filename="notification.json",
+    )
+    return mail
+
+
+@cache
+def _policy() -> EmailPolicy[EmailMessage]:
+    """Return the form of mails: that of SMTP, with the address of an unsubscription in one piece.
+
+    The library would fold it into encoded words, which are no part of it (RFC 2369 §2).
+    """
+    from email.headerregistry import HeaderRegistry, UniqueUnstructuredHeader  # noqa: PLC0415
+    from email.policy import SMTP  # noqa: PLC0415 - 0.6 MiB, and few installs send mail
+
+    class OneLine(UniqueUnstructuredHeader):
+        def fold(self, *, policy: Policy) -> str:
+            return f"List-Unsubscribe: {self}{policy.linesep}"
+
+    headers = HeaderRegistry()
+    headers.map_to_type("list-unsubscribe", cast("type[BaseHeader]", OneLine))
+    return SMTP.clone(header_factory=headers)
+
+
+def _as_it_is(subject: str) -> str:
+    """Return a subject in which the mail library finds no encoded word (RFC 2047).
+
+    It would decode one, and write what that holds, line breaks too, into the head of the mail.
+    """
+    return subject.replace("=?", "= ?")

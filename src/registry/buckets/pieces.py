@@ -1,0 +1,172 @@
+"""Pieces of buckets: a new one, and those that are read one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cloudcore.storage.needs import StoredPiece
+from registry.blobstore.base import (
+    DataKey,
+    FileRegion,
+    ObjectDamaged,
+    ObjectUnknown,
+    OpenObject,
+    Staged,
+    Stored,
+)
+from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.inline import open_inline, store_inline
+from registry.errors import StoreUnavailable
+from registry.oci.digest import digest_of
+
+
+class Seal(NamedTuple):
+    """How a new piece is sealed."""
+
+    kms_key_id: str
+    data_key: DataKey
+    wrapped: bytes
+
+
+@dataclass(slots=True)
+class StagedPiece:
+    """A new piece: kept in memory as long as it may become inline."""
+
+    store: FilesystemStore
+    piece_id: str
+    staged: Staged
+    seal: Seal | None
+    inline_bytes: int
+    few: bytearray | None = field(default_factory=bytearray)
+    """The bytes, or None if they are in the store."""
+    is_committed: bool = False
+
+    def write(self, view: memoryview, /) -> None:
+        """Append bytes (`StagedPiece.write`)."""
+        if self.few is None:
+            self.staged.write(view)
+            return
+        if len(self.few) + len(view) <= self.inline_bytes:
+            self.few += view
+            return
+        few, self.few = self.few, None
+        if few:
+            self.staged.write(memoryview(few))
+        self.staged.write(view)
+
+    def finish(self) -> StoredPiece:
+        """Make the bytes durable, or seal them (`StagedPiece.finish`)."""
+        if self.few is not None:
+            data = bytes(self.few)
+            key = self.seal and self.seal.data_key
+            return self._recorded(store_inline(data, digest_of(data), self.piece_id, key))
+        stored = self.staged.commit(None)
+        self.is_committed = True
+        return self._recorded(stored)
+
+    async def discard(self) -> None:
+        """Delete the bytes (`StagedPiece.discard`)."""
+        if self.is_committed:
+            await self.store.remove_duplicate(self.piece_id)
+        else:
+            await self.staged.discard()
+
+    async def aclose(self) -> None:
+        """End the hold (`StagedPiece.aclose`)."""
+        await self.staged.aclose()
+
+    def _recorded(self, stored: Stored) -> StoredPiece:
+        return StoredPiece(
+            stored.object_id,
+            stored.size,
+            stored.stored_size,
+            stored.digest.partition(":")[2],
+            stored.encoding,
+            stored.checksum,
+            stored.body,
+            self.seal and self.seal.kms_key_id,
+            self.seal and self.seal.wrapped,
+        )
+
+
+@dataclass(slots=True)
+class OpenPieces:
+    """Pieces that follow each other; the first is open, others are opened when they are reached."""
+
+    store: FilesystemStore
+    pieces: Sequence[StoredPiece]
+    keys: Sequence[DataKey | None]
+    first: OpenObject
+
+    @property
+    def length(self) -> int:
+        """Return the number of bytes."""
+        return sum(piece.size for piece in self.pieces)
+
+    def file_region(self, start: int, stop: int) -> FileRegion | None:
+        """Return a range of the first piece as a region of its file, or None."""
+        if stop > self.pieces[0].size:
+            return None
+        return self.first.file_region(start, stop)
+
+    def chunks(self, start: int, stop: int) -> Iterator[memoryview]:
+        """Yield a range (`OpenBytes.chunks`)."""
+        for number, begin, end in self._spans(start, stop):
+            if number == 0:
+                yield from self.first.shared_chunks(begin, end)
+                continue
+            piece, key = self.pieces[number], self.keys[number]
+            with _damage_later():
+                if piece.body is not None:
+                    yield from open_inline(piece.body, piece.id, piece.size, key).chunks(begin, end)
+                    continue
+                opened = self.store.files.open(piece.id, piece.size, key)
+            try:
+                yield from opened.shared_chunks(begin, end)
+            finally:
+                opened.close()
+
+    async def stream(self, start: int, stop: int) -> AsyncIterator[bytes]:
+        """Yield a range in parts (`OpenBytes.stream`)."""
+        for number, begin, end in self._spans(start, stop):
+            if number == 0:
+                async for part in self.first.stream(begin, end):
+                    yield part
+                continue
+            with _damage_later():
+                opened = await open_piece(self.store, self.pieces[number], self.keys[number])
+            async with aclosing(opened):
+                async for part in opened.stream(begin, end):
+                    yield part
+
+    async def aclose(self) -> None:
+        """Close the first piece."""
+        await self.first.aclose()
+
+    def _spans(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield which bytes of which piece a range has."""
+        at = 0
+        for number, piece in enumerate(self.pieces):
+            begin, end = max(start - at, 0), min(stop - at, piece.size)
+            if begin < end:
+                yield number, begin, end
+            at += piece.size
+
+
+async def open_piece(store: FilesystemStore, piece: StoredPiece, key: DataKey | None) -> OpenObject:
+    """Open the bytes of a piece, wherever they are."""
+    if piece.body is not None:
+        return open_inline(piece.body, piece.id, piece.size, key)
+    return await store.open(piece.id, piece.size, key)
+
+
+@contextmanager
+def _damage_later() -> Iterator[None]:
+    """Raise `StoreUnavailable` for bytes that are not as they should be: the answer has begun."""
+    try:
+        yield
+    except (ObjectUnknown, ObjectDamaged):
+        raise StoreUnavailable("the stored bytes of an object are damaged") from None

@@ -1,0 +1,238 @@
+"""The bytes of buckets lie in a store like that of the blobs.
+
+Each piece is an object of the store, sealed as blobs are, under a data key that is bound to the
+account and the piece. Small pieces are inline: their row has the bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from cloudcore.db.base import Connection
+from cloudcore.kms.key import Key
+from cloudcore.kms.rows import KEY_ROWS, find_platform_key, key_to_bind
+from cloudcore.kms.vault import LookedAt
+from cloudcore.resource_references import Authorize, Scope
+from cloudcore.storage import errors as storage_errors
+from cloudcore.storage.needs import (
+    SHREDDED,
+    BucketBytes,
+    BucketKeys,
+    Looked,
+    NewWrap,
+    Owned,
+    Rewrapped,
+    SealedPiece,
+    StoredPiece,
+)
+from registry import errors
+from registry.blobstore.base import PLAIN, DataKey, ObjectDamaged, ObjectUnknown
+from registry.blobstore.filesystem import FilesystemStore
+from registry.buckets.orphans import BucketOrphans
+from registry.buckets.pieces import OpenPieces, Seal, StagedPiece, open_piece
+from registry.errors import KmsKeyDeleted, KmsKeyDisabled
+from registry.keys import DataKeys, WrapBroken, WrappedKey
+from registry.metadata.blobs.wraps import hold_enabled
+
+_REASONS: Final[dict[type[Exception], str]] = {
+    KmsKeyDeleted: "key_deleted",
+    KmsKeyDisabled: "key_disabled",
+    WrapBroken: "unreadable",
+}
+
+
+async def rewrap_pieces(
+    data_keys: DataKeys, account_id: str, kms_key_id: str, pieces: Sequence[SealedPiece]
+) -> Rewrapped:
+    """Wrap the data keys of pieces under a KMS key (`BucketBytes.rewrap`).
+
+    Raise `KmsKeyDeleted` or `KmsKeyDisabled` of the KMS key to wrap under, `Unavailable` if the
+    provider of a key's material is not there.
+    """
+    kept: Counter[str] = Counter()
+    wraps: list[WrappedKey] = []
+    for piece in pieces:
+        if piece.kms_key_id is None or piece.wrapped is None:
+            kept["plain"] += 1
+        elif piece.encoding == SHREDDED:
+            kept["key_deleted"] += 1
+        else:
+            wraps.append(WrappedKey(piece.kms_key_id, piece.wrapped, piece.id))
+    wraps.sort(key=lambda wrap: wrap.kms_key_id)
+    opened: list[tuple[WrappedKey, DataKey]] = []
+    for _, group in groupby(wraps, lambda wrap: wrap.kms_key_id):
+        opened += await _open_group(data_keys, account_id, list(group), kept)
+    made = await data_keys.wrap_all(
+        account_id, kms_key_id, [(wrap.stored_id, key) for wrap, key in opened]
+    )
+    return Rewrapped(
+        [
+            NewWrap(wrap.stored_id, wrap.kms_key_id, kms_key_id, wrapped)
+            for (wrap, _), wrapped in zip(opened, made, strict=True)
+        ],
+        kept,
+    )
+
+
+async def _open_group(
+    data_keys: DataKeys, account_id: str, wraps: Sequence[WrappedKey], kept: Counter[str]
+) -> list[tuple[WrappedKey, DataKey]]:
+    """Open wraps under one key, all at once; if one does not open, each by itself."""
+    try:
+        return list(zip(wraps, await data_keys.open_all(account_id, wraps), strict=True))
+    except tuple(_REASONS) as error:
+        if len(wraps) == 1 or not isinstance(error, WrapBroken):
+            kept[_REASONS[type(error)]] += len(wraps)
+            return []
+    opened = []
+    for wrap in wraps:
+        opened += await _open_group(data_keys, account_id, [wrap], kept)
+    return opened
+
+
+class Sealing(NamedTuple):
+    """How pieces are stored."""
+
+    keys: DataKeys
+    seals: bool
+    """False: new pieces are stored plain."""
+    inline_bytes: int
+    """Up to so many bytes, a piece is inline."""
+
+
+@dataclass(eq=False)
+class StoreOfBuckets(BucketBytes):
+    """The bytes of all buckets, in one store."""
+
+    store: FilesystemStore
+    sealing: Sealing
+    orphans: BucketOrphans
+    new_id: Callable[[], str]
+
+    @property
+    def seals(self) -> bool:
+        """Return True if new pieces are sealed (`BucketBytes.seals`)."""
+        return self.sealing.seals
+
+    def look_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> Looked:
+        """Find a KMS key usable (`BucketBytes.look_to_write`)."""
+        if not self.sealing.seals:
+            return None
+        key = find_key(tx, account_id, kms_key_id)
+        if key is None or key.state == "deleted":
+            raise storage_errors.KmsKeyDeleted
+        if key.state != "enabled":
+            raise storage_errors.KmsKeyDisabled
+        return self.sealing.keys.look_at(tx, account_id, key.id, key.current_version)
+
+    def look_to_read(
+        self, tx: Connection, account_id: str, pieces: Sequence[StoredPiece]
+    ) -> Looked:
+        """Find the KMS keys of pieces usable (`BucketBytes.look_to_read`)."""
+        if any(piece.encoding == SHREDDED for piece in pieces):
+            raise storage_errors.KmsKeyDeleted
+        with _translated():
+            return self.sealing.keys.look_for(tx, account_id, _wraps(pieces))
+
+    async def stage(self, account_id: str, looked: Looked) -> StagedPiece:
+        """Begin a new piece (`BucketBytes.stage`)."""
+        piece_id = self.new_id()
+        seal = None
+        if isinstance(looked, LookedAt):
+            data_key = self.sealing.keys.new(account_id)
+            with _translated():
+                (wrapped,) = await self.sealing.keys.wrap_looked_at(looked, [(piece_id, data_key)])
+            seal = Seal(looked.refs[0].key_id, data_key, wrapped)
+        staged = await self.store.stage(piece_id, seal and seal.data_key, is_fresh=True)
+        return StagedPiece(self.store, piece_id, staged, seal, self.sealing.inline_bytes)
+
+    async def open(
+        self, account_id: str, pieces: Sequence[StoredPiece], looked: Looked
+    ) -> OpenPieces:
+        """Open pieces, the first at once (`BucketBytes.open`)."""
+        keys = await self._open_keys(account_id, pieces, looked)
+        try:
+            first = await open_piece(self.store, pieces[0], keys[0])
+        except (ObjectUnknown, ObjectDamaged):
+            raise storage_errors.BytesDamaged from None
+        return OpenPieces(self.store, pieces, keys, first)
+
+    async def rewrap(
+        self, account_id: str, kms_key_id: str, pieces: Sequence[SealedPiece]
+    ) -> Rewrapped:
+        """Wrap data keys under another KMS key (`BucketBytes.rewrap`)."""
+        with _translated():
+            return await rewrap_pieces(self.sealing.keys, account_id, kms_key_id, pieces)
+
+    def hold_keys(self, tx: Connection, account_id: str, kms_key_ids: Collection[str]) -> bool:
+        """Hold KMS keys, if all are enabled (`BucketBytes.hold_keys`)."""
+        return hold_enabled(tx, account_id, kms_key_ids)
+
+    async def delete(self, piece_ids: Sequence[str]) -> Sequence[str]:
+        """Delete the bytes of pieces (`BucketBytes.delete`)."""
+        return (await self.store.delete(piece_ids)).object_ids
+
+    async def scan(self, owned: Owned) -> int:
+        """Set aside bytes that no row names (`BucketBytes.scan`)."""
+        return await self.orphans.turn(owned)
+
+    async def _open_keys(
+        self, account_id: str, pieces: Sequence[StoredPiece], looked: Looked
+    ) -> list[DataKey | None]:
+        assert isinstance(looked, LookedAt)
+        wraps = _wraps(pieces)
+        with _translated():
+            opened = await self.sealing.keys.open_looked_at(account_id, looked, wraps)
+        keys = {wrap.stored_id: key for wrap, key in zip(wraps, opened, strict=True)}
+        return [keys.get(piece.id) for piece in pieces]
+
+
+@dataclass(eq=False)
+class KeysOfBuckets(BucketKeys):
+    """The KMS keys that buckets can be bound to: those of the accounts of one region."""
+
+    region: str
+
+    def resolve(self, tx: Connection, account_id: str, value: str, authorize: Authorize) -> Key:
+        """Return the key that a request names (`BucketKeys.resolve`)."""
+        return key_to_bind(tx, Scope(account_id, self.region), value, authorize)
+
+    def describe(self, tx: Connection, account_id: str, key_id: str | None) -> Key | None:
+        """Return a key by its id, or the platform key (`BucketKeys.describe`)."""
+        return find_key(tx, account_id, key_id)
+
+
+def find_key(tx: Connection, account_id: str, key_id: str | None) -> Key | None:
+    """Return a key by its id, or for None the account's platform key; None if there is none."""
+    if key_id is None:
+        return find_platform_key(tx, account_id)
+    return KEY_ROWS.find(tx, account_id, key_id)
+
+
+def _wraps(pieces: Sequence[StoredPiece]) -> list[WrappedKey]:
+    """Return the wraps of those pieces that are sealed."""
+    return [_wrap(piece) for piece in pieces if piece.encoding != PLAIN]
+
+
+def _wrap(piece: StoredPiece) -> WrappedKey:
+    assert piece.kms_key_id is not None
+    assert piece.wrapped is not None
+    return WrappedKey(piece.kms_key_id, piece.wrapped, piece.id)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Raise the errors of buckets for those of the registry."""
+    try:
+        yield
+    except errors.KmsKeyDeleted:
+        raise storage_errors.KmsKeyDeleted from None
+    except errors.KmsKeyDisabled:
+        raise storage_errors.KmsKeyDisabled from None
+    except WrapBroken:
+        raise storage_errors.BytesDamaged from None

@@ -1,0 +1,153 @@
+"""Check manifests: their bytes against their digests, and their edges against what they list.
+
+A manifest's bytes list the blobs it needs; edges, links and counters are derived from them. If some
+of these rows were lost (a truncated table, a partly restored backup), a blob in use looks like
+garbage. So before the collector unlinks blobs of a repository, it compares some of its manifests
+with their edges, and stops if edges are missing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final, NamedTuple
+
+from cloudcore.db.base import Connection, Database
+from registry.errors import ManifestInvalid
+from registry.gc.pace import Pace
+from registry.metadata.collector import audit, scrub
+from registry.metadata.collector.audit import ManifestBody
+from registry.metadata.collector.scrub import ManifestUse, StoredManifest
+from registry.oci.digest import digest_of
+from registry.oci.manifest import parse_manifest
+from registry.oci.media_types import is_foreign_layer
+
+_SAMPLE: Final = 4
+"""Manifests of each sort. Those of a sort are read at once, and each may have 4 MiB."""
+
+
+class IndexIncomplete(Exception):
+    """Edges, links or counters contradict the manifests; nothing may be collected."""
+
+
+def check_repository(tx: Connection, repository_id: str) -> None:
+    """Compare a repository's newest, oldest and last deleted manifests with their edges.
+
+    Raises:
+        IndexIncomplete: a manifest is damaged, or has fewer edges than it must have.
+
+    """
+    for document in audit.sample_manifests(tx, repository_id, _SAMPLE):
+        problem = manifest_problem(document)
+        if problem:
+            raise IndexIncomplete(f"manifest {document.digest} in {document.repository}: {problem}")
+
+
+def body_problem(body: bytes, digest: str) -> str | None:
+    """Return what is wrong with a manifest's bytes, or None."""
+    return None if digest_of(body) == digest else "its bytes hash to something else"
+
+
+def manifest_problem(document: ManifestBody) -> str | None:
+    """Return what is wrong with a manifest's bytes or edges, or None."""
+    if document.body is None:
+        return "its bytes are gone"
+    problem = body_problem(document.body, document.digest)
+    if problem is not None:
+        return problem
+    try:
+        parsed = parse_manifest(document.body, document.media_type, is_stored=True)
+    except ManifestInvalid as error:
+        return f"its bytes are no manifest: {error.message}"
+    listed = {
+        descriptor.digest
+        for descriptor in (*parsed.blobs, *parsed.children)
+        if not is_foreign_layer(descriptor.media_type)
+    }
+    # Two digests name one blob or manifest only if their algorithms differ.
+    required = max(Counter(digest.partition(":")[0] for digest in listed).values(), default=0)
+    # An index may list blobs, so its edges count together.
+    held = document.blob_edges + document.child_edges
+    if held < required:
+        what = "children" if parsed.is_index else "blobs"
+        return f"{required} {what} are listed, {held} are held"
+    return None
+
+
+PAGE: Final = 16
+"""Manifests that are read at once: each may have 4 MiB."""
+_IMAGES: Final = 500
+
+
+class FoundManifest(NamedTuple):
+    """A damaged manifest, and the images that have it."""
+
+    manifest: StoredManifest
+    problem: str
+    images: Sequence[ManifestUse]
+    """The first 500; none if all are deleted."""
+
+
+class ManifestCheck:
+    """A check of manifests. It marks nothing: every pull hashes the manifest that it reads."""
+
+    def __init__(
+        self,
+        database: Database,
+        pace: Pace,
+        tell: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Call `tell` after each page."""
+        self._database = database
+        self._pace = pace
+        self._tell = tell
+        self.manifest_count = 0
+        self.read_bytes = 0
+
+    async def run(
+        self, pages: AsyncIterator[Sequence[StoredManifest]]
+    ) -> AsyncIterator[FoundManifest]:
+        """Check the manifests of all pages; yield the damaged ones.
+
+        Raises:
+            ReadingStopped: the pace was stopped.
+
+        """
+        async for page in pages:
+            for manifest, problem in await self._pace.in_thread(_problems, page, self._pace):
+                images = await self._database.read(
+                    scrub.images_with, manifest.account_id, manifest.digest, _IMAGES
+                )
+                yield FoundManifest(manifest, problem, images)
+            self.manifest_count += len(page)
+            self.read_bytes += sum(len(each.body) for each in page)
+            self._tell()
+
+
+def _problems(page: Sequence[StoredManifest], pace: Pace) -> list[tuple[StoredManifest, str]]:
+    """Return the damaged ones, and what is wrong. Blocks."""
+    found = []
+    for manifest in page:
+        problem = body_problem(manifest.body, manifest.digest)
+        if problem is not None:
+            found.append((manifest, problem))
+        pace.spend(len(manifest.body))
+    return found
+
+
+async def all_manifests(database: Database) -> AsyncIterator[Sequence[StoredManifest]]:
+    """Yield pages of the manifests of all accounts, of deleted images too."""
+    after = ("", "")
+    while page := await database.read(scrub.stored_manifests, after, PAGE):
+        yield page
+        after = page[-1].account_id, page[-1].digest
+
+
+async def manifests_of(
+    database: Database, repository_id: str
+) -> AsyncIterator[Sequence[StoredManifest]]:
+    """Yield pages of the manifests of a repository."""
+    after = ""
+    while page := await database.read(scrub.manifests_of_repository, repository_id, after, PAGE):
+        yield page
+        after = page[-1].digest

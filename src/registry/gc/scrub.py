@@ -1,0 +1,366 @@
+"""The scrub in the background: every stored byte is read once in a period, at a limited rate.
+
+Blobs and the pieces of buckets are read in turns, the one verified longest ago first. `verified_at`
+in its row says how far the scrub has come, so any process continues it after another died; of the
+blob that was being read, it begins anew. Turns begin with the blobs and the pieces alternately, so
+that neither waits until all of the other are read. Manifests are few bytes; one turn reads all.
+
+``entrepot scrub`` reads a registry, or some repositories, from beginning to end (`scrub_all`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from cloudcore.clock import Clock
+from cloudcore.db.base import Connection, Database
+from cloudcore.errors import NotFound
+from cloudcore.jobs.figures import chores
+from cloudcore.jobs.schedule import Scheduled
+from cloudcore.storage import piece_checks
+from cloudcore.storage.piece_checks import Totals
+from registry.blobstore.base import BlobReader, BlobStore, DeletionsHeld
+from registry.counted import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
+from registry.errors import StoreUnavailable
+from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.manifest_check import FoundManifest, ManifestCheck, all_manifests, manifests_of
+from registry.gc.object_check import BLOBS, CheckProgress, FoundDamage, Marks, ObjectCheck
+from registry.gc.pace import Pace
+from registry.gc.piece_marks import (
+    PIECES,
+    DamagedPiece,
+    all_pieces,
+    due_pieces,
+    tell_damage,
+    tell_damaged_piece,
+)
+from registry.metadata.collector import audit, scrub
+from registry.metadata.collector.audit import ObjectRow
+from registry.oci.reference import Name
+from registry.services.context import ServiceContext
+from registry.setting_groups import Scrubbing
+
+OBJECT_CHORE: Final = "registry.scrub"
+EVERY_SECONDS: Final = 300
+"""Seconds between the beginnings of turns."""
+LONGEST_SECONDS: Final = 7 * 24 * 3600
+"""Time in which the largest blob must have been read."""
+_TURN_SECONDS: Final = 600
+"""Time after which a turn begins to read no further blob; then another process may go on."""
+_LOOK_SECONDS: Final = 1.0
+"""Time between two looks whether a backup is under way."""
+_PAGE: Final = 100
+_SUSPICIOUS: Final = 20
+"""Damaged blobs at the begin of a turn, without a whole one, that look like an unmounted disk."""
+_LOGGED: Final = 20
+"""Images of a damaged blob that are named in the log."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Read(NamedTuple):
+    """What is read: whose rows say what is due, and where its bytes are."""
+
+    what: str
+    store: BlobStore
+    due: Callable[[Connection, int, tuple[int, str], int], list[ObjectRow]]
+    marks: Marks[Any]
+    tell: Callable[[ServiceContext, Any], None]
+
+
+def scrub_chores(
+    ctx: ServiceContext,
+    store: BlobStore,
+    scrubbing: Scrubbing,
+    buckets: BlobStore | None = None,
+) -> Sequence[Scheduled]:
+    """Return the chores of the scrub, also of `buckets`; none if it is turned off."""
+    if not scrubbing.scrub_rate_bytes:
+        return ()
+    objects = ObjectScrub(ctx, store, scrubbing, buckets)
+    return (
+        Scheduled(OBJECT_CHORE, EVERY_SECONDS, objects.turn, LONGEST_SECONDS),
+        Scheduled(
+            "registry.manifest_scrub",
+            scrubbing.scrub_every_seconds,
+            partial(scrub_manifests, ctx, scrubbing),
+            LONGEST_SECONDS,
+        ),
+    )
+
+
+class ObjectScrub:
+    """The turns of one process."""
+
+    def __init__(
+        self,
+        ctx: ServiceContext,
+        store: BlobStore,
+        scrubbing: Scrubbing,
+        buckets: BlobStore | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        pace: Callable[[int], Pace] = Pace,
+    ) -> None:
+        self._ctx = ctx
+        self._store = store
+        self._scrubbing = scrubbing
+        self._monotonic = monotonic
+        self._new_pace = pace
+        self._reads = [_Read("blobs", store, scrub.due_objects, BLOBS, tell_damage)]
+        if buckets is not None:
+            self._reads.append(
+                _Read("pieces of buckets", buckets, due_pieces, PIECES, tell_damaged_piece)
+            )
+
+    async def turn(self) -> int:
+        """Read the blobs and pieces that are due, one after the other; return how many.
+
+        End early while a backup is under way, and when the database is not the one of the blobs.
+
+        Raises:
+            StoreUnavailable: the first ones are all damaged, as if their disk was not mounted.
+
+        """
+        try:
+            await check_generation(self._ctx, self._store)
+        except DatabaseWentBack as error:
+            _log.error("no blob is verified: %s", error)
+            return 0
+        pace = self._new_pace(self._scrubbing.scrub_rate_bytes)
+        ends_at = self._monotonic() + _TURN_SECONDS
+        order, self._reads = self._reads, self._reads[1:] + self._reads[:1]
+        return sum([await self._read(each, ends_at, pace) for each in order])
+
+    async def _read(self, read: _Read, ends_at: float, pace: Pace) -> int:
+        turn = _Turn(self._ctx, read.tell)
+        check: ObjectCheck[Any] = ObjectCheck(
+            self._ctx.database,
+            read.store,
+            self._ctx.clock,
+            read.marks,
+            turn.note,
+            turn.count,
+            pace=pace,
+        )
+        turn.check = check
+        await check.run(self._due(read, turn, ends_at), readers=1)
+        if turn.is_suspicious:
+            raise StoreUnavailable(
+                f"the first {_SUSPICIOUS} {read.what} of a turn of the scrub are all damaged: is"
+                f" the disk of the {read.what} mounted? The next turn goes on"
+            )
+        return check.object_count
+
+    async def _due(self, read: _Read, turn: _Turn, ends_at: float) -> AsyncIterator[ObjectRow]:
+        verified_before = self._ctx.clock() - self._scrubbing.every
+        look_at = 0.0
+        after = scrub.FIRST
+        while page := await self._ctx.database.read(read.due, verified_before, after, _PAGE):
+            for row in page:
+                now = self._monotonic()
+                if now >= ends_at or turn.is_suspicious:
+                    return
+                if now >= look_at:
+                    look_at = now + _LOOK_SECONDS
+                    if isinstance((await read.store.delete([])).refusal, DeletionsHeld):
+                        return
+                yield row
+            after = page[-1].verified_at, page[-1].id
+
+
+class _Turn:
+    """What one turn has counted and found."""
+
+    def __init__(self, ctx: ServiceContext, tell: Callable[[ServiceContext, Any], None]) -> None:
+        self._ctx = ctx
+        self._tell = tell
+        self._counted_objects = self._counted_bytes = 0
+        self._damaged = 0
+        self.check: ObjectCheck[Any]
+        self.is_suspicious = False
+
+    def count(self) -> None:
+        """Count what was read since the last call."""
+        objects, read = self.check.object_count, self.check.read_bytes
+        self._ctx.count(SCRUBBED_OBJECTS, objects - self._counted_objects)
+        self._ctx.count(SCRUBBED_BYTES, read - self._counted_bytes)
+        self._counted_objects, self._counted_bytes = objects, read
+
+    def note(self, found: FoundDamage | DamagedPiece) -> None:
+        """Tell of a damaged blob or piece."""
+        self._tell(self._ctx, found)
+        self._damaged += 1
+        if self._damaged == self.check.object_count + 1 == _SUSPICIOUS:
+            self.is_suspicious = True
+
+
+async def scrub_manifests(ctx: ServiceContext, scrubbing: Scrubbing) -> int:
+    """Check the bytes of all manifests; log and count the damaged ones. Return how many."""
+    check = ManifestCheck(ctx.database, Pace(scrubbing.scrub_rate_bytes))
+    damaged = 0
+    async for found in check.run(all_manifests(ctx.database)):
+        damaged += 1
+        for image in found.images[:_LOGGED]:
+            with suppress(NotFound):  # it logs, and counts each manifest once
+                await ctx.manifest_damage.check(
+                    found.manifest.body,
+                    found.manifest.digest,
+                    Name(image.handle, image.repository),
+                    ctx.on_damage,
+                )
+            _log.error("image %s has a damaged manifest", image)
+    ctx.count(SCRUBBED_BYTES, check.read_bytes)
+    ctx.count(SCRUBBED_DAMAGED, damaged)
+    return damaged
+
+
+class ScrubStatus(NamedTuple):
+    """How many blobs were verified in the last period; moments in microseconds."""
+
+    object_count: int
+    stored_bytes: int
+    verified_count: int
+    verified_bytes: int
+    damaged_count: int
+    oldest_at: int | None
+    """The earliest moment at which one of the blobs was last verified; None without blobs."""
+    turn_ended_at: int | None
+    is_failed: bool
+    """True if the last turn failed."""
+    pieces: Totals
+    """Of buckets, counted likewise."""
+
+
+async def scrub_status(database: Database, since: int) -> ScrubStatus:
+    """Return the status; what was verified `since` counts. Reads every row of blobs and pieces."""
+    return await database.read(_status, since)
+
+
+def _status(tx: Connection, since: int) -> ScrubStatus:
+    counted = audit.verified_totals(tx, since)
+    turns = [each for each in chores(tx) if each.name == OBJECT_CHORE]
+    turn = turns[0] if turns else None
+    return ScrubStatus(
+        *counted,
+        oldest_at=scrub.oldest_verified_at(tx),
+        turn_ended_at=turn.ended_at if turn else None,
+        is_failed=turn is not None and turn.is_failed,
+        pieces=piece_checks.totals(tx, since),
+    )
+
+
+_WHOLE_PAGE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubScope:
+    """What a scrub reads."""
+
+    repository_ids: Sequence[str] = ()
+    """The repositories whose blobs and manifests are read; none: everything."""
+    older_than: int = 0
+    """Blobs that were verified less than this many microseconds ago are skipped."""
+
+
+@dataclass
+class ScrubReport:
+    """The result of a scrub."""
+
+    object_count: int = 0
+    manifest_count: int = 0
+    piece_count: int = 0
+    read_bytes: int = 0
+    blobs: list[FoundDamage] = field(default_factory=list)
+    pieces: list[DamagedPiece] = field(default_factory=list)
+    manifests: list[FoundManifest] = field(default_factory=list)
+
+
+async def scrub_all(
+    database: Database,
+    store: BlobReader,
+    clock: Clock,
+    scope: ScrubScope,
+    pace: Pace,
+    tell: Callable[[CheckProgress], None],
+    buckets: BlobReader | None = None,
+) -> ScrubReport:
+    """Read the blobs and manifests of a scope; return what was found.
+
+    If it is everything, read the pieces in the store of the `buckets` too.
+
+    Mark damaged blobs, and unmark those that are whole again. If it is interrupted, a next one
+    that skips what was verified of late goes on where this one stopped.
+    """
+    report = ScrubReport()
+    is_whole = not scope.repository_ids
+    total = (await database.read(audit.totals))[0] if is_whole and not scope.older_than else None
+    # A blob that is pushed from now on is verified by its push.
+    rows = _objects(database, scope, clock() - scope.older_than)
+
+    def tell_objects() -> None:
+        report.object_count, report.read_bytes = objects.object_count, objects.read_bytes
+        tell(CheckProgress("blobs", report.object_count, total, report.read_bytes))
+
+    objects = ObjectCheck(
+        database, store, clock, BLOBS, report.blobs.append, tell_objects, pace=pace
+    )
+    await objects.run(rows)
+
+    def tell_manifests() -> None:
+        report.manifest_count = manifests.manifest_count
+        report.read_bytes = objects.read_bytes + manifests.read_bytes
+        tell(CheckProgress("manifests", report.manifest_count, None, report.read_bytes))
+
+    manifests = ManifestCheck(database, pace, tell_manifests)
+    if is_whole:
+        report.manifests += [each async for each in manifests.run(all_manifests(database))]
+    for repository_id in scope.repository_ids:
+        pages = manifests_of(database, repository_id)
+        report.manifests += [each async for each in manifests.run(pages)]
+    if buckets is None or not is_whole:
+        return report
+    read_before = report.read_bytes
+
+    def tell_pieces() -> None:
+        report.piece_count = pieces.object_count
+        report.read_bytes = read_before + pieces.read_bytes
+        tell(CheckProgress("pieces of buckets", report.piece_count, None, report.read_bytes))
+
+    pieces = ObjectCheck(
+        database, buckets, clock, PIECES, report.pieces.append, tell_pieces, pace=pace
+    )
+    await pieces.run(all_pieces(database, clock() - scope.older_than))
+    return report
+
+
+async def _objects(
+    database: Database, scope: ScrubScope, verified_before: int
+) -> AsyncIterator[ObjectRow]:
+    """Yield the objects of a scope that were verified before a moment; none twice.
+
+    The pages are read while objects are verified, which changes no order.
+    """
+    after = ""
+    if not scope.repository_ids:
+        while page := await database.read(scrub.all_objects, verified_before, after, _WHOLE_PAGE):
+            for row in page:
+                yield row
+            after = page[-1].id
+    seen: set[str] = set()
+    for repository_id in scope.repository_ids:
+        after = ""
+        while page := await database.read(
+            scrub.objects_of_repository, repository_id, verified_before, after, _WHOLE_PAGE
+        ):
+            for row in page:
+                if row.id not in seen:
+                    seen.add(row.id)
+                    yield row
+            after = page[-1].digest

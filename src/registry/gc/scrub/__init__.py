@@ -1,1 +1,0 @@
-"""Read stored bytes, to find those that a disk has damaged."""

@@ -1,0 +1,133 @@
+"""Runs of the registry: start one, and record in the log and the audit log how it has ended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from cloudcore.audit.log import record
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.db.base import Connection
+from cloudcore.iam.audit import AuditEvent
+from cloudcore.iam.principal import read_source
+from cloudcore.jobs import runs
+from cloudcore.jobs.kinds import JobKind
+from cloudcore.jobs.queue import Job
+from cloudcore.jobs.run_kinds import RunStep, run_kind
+from cloudcore.jobs.runs import NewRun, Run
+from registry.counted import RUNS
+from registry.services.access import repository_crn
+from registry.services.changes import Change
+from registry.services.context import ServiceContext
+
+_DECIMALS: Final = 3
+_log = logging.getLogger(__name__)
+
+
+class RegistryRuns(NamedTuple):
+    """A kind of runs over a repository, or over all of an account."""
+
+    kind: str
+    words: str
+    """What the log and the metrics call one."""
+    type: str
+    """Of its CRN."""
+    action: str
+    """Of its event in the audit log."""
+    counts: Sequence[str]
+    deletions: Sequence[str]
+    """The counts of what a run deletes, or moves: one without any is no event."""
+    kept_days: int
+    """How long the runs over a resource are kept."""
+
+    def start(
+        self,
+        tx: Connection,
+        account_id: str,
+        repository: tuple[str, str] | None,
+        run_id: str,
+        change: Change,
+        arguments: Any = None,  # noqa: ANN401 - JSON
+    ) -> Run:
+        """Start a run over the `repository` of an id and a name, or over all of an account.
+
+        If one is running, return that.
+        """
+        scope_id, name = repository or (account_id, "*")
+        new = NewRun(
+            id=run_id,
+            kind=self.kind,
+            account_id=account_id,
+            scope_id=scope_id,
+            resource=repository_crn(change.registry_host.region, account_id, name),
+            started_by=change.principal,
+            started_by_source=change.stored_source,
+            counts=self.counts,
+            kept_seconds=self.kept_days * 24 * 3600,
+            arguments=arguments,
+        )
+        return runs.start_run(tx, new, change.now)
+
+    def job_kind(
+        self, ctx: ServiceContext, step: RunStep, ended: Callable[[Run], None] | None = None
+    ) -> JobKind:
+        """Return the kind of job of these runs; `ended` is called with one after its end."""
+
+        def tell(run: Run) -> None:
+            self._log_end(ctx, run)
+            if ended is not None:
+                ended(run)
+
+        return run_kind(
+            self.kind,
+            step,
+            database=ctx.database,
+            clock=ctx.clock,
+            ended=tell,
+            ending=partial(self._record_end, ctx),
+        )
+
+    def crn_of(self, ctx: ServiceContext, run: Run) -> str:
+        """Return the CRN of a run."""
+        return f"crn:registry:{ctx.registry_host.region}:{run.account_id}:{self.type}/{run.id}"
+
+    def _record_end(self, ctx: ServiceContext, tx: Connection, run: Run, job: Job) -> None:
+        """Record a run that ends and has deleted something: one event with its counts."""
+        if not ctx.audits or not any(run.counts[name] for name in self.deletions):
+            return
+        assert run.finished_at is not None
+        crn = self.crn_of(ctx, run)
+        details: dict[str, object] = {"run": crn, "state": run.state, **run.counts}
+        if run.fault is not None:
+            details["fault"] = run.fault
+        event = AuditEvent(
+            id=uuid7(run.finished_at),
+            owner_id=run.account_id,
+            occurred_at=run.finished_at,
+            action=self.action,
+            resources=(job.resource or "",),
+            principal=run.started_by or crn,
+            source=read_source(run.started_by_source),
+            client=None,
+            details=details,
+        )
+        record(tx, event)
+
+    def _log_end(self, ctx: ServiceContext, run: Run) -> None:
+        """Log and count that a run has ended, after the commit: so each is logged once."""
+        ctx.count(f"{RUNS}.{self.words}.{run.state}", 1)
+        assert run.finished_at is not None
+        over = {} if run.scope_id == run.account_id else {"repository_id": run.scope_id}
+        fields: dict[str, str | int | float] = {
+            "run_id": run.id,
+            "account_id": run.account_id,
+            "run_status": run.state,
+            **over,
+            **run.counts,
+            "duration_seconds": round((run.finished_at - run.started_at) / MICROSECONDS, _DECIMALS),
+        }
+        if run.fault is not None:
+            fields["fault"] = run.fault
+        _log.info("%s %s %s", self.words, run.id, run.state, extra={"fields": fields})
