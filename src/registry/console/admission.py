@@ -104,9 +104,8 @@ async def find_repository(page: PageRequest) -> dict[str, Any]:
         NotFound: the account of the session has none of this name.
 
     """
-    address, acting = page.address, page.session.acting
+    address, acting = page.address, page.acting
     assert address is not None
-    assert acting is not None
     if address.name.handle != acting.account:
         raise NotFound(
             f"this is a repository of the account {address.name.handle}, and you act in "

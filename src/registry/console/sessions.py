@@ -9,7 +9,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -126,17 +126,6 @@ class ConsoleSession(msgspec.Struct, frozen=True, array_like=True):
     acting: Acting | None = None
 
 
-class _Account(msgspec.Struct, frozen=True):
-    name: str
-
-
-class _MyRole(msgspec.Struct, frozen=True):
-    """A role that is assigned to the person, as ``/v1`` lists it."""
-
-    name: str
-    account: _Account
-
-
 class _Renewed(msgspec.Struct, frozen=True, array_like=True):
     """The tokens that a refresh token was exchanged for."""
 
@@ -215,7 +204,8 @@ class Sessions:
 
         """
         person = client.signed(session.person.value)
-        role = await find_role(person, role_id)
+        roles = await list_roles(person)
+        role = next((each for each in roles if each["id"] == role_id), None)
         if role is None:
             raise NoRole
         try:
@@ -226,10 +216,11 @@ class Sessions:
             if error.status != 403:
                 raise
             myself = await person.get("/v1/users/me")
-            raise RoleRefused(role.name, role.account.name, myself["user"]["crn"], error) from None
+            account, user = role["account"]["name"], myself["user"]["crn"]
+            raise RoleRefused(role["name"], account, user, error) from None
         acting = Acting(
             role_id,
-            role.name,
+            role["name"],
             answer["account_id"],
             answer["account_handle"],
             self.token(answer),
@@ -274,21 +265,6 @@ class Sessions:
         return msgspec.msgpack.decode(outcome, type=_Renewed)
 
 
-async def list_roles(client: ControlPlaneClient) -> list[dict[str, object]]:
+async def list_roles(client: ControlPlaneClient) -> list[dict[str, Any]]:
     """Return the roles that the person of the client's token may assume."""
-    found: list[dict[str, object]] = []
-    marker = None
-    while True:
-        page = await client.get("/v1/users/me/roles", limit=200, marker=marker)
-        found += page["roles"]
-        marker = page["meta"].get("marker")
-        if marker is None:
-            return found
-
-
-async def find_role(client: ControlPlaneClient, role_id: str) -> _MyRole | None:
-    """Return one of these roles, or None."""
-    for role in await list_roles(client):
-        if role["id"] == role_id:
-            return msgspec.convert(role, _MyRole)
-    return None
+    return [role async for role in client.each("/v1/users/me/roles", "roles")]

@@ -174,8 +174,6 @@ def _api(page: PageRequest) -> str:
 
 
 async def _new(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
-    acting = page.session.acting
-    assert acting is not None, "the route admits only who acts in a role"
     region = page.console.settings.region
     example = {
         "version": "1",
@@ -183,7 +181,7 @@ async def _new(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageRe
             {
                 "effect": "allow",
                 "actions": ["registry:PullImage"],
-                "resources": [f"crn:registry:{region}:{acting.account}:repository/web/*"],
+                "resources": [f"crn:registry:{region}:{page.acting.account}:repository/web/*"],
             }
         ],
     }

@@ -99,9 +99,7 @@ def _groups_api(role_id: str) -> str:
 
 
 async def _providers(page: PageRequest) -> Sequence[dict[str, Any]]:
-    acting = page.session.acting
-    assert acting is not None, "the route admits only who acts in a role"
-    account = (await page.person.get(f"/v1/accounts/{acting.account_id}"))["account"]
+    account = (await page.person.get(f"/v1/accounts/{page.acting.account_id}"))["account"]
     if account["organization"] is None:
         return ()
     path = f"/v1/organizations/{account['organization']['id']}/identity-providers"
@@ -286,11 +284,10 @@ def _fields(page: PageRequest, written: str) -> dict[str, Any]:
 
 
 async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
-    acting = page.session.acting
-    assert acting is not None, "the route admits only who acts in a role"
     found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
     # It names no person or program: the account's own need a policy that lets them assume the role.
-    statement = {"effect": "allow", "principals": [acting.account], "actions": ["iam:AssumeRole"]}
+    account, actions = page.acting.account, ["iam:AssumeRole"]
+    statement = {"effect": "allow", "principals": [account], "actions": actions}
     example = {"version": "1", "statements": [statement]}
     return page.show(
         "account_roles.html",

@@ -42,16 +42,11 @@ async def attach(page: PageRequest, kind: str, principal_id: str) -> None:
 
     """
     name = page.form.get("policy", "").strip()
-    marker = None
-    while True:
-        found = await page.api.get("/v1/policies", limit=200, marker=marker)
-        for each in found["policies"]:
-            if each["name"] == name:
-                await page.api.post(f"/v1/policies/{each['id']}/attachments", {kind: principal_id})
-                return
-        marker = found["meta"].get("marker")
-        if marker is None:
-            raise NotFound(f"there is no policy {name}")
+    async for each in page.api.each("/v1/policies", "policies"):
+        if each["name"] == name:
+            await page.api.post(f"/v1/policies/{each['id']}/attachments", {kind: principal_id})
+            return
+    raise NotFound(f"there is no policy {name}")
 
 
 async def ask_to_detach(page: PageRequest, principal: Mapping[str, Any], back: str) -> PageResponse:
@@ -78,15 +73,9 @@ async def ask_to_detach(page: PageRequest, principal: Mapping[str, Any], back: s
 async def detach(page: PageRequest, kind: str, principal_id: str) -> None:
     """Detach the policy of the path; do nothing if it is not attached."""
     path = f"/v1/policies/{page.parameters['policy']}/attachments"
-    marker = None
-    while True:
-        found = await page.api.get(path, limit=200, marker=marker)
-        for each in found["attachments"]:
-            if each[kind] is not None and each[kind]["id"] == principal_id:
-                await page.api.change("DELETE", f"{path}/{each['id']}")
-                return
-        marker = found["meta"].get("marker")
-        if marker is None:
+    async for each in page.api.each(path, "attachments"):
+        if each[kind] is not None and each[kind]["id"] == principal_id:
+            await page.api.change("DELETE", f"{path}/{each['id']}")
             return
 
 
@@ -144,20 +133,14 @@ async def _find_same(
     if not names:  # without any, the templates are filled for all names
         return None
     same: dict[str, str] = {}
-    marker = None
     try:
         found = await page.api.get("/v1/policy-templates", names=",".join(names))
         documents = [
             each["document"] for each in found["policy_templates"] if each["name"] == template
         ]
-        while True:
-            listed = await page.api.get("/v1/policies", limit=200, marker=marker)
-            for each in listed["policies"]:
-                if each["document"] in documents:
-                    same[each["name"]] = str(each["id"])
-            marker = listed["meta"].get("marker")
-            if marker is None:
-                break
+        async for each in page.api.each("/v1/policies", "policies"):
+            if each["document"] in documents:
+                same[each["name"]] = str(each["id"])
     except Refused:
         return None
     return same.get(policy_name, next(iter(same.values()), None))

@@ -12,6 +12,7 @@ from cloudcore.uuids import parse_uuid
 from registry.console.addresses import REPOSITORY
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.account_policies import written_document
 from registry.console.pages.lifecycle_form import (
     CONDITIONS,
     SUGGESTED,
@@ -167,15 +168,14 @@ async def _deleted_by(
     The last deleted come first. Only the last `_MOST_READ` deletions of the repository are read.
     """
     found: list[dict[str, Any]] = []
-    marker, read = None, 0
-    while read < _MOST_READ:
-        deleted = await page.api.get(f"{path}/deleted", marker=marker, limit=200)
-        found += [each for each in deleted["images"] if _ends(each["deleted_by"], principal)]
-        read += len(deleted["images"])
-        marker = deleted["meta"].get("marker")
-        if marker is None:
-            return found, True
-    return found, False
+    read = 0
+    async for each in page.api.each(f"{path}/deleted", "images"):
+        if read == _MOST_READ:
+            return found, False
+        read += 1
+        if _ends(each["deleted_by"], principal):
+            found.append(each)
+    return found, True
 
 
 def _is_back(failure: dict[str, Any]) -> bool:
@@ -232,7 +232,7 @@ async def _page(
     if draft is None or (not draft.rows and draft.complaint):
         rules = saved or [dict(rule) for rule in SUGGESTED]
         rows = [row_of(rule) for rule in rules]
-        written = draft.written if draft else _written(rules)
+        written = draft.written if draft else written_document(rules)
     else:
         rules, rows, written = draft.rules, draft.rows, draft.written
     return page.show(
@@ -245,7 +245,7 @@ async def _page(
         rows=rows + [RuleRow()] * spare,
         conditions=CONDITIONS,
         written=written,
-        saved=(_written(saved) if saved else NOTHING_SAVED) if outdated else "",
+        saved=(written_document(saved) if saved else NOTHING_SAVED) if outdated else "",
         revision=revision if outdated else _drawn(page) or revision,
         runs=runs["runs"] if runs else [],
         preview=found,
@@ -264,7 +264,7 @@ def _draft(page: PageRequest) -> Draft:
         except InvalidInput as error:
             return Draft([], rows, "", error.message)
         missing = "" if rules else "Write a rule, or delete the policy."
-        return Draft(rules, rows, _written(rules), missing)
+        return Draft(rules, rows, written_document(rules), missing)
     written = form["rules"]
     try:
         rules = msgspec.json.decode(written, type=list[dict[str, Any]])
@@ -276,7 +276,3 @@ def _draft(page: PageRequest) -> Draft:
 def _shortened(rule: dict[str, Any]) -> dict[str, Any]:
     """Return a rule without its null and empty fields."""
     return {name: value for name, value in rule.items() if value not in (None, [])}
-
-
-def _written(rules: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(rules), indent=2).decode()

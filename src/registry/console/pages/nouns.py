@@ -201,10 +201,8 @@ def crn_of(page: PageRequest, noun: NounPages, record: Mapping[str, Any]) -> str
     """Return the CRN of one as policies see it, which have the id of one that was deleted."""
     if record["crn"]:
         return str(record["crn"])
-    acting = page.session.acting
-    assert acting is not None
     region = page.console.settings.region
-    return f"crn:{noun.service}:{region}:{acting.account_id}:{noun.type}/{record['id']}"
+    return f"crn:{noun.service}:{region}:{page.acting.account_id}:{noun.type}/{record['id']}"
 
 
 def path_of(page: PageRequest, noun: NounPages) -> str:

@@ -246,12 +246,8 @@ async def _show_member(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -
 
 async def _role(page: PageRequest) -> str:
     """Return the person's role in the organization; an empty text if it is not a member."""
-    path, marker = f"/v1/organizations/{page.parameters['organization']}/members", None
-    while True:
-        found = await page.person.get(path, marker=marker, limit=200)
-        for each in found["members"]:
-            if each["user"]["id"] == page.parameters["user"]:
-                return str(each["role"])
-        marker = found["meta"].get("marker")
-        if marker is None:
-            return ""
+    path = f"/v1/organizations/{page.parameters['organization']}/members"
+    async for each in page.person.each(path, "members"):
+        if each["user"]["id"] == page.parameters["user"]:
+            return str(each["role"])
+    return ""

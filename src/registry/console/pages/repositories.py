@@ -29,9 +29,7 @@ def path_of(page: PageRequest) -> RepositoryPath:
 
 def path_in(page: PageRequest, repository: Mapping[str, Any]) -> RepositoryPath:
     """Return the address of a repository's first page; `repository` is a record or a reference."""
-    acting = page.session.acting
-    account = acting.account if acting else ""
-    return path_of_record(account, repository)
+    return path_of_record(page.acting.account, repository)
 
 
 def api_path(page: PageRequest) -> str:

@@ -12,6 +12,7 @@ from cloudcore.errors import Conflict
 from registry.console.addresses import REPOSITORY
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.account_policies import written_document
 from registry.console.pages.keys import read_card, save_card
 from registry.console.pages.refusals import (
     NO_COMPLAINT,
@@ -113,8 +114,8 @@ async def _change_visibility(page: PageRequest, *, is_public: bool) -> PageRespo
             "repository_visibility.html",
             repository=repository,
             is_public=is_public,
-            before=_written(document) if document else "",
-            after=_written(changed) if changed else "",
+            before=written_document(document) if document else "",
+            after=written_document(changed) if changed else "",
             revision=revision,
         )
     if page.form.get("revision", "") != revision:
@@ -189,10 +190,6 @@ async def _page(
     )
 
 
-def _written(document: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-
-
 _POLICY: Final = f"{REPOSITORY}/policy"
 EXAMPLE: Final = {
     "version": "1",
@@ -249,15 +246,10 @@ async def _policy_page(
     outdated: bool = False,
 ) -> PageResponse:
     repository = await read_repository(page)
-    try:
-        policy = (await page.api.get(f"{api_path(page)}/policy"))["policy"]
-    except Refused as error:
-        if error.status != 404:
-            raise
-        policy = None
+    policy = await _read_policy(page)
     revision = policy["revision"] if policy else 0
     document = policy["document"] if policy else EXAMPLE
-    shown = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    shown = written_document(document)
     return page.show(
         "policy.html",
         status,

@@ -52,13 +52,11 @@ async def show_simulator(page: InjectedPage) -> PageResponse:
 
 def _question(page: PageRequest, asked: dict[str, str]) -> dict[str, Any]:
     """Return the body of a simulation."""
-    acting = page.session.acting
-    assert acting is not None, "the route admits only who acts in a role"
     region = page.console.settings.region
     body: dict[str, Any] = {
-        "principal": principal_of(asked["principal"], acting.account),
+        "principal": principal_of(asked["principal"], page.acting.account),
         "actions": asked["actions"].replace(",", " ").split(),
-        "resource": resource_of(asked["resource"], acting.account, region),
+        "resource": resource_of(asked["resource"], page.acting.account, region),
     }
     if asked["source_ip"]:
         body["source_ip"] = asked["source_ip"]
