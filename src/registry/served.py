@@ -16,7 +16,7 @@ from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import PLATFORM
 from cloudcore.web.health import HEALTH, Readiness, health_routes
 from cloudcore.web.idempotency import RunOnce
-from registry.browsers.cors import CrossOriginReads
+from registry.browsers import CrossOriginReads
 from registry.console.app import Console
 from registry.console.page_request import ConsoleSettings
 from registry.distribution.app import DataPlane
