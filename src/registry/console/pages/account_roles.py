@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 
 from litestar import get, post
 
-from cloudcore.errors import NotFound
 from registry.console.addresses import ACCOUNT_ROLES
 from registry.console.admission import Requires
 from registry.console.control_plane import Refused, unless_refused
@@ -18,10 +17,8 @@ from registry.console.pages.account_policies import (
     written_document,
 )
 from registry.console.pages.attached_policies import (
-    ask_to_detach,
-    attach,
     create_with_rights,
-    detach,
+    handlers_of,
     read_policies,
     read_templates,
 )
@@ -160,27 +157,6 @@ async def save_role(page: InjectedPage) -> PageResponse:
     return page.go(_path(page), "role-saved")
 
 
-@post(f"{_ONE}/policies", opt=_SHOWN)
-async def attach_role_policy(page: InjectedPage) -> PageResponse:
-    """Attach a policy."""
-    try:
-        await attach(page, _KIND, page.parameters[_KIND])
-    except Refused as error:
-        return await _show(page, complaint_of(error))
-    except NotFound as error:
-        return await _show(page, Complaint(404, f"{error}."))
-    return page.go(_path(page), "policy-attached")
-
-
-@post(f"{_ONE}/policies/{{policy:str}}/detach")
-async def detach_role_policy(page: InjectedPage) -> PageResponse:
-    """Ask whether to detach a policy; with ``confirmed`` in the form, do it."""
-    if "confirmed" not in page.form:
-        return await ask_to_detach(page, (await page.api.get(_api(page)))[_KIND], _path(page))
-    await detach(page, _KIND, page.parameters[_KIND])
-    return page.go(_path(page), "policy-detached")
-
-
 @post(f"{_ONE}/assignments", opt=_SHOWN)
 async def assign_role(page: InjectedPage) -> PageResponse:
     """Assign the role to a member of the organization.
@@ -247,14 +223,13 @@ async def _ask_to_unassign(
     """Ask whether to take the role away; `is_self`: perhaps from the person who acts."""
     role = (await page.api.get(_api(page)))["role"]
     await page.require("iam:UnassignRole", role["crn"])
-    acting = page.session.acting
     return page.show(
         "right_removal.html",
         title=f"Take the role {role['name']} from {whom}?",
         words=words,
         button="Take it away",
         back=_path(page),
-        is_own=is_self and acting is not None and acting.role_id == role["id"],
+        is_own=is_self and page.acting.role_id == role["id"],
     )
 
 
@@ -323,3 +298,6 @@ async def _show(
         drawn=role["updated_at"] if outdated else form.get("drawn", role["updated_at"]),
         complaint=complaint,
     )
+
+
+_attach, _detach = handlers_of(ACCOUNT_ROLES, _KIND, _show, _SHOWN)

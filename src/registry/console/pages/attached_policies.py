@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from cloudcore.errors import NotFound
+from litestar import post
+from litestar.handlers import HTTPRouteHandler
+
 from registry.console.control_plane import Refused, unless_refused
-from registry.console.page_request import PageRequest, PageResponse
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.refusals import Complaint, complaint_of
 
 
 class AttachedPolicies(NamedTuple):
@@ -33,50 +36,63 @@ async def read_policies(page: PageRequest, principal_id: str) -> AttachedPolicie
     return AttachedPolicies(attached, [each["name"] for each in every if each["id"] not in ids])
 
 
-async def attach(page: PageRequest, kind: str, principal_id: str) -> None:
-    """Attach the policy that a form names.
+def handlers_of(
+    path: str,
+    kind: Literal["role", "service_account"],
+    show: Callable[[PageRequest, Complaint], Awaitable[PageResponse]],
+    opt: Mapping[str, object] | None = None,
+) -> tuple[HTTPRouteHandler, HTTPRouteHandler]:
+    """Return the handlers that attach a policy to a principal and detach it.
 
-    Raises:
-        NotFound: there is no such policy.
-        Refused: ``/v1`` does not let it be attached.
-
+    `path` is that of the list of principals, and `show` returns the page of one; what is shown
+    there needs `opt`.
     """
-    name = page.form.get("policy", "").strip()
-    async for each in page.api.each("/v1/policies", "policies"):
-        if each["name"] == name:
-            await page.api.post(f"/v1/policies/{each['id']}/attachments", {kind: principal_id})
-            return
-    raise NotFound(f"there is no policy {name}")
+    one = f"{path}/{{{kind}:str}}"
+    api = f"/v1/{kind.replace('_', '-')}s"
+
+    @post(f"{one}/policies", opt=opt)
+    async def attach(page: InjectedPage) -> PageResponse:
+        name, principal_id = page.form.get("policy", "").strip(), page.parameters[kind]
+        try:
+            async for each in page.api.each("/v1/policies", "policies"):
+                if each["name"] == name:
+                    attached = {kind: principal_id}
+                    await page.api.post(f"/v1/policies/{each['id']}/attachments", attached)
+                    return page.go(f"{path}/{principal_id}", "policy-attached")
+        except Refused as error:
+            return await show(page, complaint_of(error))
+        return await show(page, Complaint(404, f"there is no policy {name}."))
+
+    @post(f"{one}/policies/{{policy:str}}/detach")
+    async def detach(page: InjectedPage) -> PageResponse:
+        policy, principal_id = f"/v1/policies/{page.parameters['policy']}", page.parameters[kind]
+        if "confirmed" not in page.form:
+            principal = (await page.api.get(f"{api}/{principal_id}"))[kind]
+            return await _ask(page, principal, policy, f"{path}/{principal_id}")
+        async for each in page.api.each(f"{policy}/attachments", "attachments"):
+            if each[kind] is not None and each[kind]["id"] == principal_id:
+                await page.api.change("DELETE", f"{policy}/attachments/{each['id']}")
+                break
+        return page.go(f"{path}/{principal_id}", "policy-detached")
+
+    return attach, detach
 
 
-async def ask_to_detach(page: PageRequest, principal: Mapping[str, Any], back: str) -> PageResponse:
-    """Ask whether to detach the policy of the path from a service account or role.
-
-    Raises:
-        Refused: the role may not detach it.
-
-    """
-    policy = (await page.api.get(f"/v1/policies/{page.parameters['policy']}"))["policy"]
+async def _ask(
+    page: PageRequest, principal: Mapping[str, Any], path: str, back: str
+) -> PageResponse:
+    """Ask whether to detach the policy at a path of ``/v1``."""
+    policy = (await page.api.get(path))["policy"]
     for crn in (principal["crn"], policy["crn"]):
         await page.require("iam:DetachPolicy", crn)
-    acting = page.session.acting
     return page.show(
         "right_removal.html",
         title=f"Detach {policy['name']} from {principal['name']}?",
         words="What only this policy allows is refused from then on. The policy stays.",
         button="Detach",
         back=back,
-        is_own=acting is not None and acting.role_id == principal["id"],
+        is_own=page.acting.role_id == principal["id"],
     )
-
-
-async def detach(page: PageRequest, kind: str, principal_id: str) -> None:
-    """Detach the policy of the path; do nothing if it is not attached."""
-    path = f"/v1/policies/{page.parameters['policy']}/attachments"
-    async for each in page.api.each(path, "attachments"):
-        if each[kind] is not None and each[kind]["id"] == principal_id:
-            await page.api.change("DELETE", f"{path}/{each['id']}")
-            return
 
 
 async def read_templates(page: PageRequest) -> Sequence[dict[str, Any]]:

@@ -7,20 +7,13 @@ from typing import Any, Final
 
 from litestar import get, post
 
-from cloudcore.errors import NotFound
 from registry.console.addresses import SERVICE_ACCOUNTS
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.described_nouns import deletion
 from registry.console.noun_pages import CREATED, DESCRIPTION, Column, Input, NounPages, Shown
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages import nouns
-from registry.console.pages.attached_policies import (
-    ask_to_detach,
-    attach,
-    detach,
-    read_policies,
-    read_templates,
-)
+from registry.console.pages.attached_policies import handlers_of, read_policies, read_templates
 from registry.console.pages.nouns import show_list, show_one
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
 
@@ -35,10 +28,6 @@ def show_new_key(page: PageRequest, key: Mapping[str, Any], back: str) -> PageRe
     """Show a key and its secret, with lines that use it; like every page, not to be stored."""
     settings = page.console.settings
     return page.show("new_access_key.html", key=key, back=back, registry_url=settings.url)
-
-
-_ONE: Final = f"{SERVICE_ACCOUNTS}/{{service_account:str}}"
-_KIND: Final = "service_account"
 
 
 async def _read_access(page: PageRequest, account: Shown) -> Mapping[str, Any]:
@@ -119,28 +108,6 @@ async def create_service_account(page: InjectedPage) -> PageResponse:
     return page.go(there, "The service account was created.")
 
 
-@post(f"{_ONE}/policies")
-async def attach_policy(page: InjectedPage) -> PageResponse:
-    """Attach a policy."""
-    try:
-        await attach(page, _KIND, page.parameters[_KIND])
-    except Refused as error:
-        return await show(page, complaint_of(error))
-    except NotFound as error:
-        return await show(page, Complaint(404, f"{error}."))
-    return page.go(path_of(page), "policy-attached")
-
-
-@post(f"{_ONE}/policies/{{policy:str}}/detach")
-async def detach_policy(page: InjectedPage) -> PageResponse:
-    """Ask whether to detach a policy; with ``confirmed`` in the form, do it."""
-    if "confirmed" not in page.form:
-        account = (await page.api.get(_api(page)))["service_account"]
-        return await ask_to_detach(page, account, path_of(page))
-    await detach(page, _KIND, page.parameters[_KIND])
-    return page.go(path_of(page), "policy-detached")
-
-
 async def show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
     """Return the page of a service account."""
     return await show_one(page, SERVICE_ACCOUNT, complaint)
@@ -154,6 +121,8 @@ def path_of(page: PageRequest) -> str:
 def _api(page: PageRequest) -> str:
     return nouns.api_of(page, SERVICE_ACCOUNT)
 
+
+_attach, _detach = handlers_of(SERVICE_ACCOUNTS, "service_account", show)
 
 _KEYS: Final = f"{SERVICE_ACCOUNTS}/{{service_account:str}}/keys"
 _KEY: Final = f"{_KEYS}/{{key:str}}"
