@@ -56,7 +56,6 @@ from registry.console.pages import (
     topics,
 )
 from registry.console.pages.nouns import handlers_of
-from registry.console.relayed import POLICY
 from registry.console.rendering import template_engine
 from registry.console.sessions import CookieJar, Once, Sessions
 
@@ -98,7 +97,7 @@ def routes_of(families: tuple[Family[Any], ...]) -> Sequence[HTTPRouteHandler]:
 
 _HEADERS: Final = {
     b"cache-control": b"no-store",
-    b"content-security-policy": POLICY.encode(),
+    b"content-security-policy": assets.POLICY.encode(),
     b"cross-origin-opener-policy": b"same-origin",
     b"referrer-policy": b"same-origin",
     b"x-content-type-options": b"nosniff",

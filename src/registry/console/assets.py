@@ -22,6 +22,13 @@ from registry.console.page_request import InjectedPage, PageResponse
 _PATH: Final = "/console/static"
 _TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript", "svg": "image/svg+xml"}
 _FOREVER: Final = "public, max-age=31536000, immutable"
+POLICY: Final = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self';"
+    " base-uri 'none'; frame-ancestors 'none'"
+)
+"""What pages may load."""
+UPLOADING: Final = f"{POLICY}; connect-src 'self'"
+"""Of a page whose script sends files."""
 
 
 class Asset(NamedTuple):

@@ -273,6 +273,11 @@ def _refused(status: int, answer: bytes, request_id: str) -> Refused:
     error = found["error"]
     if isinstance(error, str):
         return Refused(status, error, found.get("error_description", ""), request_id)
+    return refused_of(status, error)
+
+
+def refused_of(status: int, error: Mapping[str, Any]) -> Refused:
+    """Return the error of an envelope."""
     return Refused(
         status, error["code"], error["message"], error["request_id"], error.get("params")
     )
