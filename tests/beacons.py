@@ -20,7 +20,7 @@ from cloudcore.resources.methods import Methods
 from cloudcore.resources.record import DELETING, Worked, fixed, given, own
 from cloudcore.resources.resource import Resource
 from cloudcore.resources.rows import Rows, one_of
-from cloudcore.resources.work import Again, Came, Step, Turn, Wish, Work
+from cloudcore.work import Again, Came, Step, Turn, Wish, Work
 from registry.metadata.database import migration_connection
 from tests.kms_world import ACME, add_account
 

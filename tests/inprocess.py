@@ -18,8 +18,7 @@ from uuid import UUID
 from sqlalchemy import bindparam
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.db.base import Connection, Database
-from cloudcore.db.commit_mark import CommitMark
+from cloudcore.db.base import CommitMark, Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.keyring import Keyring

@@ -15,10 +15,12 @@ from sqlalchemy import text as sql
 import cloudcore.identity.tables  # noqa: F401 - jobs refer to accounts
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, Database
+from cloudcore.db.rows import columns
 from cloudcore.db.statement import Statement, listed, text_list
+from cloudcore.jobs import queue
 from cloudcore.jobs.kinds import Done, JobKind, Next
-from cloudcore.jobs.queue import Job, LeaseTerms, NewJob, enqueue, find_job, lease
-from cloudcore.jobs.run_kinds import MAX_ATTEMPTS
+from cloudcore.jobs.queue import Job, LeaseTerms, NewJob, enqueue, lease
+from cloudcore.jobs.runs import MAX_ATTEMPTS
 from cloudcore.jobs.tables import jobs
 from cloudcore.jobs.worker import JobPace, JobWorker
 from registry.metadata.database import migration_connection
@@ -33,6 +35,7 @@ _ADD: Final = Statement(
     insert(effects).values(job_id=bindparam("job_id"), step=bindparam("step")).inline()
 )
 _EFFECTS: Final = Statement(select(effects.c.job_id, effects.c.step))
+_FIND: Final = Statement(columns(jobs, Job._fields).where(jobs.c.id == bindparam("id")))
 _JOB_IDS: Final = Statement(select(jobs.c.id).order_by(jobs.c.id))
 _BUSY: Final = Statement(
     select(func.count())
@@ -85,6 +88,11 @@ def list_effects(tx: Connection) -> list[tuple[str, int]]:
 
 def job_ids(tx: Connection) -> list[str]:
     return [row[0] for row in tx.rows(_JOB_IDS)]
+
+
+def find_job(tx: Connection, job_id: str) -> Job | None:
+    row = tx.row(_FIND, id=job_id)
+    return queue._job(row) if row else None
 
 
 def all_jobs(tx: Connection) -> list[Job]:

@@ -11,8 +11,7 @@ from typing import Final
 from sqlalchemy import bindparam, select
 
 from cloudcore.clock import uuid7
-from cloudcore.db.base import Connection, Database
-from cloudcore.db.commit_mark import CommitMark
+from cloudcore.db.base import CommitMark, Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.jobs.running import running
 from cloudcore.jobs.runs import Run, find_run

@@ -413,7 +413,6 @@ THINGS: Final = Family[object](
     job_kinds=lambda _: (JobKind(name="test.grow", step=grow),),
     schedule=lambda _: (Scheduled("test.look", 3600, look),),
     expiry=lambda: (forget_old,),
-    tables=lambda: (things, parts),
     resource_kinds=(
         ResourceKind(
             crn="crn:test:local:<account>:thing/<name>",

@@ -34,8 +34,8 @@ THREADS: Final = {
 OTHER_THREADS: Final = "other threads"
 LAYERS: Final = (
     ("cloudcore.serving.server", EVENT_LOOP),
-    ("cloudcore.serving.access_log", "access log, metrics"),
-    ("cloudcore.serving.counters", "access log, metrics"),
+    ("cloudcore.serving.logs", "access log, metrics"),
+    ("cloudcore.serving.watched", "access log, metrics"),
     ("cloudcore.serving.record", "access log, metrics"),
     ("cloudcore.serving.dispatch", "dispatch"),
     ("cloudcore.serving.planes", "dispatch"),

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from litestar.handlers import HTTPRouteHandler
-    from sqlalchemy import Table
 
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.kinds import JobKind
@@ -100,7 +99,6 @@ class Family(Generic[Needs]):
     expiry: Callable[[], Sequence[Forget]] = _nothing
     """Changes that delete a batch of expired rows; they get the current time in microseconds since
     the epoch. Each runs hourly, in transactions of its own, until it deletes nothing."""
-    tables: Callable[[], Sequence[Table]] = _nothing
     resources: tuple[Resource[Any], ...] = ()
     """What is described once; their kinds, events and quotas are among those below."""
     resource_kinds: tuple[ResourceKind, ...] = ()

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final
 from cloudcore.family import Family
 
 if TYPE_CHECKING:
-    from sqlalchemy import Table
-
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.ports import Install, Opening
@@ -40,21 +38,6 @@ def _schedule(needs: Install) -> Sequence[Scheduled]:
     )
 
 
-def _tables() -> Sequence[Table]:
-    from cloudcore.jobs import outbox  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.jobs import tables as jobs  # noqa: PLC0415
-    from cloudcore.web import idempotency, ratelimit  # noqa: PLC0415 - SQLAlchemy
-
-    return (
-        idempotency.idempotency_records,
-        jobs.jobs,
-        jobs.runs,
-        jobs.schedules,
-        outbox.outbox,
-        ratelimit.rate_windows,
-    )
-
-
 def _expiry() -> Sequence[Forget]:
     from cloudcore.jobs import outbox, queue  # noqa: PLC0415
     from cloudcore.web import idempotency  # noqa: PLC0415 - SQLAlchemy
@@ -67,5 +50,5 @@ def _expiry() -> Sequence[Forget]:
 
 
 KERNEL: Final[Family[Install]] = Family(
-    name="kernel", open=_open, schedule=_schedule, tables=_tables, expiry=_expiry
+    name="kernel", open=_open, schedule=_schedule, expiry=_expiry
 )

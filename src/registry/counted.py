@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cloudcore.db import counted as database
+from cloudcore.db.pending import CHANGES, FAILURES, MICROSECONDS
 from cloudcore.serving.watched import CountedEvent
 
+DAMAGED: Final = "damaged"
 FREED_BYTES: Final = "collector.freed_bytes"
 SCRUBBED_OBJECTS: Final = "scrub.objects"
 SCRUBBED_BYTES: Final = "scrub.bytes"
@@ -29,15 +30,18 @@ _SIGN_INS: Final = {
 
 def _events() -> Iterator[CountedEvent]:
     yield CountedEvent(
-        database.CHANGES, "entrepot_database_changes", "Changes of the database that ended."
+        DAMAGED,
+        "entrepot_damaged_blobs",
+        "Blobs, and manifests, found damaged by a pull or a push and not known to be.",
     )
+    yield CountedEvent(CHANGES, "entrepot_database_changes", "Changes of the database that ended.")
     yield CountedEvent(
-        database.FAILURES,
+        FAILURES,
         "entrepot_database_change_failures",
         "Changes that the database could not make: it is busy, full, damaged or out of reach.",
     )
     yield CountedEvent(
-        database.MICROSECONDS,
+        MICROSECONDS,
         "entrepot_database_change_seconds",
         "Time from the call of a change to its result, in all.",
         scale=1_000_000,

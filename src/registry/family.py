@@ -11,7 +11,6 @@ from registry.services import resource_kinds
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
-    from sqlalchemy import Table
 
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.kinds import JobKind
@@ -139,18 +138,6 @@ def _expiry() -> Sequence[Forget]:
     )
 
 
-def _tables() -> Sequence[Table]:
-    from registry.metadata import control_tables, search_tables, tables  # noqa: PLC0415 - SQLAlchemy
-    from registry.metadata.pull_through import tables as pull_through_tables  # noqa: PLC0415
-
-    return (
-        *tables.TABLES,
-        *control_tables.TABLES,
-        *search_tables.TABLES,
-        *pull_through_tables.TABLES,
-    )
-
-
 REGISTRY: Final[Family[Process]] = Family(
     name="registry",
     title="Repositories",
@@ -173,7 +160,6 @@ REGISTRY: Final[Family[Process]] = Family(
     job_kinds=_job_kinds,
     schedule=_schedule,
     expiry=_expiry,
-    tables=_tables,
     resource_kinds=(
         resource_kinds.REPOSITORY,
         resource_kinds.EVENT_RULE,

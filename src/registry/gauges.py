@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.opening import is_postgresql, sqlite_path
-from cloudcore.jobs.figures import ChoreFigure, JobFigure, chores, unfinished_jobs
+from cloudcore.jobs.tables import ChoreFigure, JobFigure, chores, unfinished_jobs
 from cloudcore.serving.watched import Gauge
 from registry.blobstore.backup_note import BackupTimes, backup_times
 from registry.metadata.collector.plain_objects import MOST_COUNTED, PlainTotals, estimate_plain

@@ -16,16 +16,14 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from cloudcore.clock import Clock, system_clock, uuid7
-from cloudcore.db.base import Database
-from cloudcore.db.commit_mark import CommitMark
-from cloudcore.db.counted import CountedDatabase
+from cloudcore.db.base import CommitMark, Database
 from cloudcore.db.deletion import forget_all
 from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.db.statement import compile_all
 from cloudcore.errors import PlatformError
 from cloudcore.events import TOLD_CHANGES
 from cloudcore.family import Family
-from cloudcore.jobs.dead_holders import DeadHolders, noticing_deaths
+from cloudcore.jobs.dead_holders import DeadHolders, WorkerLocks, noticing_deaths
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.running import last_turn, repeated, running
 from cloudcore.jobs.schedule import Scheduled, Scheduler
@@ -37,7 +35,6 @@ from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.serving.kept import KeptAnswers
 from cloudcore.serving.planes import Planes
 from cloudcore.serving.watched import Count, Gauge, Measure, count_nothing, measure_nothing
-from cloudcore.serving.worker_locks import WorkerLocks
 from cloudcore.web import envelope
 from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.health import HEALTH, Readiness, health_routes
@@ -45,7 +42,7 @@ from registry.blobstore.base import BlobStore, BlobSweeper, ObjectUnknown
 from registry.blobstore.disk_io import check_folder_room, make_folder
 from registry.blobstore.opening import make_folders, open_store
 from registry.browsers import LoopbackGuard
-from registry.counted import JOBS
+from registry.counted import DAMAGED, JOBS
 from registry.dev_keys import with_keys
 from registry.distribution import errors
 from registry.distribution.app import DataPlane
@@ -186,7 +183,6 @@ class Registry:
         self._stopping = Event()
         self._resources = AsyncExitStack()
         self._planes: PlaneApplications | None = None
-        self.on_damage: Callable[[], None] = lambda: None
         self.on_event: Count = count_nothing
         self.kept: KeptAnswers | None = None
         """Answers of the planes that may be given again; None before the start."""
@@ -199,9 +195,8 @@ class Registry:
         async with AsyncExitStack() as resources:
             database, store = self._database, self._store
             if database is None:
-                database = open_database(settings.database, self._mark, self._stopping)
+                database = open_database(settings.database, self._mark, self._stopping, self.count)
                 resources.push_async_callback(database.close)
-            database = CountedDatabase(database, self.count)
             if store is None:
                 store = await resources.enter_async_context(open_store(settings))
             manifest_reader = ProcessReader()
@@ -220,7 +215,7 @@ class Registry:
                 leases=leases or Leases(self._new_id()),
                 manifest_reader=manifest_reader,
                 audits=self._edition is not None and self._edition.audits,
-                on_damage=self._note_damage,
+                on_damage=partial(self.count, DAMAGED, 1),
                 count=self.count,
                 upstream_allowed=settings.allowed_upstreams,
             )
@@ -306,7 +301,7 @@ class Registry:
                 clock=ctx.clock,
                 new_id=ctx.new_id,
                 pace=pace,
-                ended=self._count_job,
+                ended=lambda state: self.count(f"{JOBS}.{state}", 1),
                 holder=worker_id,
             )
             for chosen, pace in divide_by_slots(kinds, self._pace or JobPace())
@@ -323,15 +318,9 @@ class Registry:
             await enter(running(worker))
         await enter(running(scheduler))
 
-    def _note_damage(self) -> None:
-        self.on_damage()
-
     def count(self, key: str, amount: int) -> None:
         """Count an event (`registry.counted`)."""
         self.on_event(key, amount)
-
-    def _count_job(self, *, is_done: bool) -> None:
-        self.count(f"{JOBS}.{'succeeded' if is_done else 'failed'}", 1)
 
     def _keep_answers(self, ctx: ServiceContext) -> KeptAnswers | None:
         most_bytes = self._settings.limits.kept_answers_bytes
@@ -463,7 +452,6 @@ def application(registry: Registry) -> Dispatcher:
         startup=start,
         shutdown=registry.stop,
     )
-    registry.on_damage = made.note_damage
     registry.on_event = made.count
     made.measure = registry.measure
     return made

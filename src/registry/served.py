@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final, cast
 
-from cloudcore.db.commit_mark import CommitMark
+from cloudcore.db.base import CommitMark
 from cloudcore.family import Family, vocabulary
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.ports import Opening

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.own_certificate.places import ORDER_EVENTS
-from cloudcore.serving.tls_serving import HANDSHAKE_EVENT
+from cloudcore.serving.tls_files import HANDSHAKE_EVENT
 from cloudcore.serving.watched import QUOTAS, CountedEvent, Watched
 from registry import counted
 from registry.families import FAMILIES

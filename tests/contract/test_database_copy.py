@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from cloudcore.db.sqlite_copy import copy_database
+from cloudcore.db.sqlite_connection import copy_database
 
 
 def test_a_copy_is_the_state_at_its_begin_and_keeps_no_writer_waiting(tmp_path: Path) -> None:

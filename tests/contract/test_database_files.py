@@ -14,9 +14,9 @@ from typing import Final
 import pytest
 from sqlalchemy import func, select
 
-from cloudcore.db import sqlite_failures
+from cloudcore.db import sqlite_connection
 from cloudcore.db.base import Connection
-from cloudcore.db.refusals import AGAIN_SECONDS, Refusals
+from cloudcore.db.room import AGAIN_SECONDS, Refusals
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from cloudcore.identity.tables import accounts
@@ -116,7 +116,7 @@ async def test_damage_found_on_the_way_is_a_refusal_and_one_line_of_the_log(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(sqlite_failures, "_refusals", Refusals())
+    monkeypatch.setattr(sqlite_connection, "_refusals", Refusals())
     path = tmp_path / "metadata.db"
     shutil.copy(migrated_file, path)
     with closing(sqlite3.connect(path)) as raw:

@@ -14,10 +14,9 @@ import pytest
 from sqlalchemy import bindparam, text
 
 from cloudcore.db import postgresql
-from cloudcore.db.base import Connection, Database, OutcomeUnknown
-from cloudcore.db.commit_mark import CommitMark
+from cloudcore.db.base import CommitMark, Connection, Database, OutcomeUnknown
 from cloudcore.db.opening import open_database
-from cloudcore.db.refusals import Refusals
+from cloudcore.db.room import Refusals
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from cloudcore.identity.tables import accounts

@@ -16,8 +16,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from sqlalchemy import bindparam, text
 
-from cloudcore.db.base import Connection, Database, OutcomeUnknown
-from cloudcore.db.commit_mark import CommitMark
+from cloudcore.db.base import CommitMark, Connection, Database, OutcomeUnknown
 from cloudcore.db.opening import open_database
 from cloudcore.db.postgresql import PostgresqlDatabase, connect
 from cloudcore.db.postgresql_watch import KNOWN_SECONDS, CommitWatch

@@ -23,7 +23,7 @@ from registry.metadata.migrations import configuration, revisions
 from tests.databases import program_environment
 
 for family in FAMILIES:
-    family.tables()  # they join `metadata`
+    family.routes()  # the tables that they use join `metadata`
 
 CONSTRAINTS = text(
     "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from cloudcore.db.commit_mark import CommitMark
+from cloudcore.db.base import CommitMark
 from cloudcore.family import Family
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.outbox import DELIVER

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 from cloudcore.clock import uuid7
-from cloudcore.serving.worker_locks import WorkerLocks
+from cloudcore.jobs.dead_holders import WorkerLocks
 from registry.blobstore.filesystem import FilesystemStore
 from registry.services.blobs.upload_leases import Leases
 from tests.fault.seams import SteppingDatabase, SteppingStore, Steps

@@ -11,7 +11,6 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.jobs.kinds import Done
-from cloudcore.jobs.queue import find_job
 from cloudcore.jobs.runs import Run, find_run
 from cloudcore.storage import buckets, piece_keys, rewrapping
 from cloudcore.storage.bucket import Bucket
@@ -20,7 +19,7 @@ from cloudcore.storage.errors import KmsKeyDeleted
 from tests.databases import opened
 from tests.fault.bucket_key_worker import PORTION, REWRAP_STEPS, SHRED_STEPS
 from tests.fault.deaths import let_die
-from tests.jobs import job_ids
+from tests.jobs import find_job, job_ids
 from tests.storage_world import ACME, StorageWorld, open_storage_world
 
 WORKER: Final = "tests.fault.bucket_key_worker"

@@ -10,7 +10,7 @@ from typing import Final
 import httpx
 import pytest
 
-from cloudcore.serving.worker_locks import WorkerLocks
+from cloudcore.jobs.dead_holders import WorkerLocks
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from tests.fault.collected import CONFIG, DELETED, KEPT, document

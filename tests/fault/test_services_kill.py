@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from cloudcore.clock import uuid7
-from cloudcore.serving.worker_locks import WorkerLocks
+from cloudcore.jobs.dead_holders import WorkerLocks
 from registry.blobstore.filesystem import FilesystemStore
 from registry.oci.digest import digest_of
 from registry.services.blobs.upload_leases import Leases

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from cloudcore.serving.worker_locks import WorkerLocks
+from cloudcore.jobs.dead_holders import WorkerLocks
 from registry.oci.digest import digest_of
 from tests.fault.workers import kill, owner_of, wait_for, workers_of
 from tests.live import LiveRegistry, start_registry

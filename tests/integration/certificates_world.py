@@ -22,11 +22,11 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.identity.names import iam_crn
-from cloudcore.jobs.queue import Job, find_job
+from cloudcore.jobs.queue import Job
 from cloudcore.jobs.tables import jobs
 from tests.certificates import uploaded
 from tests.integration.served_world import HOUR, Served, open_served
-from tests.jobs import run_due
+from tests.jobs import find_job, run_due
 from tests.name_server import NameServer, name_server
 
 _JOB: Final = Statement(select(jobs.c.id).where(jobs.c.dedup_key == bindparam("of")))

@@ -24,17 +24,24 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from cloudcore.errors import Unavailable
-from cloudcore.serving.body import Message, Receive, Scope, Send, receive_into
-from cloudcore.serving.body_start import Begun, begun_again, read_few
-from cloudcore.serving.connecting import http_protocol
+from cloudcore.serving.body import (
+    Begun,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    begun_again,
+    read_few,
+    receive_into,
+)
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.planes import Planes
 from cloudcore.serving.protocol import HttpProtocol
 from cloudcore.serving.record import RequestRecord
 from cloudcore.serving.request_cycle import Application, RequestCycle
-from cloudcore.serving.tls_files import load_tls
+from cloudcore.serving.server import http_protocol
+from cloudcore.serving.tls_files import ServedTls, load_tls
 from cloudcore.serving.tls_paths import TlsFiles
-from cloudcore.serving.tls_serving import ServedTls
 from cloudcore.serving.tls_validation import Validations
 from cloudcore.serving.worker import ServerWorker
 from registry.planes import PLANES

@@ -15,8 +15,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.jobs.faults import MAX_FAULTS, add_fault
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
-from cloudcore.jobs.queue import Job, find_job
-from cloudcore.jobs.run_kinds import run_kind
+from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import (
     NewRun,
     Progress,
@@ -29,6 +28,7 @@ from cloudcore.jobs.runs import (
     list_runs,
     progress_run,
     remove_runs,
+    run_kind,
     start_run,
 )
 from cloudcore.jobs.worker import JobWorker
@@ -38,6 +38,7 @@ from tests.jobs import (
     Clock,
     add_effect,
     all_jobs,
+    find_job,
     list_effects,
     lose_workers,
     unfinished,

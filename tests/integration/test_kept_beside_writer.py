@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from cloudcore.db.commit_mark import CommitMark
+from cloudcore.db.base import CommitMark
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.setting_groups import Limits

@@ -17,11 +17,11 @@ import httpx
 import pytest
 
 from cloudcore.clock import MICROSECONDS, system_clock
-from cloudcore.jobs import figures
+from cloudcore.jobs import tables
 from cloudcore.serving.body import Message
-from cloudcore.serving.counters import Counters
 from cloudcore.serving.metrics import MetricsApplication
 from cloudcore.serving.record import RequestRecord
+from cloudcore.serving.watched import Counters
 from registry.backup.taking import BackupOptions, take_backup
 from registry.blobstore.backup_note import backup_times, noted_backup
 from registry.gauges import ChorePeriods, data_size, measure
@@ -245,10 +245,10 @@ def test_prometheus_takes_the_alerts() -> None:
 
 def test_the_figures_of_jobs_read_a_bounded_part_of_an_index(sqlite_database: str) -> None:
     path = sqlite_database.removeprefix("sqlite:///")
-    text = figures._UNFINISHED.sqlite
+    text = tables._UNFINISHED.sqlite
     with closing(sqlite3.connect(path)) as database:
         plan = database.execute(f"EXPLAIN QUERY PLAN {text}", {"now": 0}).fetchall()
     details = [row[3] for row in plan]
     assert any("jobs USING INDEX ix_jobs_due" in detail for detail in details), details
     assert not any("ORDER BY" in detail for detail in details), details
-    assert f"LIMIT {figures.MOST}" in " ".join(text.split())
+    assert f"LIMIT {tables.MOST}" in " ".join(text.split())

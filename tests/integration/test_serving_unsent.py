@@ -9,9 +9,8 @@ import pytest
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.kept_answer import EXTENSION as KEEP
 from cloudcore.serving.kept_answer import Keep
-from cloudcore.serving.limits import MIB, ServerLimits
+from cloudcore.serving.limits import CUT, MIB, ServerLimits, Unsent
 from cloudcore.serving.protocol import HttpProtocol
-from cloudcore.serving.unsent import CUT, Unsent
 from tests.integration.serving_app import (
     Client,
     RunningServer,

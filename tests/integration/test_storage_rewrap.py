@@ -14,7 +14,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import NO_EVENTS
 from cloudcore.jobs.kinds import Done, StepFailed
-from cloudcore.jobs.queue import Job, find_job
+from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import Run, find_run
 from cloudcore.storage import buckets, piece_keys, rewrapping
 from cloudcore.storage.bucket import Bucket
@@ -24,7 +24,7 @@ from cloudcore.storage.object_rows import Facts
 from cloudcore.storage.storing import store_object, store_part
 from registry.gc.piece_marks import all_pieces
 from tests.databases import on_both_databases
-from tests.jobs import job_ids
+from tests.jobs import find_job, job_ids
 from tests.storage_world import ACME, StorageWorld, body_of, open_storage_world
 
 T = TypeVar("T")

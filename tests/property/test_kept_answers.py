@@ -16,8 +16,7 @@ from typing import Final
 import pytest
 from sqlalchemy import bindparam
 
-from cloudcore.db.base import Connection
-from cloudcore.db.commit_mark import CommitMark
+from cloudcore.db.base import CommitMark, Connection
 from cloudcore.db.statement import Statement
 from cloudcore.errors import PlatformError
 from cloudcore.kms import services as kms

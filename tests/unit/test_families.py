@@ -12,7 +12,6 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.certificate.certificate import EVENTS
-from cloudcore.db.schema import metadata
 from cloudcore.family import Family, vocabulary
 from cloudcore.kms.services import ACTION as KEY_DELETED
 from cloudcore.notifications.recipient_routes import CONFIRM, UNSUBSCRIBE
@@ -48,11 +47,6 @@ def test_names_are_told_apart() -> None:
         [module for family in ALL for group in family.commands for module in group.modules],
     ):
         assert max(Counter(names).values()) == 1
-
-
-def test_every_table_is_some_familys() -> None:
-    tables = [table.name for family in FAMILIES for table in family.tables()]
-    assert Counter(tables) == Counter(metadata.tables.keys())
 
 
 def test_the_actions_are_those_of_the_operations() -> None:

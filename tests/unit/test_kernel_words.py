@@ -21,8 +21,6 @@ SPARED: Final = (
     "self._registry",
     "independent of the registry",
     "auto_create_repositories",  # a field of /v1/accounts, promised to its clients
-    "entrepot_damaged_blobs",  # a metric, promised to those who watch it, and its help
-    "Blobs, and manifests, found damaged by a pull or a push and not known to be.",
 )
 
 

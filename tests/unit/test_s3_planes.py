@@ -8,7 +8,7 @@ from xml.etree.ElementTree import fromstring
 import pytest
 
 from cloudcore.serving.planes import Headers, Planes
-from cloudcore.serving.refusal import refusal_response
+from cloudcore.serving.response import refusal_response
 from registry.planes import PLANES, planes_of
 from registry.setting_texts import SettingsError
 from registry.settings import Settings

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.serving.access_log import AccessLog, loggable_query
-from cloudcore.serving.logs import JsonFormatter, configure_logging
+from cloudcore.serving.logs import AccessLog, JsonFormatter, configure_logging, loggable_query
 from cloudcore.serving.planes import PLAIN
 from cloudcore.serving.record import RequestRecord
 from registry.planes import PLANES

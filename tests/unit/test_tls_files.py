@@ -12,9 +12,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from cloudcore.serving.tls_files import TlsFilesError, load_tls
+from cloudcore.serving.tls_files import ServedTls, TlsFilesError, load_tls
 from cloudcore.serving.tls_paths import TlsFiles
-from cloudcore.serving.tls_serving import ServedTls
 from tests.certificates import DAY, self_signed
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.serving import worker_locks
-from cloudcore.serving.worker_locks import KEPT_SECONDS, WorkerLocks
+from cloudcore.jobs import dead_holders
+from cloudcore.jobs.dead_holders import KEPT_SECONDS, WorkerLocks
 from tests.databases import program_environment
 
 ONE, TWO, THREE = "one", "two", "three"
 HOLD = """
 import sys
 from pathlib import Path
-from cloudcore.serving.worker_locks import WorkerLocks
+from cloudcore.jobs.dead_holders import WorkerLocks
 with WorkerLocks(Path(sys.argv[1])).hold(sys.argv[2]):
     print("held", flush=True)
     sys.stdin.read()
@@ -72,7 +72,7 @@ def test_a_worker_of_another_machine_is_unknown(
     kill_holder(tmp_path / "workers", ONE)
     other = tmp_path / "boot_id"
     other.write_text("another machine\n")
-    monkeypatch.setattr(worker_locks, "_BOOT_ID", other)
+    monkeypatch.setattr(dead_holders, "_BOOT_ID", other)
     assert not WorkerLocks(tmp_path / "workers").is_dead(ONE)
 
 

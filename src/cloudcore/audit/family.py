@@ -10,7 +10,6 @@ from cloudcore.iam.vocabulary import ResourceKind
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
-    from sqlalchemy import Table
 
     from cloudcore.audit.needs import AuditNeeds
     from cloudcore.jobs.schedule import Scheduled
@@ -50,12 +49,6 @@ def _schedule(needs: AuditNeeds) -> Sequence[Scheduled]:
     return (Scheduled("audit.expired_events", _HOUR, forget),)
 
 
-def _tables() -> Sequence[Table]:
-    from cloudcore.audit.tables import audit_events  # noqa: PLC0415 - SQLAlchemy
-
-    return (audit_events,)
-
-
 AUDIT: Final[Family[AuditNeeds]] = Family(
     name="audit",
     paths=("/v1/audit-events",),
@@ -63,7 +56,6 @@ AUDIT: Final[Family[AuditNeeds]] = Family(
     offers=_offers,
     routes=_routes,
     schedule=_schedule,
-    tables=_tables,
     resource_kinds=(
         ResourceKind(
             crn="crn:audit:<region>:<account>:event/<id>",

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from litestar.handlers import HTTPRouteHandler
-    from sqlalchemy import Table
 
     from cloudcore.certificate.needs import CertificateNeeds
     from cloudcore.jobs.kinds import JobKind
@@ -67,12 +66,6 @@ def _schedule(needs: CertificateNeeds) -> Sequence[Scheduled]:
     )
 
 
-def _tables() -> Sequence[Table]:
-    from cloudcore.certificate import rows  # noqa: PLC0415 - SQLAlchemy
-
-    return rows.TABLES
-
-
 CERTIFICATE: Final[Family[CertificateNeeds]] = Family(
     name="certificate",
     title="Certificates",
@@ -82,7 +75,6 @@ CERTIFICATE: Final[Family[CertificateNeeds]] = Family(
     routes=_routes,
     job_kinds=_job_kinds,
     schedule=_schedule,
-    tables=_tables,
     resources=(certificate.CERTIFICATE,),
     resource_kinds=(
         ResourceKind(

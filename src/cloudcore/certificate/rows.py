@@ -189,17 +189,6 @@ certificate_revocations = Table(
     Index("ix_certificate_revocations_authority_id", "authority_id", "expires_at"),
 )
 
-TABLES: Final = (
-    ROWS.table,
-    certificate_settings,
-    certificate_issues,
-    certificate_texts,
-    certificate_users,
-    certificate_authorities,
-    certificate_revocations,
-)
-
-
 _i = certificate_issues.c
 _t = certificate_texts.c
 _u = certificate_users.c

@@ -41,8 +41,8 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.faults import Fault, add_fault
-from cloudcore.resources.work import Again, Came, Problem, Step, Turn, Wish, Work
 from cloudcore.threads import SLOW_KEYS
+from cloudcore.work import Again, Came, Problem, Step, Turn, Wish, Work
 
 if TYPE_CHECKING:
     from cloudcore.certificate.needs import CertificateNeeds

@@ -8,8 +8,10 @@ beginning. So it must have no effect except on the database; the result is that 
 
 from __future__ import annotations
 
+import mmap
+import os
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
 
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
@@ -82,6 +84,29 @@ class Large(Generic[P, T]):
     def __call__(self, tx: Connection, /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of the query."""
         return self._query(tx, *args, **kwargs)
+
+
+_MARK_BYTES: Final = 8
+
+
+class CommitMark:
+    """A number that a process and those forked from it share; make it before forking them.
+
+    Each change gives it a random value, so whoever saw it before sees that it is another one (but
+    once in 2^64), however many processes change it at a time and wherever one of them dies. There
+    is no lock and no system call in reading it; a store of eight aligned bytes is never seen half.
+    """
+
+    def __init__(self) -> None:
+        self._cell = memoryview(mmap.mmap(-1, _MARK_BYTES)).cast("Q")
+
+    def change(self) -> None:
+        """Give the mark a value that it never had."""
+        self._cell[0] = int.from_bytes(os.urandom(_MARK_BYTES), "little")
+
+    def value(self) -> int:
+        """Return the present value."""
+        return self._cell[0]
 
 
 class Database(Protocol):

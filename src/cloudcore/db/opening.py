@@ -5,15 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Event
 
-from cloudcore.db.base import Database
-from cloudcore.db.commit_mark import CommitMark
+from cloudcore.db.base import CommitMark, Database
+from cloudcore.db.pending import Count, count_nothing
 
 _SQLITE = "sqlite:///"
 _POSTGRESQL = ("postgresql://", "postgres://")
 
 
 def open_database(
-    url: str, mark: CommitMark | None = None, stopping: Event | None = None
+    url: str,
+    mark: CommitMark | None = None,
+    stopping: Event | None = None,
+    count: Count = count_nothing,
 ) -> Database:
     """Open the migrated database at `url`; call this on the event loop's thread.
 
@@ -21,7 +24,7 @@ def open_database(
     `url` is ``sqlite:///relative/path``, ``sqlite:////absolute/path`` or a libpq URI
     (``postgresql://user@host/name``). `mark` is what the workers of a server have in common: on
     PostgreSQL, they know of each other's commits by it. Once `stopping` is set, a server that is
-    away is waited for no more.
+    away is waited for no more. `count` is called with keys and amounts of what is counted.
 
     Raises:
         Unavailable: the database cannot be reached.
@@ -30,10 +33,10 @@ def open_database(
     if is_postgresql(url):
         from cloudcore.db.postgresql import PostgresqlDatabase  # noqa: PLC0415 - the driver
 
-        return PostgresqlDatabase(url, mark, stopping)
+        return PostgresqlDatabase(url, mark, stopping, count)
     from cloudcore.db.sqlite import SqliteDatabase  # noqa: PLC0415 - one driver of two
 
-    return SqliteDatabase(sqlite_path(url))
+    return SqliteDatabase(sqlite_path(url), count)
 
 
 def is_postgresql(url: str) -> bool:

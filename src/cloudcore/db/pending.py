@@ -1,13 +1,27 @@
-"""A call that a database thread runs for a coroutine, and the delivery of its result."""
+"""A call that a database thread runs for a coroutine, and the delivery of its result; counts."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Concatenate, Final
 
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, P, T
+from cloudcore.errors import Unavailable
+
+CHANGES: Final = "database.changes"
+FAILURES: Final = "database.failures"
+MICROSECONDS: Final = "database.microseconds"
+"""Keys of what is counted: changes that ended, those of them that the database could not make, and
+the time between call and result."""
+
+Count = Callable[[str, int], None]
+
+
+def count_nothing(_key: str, _amount: int) -> None:
+    """Count nothing."""
 
 
 class Pending:
@@ -72,3 +86,46 @@ def answer(settled: Iterable[Pending]) -> None:
 def _settle(callers: list[Pending]) -> None:
     for pending in callers:
         pending.settle()
+
+
+class ChangesByThread:
+    """Has threads make changes, and counts these."""
+
+    def __init__(self, count: Count) -> None:
+        """Call `count` with keys and amounts."""
+        self._count = count
+        self._listeners: list[Callable[[], None]] = []
+
+    def _put(self, pending: Pending) -> None:
+        """Give a change to a thread."""
+        raise NotImplementedError
+
+    async def write(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run `change` in a transaction and return its result once it is on disk."""
+        return await self._made(lambda tx: change(tx, *args, **kwargs), relaxed=False)
+
+    async def write_relaxed(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run `change` in a transaction and return its result before it is on disk."""
+        return await self._made(lambda tx: change(tx, *args, **kwargs), relaxed=True)
+
+    async def _made(self, call: Callable[[Connection], T], *, relaxed: bool) -> T:
+        begun = time.perf_counter()
+        try:
+            pending = Pending(call, relaxed=relaxed, listeners=self._listeners)
+            self._put(pending)
+            result: T = await pending.future
+        except Unavailable:
+            self._count(FAILURES, 1)
+            raise
+        finally:
+            self._count(CHANGES, 1)
+            self._count(MICROSECONDS, int((time.perf_counter() - begun) * 1e6))
+        return result
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` on the loop after each commit of a change that called `announce`."""
+        self._listeners.append(listener)

@@ -37,6 +37,7 @@ from psycopg.errors import (
 from psycopg.types.numeric import Int8Dumper, IntLoader
 
 from cloudcore.db.base import (
+    CommitMark,
     Connection,
     ConstraintViolated,
     Database,
@@ -46,10 +47,9 @@ from cloudcore.db.base import (
     Row,
     T,
 )
-from cloudcore.db.commit_mark import CommitMark
-from cloudcore.db.pending import Pending, answer
+from cloudcore.db.pending import ChangesByThread, Count, Pending, answer, count_nothing
 from cloudcore.db.postgresql_watch import CommitWatch
-from cloudcore.db.refusals import Refusals
+from cloudcore.db.room import Refusals
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from cloudcore.threads import Turns
@@ -188,7 +188,7 @@ class PostgresqlConnection:
         return changed
 
 
-class PostgresqlDatabase:
+class PostgresqlDatabase(ChangesByThread):
     """The metadata in a PostgreSQL database, shared by any number of processes.
 
     A change is carried out even if its caller is cancelled.
@@ -199,6 +199,7 @@ class PostgresqlDatabase:
         url: str,
         mark: CommitMark | None = None,
         stopping: threading.Event | None = None,
+        count: Count = count_nothing,
         *,
         readers: int = READERS,
         writers: int = WRITERS,
@@ -213,6 +214,7 @@ class PostgresqlDatabase:
             Unavailable: the database cannot be reached.
 
         """
+        super().__init__(count)
         _check_durability(url)
         self._mark = mark or CommitMark()
         self._watch = CommitWatch(partial(connect, url))
@@ -221,7 +223,6 @@ class PostgresqlDatabase:
         self._readers = _Threads(new_session, _Session.read, readers, stopping)
         self._large_reader = _Threads(new_session, _Session.read, 1, stopping)
         self._writers = _Threads(new_session, _Session.write, writers, stopping)
-        self._listeners: list[Callable[[], None]] = []
 
     async def read(
         self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
@@ -235,33 +236,8 @@ class PostgresqlDatabase:
         result: T = await pending.future
         return result
 
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run `change` in a transaction and return its result once it is on disk."""
-        pending = Pending(
-            lambda connection: change(connection, *args, **kwargs), listeners=self._listeners
-        )
+    def _put(self, pending: Pending) -> None:
         self._writers.put(pending)
-        result: T = await pending.future
-        return result
-
-    async def write_relaxed(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run `change` in a transaction with ``synchronous_commit = off``."""
-        pending = Pending(
-            lambda connection: change(connection, *args, **kwargs),
-            relaxed=True,
-            listeners=self._listeners,
-        )
-        self._writers.put(pending)
-        result: T = await pending.future
-        return result
-
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` on the loop after each commit of a change that called `announce`."""
-        self._listeners.append(listener)
 
     def version(self) -> int | None:
         """Return a number that differs once a commit is answered here, or was noticed elsewhere.

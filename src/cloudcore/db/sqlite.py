@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final
 
 from cloudcore.db.base import Connection, Database, Large, P, T
-from cloudcore.db.pending import Pending
-from cloudcore.db.sqlite_connection import SqliteConnection, connect
-from cloudcore.db.sqlite_failures import translated, unusable
+from cloudcore.db.pending import ChangesByThread, Count, Pending, count_nothing
+from cloudcore.db.sqlite_connection import SqliteConnection, connect, translated, unusable
 from cloudcore.db.sqlite_writer import Writer
 from cloudcore.threads import FairThread
 
@@ -79,20 +78,21 @@ def commit_count(path: Path) -> CommitCount | None:
 _DATA_VERSION: Final = "PRAGMA data_version"
 
 
-class SqliteDatabase:
+class SqliteDatabase(ChangesByThread):
     """The metadata in one SQLite file, which several processes may open.
 
     Call `read` only on the thread that opened the database, the event loop's. A change is carried
     out even if its caller is cancelled.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, count: Count = count_nothing) -> None:
         """Open the migrated database at `path`.
 
         Raises:
             Unavailable: the file is absent, or cannot be read and written.
 
         """
+        super().__init__(count)
         try:
             self._writer = Writer(path)
             self._reader_raw = connect(path, "ro")
@@ -103,7 +103,6 @@ class SqliteDatabase:
         self._path = path
         self._large = FairThread("sqlite-large")
         self._large_raw: sqlite3.Connection | None = None
-        self._listeners: list[Callable[[], None]] = []
         self._commits: CommitCount | None = commit_count(path)
 
     async def read(
@@ -129,33 +128,8 @@ class SqliteDatabase:
         except sqlite3.DatabaseError as error:
             raise translated(error, self._path) from error
 
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run `change` in the next group and return its result once the group is on disk."""
-        pending = Pending(
-            lambda connection: change(connection, *args, **kwargs), listeners=self._listeners
-        )
+    def _put(self, pending: Pending) -> None:
         self._writer.put(pending)
-        result: T = await pending.future
-        return result
-
-    async def write_relaxed(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run `change` in the next group; wait for the disk only if a durable change is in it."""
-        pending = Pending(
-            lambda connection: change(connection, *args, **kwargs),
-            relaxed=True,
-            listeners=self._listeners,
-        )
-        self._writer.put(pending)
-        result: T = await pending.future
-        return result
-
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` on the loop after each commit of a change that called `announce`."""
-        self._listeners.append(listener)
 
     def version(self) -> int | None:
         """Return a number that is another one after a commit, of this process or another.

@@ -28,8 +28,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cloudcore.db.pending import Pending, answer
-from cloudcore.db.sqlite_connection import SqliteConnection, connect
-from cloudcore.db.sqlite_failures import primary_code, refused, translated
+from cloudcore.db.sqlite_connection import (
+    SqliteConnection,
+    connect,
+    primary_code,
+    refused,
+    translated,
+)
 from cloudcore.errors import Unavailable
 
 GROUP_CHANGES = 256

@@ -2,31 +2,18 @@
 
 Executing a Core construct costs several hundred microseconds each time; its compiled text on the
 driver's connection costs about thirty. So a `Statement` compiles at first use and the
-connections run its text. In a process that keeps SQLAlchemy out, `let_write` gives the text; so
-statements are made while their modules are imported, not later.
+connections run its text.
 """
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from weakref import WeakSet
 
 import msgspec
-from sqlalchemy import (
-    BigInteger,
-    ClauseElement,
-    Dialect,
-    String,
-    column,
-    literal_column,
-    or_,
-    text,
-)
+from sqlalchemy import BigInteger, ClauseElement, Dialect, String, column, literal_column, or_, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql.base import PGCompiler
 from sqlalchemy.ext.compiler import compiles
@@ -56,18 +43,6 @@ _POSTGRESQL: Dialect = postgresql.dialect(paramstyle="pyformat")  # type: ignore
 _POSTGRESQL.statement_compiler = _PostgresqlCompiler
 
 
-class Writer(Protocol):
-    """Writes SQL in the place of this process (`sql_writer`)."""
-
-    def write(self, dialect: str, modules: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the texts of all statements of `modules` for "sqlite" or "postgresql"."""
-        ...
-
-    def close(self) -> None:
-        """Free what it needs; it may be asked again."""
-        ...
-
-
 class Statement:
     """A statement for both databases; parameters are bound by name."""
 
@@ -80,23 +55,20 @@ class Statement:
         """
         self._construct = construct
         self.is_whole = is_whole
-        self.module, self.number = _place()
         _ALL.add(self)
 
     @cached_property
     def sqlite(self) -> str:
         """Return the text for SQLite (``:name`` parameters)."""
-        return self._text("sqlite")
+        return self._text(_SQLITE)
 
     @cached_property
     def postgresql(self) -> str:
         """Return the text for psycopg (``%(name)s`` parameters)."""
-        return self._text("postgresql")
+        return self._text(_POSTGRESQL)
 
-    def _text(self, dialect: str) -> str:
-        if _writers:
-            return _written(self, dialect)
-        compiled = self._construct.compile(dialect=_DIALECTS[dialect])
+    def _text(self, dialect: Dialect) -> str:
+        compiled = self._construct.compile(dialect=dialect)
         assert isinstance(compiled, SQLCompiler)
         unnamed = [name for name, bind in compiled.binds.items() if not bind.required]
         if unnamed:
@@ -104,57 +76,13 @@ class Statement:
         return str(compiled)
 
 
-_DIALECTS: Final = {"sqlite": _SQLITE, "postgresql": _POSTGRESQL}
 _ALL: Final[WeakSet[Statement]] = WeakSet()
-_MADE: Final = Counter[str]()
-_writers: Final[list[Writer]] = []
-_asking: Final = threading.Lock()
-"""A writer answers one thread at a time. A cached property takes a lock too, until Python 3.12."""
-
-
-def _place() -> tuple[str, int]:
-    """Return the module that is being imported, and how many statements it has made before."""
-    frame = sys._getframe(2)
-    while frame.f_code.co_name != "<module>" and frame.f_back is not None:
-        frame = frame.f_back
-    module: str = frame.f_globals["__name__"]
-    _MADE[module] += 1
-    return module, _MADE[module] - 1
-
-
-def let_write(writer: Writer) -> None:
-    """Take the texts from `writer` instead of compiling them."""
-    _writers[:] = [writer]
-
-
-def _written(wanted: Statement, dialect: str) -> str:
-    """Take the texts of all modules that miss theirs; return that of `wanted`."""
-    with _asking:
-        missing = [each for each in tuple(_ALL) if dialect not in vars(each)]
-        if wanted in missing:  # no other thread has just asked
-            modules = sorted({each.module for each in missing if each.module != "__main__"})
-            texts = _writers[0].write(dialect, modules)
-            for each in missing:
-                if len(texts.get(each.module, ())) == _MADE[each.module]:
-                    vars(each)[dialect] = texts[each.module][each.number]
-    if dialect not in vars(wanted):
-        raise RuntimeError(f"{wanted.module} does not make the same statements each time")
-    text: str = vars(wanted)[dialect]
-    return text
-
-
-def texts_of(module: str, dialect: str) -> list[str]:
-    """Return the texts of the statements that a module made, in that order."""
-    made = sorted((each for each in _ALL if each.module == module), key=lambda each: each.number)
-    return [getattr(each, dialect) for each in made]
 
 
 def compile_all(*, for_postgresql: bool) -> None:
     """Compile the statements of all modules that are loaded, in 0.6 ms each."""
     for statement in tuple(_ALL):
         _ = statement.postgresql if for_postgresql else statement.sqlite
-    for writer in _writers:
-        writer.close()
 
 
 class _Texts(GenericFunction[str]):

@@ -11,7 +11,6 @@ from cloudcore.family import CommandGroup, Family
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
-    from sqlalchemy import Table
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
@@ -22,16 +21,9 @@ def _routes() -> Sequence[HTTPRouteHandler]:
     return (*standard_routes(SUPPRESSIONS), *standard_routes(IP_POOLS))
 
 
-def _tables() -> Sequence[Table]:
-    from cloudcore.email import ip_pools, suppressions  # noqa: PLC0415 - SQLAlchemy
-
-    return (suppressions.ROWS.table, ip_pools.ROWS.table)
-
-
 EMAIL: Final[Family[None]] = Family(
     name="email",
     routes=_routes,
-    tables=_tables,
     resources=(SUPPRESSION, IP_POOL),
     commands=(CommandGroup("use the platform's services", ("cloudcore.email.commands",)),),
 )

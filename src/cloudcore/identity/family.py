@@ -11,7 +11,6 @@ from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
-    from sqlalchemy import Table
 
     from cloudcore.crn import Crn
     from cloudcore.db.base import Connection
@@ -47,12 +46,6 @@ def _error_shapes() -> Mapping[str, ErrorShape]:
     from cloudcore.identity.oauth_routes import ERROR_SHAPES  # noqa: PLC0415 - the web framework
 
     return ERROR_SHAPES
-
-
-def _tables() -> Sequence[Table]:
-    from cloudcore.identity import provider_tables, tables  # noqa: PLC0415 - SQLAlchemy
-
-    return (*tables.TABLES, *provider_tables.TABLES)
 
 
 def _expiry() -> Sequence[Forget]:
@@ -101,7 +94,6 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
     offers=_offers,
     routes=_routes,
     error_shapes=_error_shapes,
-    tables=_tables,
     expiry=_expiry,
     resource_kinds=(
         ResourceKind(

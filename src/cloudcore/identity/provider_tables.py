@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -76,5 +74,3 @@ spent_states = Table(
     Column("state_sha256", String(64), primary_key=True),  # of an answer that has been used
     Column("expires_at", Moment, nullable=False, index=True),
 )
-
-TABLES: Final = (identity_providers, provider_subjects, group_assignments, spent_states)

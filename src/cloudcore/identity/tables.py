@@ -8,8 +8,6 @@ credentials and container passwords are stored only as SHA-256, which is enough 
 
 from __future__ import annotations
 
-from typing import Final
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -328,25 +326,4 @@ signing_keys = Table(
     Column("created_at", Moment, nullable=False),
     Column("not_after", Moment, nullable=False),  # end of signing; later it only verifies
     Index(None, "audience", "not_after"),
-)
-
-TABLES: Final = (
-    organizations,
-    accounts,
-    users,
-    memberships,
-    invitations,
-    service_accounts,
-    access_keys,
-    roles,
-    role_assignments,
-    policies,
-    policy_attachments,
-    sessions,
-    refresh_tokens,
-    auth_codes,
-    login_credentials,
-    container_passwords,
-    revoked_tokens,
-    signing_keys,
 )

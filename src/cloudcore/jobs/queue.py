@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, bindparam, case, literal_column, select, update
+from sqlalchemy import bindparam, case, literal_column, select, update
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import bound, columns
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.faults import Fault, next_fault
 from cloudcore.jobs.tables import UNFINISHED, jobs
@@ -74,10 +74,6 @@ _j = jobs.c
 _IS_OURS: Final = (_j.id == bindparam("id"), _j.lease_token == bindparam("held"))
 
 
-def _columns() -> Select[Any]:
-    return select(*(_j[name] for name in Job._fields))
-
-
 _new: Final = insert(jobs).values(
     **bound(("id", "kind", "dedup_key", "account_id", "resource", "arguments", "due_at")),
     state=sql("'queued'"),
@@ -109,7 +105,6 @@ _ENQUEUE_OR_HASTEN: Final = Statement(
         },
     ).returning(_j.id)
 )
-_FIND: Final = Statement(_columns().where(_j.id == bindparam("id")))
 _FIRST_DUE: Final = Statement(
     select(_j.due_at)
     .where(_j.due_at.is_not(None), _j.kind.in_(listed("kinds")))
@@ -118,7 +113,7 @@ _FIRST_DUE: Final = Statement(
     .offset(literal_column("0"))
 )
 _DUE: Final = page(
-    _columns()
+    columns(jobs, Job._fields)
     .where(_j.due_at <= bindparam("now"), _j.kind.in_(listed("kinds")))
     .order_by(_j.due_at)
 )
@@ -146,7 +141,7 @@ _ADVANCE: Final = Statement(
         updated_at=bindparam("now"),
     )
 )
-_LOCK_OURS: Final = Statement(_columns().where(*_IS_OURS).with_for_update())
+_LOCK_OURS: Final = Statement(columns(jobs, Job._fields).where(*_IS_OURS).with_for_update())
 _POSTPONE: Final = Statement(
     update(jobs)
     .where(_j.id == bindparam("id"))
@@ -209,12 +204,6 @@ def enqueue(tx: Connection, new: NewJob, now: int) -> str:
     assert row is not None
     identity: str = row[0]
     return identity
-
-
-def find_job(tx: Connection, job_id: str) -> Job | None:
-    """Return a job, or None; finished jobs are deleted after `KEPT_SECONDS`."""
-    row = tx.row(_FIND, id=job_id)
-    return _job(row) if row else None
 
 
 def first_due(tx: Connection, kinds: Collection[str]) -> int | None:

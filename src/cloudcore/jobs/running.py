@@ -2,19 +2,23 @@
 
 Every serving process runs a worker and a scheduler; all processes share one queue and one schedule
 (`cloudcore.jobs`). Its own chores, such as writing what it noted in memory, it repeats by itself.
+Work under a lease is cancelled when the lease is lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from cloudcore.errors import PlatformError
-from cloudcore.jobs.schedule import Scheduler
-from cloudcore.jobs.worker import JobWorker
+from cloudcore.errors import PlatformError, Unavailable
+
+if TYPE_CHECKING:
+    from cloudcore.jobs.schedule import Scheduler
+    from cloudcore.jobs.worker import JobWorker
+
 
 _RESTART_SECONDS: Final = 2
 _STOP_SECONDS: Final = 1
@@ -26,7 +30,7 @@ _log = logging.getLogger(__name__)
 @asynccontextmanager
 async def running(worker: JobWorker | Scheduler) -> AsyncIterator[None]:
     """Run the worker during the block; then wait up to `_STOP_SECONDS` for the current step."""
-    task = asyncio.create_task(_keep_running(worker), name=_name(worker))
+    task = asyncio.create_task(_keep_running(worker), name=worker.name)
     try:
         yield
     finally:
@@ -41,17 +45,13 @@ async def _keep_running(worker: JobWorker | Scheduler) -> None:
         try:
             await worker.run()
         except PlatformError as error:
-            _log.warning("the %s restarts after an error: %s", _name(worker), error)
+            _log.warning("the %s restarts after an error: %s", worker.name, error)
             await asyncio.sleep(_RESTART_SECONDS)
         except Exception:  # noqa: BLE001 - else no job would run until the process restarts
-            _log.exception("the %s failed and restarts", _name(worker))
+            _log.exception("the %s failed and restarts", worker.name)
             await asyncio.sleep(_RESTART_SECONDS)
         else:
             return
-
-
-def _name(worker: JobWorker | Scheduler) -> str:
-    return "job worker" if isinstance(worker, JobWorker) else "scheduler"
 
 
 @asynccontextmanager
@@ -95,3 +95,37 @@ async def last_turn(chore: Callable[[], Awaitable[object]], noted: str) -> None:
         await chore()
     except PlatformError as error:
         _log.warning("this process stops without recording the last %s: %s", noted, error)
+
+
+async def hold(
+    what: str,
+    work: Coroutine[Any, Any, object],
+    renew: Callable[[], Awaitable[bool]],
+    every_seconds: float,
+) -> None:
+    """Run `work` and call `renew` every `every_seconds`; cancel the work when that returns False.
+
+    `what` names the work in the log. Exceptions of the work are not raised here.
+    """
+    working = asyncio.create_task(work)
+    renewing = asyncio.create_task(_keep(what, renew, every_seconds))
+    try:
+        await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        working.cancel()
+        renewing.cancel()
+        ended = await asyncio.gather(working, renewing, return_exceptions=True)
+    for error in ended:
+        if isinstance(error, Exception):
+            _log.error("%s failed", what, exc_info=error)
+
+
+async def _keep(what: str, renew: Callable[[], Awaitable[bool]], every_seconds: float) -> None:
+    """Renew a lease until it is lost."""
+    while True:
+        await asyncio.sleep(every_seconds)
+        try:
+            if not await renew():
+                return
+        except Unavailable as error:
+            _log.warning("the lease of %s cannot be renewed: %s", what, error)

@@ -1,27 +1,34 @@
 """Runs: long jobs that a caller starts and can follow, with a report afterwards.
 
 Runs of all kinds have a state, progress, counts by name, faults, and a starter. Per kind and scope
-(such as an account) one runs at a time. A job does the work (`cloudcore.jobs.run_kinds`); each of
-its transactions also updates the run's counts.
+(such as an account) one runs at a time. A job does the work, by the step that a family
+writes (`run_kind`); each of its transactions also updates the run's counts.
+
+The step gets the run. `Done` ends the run as succeeded, in the transaction of its change. A
+`StepFailed` is retried as for any job; when the job is given up, the run ends as failed, in the
+same transaction and with the same fault. So a step, or its change, raises a permanent `StepFailed`
+when the run cannot continue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, bindparam, func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.clock import MICROSECONDS
-from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import count
+from cloudcore.clock import MICROSECONDS, Clock
+from cloudcore.db.base import Connection, Database, Row
+from cloudcore.db.rows import bound, columns, count
 from cloudcore.db.statement import Statement, page
 from cloudcore.jobs import faults
 from cloudcore.jobs.faults import Fault
-from cloudcore.jobs.queue import NewJob, enqueue
+from cloudcore.jobs.kinds import Change, Committed, Done, JobKind, Next
+from cloudcore.jobs.queue import WORKER_LOST, Job, NewJob, enqueue
 from cloudcore.jobs.tables import RUNNING, runs
 
 _r = runs.c
@@ -89,25 +96,15 @@ class Progress(NamedTuple):
     """New total of units; None leaves it unchanged."""
 
 
-def _columns() -> Select[Any]:
-    return select(*(_r[name] for name in Run._fields))
-
-
 _OF: Final = (_r.scope_id == bindparam("scope_id"), _r.kind == bindparam("kind"))
 _INSERT: Final = Statement(
     insert(runs)
     .values(
-        id=bindparam("id"),
-        kind=bindparam("kind"),
-        account_id=bindparam("account_id"),
-        scope_id=bindparam("scope_id"),
+        **bound(("id", "kind", "account_id", "scope_id", "arguments", "counts")),
+        **bound(("started_by", "started_by_source")),
         state=sql("'running'"),
-        arguments=bindparam("arguments"),
         done=sql("0"),
-        counts=bindparam("counts"),
         faults=sql("'[]'"),
-        started_by=bindparam("started_by"),
-        started_by_source=bindparam("started_by_source"),
         started_at=bindparam("now"),
     )
     # A no-op update that returns and locks the row of the unfinished run.
@@ -118,12 +115,14 @@ _INSERT: Final = Statement(
     )
     .returning(*(_r[name] for name in Run._fields))
 )
-_FIND: Final = Statement(_columns().where(*_OF, _r.id == bindparam("id")))
-_FIND_BY_ID: Final = Statement(_columns().where(_r.id == bindparam("id")))
-_LOCK: Final = Statement(_columns().where(_r.id == bindparam("id")).with_for_update())
-_FIND_RUNNING: Final = Statement(_columns().where(*_OF, RUNNING))
+_ROWS: Final = columns(runs, Run._fields)
+_BY_ID: Final = _ROWS.where(_r.id == bindparam("id"))
+_FIND: Final = Statement(_BY_ID.where(*_OF))
+_FIND_BY_ID: Final = Statement(_BY_ID)
+_LOCK: Final = Statement(_BY_ID.with_for_update())
+_FIND_RUNNING: Final = Statement(_ROWS.where(*_OF, RUNNING))
 _LIST: Final = Statement(
-    page(_columns().where(*_OF, _r.id < bindparam("before")).order_by(_r.id.desc()))
+    page(_ROWS.where(*_OF, _r.id < bindparam("before")).order_by(_r.id.desc()))
 )
 _COUNT: Final = Statement(select(func.count()).select_from(runs).where(*_OF))
 _PROGRESS: Final = Statement(
@@ -297,3 +296,90 @@ def _run(row: Row) -> Run:
         counts=msgspec.json.decode(row[8], type=dict[str, int]),
         faults=msgspec.json.decode(row[9], type=list[Fault]),
     )
+
+
+RunStep = Callable[[Run, Job], Awaitable[Next | Done]]
+"""Does the run's work at `job.cursor` and returns what to commit."""
+Ended = Callable[[Run], None]
+"""Called once with an ended run, after the commit that ended it."""
+
+Ending = Callable[[Connection, Run, Job], None]
+"""Called with a run that ends and its job, in the transaction that ends it."""
+
+MAX_ATTEMPTS: Final = 10
+
+
+def run_kind(
+    name: str,
+    step: RunStep,
+    *,
+    database: Database,
+    clock: Clock,
+    ended: Ended = lambda _: None,
+    ending: Ending = lambda _tx, _run, _job: None,
+    max_attempts: int | None = MAX_ATTEMPTS,
+) -> JobKind:
+    """Return the kind of job for the runs that `start_run` starts under the same name."""
+    return JobKind(
+        name=name,
+        step=partial(_take_step, step, database, clock, ended, ending),
+        max_attempts=max_attempts,
+        gave_up=partial(_fail, ending),
+        gave_up_committed=partial(_tell, ended),
+    )
+
+
+async def _take_step(
+    step: RunStep, database: Database, clock: Clock, ended: Ended, ending: Ending, job: Job
+) -> Next | Done:
+    run = await database.read(find_run_of_job, _run_id(job))
+    if run is None or run.state != "running":
+        return Done()
+    outcome = await step(run, job)
+    if isinstance(outcome, Next):
+        return outcome
+    return Done(
+        partial(_succeed, job, clock(), outcome.change, ending),
+        partial(_tell_both, ended, outcome.committed),
+    )
+
+
+def _succeed(
+    job: Job, now: int, change: Change | None, ending: Ending, tx: Connection
+) -> tuple[Run | None, object]:
+    result = None if change is None else change(tx)
+    return _end(tx, job, now, None, ending), result
+
+
+def _end(tx: Connection, job: Job, now: int, fault: Fault | None, ending: Ending) -> Run | None:
+    run = end_run(tx, _run_id(job), now, fault)
+    if run is not None:
+        ending(tx, run, job)
+    return run
+
+
+def _fail(ending: Ending, tx: Connection, job: Job) -> Run | None:
+    assert job.fault is not None
+    assert job.finished_at is not None
+    fault = job.fault
+    if fault.code == WORKER_LOST[0]:
+        fault = msgspec.structs.replace(fault, message="")  # the code is enough
+    return _end(tx, job, job.finished_at, fault, ending)
+
+
+def _tell(ended: Ended, run: Run | None) -> None:
+    if run is not None:
+        ended(run)
+
+
+def _tell_both(
+    ended: Ended, committed: Committed | None, results: tuple[Run | None, object]
+) -> None:
+    run, result = results
+    _tell(ended, run)
+    if committed is not None:
+        committed(result)
+
+
+def _run_id(job: Job) -> str:
+    return msgspec.convert(job.arguments, RunArguments).run_id

@@ -25,8 +25,8 @@ from cloudcore.clock import MICROSECONDS, Clock, system_clock, uuid7
 from cloudcore.db.base import Database
 from cloudcore.errors import PlatformError, Unavailable
 from cloudcore.jobs import turns
-from cloudcore.jobs.leases import hold
 from cloudcore.jobs.queue import later
+from cloudcore.jobs.running import hold
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +70,8 @@ _RELEASE_SECONDS: Final = 1
 
 class Scheduler:
     """Runs the chores it knows when they are due; ignores other rows."""
+
+    name: Final = "scheduler"
 
     def __init__(
         self,

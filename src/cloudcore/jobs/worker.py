@@ -14,15 +14,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Final
 
 from cloudcore.clock import MICROSECONDS, Clock, system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unavailable
 from cloudcore.jobs import queue
 from cloudcore.jobs.kinds import Committed, Done, JobKind, Next, StepFailed
-from cloudcore.jobs.leases import hold
 from cloudcore.jobs.queue import Job, LeaseLost
+from cloudcore.jobs.running import hold
 
 _log = logging.getLogger(__name__)
 
@@ -41,20 +41,10 @@ class JobPace:
     """Pause after all due jobs were locked by other workers."""
 
 
-class Ended(Protocol):
-    """Is told that a job has ended."""
-
-    def __call__(self, *, is_done: bool) -> None:
-        """Note that a job has succeeded, or was given up."""
-        ...
-
-
-def _note_nothing(*, is_done: bool) -> None:
-    """Note nothing."""
-
-
 class JobWorker:
     """Runs jobs of the kinds it knows; ignores others."""
+
+    name: Final = "job worker"
 
     def __init__(
         self,
@@ -65,16 +55,16 @@ class JobWorker:
         clock: Clock = system_clock,
         new_id: Callable[[], str] = uuid7,
         chance: Callable[[], float] = random.random,
-        ended: Ended | None = None,
+        ended: Callable[[str], None] = lambda _state: None,
         holder: str | None = None,
     ) -> None:
-        """Run jobs of `kinds`; call `ended` with each that has succeeded, or was given up.
+        """Run jobs of `kinds`; call `ended` with the state of each that has ended.
 
         `holder` is the id of this process, if others know its death.
         """
         self._database = database
         self._holder = holder
-        self._note_end = ended or _note_nothing
+        self._note_end = ended
         self._kinds = {kind.name: kind for kind in kinds}
         self._pace = pace or JobPace()
         self._clock = clock
@@ -190,7 +180,7 @@ class JobWorker:
                 await self._record_failure(kind, current, error)
                 return
             if isinstance(outcome, Done):
-                self._note_end(is_done=True)
+                self._note_end("succeeded")
             _tell(current, outcome.committed, result)
             current = moved
 
@@ -206,7 +196,7 @@ class JobWorker:
             _log.exception("job %s (%s) cannot be given up", job.id, job.kind)
         else:
             if failed:
-                self._note_end(is_done=False)
+                self._note_end("failed")
                 _tell(job, kind.gave_up_committed, result)
 
     def _lease_end(self) -> int:

@@ -11,7 +11,6 @@ from cloudcore.kms.key import KEY
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
-    from sqlalchemy import Table
 
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.kms.needs import KmsNeeds
@@ -46,12 +45,6 @@ def _schedule(needs: KmsNeeds) -> Sequence[Scheduled]:
     return (Scheduled("kms.due_deletions", _DELETION_SECONDS, chore),)
 
 
-def _tables() -> Sequence[Table]:
-    from cloudcore.kms import rows  # noqa: PLC0415 - SQLAlchemy
-
-    return rows.TABLES
-
-
 KMS: Final[Family[KmsNeeds]] = Family(
     name="kms",
     title="Keys",
@@ -59,7 +52,6 @@ KMS: Final[Family[KmsNeeds]] = Family(
     offers=_offers,
     routes=_routes,
     schedule=_schedule,
-    tables=_tables,
     resources=(KEY,),
     told_changes={
         "kms:EnableKey": "kms.key.enabled",

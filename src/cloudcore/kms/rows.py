@@ -98,7 +98,6 @@ kms_key_versions = Table(
     CheckConstraint("version > 0", name="version"),
     CheckConstraint("provider IN ('embedded', 'aws')", name="provider"),
 )
-TABLES: Final = (kms_keys, kms_key_versions)
 
 
 _k = kms_keys.c

@@ -11,7 +11,6 @@ from cloudcore.notifications.topic import TOPIC
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
-    from sqlalchemy import Table
 
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.kinds import JobKind
@@ -71,19 +70,6 @@ def _expiry() -> Sequence[Forget]:
     )
 
 
-def _tables() -> Sequence[Table]:
-    from cloudcore.notifications import delivery_rows, missing_topics, subscriptions, topics  # noqa: PLC0415 - SQLAlchemy
-
-    return (
-        topics.ROWS.table,
-        missing_topics.missing_topics,
-        missing_topics.waiting_events,
-        subscriptions.SUBSCRIPTION_ROWS.table,
-        delivery_rows.publications,
-        delivery_rows.deliveries,
-    )
-
-
 NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
     name="notifications",
     title="Topics",
@@ -92,7 +78,6 @@ NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
     routes=_routes,
     job_kinds=_job_kinds,
     expiry=_expiry,
-    tables=_tables,
     resources=(TOPIC,),
     foreign_kinds=(
         ResourceKind(

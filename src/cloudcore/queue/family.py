@@ -11,7 +11,6 @@ from cloudcore.queue.queue import QUEUE
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
-    from sqlalchemy import Table
 
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.ports import Offer, Opening
@@ -50,12 +49,6 @@ def _schedule(needs: QueueNeeds) -> Sequence[Scheduled]:
     )
 
 
-def _tables() -> Sequence[Table]:
-    from cloudcore.queue import message_rows, queues  # noqa: PLC0415 - SQLAlchemy
-
-    return queues.ROWS.table, message_rows.queue_messages
-
-
 QUEUES: Final[Family[QueueNeeds]] = Family(
     name="queue",
     title="Queues",
@@ -63,7 +56,6 @@ QUEUES: Final[Family[QueueNeeds]] = Family(
     offers=_offers,
     routes=_routes,
     schedule=_schedule,
-    tables=_tables,
     resources=(QUEUE,),
     told_changes={"queue:PurgeQueue": "queue.queue.purged"},
     quotas=("queue_bytes", "queue_messages"),

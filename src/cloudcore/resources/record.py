@@ -71,7 +71,7 @@ DELETING: Final = "deleting"
 
 
 class Worked(Record, kw_only=True, frozen=True):
-    """Base of records that have work (`cloudcore.resources.work`)."""
+    """Base of records that have work (`cloudcore.work`)."""
 
     status: Annotated[str, own(heading="STATUS")]
     """``deleting`` from the request of its deletion until it is gone."""

@@ -3,14 +3,19 @@
 Our server leaves a body in the socket until the application reads it. Its extension
 ``scope["extensions"]["entrepot.held_body"]`` (`HeldBody`) moves the body to a sink in a bulk
 thread. On another ASGI server the same call uses ``receive()``.
+
+A small body is needed in memory, a large one goes to a file by a bulk thread. Without a declared
+length only the bytes tell: so `read_few` reads its start. What was read of a large body is given
+back to the connection, so that `receive_into` moves the whole body in whole units, with no byte
+copied once more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from cloudcore.threads import TRANSFERS
 
@@ -41,6 +46,10 @@ class HeldBody(Protocol):
         stalled past the time limit or broke the framing; its result is returned. Exceptions of
         `sink` or `finish` are raised here, and the connection closes after the response.
         """
+        ...
+
+    def give_back(self, data: bytes) -> None:
+        """Take back the bytes of the messages read so far; there are more to come."""
         ...
 
     def when_lost(self, call: Callable[[], None] | None) -> None:
@@ -123,3 +132,84 @@ async def _joined(parts: list[bytes], size: int) -> bytes:
     if size < FREE_JOIN_BYTES:
         return b"".join(parts)
     return await asyncio.get_running_loop().run_in_executor(TRANSFERS, b"".join, parts)
+
+
+class Begun(NamedTuple):
+    """The start of a body that is larger than the limit."""
+
+    data: bytes
+    is_complete: bool
+    """It is all of the body."""
+
+
+async def read_few(receive: Receive, limit: int) -> tuple[bytes, bool] | Begun:
+    """Return a body of at most `limit` bytes, and whether it is complete, or the start of a larger.
+
+    It is incomplete if the client has left.
+    """
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return b"".join(parts), False
+        part = message.get("body", b"")
+        size += len(part)
+        parts.append(part)
+        is_complete = not message.get("more_body", False)
+        if is_complete or size > limit:
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
+            return Begun(data, is_complete) if size > limit else (data, True)
+
+
+def begun_again(scope: Scope, receive: Receive, begun: Begun) -> tuple[Scope, Receive]:
+    """Return the scope and the messages of a request whose body is received from its start."""
+    extensions = scope.get("extensions", {})
+    held: HeldBody | None = extensions.get("entrepot.held_body")
+    if held is not None and not begun.is_complete:
+        held.give_back(begun.data)
+        return scope, receive
+    waiting: list[Message] = [
+        {"type": "http.request", "body": begun.data, "more_body": not begun.is_complete}
+    ]
+
+    async def again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return _without_held_body(scope), again
+
+
+def whole_again(
+    scope: Scope, receive: Receive, data: bytes, *, is_complete: bool
+) -> tuple[Scope, Receive]:
+    """Return the scope and messages of a request whose body was read, to receive it once more.
+
+    Without its end, the client leaves again.
+    """
+    waiting: list[Message] = [
+        {"type": "http.request", "body": data, "more_body": not is_complete},
+        *(() if is_complete else ({"type": "http.disconnect"},)),
+    ]
+
+    async def again() -> Message:
+        return waiting.pop(0) if waiting else await receive()
+
+    return _without_held_body(scope), again
+
+
+def _without_held_body(scope: Scope) -> Scope:
+    held = "entrepot.held_body"
+    extensions = scope.get("extensions", {})
+    return {**scope, "extensions": {k: v for k, v in extensions.items() if k != held}}
+
+
+async def begin_stream(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Read the first part; return an iterator over all parts. Raise what reading it raises."""
+    return _with_first(await anext(parts, b""), parts)
+
+
+async def _with_first(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if first:
+        yield first
+    async for part in rest:
+        yield part

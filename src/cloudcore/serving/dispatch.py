@@ -50,10 +50,6 @@ _begin_request_ids()
 os.register_at_fork(after_in_child=_begin_request_ids)
 
 
-def _count_nothing() -> None:
-    """Count nothing: this server has no counters."""
-
-
 class Dispatcher:
     """An ASGI application that consists of one per plane, for our own server and any other.
 
@@ -80,18 +76,12 @@ class Dispatcher:
         self._applications = tuple(applications)
         self._startup = startup
         self._shutdown = shutdown
-        self.on_damage: Callable[[], None] = _count_nothing
-        """Called when stored content is found damaged; set by the server to its counter."""
         self.on_event: Count = count_nothing
         """Called with what is counted (`CountedEvent`); set by the server to its counter."""
         self.kept: KeptAnswers | None = None
         """Answers that the server gives again by itself; set at the start of the application."""
         self.measure: Measure = measure_nothing
         """Measures the gauges of the application; the server calls it at a scrape."""
-
-    def note_damage(self) -> None:
-        """Count content that was found damaged."""
-        self.on_damage()
 
     def count(self, key: str, amount: int) -> None:
         """Count an event."""

@@ -77,8 +77,7 @@ def _is_ready(connection: HttpProtocol) -> bool:
 def _write(connection: HttpProtocol, entry: Entry, request_id: str) -> None:
     if entry.noted is not None:
         entry.noted()
-    common = connection.worker.common_lines(connection.server_state.default_headers)
-    connection.write(entry.answer.rendered(common, request_id))
+    connection.write(entry.answer.rendered(connection.common_lines(), request_id))
 
 
 async def _give_proven(

@@ -152,6 +152,13 @@ class HeadReader:
         self._traits.user_agent = _user_agent(self._headers)
 
 
+def without_empty_lines(data: bytes) -> bytes:
+    """Skip empty lines before a request line (RFC 9112 §2.2)."""
+    while data.startswith(b"\r\n"):
+        data = data[2:]
+    return data
+
+
 def check_request_line(line: bytes) -> tuple[str, bytes, str]:
     """Return method, target and version ("1.1") of a request line.
 

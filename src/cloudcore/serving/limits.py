@@ -1,8 +1,13 @@
-"""All limits of the server; tests lower them."""
+"""All limits of the server, which tests lower, and what they bound of slow clients.
+
+A slow client occupies a connection but no thread, so it is tolerated while there are enough
+connections. When those are scarce, a minimum rate keeps slow clients from occupying them all.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, Protocol
 
 KIB = 1024
 MIB = 1024 * 1024
@@ -51,3 +56,88 @@ class ServerLimits:
     """Maximum bytes of responses buffered for clients that do not read them."""
     receive_threads: int = 16
     send_threads: int = 4
+
+
+class Pace:
+    """The progress of one transfer, checked by every sweep; times in seconds, sizes in bytes."""
+
+    __slots__ = ("_at", "_highest", "_mark", "_moved_at", "_receiving", "_seen_at")
+
+    def __init__(self) -> None:
+        self._at = self._moved_at = self._seen_at = 0.0
+        self._mark = self._highest = -1
+        self._receiving = False
+
+    def fault(
+        self,
+        now: float,
+        limits: ServerLimits,
+        *,
+        receiving: bool,
+        waiting: bool,
+        moved: int,
+        crowded: bool,
+    ) -> str | None:
+        """Return why the client is too slow, or None.
+
+        A transfer must move a byte in every `idle_seconds` and, while connections are scarce
+        (`crowded`), `pace_bytes` in every `pace_seconds`. Time in which the server did not wait
+        for the client does not count.
+        """
+        if receiving is not self._receiving or self._mark < 0:
+            self._receiving, self._mark, self._at = receiving, moved, now
+            self._highest, self._moved_at = moved, now
+        elif not waiting:
+            self._at += now - self._seen_at
+            self._moved_at += now - self._seen_at
+        self._seen_at = now
+        if moved > self._highest:
+            self._highest, self._moved_at = moved, now
+        if moved - self._mark >= limits.pace_bytes:
+            self._mark, self._at = moved, now
+        if not waiting:
+            return None
+        what = "of the request body came" if receiving else "of the response was taken"
+        if now - self._moved_at > limits.idle_seconds:
+            return f"no byte {what} in {limits.idle_seconds:g} s"
+        if crowded and now - self._at > limits.pace_seconds:
+            return (
+                f"less than {limits.pace_bytes} bytes {what} in {limits.pace_seconds:g} s "
+                "while connections are scarce"
+            )
+        return None
+
+
+CUT: Final = "too many answers wait for slow clients, and this one waited longest"
+
+
+class Cuttable(Protocol):
+    """A connection that can be closed at once."""
+
+    def abort(self, reason: str = "") -> None:
+        """Close; `reason` is for the log."""
+        ...
+
+
+class Unsent:
+    """The unsent bytes per connection, oldest wait first."""
+
+    def __init__(self, size: int) -> None:
+        """Allow at most `size` bytes."""
+        self.size = size
+        self.used = 0
+        self._waiting: dict[Cuttable, int] = {}
+
+    def keep(self, connection: Cuttable, count: int) -> None:
+        """Set a connection's unsent bytes; beyond the bound, abort those that waited longest."""
+        self.release(connection)
+        self.used += count
+        self._waiting[connection] = count
+        while self.used > self.size and len(self._waiting) > 1:
+            longest = next(iter(self._waiting))
+            self.release(longest)
+            longest.abort(CUT)
+
+    def release(self, connection: Cuttable) -> None:
+        """Remove a connection's unsent bytes."""
+        self.used -= self._waiting.pop(connection, 0)

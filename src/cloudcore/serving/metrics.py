@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -19,8 +19,14 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from cloudcore.errors import Unavailable
 from cloudcore.serving.body import Receive, Scope, Send
-from cloudcore.serving.counters import BUCKETS, Counters
-from cloudcore.serving.watched import Gauge, Measure, measure_nothing
+from cloudcore.serving.watched import (
+    BUCKETS,
+    CountedEvent,
+    Counters,
+    Gauge,
+    Measure,
+    measure_nothing,
+)
 
 MEASURED_SECONDS: Final = 5.0
 """Time for which measured gauges are shown again: they read the database."""
@@ -61,16 +67,13 @@ class CountersCollector:
             sent.add_metric((plane,), totals.sent)
         yield from (requests, durations, received, sent)
         yield CounterMetricFamily(
-            "entrepot_damaged_blobs",
-            "Blobs, and manifests, found damaged by a pull or a push and not known to be.",
-            value=self._counters.damaged,
-        )
-        yield CounterMetricFamily(
             "entrepot_http_limited",
             "Requests answered with 429, because a limit of rates or of open uploads is reached.",
             value=self._counters.limited,
         )
-        yield from self._events()
+        events = self._counters.watched.events
+        values = ((each, self._counters.counted(each.key) / each.scale) for each in events)
+        yield from _families(CounterMetricFamily, values)
         kept = CounterMetricFamily(
             "entrepot_kept_answers",
             "Answers given again from memory at once (hit), or after a look at what they depend on"
@@ -91,17 +94,6 @@ class CountersCollector:
             value=self._counters.in_flight,
         )
 
-    def _events(self) -> Iterator[Metric]:
-        families: dict[str, CounterMetricFamily] = {}
-        for event in self._counters.watched.events:
-            family = families.setdefault(
-                event.metric,
-                CounterMetricFamily(event.metric, event.documentation, labels=tuple(event.labels)),
-            )
-            value = self._counters.counted(event.key) / event.scale
-            family.add_metric(tuple(event.labels.values()), value)
-        return iter(families.values())
-
 
 class GaugesCollector:
     """Exports the gauges that the application measured last."""
@@ -112,19 +104,25 @@ class GaugesCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families."""
-        families: dict[str, GaugeMetricFamily] = {}
-        for gauge in self.gauges:
-            family = families.setdefault(
-                gauge.metric,
-                GaugeMetricFamily(gauge.metric, gauge.documentation, labels=tuple(gauge.labels)),
-            )
-            family.add_metric(tuple(gauge.labels.values()), gauge.value)
-        yield from families.values()
+        yield from _families(GaugeMetricFamily, ((each, each.value) for each in self.gauges))
         yield GaugeMetricFamily(
             "entrepot_measured",
             "1 if the gauges could be measured; 0: the database or the disk cannot be read.",
             value=int(self.is_measured),
         )
+
+
+def _families(
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
+    values: Iterable[tuple[CountedEvent | Gauge, float]],
+) -> Iterable[Metric]:
+    """Return a family for each metric, with a value for each set of its labels."""
+    families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+    for each, value in values:
+        if each.metric not in families:
+            families[each.metric] = kind(each.metric, each.documentation, labels=tuple(each.labels))
+        families[each.metric].add_metric(tuple(each.labels.values()), value)
+    return families.values()
 
 
 def _cumulate(counts: list[int]) -> list[tuple[str, float]]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import os
-import socket
 import time
 from http import HTTPStatus
 from termios import TIOCOUTQ
@@ -18,18 +16,23 @@ from uvicorn.server import ServerState
 from cloudcore.serving.bulk import queued_bytes
 from cloudcore.serving.framing import FramingError
 from cloudcore.serving.giving import give_kept, keep_answer
-from cloudcore.serving.head import HeadError, HeadReader, RequestHead, check_partial
+from cloudcore.serving.head import (
+    HeadError,
+    HeadReader,
+    RequestHead,
+    check_partial,
+    without_empty_lines,
+)
 from cloudcore.serving.record import PLAIN_HTTP, TLS_HELLO, RequestRecord, record_of
-from cloudcore.serving.refusal import (
+from cloudcore.serving.request_body import CONTINUE, SocketBody
+from cloudcore.serving.request_cycle import Application, RequestCycle
+from cloudcore.serving.response import (
     guess_host,
     guess_method,
     guess_path,
     refusal_response,
     tls_refusal,
 )
-from cloudcore.serving.request_body import CONTINUE, SocketBody
-from cloudcore.serving.request_cycle import Application, RequestCycle
-from cloudcore.serving.tls_stream import TlsLoan
 from cloudcore.serving.tls_transport import TlsTransport
 from cloudcore.serving.worker import ServerWorker
 
@@ -218,21 +221,6 @@ class HttpProtocol(asyncio.Protocol):
         number: int = self.transport.get_extra_info("socket").fileno()
         return number
 
-    def lend_socket(self) -> socket.socket | TlsLoan | None:
-        """Return a duplicate of the socket for a bulk job, or None if the client has left.
-
-        A connection of TLS is lent itself: it must not be written to before the job ends.
-        """
-        transport = self.transport
-        if transport.is_closing():
-            return None
-        if isinstance(transport, TlsTransport):
-            return transport.lend()
-        ours = self.transport.get_extra_info("socket")
-        return socket.socket(
-            ours.family, socket.SOCK_STREAM, ours.proto, fileno=os.dup(ours.fileno())
-        )
-
     def pause_reading(self) -> None:
         """Stop reading; leave the client's bytes in the socket."""
         if self._reading and not self.transport.is_closing():
@@ -293,31 +281,51 @@ class HttpProtocol(asyncio.Protocol):
             cycle.keep_alive, cycle.reason = False, message
             self.cycle_ended(cycle)
         else:
-            self._record_refusal(plane, request_id, method, path, status, size, message)
-            self._linger()
+            self._refused(plane, request_id, method, path, status, size, message)
 
     def _refuse_tls(self) -> None:
         """Answer a TLS hello in plain HTTP, and close."""
         answer, size = tls_refusal(self.common_lines())
         self.write(answer)
         plane, request_id = self.worker.planes.find(b"", (), self.port), str(uuid4())
-        self._record_refusal(plane, request_id, "", b"", HTTPStatus.BAD_REQUEST, size, TLS_HELLO)
-        self._linger()
+        self._refused(plane, request_id, "", b"", HTTPStatus.BAD_REQUEST, size, TLS_HELLO)
 
     def refuse_plain(self, data: bytes) -> None:
         """Answer plain HTTP, of which `data` are the first bytes, on a port of TLS, and close."""
         self._buffer = data
         self.refuse(HTTPStatus.BAD_REQUEST, PLAIN_HTTP)
 
-    def end_unanswered(self) -> None:
-        """Close a connection that never got to a request, once the client has left or had time."""
-        self._linger()
+    def _refused(
+        self,
+        plane: int,
+        request_id: str,
+        method: str,
+        path: bytes,
+        status: int,
+        size: int,
+        reason: str,
+    ) -> None:
+        """Record a refusal without a request cycle, and close."""
+        record = RequestRecord(
+            *(time.time(), 0.0, request_id, method, path, b"", status, 0, size),
+            *(self._host(), plane),
+            reason=reason,
+        )
+        self._observe(record)
+        self.linger()
 
     def record(self, cycle: RequestCycle) -> RequestRecord:
         """Call the observers with the record of an ended request, and return it."""
         record = record_of(cycle, self._host(), self.worker.planes)
         self._observe(record)
         return record
+
+    def _observe(self, record: RequestRecord) -> None:
+        for observe in self.worker.observers:
+            observe(record)
+
+    def _host(self) -> str:
+        return self.client[0] if self.client else ""
 
     def cycle_ended(self, cycle: RequestCycle) -> None:
         """Continue with the next request, or close."""
@@ -330,7 +338,7 @@ class HttpProtocol(asyncio.Protocol):
         unread = body is not None and not body.framing.complete
         done = self.closing or (self.peer_closed and not self._buffer)
         if not cycle.keep_alive or done:
-            self._linger() if unread or self._buffer else self._close()
+            self.linger() if unread or self._buffer else self._close()
             return
         if unread:
             self._start_draining(body)
@@ -355,7 +363,7 @@ class HttpProtocol(asyncio.Protocol):
             if self._buffer[0] == TLS_HANDSHAKE:
                 self._refuse_tls()
                 return
-            self._buffer = _without_empty_lines(self._buffer)
+            self._buffer = without_empty_lines(self._buffer)
         try:
             request = self._parse_head()
         except HeadError as error:
@@ -375,12 +383,8 @@ class HttpProtocol(asyncio.Protocol):
         if end < 4:
             check_partial(data)
             return None
-        if end == len(data):
-            request = self.reader.read(data)
-            self._buffer = b""
-        else:
-            request = self.reader.read(data[:end])
-            self._buffer = data[end:]
+        request = self.reader.read(data[:end])  # without a copy if that is all
+        self._buffer = data[end:]
         return request
 
     def _start(self, head: RequestHead) -> None:
@@ -437,7 +441,7 @@ class HttpProtocol(asyncio.Protocol):
         try:
             used = body.framing.feed(data, len(data), _discard)
         except FramingError:
-            self._linger()
+            self.linger()
             return
         if body.framing.complete:
             self._draining = None
@@ -447,7 +451,7 @@ class HttpProtocol(asyncio.Protocol):
             else:
                 self._expect_head()
 
-    def _linger(self) -> None:
+    def linger(self) -> None:
         """Shut down our side and wait briefly for the client, which may still be sending.
 
         Closing with unread bytes would reset the connection, and the reset can destroy the
@@ -474,36 +478,11 @@ class HttpProtocol(asyncio.Protocol):
         if self._state is ConnectionState.LINGERING:
             self.abort()
         elif self._state is ConnectionState.DRAINING:
-            self._linger()
+            self.linger()
         elif self._buffer:
             self.refuse(408, "the request head came too slowly")
         else:
             self._close()
-
-    def _record_refusal(
-        self,
-        plane: int,
-        request_id: str,
-        method: str,
-        path: bytes,
-        status: int,
-        size: int,
-        reason: str,
-    ) -> None:
-        """Record a refusal without a request cycle."""
-        now, host = time.time(), self._host()
-        self._observe(
-            RequestRecord(
-                now, 0.0, request_id, method, path, b"", status, 0, size, host, plane, reason=reason
-            )
-        )
-
-    def _observe(self, record: RequestRecord) -> None:
-        for observe in self.worker.observers:
-            observe(record)
-
-    def _host(self) -> str:
-        return self.client[0] if self.client else ""
 
 
 def _address(name: object) -> tuple[str, int] | None:
@@ -511,13 +490,6 @@ def _address(name: object) -> tuple[str, int] | None:
     if isinstance(name, tuple) and len(name) >= 2:
         return str(name[0]), int(name[1])
     return None
-
-
-def _without_empty_lines(data: bytes) -> bytes:
-    """Skip empty lines before a request line (RFC 9112 §2.2)."""
-    while data.startswith(b"\r\n"):
-        data = data[2:]
-    return data
 
 
 def _discard(part: memoryview) -> None:

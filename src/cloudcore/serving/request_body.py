@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cloudcore.serving.body import UNIT_BYTES, Message, Sink
 from cloudcore.serving.framing import BodyFraming, CountedBody, FramingError
 from cloudcore.serving.receiving import ReceiveJob
+from cloudcore.serving.tls_transport import lend_socket
 
 if TYPE_CHECKING:
     from cloudcore.serving.protocol import HttpProtocol
@@ -108,7 +109,7 @@ class SocketBody:
             connection.loop,
             worker.receivers,
             worker.limits,
-            None if here or has_ended or self.failure else connection.lend_socket(),
+            None if here or has_ended or self.failure else lend_socket(connection.transport),
             framing=self.framing,
             buffered=buffered,
             sink=sink,
@@ -130,7 +131,7 @@ class SocketBody:
         return result
 
     def give_back(self, data: bytes) -> None:
-        """See `cloudcore.serving.body_start.ReturnsBytes`."""
+        """See `cloudcore.serving.body.HeldBody.give_back`."""
         self._decoded = data + self._decoded if self._decoded else data
 
     def feed(self, data: bytes) -> None:

@@ -17,12 +17,10 @@ from cloudcore.serving.bulk import BulkJob
 from cloudcore.serving.head import RequestHead
 from cloudcore.serving.kept_answer import EXTENSION as KEEP
 from cloudcore.serving.kept_answer import MOST_ANSWER_BYTES, Keep
-from cloudcore.serving.limits import ServerLimits
-from cloudcore.serving.pace import Pace
+from cloudcore.serving.limits import Pace, ServerLimits
 from cloudcore.serving.request_body import DISCONNECT, SocketBody, move_nothing
 from cloudcore.serving.response import Fields, read_fields, status_line
-from cloudcore.serving.sending import send_piece
-from cloudcore.serving.sending_parts import send_parts
+from cloudcore.serving.sending import send_parts, send_piece
 
 if TYPE_CHECKING:
     from cloudcore.serving.protocol import HttpProtocol
@@ -177,7 +175,7 @@ class RequestCycle:
         return await self.body.move(sink, finish)
 
     def give_back(self, data: bytes) -> None:
-        """See `cloudcore.serving.body_start.ReturnsBytes`."""
+        """See `cloudcore.serving.body.HeldBody.give_back`."""
         assert self.body is not None
         self.body.give_back(data)
 
@@ -317,7 +315,7 @@ class RequestCycle:
         """Send a body, or the rest of one, that is made in a bulk thread (ASGI extension of ours).
 
         ``parts`` returns an iterator over the parts of the body from an offset on
-        (`cloudcore.serving.sending_parts.Parts`), ``count`` are its bytes. Only small parts of it
+        (`cloudcore.serving.sending.Parts`), ``count`` are its bytes. Only small parts of it
         are in memory at once.
         """
         count = message["count"]

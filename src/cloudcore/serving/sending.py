@@ -1,4 +1,4 @@
-"""Send pieces of files to clients without copies through Python.
+"""Send pieces of files to clients without copies through Python, and bodies made in threads.
 
 Small pieces are read from the page cache and sent together with the head. Medium ones are sent
 with ``sendfile`` on the event loop, in short bursts. Large ones, uncached ones and those for slow
@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
 
-from cloudcore.serving.bulk import BulkJob, BulkPool, BulkStep, Scratch
-from cloudcore.serving.limits import ServerLimits
-from cloudcore.serving.tls_stream import TlsLoan, TlsStream
+from cloudcore.serving.bulk import BulkJob, BulkStep, Scratch
+from cloudcore.serving.limits import MIB
+from cloudcore.serving.tls_stream import TlsLoan
+from cloudcore.serving.tls_transport import lend_socket
 
 if TYPE_CHECKING:
+    from cloudcore.serving.protocol import HttpProtocol
     from cloudcore.serving.request_cycle import RequestCycle
 
 
@@ -24,33 +27,26 @@ class FileEndedEarlyError(Exception):
     """The file is shorter than the requested piece."""
 
 
-class SendJob(BulkJob[bool]):
-    """Sends a piece of a file from bulk threads; the result is True if all of it was sent."""
+class SendingJob(BulkJob[bool]):
+    """Sends a body from bulk threads; the result is True if all of it was sent."""
 
     writes = True
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        pool: BulkPool,
-        limits: ServerLimits,
-        sock: socket.socket | TlsLoan,
-        *,
-        file: int,
-        offset: int,
-        count: int,
+        self, connection: HttpProtocol, sock: socket.socket | TlsLoan, count: int, slice_bytes: int
     ) -> None:
-        """Send `count` bytes from `offset`; the descriptor `file` is duplicated."""
-        super().__init__(loop, pool, limits, sock)
-        self._file = os.dup(file)
-        self._offset = offset
-        self._remaining = count
+        """Send `count` bytes; at most some `slice_bytes` while others wait for the thread."""
+        worker = connection.worker
+        super().__init__(connection.loop, worker.senders, worker.limits, sock)
+        self._count = count
+        self._slice_bytes = slice_bytes
 
     def advance(self, scratch: Scratch) -> BulkStep:
         """See `BulkJob.advance`."""
         assert self.sock is not None
         start = self.moved
-        while self._remaining and not self.stopped:
+        while self.moved < self._count and not self.stopped:
+            self._prepare()
             try:
                 sent = self._send(self.sock, scratch.unit)
             except BlockingIOError:
@@ -60,13 +56,37 @@ class SendJob(BulkJob[bool]):
             except (ConnectionError, TimeoutError):
                 break  # the client left
             self.moved += sent
-            if self.moved - start >= self.limits.bulk_slice_bytes and self.pool.contended:
+            if self.moved - start >= self._slice_bytes and self.pool.contended:
                 return BulkStep.YIELD
         return BulkStep.DONE
 
     def conclude(self) -> bool:
         """See `BulkJob.conclude`."""
-        return not self._remaining
+        return self.moved == self._count
+
+    def _prepare(self) -> None:
+        """Make what is sent next; its errors are not the client's."""
+
+    def _send(self, sock: socket.socket | TlsLoan, buffer: memoryview) -> int:
+        """Send some bytes, and return how many; `buffer` belongs to the thread."""
+        raise NotImplementedError
+
+
+class SendJob(SendingJob):
+    """Sends a piece of a file."""
+
+    def __init__(
+        self,
+        connection: HttpProtocol,
+        sock: socket.socket | TlsLoan,
+        file: int,
+        offset: int,
+        count: int,
+    ) -> None:
+        """Send `count` bytes from `offset`; the descriptor `file` is duplicated."""
+        super().__init__(connection, sock, count, connection.worker.limits.bulk_slice_bytes)
+        self._file = os.dup(file)
+        self._offset = offset
 
     def close(self) -> None:
         """See `BulkJob.close`."""
@@ -74,21 +94,16 @@ class SendJob(BulkJob[bool]):
         super().close()
 
     def _send(self, sock: socket.socket | TlsLoan, buffer: memoryview) -> int:
+        offset, left = self._offset + self.moved, self._count - self.moved
         if isinstance(sock, TlsLoan):
-            sent = self._encrypt(sock.stream, buffer)
+            count = min(left, sock.stream.owed or sock.stream.piece_bytes)
+            count = os.preadv(self._file, [buffer[:count]], offset)
+            sent = sock.stream.send(buffer[:count]) if count else 0
         else:
-            count = min(self._remaining, self.limits.bulk_slice_bytes)
-            sent = os.sendfile(sock.fileno(), self._file, self._offset, count)
+            sent = os.sendfile(sock.fileno(), self._file, offset, min(left, self._slice_bytes))
         if not sent:
             raise FileEndedEarlyError
-        self._offset += sent
-        self._remaining -= sent
         return sent
-
-    def _encrypt(self, stream: TlsStream, buffer: memoryview) -> int:
-        count = min(self._remaining, stream.owed or stream.piece_bytes)
-        count = os.preadv(self._file, [buffer[:count]], self._offset)
-        return stream.send(buffer[:count]) if count else 0
 
 
 def read_cached(file: int, offset: int, buffer: memoryview) -> bool:
@@ -190,15 +205,118 @@ async def _send_in_bulk(
 ) -> bool:
     """Send from bulk threads; `full` means that the socket's buffer is full."""
     connection = cycle.connection
-    sock = connection.lend_socket()
+    sock = lend_socket(connection.transport)
     if sock is None:
         return False
-    worker = connection.worker
-    cycle.send_job = job = SendJob(
-        connection.loop, worker.senders, worker.limits, sock, file=file, offset=offset, count=count
-    )
+    return await _run(cycle, SendJob(connection, sock, file, offset, count), full=full)
+
+
+async def _run(cycle: RequestCycle, job: SendingJob, *, full: bool = False) -> bool:
+    cycle.send_job = job
     try:
         return await (job.run_when_ready() if full else job.run())
     finally:
         cycle.send_job = None
         cycle.sent += job.moved
+
+
+Parts = Callable[[int], Iterator[memoryview]]
+"""Return the parts of a body from an offset on; each is valid until the next. Blocks."""
+
+SLICE_BYTES: Final = 4 * MIB
+"""Bytes that a job sends while others wait for its thread. Few, so that clients who get the same
+object are not far from each other: parts that are made for one may serve all."""
+KEPT_BYTES: Final = 2 * MIB
+"""About what the iterator over the parts of one body keeps in memory."""
+
+
+class BodyEndedEarlyError(Exception):
+    """The parts are fewer bytes than the body."""
+
+
+class SendPartsJob(SendingJob):
+    """Makes a body and sends it.
+
+    A parked job keeps its iterator. But if parked jobs keep more than `ServerLimits.parked_bytes`,
+    it drops the iterator, and makes the part again from where the client stopped reading.
+    """
+
+    def __init__(
+        self, connection: HttpProtocol, sock: socket.socket | TlsLoan, parts: Parts, count: int
+    ) -> None:
+        """Send the `count` bytes that ``parts(0)`` yields."""
+        super().__init__(connection, sock, count, SLICE_BYTES)
+        self._parts = parts
+        self._iterator: Iterator[memoryview] | None = None
+        self._part = memoryview(b"")
+        self._kept = 0
+
+    def advance(self, scratch: Scratch) -> BulkStep:
+        """See `BulkJob.advance`."""
+        self.pool.keep(-self._kept)
+        self._kept = 0
+        step = super().advance(scratch)
+        if step is not BulkStep.DONE:
+            self._keep()
+        return step
+
+    def close(self) -> None:
+        """See `BulkJob.close`."""
+        self._iterator, self._part = None, memoryview(b"")
+        super().close()
+
+    def _prepare(self) -> None:
+        if not self._part:
+            self._part = self._next(0)
+        if self.tls is not None and len(self._part) < self.tls.owed:
+            self._part = self._joined(self.tls.owed)
+
+    def _send(self, sock: socket.socket | TlsLoan, buffer: memoryview) -> int:  # noqa: ARG002
+        sent = (sock.stream if isinstance(sock, TlsLoan) else sock).send(self._part)
+        self._part = self._part[sent:]
+        return sent
+
+    def _joined(self, least: int) -> memoryview:
+        """Return the current part with so many of the next ones that it has `least` bytes.
+
+        What TLS has begun to send may span two parts, if they were dropped and made again.
+        """
+        joined = bytearray(self._part)
+        while len(joined) < least:
+            joined += self._next(len(joined))
+        return memoryview(joined)
+
+    def _next(self, held: int) -> memoryview:
+        """Return the part behind the first `held` bytes that are not sent."""
+        if self._iterator is None:
+            self._iterator = self._parts(self.moved + held)
+        part = next(self._iterator, None)
+        if not part:
+            raise BodyEndedEarlyError
+        return part[: self._count - self.moved - held]
+
+    def _keep(self) -> None:
+        if self.pool.keep(KEPT_BYTES) <= self.limits.parked_bytes:
+            self._kept = KEPT_BYTES
+            return
+        self.pool.keep(-KEPT_BYTES)
+        self._iterator, self._part = None, memoryview(b"")
+
+
+async def send_parts(cycle: RequestCycle, head: bytes, parts: Parts, count: int) -> bool:
+    """Send `head`, then `count` bytes of `parts`; return False if the client left.
+
+    The bytes sent of the body are added to `cycle.sent`.
+
+    Raises:
+        BodyEndedEarlyError: there are fewer bytes.
+
+    """
+    connection = cycle.connection
+    connection.write(head)
+    if connection.write_paused:
+        await connection.drained()
+    sock = lend_socket(connection.transport)
+    if sock is None:
+        return False
+    return await _run(cycle, SendPartsJob(connection, sock, parts, count))

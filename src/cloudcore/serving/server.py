@@ -17,28 +17,26 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
-import uvicorn.lifespan.on  # which uvicorn would load in each worker
+import uvicorn.lifespan.on  # which uvicorn would load in each worker, and the next
+import uvicorn.loops.uvloop
 import uvicorn.server
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from cloudcore.serving import shared_memory
-from cloudcore.serving.access_log import AccessLog
-from cloudcore.serving.connecting import http_protocol
-from cloudcore.serving.counters import Counter, Counters
 from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.logs import AccessLog
 from cloudcore.serving.planes import PLAIN, Planes
 from cloudcore.serving.protocol import HttpProtocol
 from cloudcore.serving.request_cycle import Application
-from cloudcore.serving.supervisor import Supervisor
-from cloudcore.serving.tls_files import TlsIdentity, load_tls
+from cloudcore.serving.supervisor import Supervisor, release_unused
+from cloudcore.serving.tls_files import CertificateKeeper, ServedTls, TlsIdentity, load_tls
 from cloudcore.serving.tls_paths import TlsFiles
-from cloudcore.serving.tls_serving import CertificateKeeper, ServedTls
+from cloudcore.serving.tls_transport import TlsAcceptor
 from cloudcore.serving.tls_validation import ValidationApplication
-from cloudcore.serving.watched import Gauge, Watched, measure_nothing
+from cloudcore.serving.watched import Counter, Counters, Gauge, Watched, measure_nothing
 from cloudcore.serving.worker import ServerWorker
 
 logger = logging.getLogger("cloudcore.serving")
@@ -59,7 +57,6 @@ SWITCH_SECONDS = 0.0005
 interpreter's lock. The event loop needs it several times per request, and would wait up to
 Python's default of 5 ms each time."""
 
-LoopName = Literal["uvloop", "asyncio"]
 Address = tuple[str, int]
 
 
@@ -73,8 +70,6 @@ class Service:
     planes: Planes
     counters: Counters
     metrics_listener: socket.socket | None
-    access_log: bool
-    loop: LoopName
     tls: tuple[TlsFiles, TlsIdentity] | None = None
     keeper: CertificateKeeper | None = None
     validation: tuple[socket.socket, Sequence[str]] | None = None
@@ -91,9 +86,7 @@ def run(
     workers: int = 1,
     limits: ServerLimits | None = None,
     metrics_bind: Address | None = None,
-    on_ready: Callable[[str], None] | None = None,
-    access_log: bool = True,
-    loop: LoopName = "uvloop",
+    on_ready: Callable[[str], None],
     tls: TlsFiles | None = None,
     keeper: CertificateKeeper | None = None,
     validation: tuple[Address, Sequence[str]] | None = None,
@@ -127,20 +120,16 @@ def run(
         planes,
         Counters(workers, planes, watched),
         bind(*metrics_bind) if metrics_bind else None,
-        access_log,
-        loop,
         identity,
         keeper,
         (bind(*validation[0]), validation[1]) if validation else None,
     )
 
-    def ready() -> None:
-        if on_ready is not None:
-            on_ready(url)
-
+    ready = partial(on_ready, url)
     if workers == 1:
         return serve(service, 0, ready)
-    _load(service)
+    if service.metrics_listener is not None:
+        import_module("cloudcore.serving.metrics")  # which each worker would import
     patience = service.limits.shutdown_seconds + EXIT_GRACE_SECONDS + 1
     beside = (service.metrics_listener, service.validation and service.validation[0])
     sockets = [*listeners, *(each for each in beside if each)]
@@ -148,13 +137,6 @@ def run(
         partial(serve, service), workers, sockets, patience, reloads=tls is not None
     )
     return supervisor.run(ready)
-
-
-def _load(service: Service) -> None:
-    """Import what each worker would import."""
-    import_module(f"uvicorn.loops.{service.loop}")
-    if service.metrics_listener is not None:
-        import_module("cloudcore.serving.metrics")
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -185,22 +167,20 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     """Run worker number `slot`: serve until a signal, drain, and return the exit status."""
     sys.setswitchinterval(SWITCH_SECONDS)
     scheme = "http" if service.tls is None else "https"
-    access_log = AccessLog(service.planes, scheme=scheme) if service.access_log else None
+    access_log = AccessLog(service.planes, scheme=scheme)
     counter = service.counters.counter(slot)
-    observers = (counter, access_log) if access_log else (counter,)
     keeper = service.keeper
     validations = None if keeper is None else keeper.validations
     tls = None if service.tls is None else ServedTls(*service.tls, counter.count, validations)
-    worker = ServerWorker(service.planes, service.limits, *observers, tls=tls)
+    worker = ServerWorker(service.planes, service.limits, counter, access_log, tls=tls)
     application = service.app_factory()
     if isinstance(application, Dispatcher):
-        application.on_damage = counter.count_damage
         application.on_event = counter.count
     config = Config(
         application,
         http=http_protocol(worker),
         ws="none",
-        loop=service.loop,
+        loop="uvloop",
         interface="asgi3",
         lifespan="on",
         log_config=None,
@@ -213,16 +193,14 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     server = Server(config, service, worker, counter, on_ready)
     if keeper is not None and slot == 0:
         server.keep = partial(keeper.keep, counter.count)
-    if access_log:
-        access_log.start()
+    access_log.start()
     try:
         server.run(list(service.listeners))
     except SystemExit as error:
         return int(error.code or 0)
     finally:
         worker.close()
-        if access_log:
-            access_log.close()
+        access_log.close()
     return 0
 
 
@@ -286,7 +264,7 @@ class Server(uvicorn.server.Server):
             self.servers.append(await self._serve_validation(*self._service.validation))
         if self.keep is not None:
             self._keeping = asyncio.create_task(self.keep())
-        shared_memory.begin()
+        release_unused()
         self._on_ready()
 
     async def _serve_metrics(self, listener: socket.socket) -> asyncio.Server:
@@ -368,3 +346,23 @@ def _end_process_after(seconds: float) -> None:
     timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True
     timer.start()
+
+
+def http_protocol(worker: ServerWorker) -> type[asyncio.Protocol]:
+    """Return a factory of `worker`'s connections for ``uvicorn.Config(http=...)``."""
+    if worker.tls is not None:
+        return cast("type[asyncio.Protocol]", partial(_tls_protocol, worker, worker.tls))
+    return cast("type[asyncio.Protocol]", partial(HttpProtocol, worker))
+
+
+def _tls_protocol(
+    worker: ServerWorker,
+    tls: ServedTls,
+    config: Config,
+    server_state: ServerState,
+    app_state: dict[str, Any],
+    _loop: asyncio.AbstractEventLoop | None = None,
+) -> asyncio.Protocol:
+    loop = _loop or asyncio.get_running_loop()
+    connect = partial(HttpProtocol, worker, config, server_state, app_state, loop)
+    return TlsAcceptor(loop, tls, connect)

@@ -20,7 +20,7 @@ from cloudcore.serving.tls_stream import TlsLoan, TlsStream
 
 if TYPE_CHECKING:
     from cloudcore.serving.protocol import HttpProtocol
-    from cloudcore.serving.tls_serving import ServedTls
+    from cloudcore.serving.tls_files import ServedTls
     from cloudcore.serving.tls_validation import Validations
 
 READ_BYTES: Final = 256 * 1024
@@ -249,7 +249,7 @@ class TlsTransport(asyncio.Transport):
             stream.shake_hands()
         except ConnectionError as error:
             self._on_failure(str(error))
-            self._protocol.end_unanswered()  # not a reset, which could destroy the TLS alert
+            self._protocol.linger()  # not a reset, which could destroy the TLS alert
             return False
         self._established = True
         if self._validates:
@@ -377,6 +377,19 @@ class TlsAcceptor(asyncio.Protocol):
             )
         except OSError:  # the client has left
             sock.close()
+
+
+def lend_socket(transport: asyncio.Transport) -> socket.socket | TlsLoan | None:
+    """Return a duplicate of the socket for a bulk job, or None if the client has left.
+
+    A connection of TLS is lent itself: it must not be written to before the job ends.
+    """
+    if transport.is_closing():
+        return None
+    if isinstance(transport, TlsTransport):
+        return transport.lend()
+    ours = transport.get_extra_info("socket")
+    return socket.socket(ours.family, socket.SOCK_STREAM, ours.proto, fileno=os.dup(ours.fileno()))
 
 
 def _peer_name(sock: socket.socket) -> Any:  # noqa: ANN401 - as the socket has it

@@ -5,28 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from cloudcore.serving.body import UNIT_BYTES
 from cloudcore.serving.bulk import BulkPool
-from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.limits import ServerLimits, Unsent
 from cloudcore.serving.planes import Planes
 from cloudcore.serving.response import HeaderNames
 from cloudcore.serving.tls_stream import MOST_PIECE_BYTES
-from cloudcore.serving.unsent import Unsent
 
 if TYPE_CHECKING:
     from cloudcore.serving.kept import KeptAnswers
+    from cloudcore.serving.protocol import HttpProtocol
     from cloudcore.serving.record import RequestRecord
-    from cloudcore.serving.tls_serving import ServedTls
-
-
-class Sweepable(Protocol):
-    """A connection that is checked periodically."""
-
-    def sweep(self, now: float) -> None:
-        """Enforce time limits; `now` is the monotonic clock."""
-        ...
+    from cloudcore.serving.tls_files import ServedTls
 
 
 Observer = Callable[["RequestRecord"], None]
@@ -60,21 +52,23 @@ class ServerWorker:
         self._common: tuple[Any, bytes] = (None, b"")
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, loop: asyncio.AbstractEventLoop, connections: Collection[Sweepable]) -> None:
+    def watch(self, loop: asyncio.AbstractEventLoop, connections: Collection[HttpProtocol]) -> None:
         """Start to sweep `connections`; later calls do nothing."""
         if self._timer is None:
             self._schedule(loop, connections)
 
     def _schedule(
-        self, loop: asyncio.AbstractEventLoop, connections: Collection[Sweepable]
+        self, loop: asyncio.AbstractEventLoop, connections: Collection[HttpProtocol]
     ) -> None:
         self._timer = loop.call_later(self.limits.sweep_seconds, self._sweep, loop, connections)
 
-    def _sweep(self, loop: asyncio.AbstractEventLoop, connections: Collection[Sweepable]) -> None:
+    def _sweep(
+        self, loop: asyncio.AbstractEventLoop, connections: Collection[HttpProtocol]
+    ) -> None:
         self.sweep(time.monotonic(), connections)
         self._schedule(loop, connections)
 
-    def sweep(self, now: float, connections: Collection[Sweepable]) -> None:
+    def sweep(self, now: float, connections: Collection[HttpProtocol]) -> None:
         """Enforce the time limits of every connection; `now` is the monotonic clock."""
         self.crowded = len(connections) > self.limits.crowd
         for connection in tuple(connections):

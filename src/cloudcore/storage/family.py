@@ -12,7 +12,6 @@ from cloudcore.storage.bucket import BUCKET, OBJECT_CREATED, OBJECT_DELETED
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
-    from sqlalchemy import Table
 
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.kinds import JobKind
@@ -60,12 +59,6 @@ def _expiry() -> Sequence[Forget]:
     return (chores.forget_completed,)
 
 
-def _tables() -> Sequence[Table]:
-    from cloudcore.storage import tables  # noqa: PLC0415 - SQLAlchemy
-
-    return tables.TABLES
-
-
 STORAGE: Final[Family[StorageNeeds]] = Family(
     name="storage",
     title="Buckets",
@@ -75,7 +68,6 @@ STORAGE: Final[Family[StorageNeeds]] = Family(
     job_kinds=_job_kinds,
     schedule=_schedule,
     expiry=_expiry,
-    tables=_tables,
     resources=(BUCKET,),
     resource_kinds=(
         ResourceKind(

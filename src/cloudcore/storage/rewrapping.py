@@ -21,8 +21,7 @@ from cloudcore.db.base import Connection
 from cloudcore.jobs import runs
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
-from cloudcore.jobs.run_kinds import run_kind
-from cloudcore.jobs.runs import NewRun, Progress, Run
+from cloudcore.jobs.runs import NewRun, Progress, Run, run_kind
 from cloudcore.storage import bucket_rows, piece_keys
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.errors import KmsKeyDeleted, KmsKeyDisabled

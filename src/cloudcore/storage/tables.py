@@ -168,11 +168,3 @@ storage_pieces = Table(
     partial_index("ix_storage_pieces_damaged", "account_id", "id", where=IS_DAMAGED),
     partial_index("ix_storage_pieces_kms_key_id", "kms_key_id", "encoding", where=IS_KEYED),
 )
-TABLES: Final = (
-    storage_buckets,
-    storage_counts,
-    storage_account_bytes,
-    storage_objects,
-    storage_uploads,
-    storage_pieces,
-)

@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 
 from cloudcore.db.opening import sqlite_path
-from cloudcore.db.sqlite_copy import reading
+from cloudcore.db.sqlite_connection import reading
 from cloudcore.identity.rows.signing_keys import list_signing_keys
 from cloudcore.identity.signing_keys import opens_all
 from cloudcore.keyring import KeyringError, load_keyring

@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 from cloudcore.clock import uuid7
 from cloudcore.db.opening import sqlite_path
-from cloudcore.db.sqlite_copy import copy_database, reading, reading_live
+from cloudcore.db.sqlite_connection import copy_database, reading, reading_live
 from cloudcore.uuids import UUID_PATTERN
 from registry.backup.files import (
     PART,

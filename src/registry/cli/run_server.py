@@ -14,15 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cloudcore.db.commit_mark import CommitMark
+from cloudcore.db.base import CommitMark
 from cloudcore.db.room import is_read_only
 from cloudcore.errors import Unavailable
 from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.server import run
-from cloudcore.serving.tls_files import TlsFilesError
-from cloudcore.serving.tls_serving import CertificateKeeper
+from cloudcore.serving.tls_files import CertificateKeeper, TlsFilesError
 from registry.main import Edition, Registry
 from registry.planes import planes_of
 from registry.setting_texts import CONSOLE, SettingsError

@@ -24,8 +24,8 @@ from cloudcore.identity.rows.signing_keys import list_signing_keys
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
 from cloudcore.kms.services import KeyMaker
-from cloudcore.serving.shared_memory import limit_arenas
-from cloudcore.serving.tls_serving import CertificateKeeper
+from cloudcore.serving.supervisor import limit_arenas
+from cloudcore.serving.tls_files import CertificateKeeper
 from registry.cli.existing_data import no_account
 from registry.cli.output import write_now
 from registry.cli.run_server import (

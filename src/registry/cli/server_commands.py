@@ -20,7 +20,6 @@ from registry.cli.server_options import (
     add_serving,
     settings_of,
 )
-from registry.settings import Settings
 
 _DEV_DATA: Final = Path("entrepot-dev-data")
 """Another folder, since neither ``dev`` nor ``serve`` takes the other's."""
@@ -116,24 +115,14 @@ def add_parsers(commands: Verbs) -> None:
 
 
 def _dev(options: argparse.Namespace) -> int:
-    settings = _to_serve(options)
+    settings = settings_of(options)
     from registry.cli.dev import run_dev  # noqa: PLC0415
 
     return run_dev(settings)
 
 
 def _serve(options: argparse.Namespace) -> int:
-    settings = _to_serve(options)
+    settings = settings_of(options)
     from registry.cli.serve import run_serve  # noqa: PLC0415
 
     return run_serve(settings)
-
-
-def _to_serve(options: argparse.Namespace) -> Settings:
-    """Return the settings; if there are workers to fork, keep out what they need not load."""
-    settings = settings_of(options)
-    if settings.workers > 1:
-        from registry.cli.lean_start import start_lean  # noqa: PLC0415
-
-        start_lean(settings.database)
-    return settings

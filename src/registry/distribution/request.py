@@ -10,9 +10,17 @@ from typing import TypeVar
 
 from cloudcore.errors import PreconditionFailed
 from cloudcore.revisions import tags_named
-from cloudcore.serving.body import Receive, Scope, Sink, receive_into
+from cloudcore.serving.body import (
+    Begun,
+    Receive,
+    Scope,
+    Sink,
+    begun_again,
+    read_few,
+    receive_into,
+    whole_again,
+)
 from cloudcore.serving.body_budget import BODIES
-from cloudcore.serving.body_start import Begun, begun_again, read_few, whole_again
 from cloudcore.serving.kept_answer import EXTENSION as KEEP
 from registry.distribution.auth import Grant
 from registry.distribution.query import Query

@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import NotFound
-from cloudcore.jobs.figures import chores
 from cloudcore.jobs.schedule import Scheduled
+from cloudcore.jobs.tables import chores
 from cloudcore.storage import piece_checks
 from cloudcore.storage.piece_checks import Totals
 from registry.blobstore.base import BlobReader, BlobStore, DeletionsHeld

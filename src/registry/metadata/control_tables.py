@@ -324,24 +324,3 @@ repository_growth = Table(
     Column("change_bytes", BigInteger, nullable=False),  # the difference, without its sign
     Index(None, "account_id", "span", "change_bytes", "repository_id"),
 )
-
-TABLES: Final = (
-    registry_settings,
-    tag_events,
-    deleted_tags,
-    deleted_manifests,
-    deleted_manifest_blobs,
-    deleted_manifest_children,
-    repository_folders,
-    lifecycle_policies,
-    policy_revisions,
-    image_pins,
-    event_rules,
-    quarantined_objects,
-    quarantined_object_keys,
-    store_generations,
-    repository_days,
-    account_days,
-    repository_activity,
-    repository_growth,
-)

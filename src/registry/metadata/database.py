@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import errno
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
-from cloudcore.db.absent_sqlalchemy import is_sqlalchemy_absent
+from sqlalchemy import Connection, NullPool, create_engine, event, text
+
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.room import DiskFull, is_full
+from cloudcore.db.sqlite_connection import check_damage, connect, restrict_access, unusable
+from cloudcore.db.sqlite_writer import WriteLock
 from cloudcore.errors import Unavailable
 from registry.metadata.migrations import configuration, revisions
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
 _CHECKED_BYTES = 64 << 20
 """Largest file that is checked completely at every start, in a few tenths of a second."""
-_MIGRATE: Final = (
-    sys.executable,
-    "-P",
-    "-c",
-    "from registry.metadata.database import migrate_told; migrate_told()",
-)
 _MIGRATION_LOCK = 0x656E7472  # number of the advisory lock; arbitrary but unique
 
 
@@ -50,9 +40,6 @@ def migrate(url: str) -> None:
     """
     if _is_newest(_revision(url)):
         return
-    if is_sqlalchemy_absent():
-        _migrate_apart(url)
-        return
     from alembic import command  # noqa: PLC0415 - 0.25 s that most starts do not need
 
     try:
@@ -74,23 +61,6 @@ def has_tables(url: str) -> bool:
     if not is_postgresql(url) and not sqlite_path(url).exists():
         return False
     return _revision(url) is not None
-
-
-def _migrate_apart(url: str) -> None:
-    """Let a child process migrate."""
-    child = subprocess.run(_MIGRATE, input=url.encode(), check=False)  # noqa: S603 - our own
-    if child.returncode == errno.ENOSPC:
-        raise DiskFull(sqlite_path(url))
-    if child.returncode:
-        raise Unavailable("the tables could not be migrated, for the reason above")
-
-
-def migrate_told() -> None:
-    """Be the child: migrate the database whose URL standard input gives."""
-    try:
-        migrate(sys.stdin.read())
-    except DiskFull:
-        sys.exit(errno.ENOSPC)
 
 
 def check_whole(url: str) -> None:
@@ -138,9 +108,6 @@ def _revision(url: str) -> str | None:
 
 
 def _sqlite_revision(path: Path) -> str | None:
-    from cloudcore.db.sqlite_connection import connect, restrict_access  # noqa: PLC0415 - one driver of two
-    from cloudcore.db.sqlite_failures import unusable  # noqa: PLC0415 - one driver of two
-
     is_new = not path.exists()
     restrict_access(path)
     if is_new:
@@ -158,9 +125,6 @@ def _sqlite_revision(path: Path) -> str | None:
 
 
 def _check_file(path: Path, at_most: int | None) -> None:
-    from cloudcore.db.sqlite_connection import check_damage  # noqa: PLC0415 - one driver of two
-    from cloudcore.db.sqlite_failures import unusable  # noqa: PLC0415 - one driver of two
-
     try:
         check_damage(path, at_most=at_most)
     except sqlite3.OperationalError as error:
@@ -170,8 +134,6 @@ def _check_file(path: Path, at_most: int | None) -> None:
 @contextmanager
 def migration_connection(url: str) -> Iterator[Connection]:
     """Give Alembic a connection with an open transaction, under the lock for migrations."""
-    from sqlalchemy import NullPool, create_engine, event, text  # noqa: PLC0415 - as above
-
     if is_postgresql(url):
         import psycopg  # noqa: PLC0415 - one driver of two
 
@@ -182,9 +144,6 @@ def migration_connection(url: str) -> Iterator[Connection]:
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
             yield connection
         return
-    from cloudcore.db.sqlite_connection import connect  # noqa: PLC0415 - one driver of two
-    from cloudcore.db.sqlite_writer import WriteLock  # noqa: PLC0415 - one driver of two
-
     path = sqlite_path(url)
     engine = create_engine("sqlite://", creator=lambda: connect(path, "rwc"), poolclass=NullPool)
 

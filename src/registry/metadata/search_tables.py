@@ -68,8 +68,6 @@ search_terms = Table(
     sqlite_with_rowid=False,
 )
 
-TABLES: Final = (search_names, search_terms)
-
 # A tag's account is read from its repository's row here, not from `repositories`: SQLite could not
 # rename that table while a trigger of another mentions it.
 _TRIGGERS: Final = (

@@ -410,21 +410,3 @@ partial_index(
     unique=True,
     where=text("ended_at IS NULL AND repository_id IS NULL"),
 )
-
-TABLES: Final = (
-    repositories,
-    blob_objects,
-    inline_bytes,
-    blob_object_keys,
-    digest_aliases,
-    repository_blobs,
-    manifest_bodies,
-    manifests,
-    manifest_blobs,
-    manifest_children,
-    tags,
-    uploads,
-    ended_uploads,
-    resource_policies,
-    encryption_bindings,
-)

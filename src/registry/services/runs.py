@@ -15,8 +15,7 @@ from cloudcore.iam.principal import read_source
 from cloudcore.jobs import runs
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.queue import Job
-from cloudcore.jobs.run_kinds import RunStep, run_kind
-from cloudcore.jobs.runs import NewRun, Run
+from cloudcore.jobs.runs import NewRun, Run, RunStep, run_kind
 from registry.counted import RUNS
 from registry.services.access import repository_crn
 from registry.services.changes import Change

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.jobs.figures import chores
 from cloudcore.jobs.schedule import Scheduled
+from cloudcore.jobs.tables import chores
 from registry.blobstore.base import BlobStore, DeletionsHeld
 from registry.counted import SEALED_BYTES, SEALED_OBJECTS
 from registry.errors import StoreUnavailable

@@ -7,12 +7,15 @@ import tempfile
 
 from alembic import command
 
+from registry.families import FAMILIES
 from registry.metadata.database import migrate, migration_connection
 from registry.metadata.migrations import configuration, revisions
 
 
 def main(message: str) -> None:
     """Compare the tables with a database at the newest revision; write the next revision."""
+    for family in FAMILIES:
+        family.routes()  # the tables that they use join `metadata`
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/metadata.db"
         migrate(url)

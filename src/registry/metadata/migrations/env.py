@@ -5,10 +5,7 @@ from __future__ import annotations
 from alembic import context
 
 from cloudcore.db.schema import metadata
-from registry.families import FAMILIES
 
-for family in FAMILIES:
-    family.tables()  # they join `metadata`
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -182,17 +180,4 @@ upstream_tag_lists = Table(
     Column("is_whole", Boolean, nullable=False),
     Column("checked_at", Moment, nullable=False),
     Column("fresh_until", Moment, nullable=False, index=True),
-)
-
-TABLES: Final = (
-    pull_through_cache_rules,
-    pull_through_stats,
-    blob_fills,
-    upstream_states,
-    upstream_faults,
-    missing_blobs,
-    deleted_missing_blobs,
-    upstream_lookups,
-    cached_referrers,
-    upstream_tag_lists,
 )

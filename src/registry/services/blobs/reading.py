@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from cloudcore.db.base import Connection
 from cloudcore.kms.vault import LookedAt
-from cloudcore.serving.begun_stream import begin_stream
+from cloudcore.serving.body import begin_stream
 from registry.blobstore.base import (
     PLAIN,
     DataKey,
