@@ -86,11 +86,6 @@ async def assign_group(page: PageRequest, role_id: str) -> None:
                 await admit(page, role_id, each["crn"])
 
 
-async def unassign_group(page: PageRequest, role_id: str, assignment_id: str) -> None:
-    """Unassign a role from a group."""
-    await page.api.change("DELETE", f"{_groups_api(role_id)}/{assignment_id}")
-
-
 def _groups_api(role_id: str) -> str:
     return f"/v1/roles/{role_id}/group-assignments"
 
@@ -202,7 +197,8 @@ async def unassign_role_from_group(page: InjectedPage) -> PageResponse:
             "People who have it by this group alone lose it, and their sessions of it end at once."
         )
         return await _ask_to_unassign(page, "a group", words, is_self=True)
-    await unassign_group(page, page.parameters[_KIND], page.parameters["assignment"])
+    path = _groups_api(page.parameters[_KIND])
+    await page.api.change("DELETE", f"{path}/{page.parameters['assignment']}")
     return page.go(_path(page), "group-unassigned")
 
 
