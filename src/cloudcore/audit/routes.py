@@ -22,7 +22,7 @@ from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import Limit, Marker, PageQuery
 from cloudcore.web.query import PLUS
-from cloudcore.web.sources import ActingSource
+from cloudcore.web.references import ActingSource
 from cloudcore.web.streams import StreamReply
 from cloudcore.wire import LAST_MOMENT, RFC3339, ResponseBody, Timestamp, moment_of, rfc3339
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from litestar import get, post
 
+from registry.console.addresses import SETTINGS
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.paths import SETTINGS
 
 _PATH: Final = f"{SETTINGS}/events"
 _API: Final = "/v1/event-rules"
@@ -78,6 +78,3 @@ async def _page(page: PageRequest, status: int = 200, complaint: str = "") -> Pa
         descriptions=described,
         complaint=complaint,
     )
-
-
-HANDLERS: Final = (list_rules, create_rule, delete_rule)
