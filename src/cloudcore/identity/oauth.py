@@ -20,13 +20,17 @@ from cloudcore.identity import sessions
 from cloudcore.identity.audit import note_wrong_key, record_key_use
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.oauth_errors import (
+from cloudcore.identity.oauth_forms import (
+    PUBLIC,
+    Form,
     InvalidGrant,
     InvalidScope,
+    OAuthClient,
     UnauthorizedClient,
     UnsupportedGrantType,
+    required,
+    wrong_client,
 )
-from cloudcore.identity.oauth_forms import PUBLIC, Form, OAuthClient, required, wrong_client
 from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_owner
 from cloudcore.identity.tokens import AccessTokens, clamp_duration, end_after
 from cloudcore.web.context import RequestContext
@@ -55,7 +59,7 @@ async def grant_token(
 
     Raises:
         Unauthenticated: the client is unknown, or its secret is wrong.
-        InvalidInput: the form is refused; see the subclasses in `cloudcore.identity.oauth_errors`.
+        InvalidInput: the form is refused; see the subclasses in `cloudcore.identity.oauth_forms`.
 
     """
     match required(form, "grant_type"):
