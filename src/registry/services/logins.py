@@ -21,7 +21,7 @@ from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import AccessDenied, QuotaExceeded, TooManyAttempts, Unauthenticated
 from cloudcore.iam.principal import Principal, PrincipalKind, Source
-from cloudcore.identity.login_permission import LoginPermission
+from cloudcore.identity.permissions import LoginPermission
 from cloudcore.identity.rows.service_accounts import find_key_expiry
 from cloudcore.identity.rows.sessions import find_sign_in_expiry
 from cloudcore.serving.source_address import rate_subject
