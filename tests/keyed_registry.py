@@ -22,7 +22,7 @@ from cloudcore.kms.rows import find_platform_key
 from registry.blobstore.base import BlobStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
-from registry.gc.pace import Pace
+from registry.gc.object_check import Pace
 from registry.gc.sealing.object_sealing import Sealer
 from registry.gc.sealing.turns import SealReport, plain_rows, seal_objects
 from registry.keys import DataKeys

@@ -11,8 +11,8 @@ from msgspec import structs
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.queue import messages
-from cloudcore.queue.message_rows import Depth, depth
-from cloudcore.queue.messages import FailedLease, Leased, LeaseTerms, NewMessage, new_token
+from cloudcore.queue.message_rows import Depth, Message, depth
+from cloudcore.queue.messages import FailedLease, NewMessage, lease_id
 from cloudcore.queue.queue import Queue, check_message
 from cloudcore.queue.queues import QUEUES, ROWS, purge
 from cloudcore.resources.record import Reference
@@ -30,6 +30,13 @@ class Redrive(NamedTuple):
 
 
 NO_REDRIVE: Final = Redrive(None, None)
+
+
+class Leased(NamedTuple):
+    """A leased message, with the id of its lease."""
+
+    lease_id: str
+    message: Message
 
 
 @dataclass
@@ -77,13 +84,12 @@ class QueueWorld:
 
     async def lease(self, queue: Queue, most: int = 10, seconds: int | None = None) -> list[Leased]:
         """Lease messages."""
-        terms = LeaseTerms(most, seconds, new_token())
         leased = None
         while leased is None:
             leased = await self.database.write(
-                messages.lease_messages, queue.account_id, queue.id, terms, self.clock()
+                messages.lease_messages, queue.account_id, queue.id, most, seconds, self.clock()
             )
-        return leased
+        return [Leased(lease_id(each.id, each.lease_token), each) for each in leased]
 
     async def bodies(self, queue: Queue, most: int = 10) -> list[str]:
         """Lease messages; return their bodies."""

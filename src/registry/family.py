@@ -123,13 +123,13 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
 
 def _expiry() -> Sequence[Forget]:
     from registry.metadata import logins  # noqa: PLC0415 - SQLAlchemy
-    from registry.metadata.images import pins  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.images import relations  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.pull_through import lookups, tag_lists  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.repositories import days  # noqa: PLC0415 - SQLAlchemy
 
     return (
         logins.forget_expired,
-        pins.forget_expired,
+        relations.forget_expired,
         days.forget_days,
         days.forget_account_days,
         lookups.forget_lookups,

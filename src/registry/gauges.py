@@ -17,7 +17,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.jobs.tables import ChoreFigure, JobFigure, chores, unfinished_jobs
 from cloudcore.serving.watched import Gauge
-from registry.blobstore.backup_note import BackupTimes, backup_times
+from registry.blobstore.backups import BackupTimes, backup_times
 from registry.metadata.collector.plain_objects import MOST_COUNTED, PlainTotals, estimate_plain
 from registry.metadata.collector.scrub import oldest_verified_at
 from registry.metadata.figures import MOST_UPLOADS, open_uploads, postgresql_bytes

@@ -12,8 +12,7 @@ from cloudcore.identity.needs import SIGNING_KEYS
 from cloudcore.kms.needs import VAULT
 from cloudcore.ports import KEYRING, Opening, Port, known, offer
 from cloudcore.web.context import AUTHENTICATOR
-from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.opening import open_bucket_store
+from registry.blobstore.filesystem import FilesystemStore, open_bucket_store
 from registry.keys import DataKeys
 from registry.process import STORES, Process
 from registry.services.bearers import BearerSigner

@@ -13,7 +13,7 @@ import sys
 from cloudcore.clock import system_clock
 from cloudcore.db.opening import open_database
 from cloudcore.queue import messages
-from cloudcore.queue.messages import LeaseTerms, new_token
+from cloudcore.queue.messages import lease_id
 from cloudcore.queue.queues import ROWS
 from tests.kms_world import ACME
 
@@ -31,19 +31,18 @@ async def main(url: str, queue_id: str) -> None:
     assert queue is not None
     say("ready")
     while True:
-        terms = LeaseTerms(3, 1, new_token())
         leased = await database.write_relaxed(
-            messages.lease_messages, ACME, queue_id, terms, system_clock()
+            messages.lease_messages, ACME, queue_id, 3, 1, system_clock()
         )
         for each in leased or ():
-            say(f"leased {each.message.id}")
+            say(f"leased {each.id}")
         await asyncio.sleep(random.uniform(0, 0.02))  # the work
         for each in leased or ():
             done, _ = await database.write(
-                messages.acknowledge, queue, [each.lease_id], system_clock()
+                messages.acknowledge, queue, [lease_id(each.id, each.lease_token)], system_clock()
             )
             if done:
-                say(f"acknowledged {each.message.id}")
+                say(f"acknowledged {each.id}")
 
 
 if __name__ == "__main__":

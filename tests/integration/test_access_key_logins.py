@@ -12,8 +12,13 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.errors import Unauthenticated
 from cloudcore.identity.services import service_accounts
-from registry.services.access_key_logins import find_key
-from registry.services.logins import ADDRESS_BUDGET, CREDENTIAL_BUDGET, log_in, principal_of
+from registry.services.logins import (
+    ADDRESS_BUDGET,
+    CREDENTIAL_BUDGET,
+    find_key,
+    log_in,
+    principal_of,
+)
 from registry.services.registry_settings import update_settings
 from tests.databases import on_both_databases
 from tests.integration.counting import CountingDatabase

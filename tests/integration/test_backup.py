@@ -17,8 +17,8 @@ from cloudcore.clock import uuid7
 from registry.backup import files
 from registry.backup.objects import Progress
 from registry.backup.taking import BackupOptions, BackupRefused, take_backup
+from registry.blobstore.backups import HeldByAnother, deletions_held
 from registry.blobstore.base import BlobSweeper
-from registry.blobstore.deletion_lock import HeldByAnother, deletions_held
 from registry.blobstore.filesystem import FilesystemStore
 from registry.cli.main import main
 from registry.gc.generations import renew_generation

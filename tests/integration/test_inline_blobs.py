@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, select, text
 from cloudcore.db.statement import Statement
 from registry.errors import BlobUnknown, DigestMismatch
 from registry.gc.fsck import Report, check
-from registry.gc.pace import Pace
+from registry.gc.object_check import Pace
 from registry.gc.recovery import recover_blob
 from registry.gc.scrub import ScrubReport, ScrubScope, scrub_all
 from registry.metadata.blobs import inline

@@ -62,7 +62,7 @@ LOOSE: Final = {
     "registry.metadata.tags.prefix_index._LAST": "the last event of the repository up to a place",
     "registry.metadata.logins._FIND_BY_PASSWORD": "by the hash of a secret",
     "registry.metadata.logins._FORGET": "a sweep of what is over",
-    "registry.metadata.images.pins._FORGET": "a sweep of what is over",
+    "registry.metadata.images.relations._FORGET": "a sweep of what is over",
     "registry.metadata.repositories.days._FORGET": "a sweep of what is over",
     "registry.metadata.repositories.days._FORGET_ACCOUNT": "a sweep of what is over",
     "registry.metadata.repositories.days._FORGET_GROWTH": "a sweep of all; no request's",

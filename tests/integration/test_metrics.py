@@ -23,7 +23,7 @@ from cloudcore.serving.metrics import MetricsApplication
 from cloudcore.serving.record import RequestRecord
 from cloudcore.serving.watched import Counters
 from registry.backup.taking import BackupOptions, take_backup
-from registry.blobstore.backup_note import backup_times, noted_backup
+from registry.blobstore.backups import backup_times, noted_backup
 from registry.gauges import ChorePeriods, data_size, measure
 from registry.gc.orphans import EVERY_SECONDS
 from registry.main import DEV, Registry, application, prepare

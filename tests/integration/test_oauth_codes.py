@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudcore.errors import Unauthenticated
-from cloudcore.identity.rows.users import update_user
+from cloudcore.identity.rows.users import USERS
 from cloudcore.identity.sessions import (
     CODE_SECONDS,
     OUT_OF_BAND,
@@ -195,8 +195,8 @@ async def test_no_code_is_given_for_a_password_that_was_reset_meanwhile(oauth: W
     _, code = new_code(checked.id, Destination("cli", OUT_OF_BAND), challenge(), oauth.now)
     reset = checked._replace(password=f"{checked.password}A")
     for changed in (reset, checked._replace(status="suspended")):
-        await oauth.database.write(update_user, changed)
+        await oauth.database.write(USERS.save, changed)
         with pytest.raises(Unauthenticated):
             await oauth.database.write(add_code_of, checked, code)
-    await oauth.database.write(update_user, checked)
+    await oauth.database.write(USERS.save, checked)
     await oauth.database.write(add_code_of, checked, code)

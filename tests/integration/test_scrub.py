@@ -16,12 +16,12 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from registry.blobstore.deletion_lock import deletions_held
+from registry.blobstore.backups import deletions_held
 from registry.blobstore.filesystem import FilesystemStore
 from registry.counted import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.fsck import check
-from registry.gc.pace import Pace, ReadingStopped
+from registry.gc.object_check import Pace, ReadingStopped
 from registry.gc.scrub import (
     ObjectScrub,
     ScrubReport,

@@ -13,12 +13,12 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.kms.services import enable_key
-from registry.blobstore.deletion_lock import deletions_held
+from registry.blobstore.backups import deletions_held
 from registry.blobstore.filesystem import FilesystemStore
 from registry.counted import SEALED_BYTES, SEALED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.fsck import check
-from registry.gc.pace import Pace
+from registry.gc.object_check import Pace
 from registry.gc.sealing.object_sealing import Outcome
 from registry.gc.sealing.turns import SealTurns, seal_chores, seal_status
 from registry.metadata.collector.plain_objects import (

@@ -17,7 +17,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 import pytest
 
 from registry.blobstore.threads import Threads
-from registry.gc.pace import Pace
+from registry.gc.object_check import Pace
 
 P = ParamSpec("P")
 T = TypeVar("T")

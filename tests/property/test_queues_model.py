@@ -22,12 +22,11 @@ from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.queue import messages
 from cloudcore.queue.message_rows import queue_messages
-from cloudcore.queue.messages import Leased
 from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.queues import ROWS
 from cloudcore.resources.record import Reference
 from tests.inprocess import ManualClock
-from tests.queue_world import QueueWorld, Redrive, make_queue_world
+from tests.queue_world import Leased, QueueWorld, Redrive, make_queue_world
 from tests.soak import times
 
 RETENTION: Final = 600

@@ -195,11 +195,11 @@ class History:
         while True:
             found = find_visible_repository(tx, self.id)
             assert found is not None
-            page = list_images(tx, found, TagStatus.TAGGED, prefix, before, 2)
-            digests += [image.digest for image in page.images]
-            if len(page.images) < 2:
-                return digests, page.total, list_tag_page(tx, found, prefix, "", 1).total
-            before = page.images[-1].id
+            images, total = list_images(tx, found, TagStatus.TAGGED, prefix, before, 2)
+            digests += [image.digest for image in images]
+            if len(images) < 2:
+                return digests, total, list_tag_page(tx, found, prefix, "", 1)[1]
+            before = images[-1].id
 
 
 @pytest.mark.parametrize(("ids", "changes"), [(500_000, 500), (500_000, 3), (60, 500)])

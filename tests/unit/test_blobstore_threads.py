@@ -14,11 +14,11 @@ from cloudcore.threads import DOCUMENTS, SLOW_KEYS
 from registry.blobstore import cached_lookup
 from registry.blobstore.base import BlobStore, ObjectUnknown, StageBusy
 from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.opening import make_folders, open_store
+from registry.blobstore.filesystem import make_folders, open_store
 from registry.blobstore.staged_file import StagedFile
 from registry.blobstore.stored_file import open_cached
 from registry.blobstore.threads import Threads, each_of
-from registry.gc.pace import VERIFYING
+from registry.gc.object_check import VERIFYING
 from registry.oci.digest import digest_of
 from registry.settings import Settings
 from tests.descriptors import list_open

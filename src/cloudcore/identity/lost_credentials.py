@@ -13,7 +13,7 @@ from cloudcore.identity.rows.accounts import Account, find_account, find_account
 from cloudcore.identity.rows.organizations import JOINED, Joined
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.sessions import revoke_other_sessions
-from cloudcore.identity.rows.users import User
+from cloudcore.identity.rows.users import USERS, User
 from cloudcore.identity.services.service_accounts import (
     MAX_ACTIVE,
     MAX_KEPT,
@@ -83,7 +83,7 @@ def reset_password(tx: Connection, user_id: str, kept: str, now: int, *, resumes
     changed = found._replace(
         password=kept, must_change_password=True, status="active", updated_at=now
     )
-    users.update_user(tx, changed)
+    USERS.save(tx, changed)
     revoke_other_sessions(tx, found.id, "", now)
     return changed
 

@@ -11,14 +11,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cloudcore.errors import PlatformError, Unavailable
-
-if TYPE_CHECKING:
-    from cloudcore.jobs.schedule import Scheduler
-    from cloudcore.jobs.worker import JobWorker
-
 
 _RESTART_SECONDS: Final = 2
 _STOP_SECONDS: Final = 1
@@ -27,8 +22,37 @@ _STOP_SECONDS: Final = 1
 _log = logging.getLogger(__name__)
 
 
+class BesideRequests:
+    """Does work beside the requests until it is stopped."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self._woken = asyncio.Event()
+        self._is_stopping = False
+
+    async def run(self) -> None:
+        """Do the work until `stop`; when cancelled, give up what is under way."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        """Look now whether there is something to do."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Begin nothing more; `run` returns when what is under way has ended."""
+        self._is_stopping = True
+        self._woken.set()
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        self._woken.clear()
+
+
 @asynccontextmanager
-async def running(worker: JobWorker | Scheduler) -> AsyncIterator[None]:
+async def running(worker: BesideRequests) -> AsyncIterator[None]:
     """Run the worker during the block; then wait up to `_STOP_SECONDS` for the current step."""
     task = asyncio.create_task(_keep_running(worker), name=worker.name)
     try:
@@ -39,7 +63,7 @@ async def running(worker: JobWorker | Scheduler) -> AsyncIterator[None]:
             await asyncio.wait_for(task, _STOP_SECONDS)
 
 
-async def _keep_running(worker: JobWorker | Scheduler) -> None:
+async def _keep_running(worker: BesideRequests) -> None:
     """Run the worker until it is stopped; restart it after a failure."""
     while True:
         try:

@@ -16,7 +16,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -26,7 +25,7 @@ from cloudcore.db.base import Database
 from cloudcore.errors import PlatformError, Unavailable
 from cloudcore.jobs import turns
 from cloudcore.jobs.queue import later
-from cloudcore.jobs.running import hold
+from cloudcore.jobs.running import BesideRequests, hold
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +67,7 @@ _PACE: Final = SchedulerPace()
 _RELEASE_SECONDS: Final = 1
 
 
-class Scheduler:
+class Scheduler(BesideRequests):
     """Runs the chores it knows when they are due; ignores other rows."""
 
     name: Final = "scheduler"
@@ -85,6 +84,7 @@ class Scheduler:
         holder: str | None = None,
     ) -> None:
         """Take turns of `chores`; `holder` is the id of this process, if others know its death."""
+        super().__init__()
         self._database = database
         self._holder = holder
         self._chores = {chore.name: chore for chore in chores}
@@ -99,17 +99,6 @@ class Scheduler:
         self._looked_at = 0
         self._spread = 0
         self._under_way: dict[str, asyncio.Task[None]] = {}
-        self._woken = asyncio.Event()
-        self._is_stopping = False
-
-    def wake(self) -> None:
-        """Read the clock now; for injected clocks."""
-        self._woken.set()
-
-    def stop(self) -> None:
-        """Begin no more turns; `run` returns when the running ones have ended."""
-        self._is_stopping = True
-        self._woken.set()
 
     async def run(self) -> None:
         """Take turns until `stop`; on cancellation, release the running ones for other workers."""
@@ -182,12 +171,6 @@ class Scheduler:
                 turns.hasten, name, due_at, now
             ):
                 self._due_at[name] = now
-
-    async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._woken.wait()
-        self._woken.clear()
 
     def _ended(self, name: str, _: asyncio.Task[None]) -> None:
         del self._under_way[name]

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -22,7 +21,7 @@ from cloudcore.errors import Unavailable
 from cloudcore.jobs import queue
 from cloudcore.jobs.kinds import Committed, Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job, LeaseLost
-from cloudcore.jobs.running import hold
+from cloudcore.jobs.running import BesideRequests, hold
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ class JobPace:
     """Pause after all due jobs were locked by other workers."""
 
 
-class JobWorker:
+class JobWorker(BesideRequests):
     """Runs jobs of the kinds it knows; ignores others."""
 
     name: Final = "job worker"
@@ -62,6 +61,7 @@ class JobWorker:
 
         `holder` is the id of this process, if others know its death.
         """
+        super().__init__()
         self._database = database
         self._holder = holder
         self._note_end = ended
@@ -71,19 +71,8 @@ class JobWorker:
         self._new_id = new_id
         self._chance = chance
         self._under_way: set[asyncio.Task[None]] = set()
-        self._woken = asyncio.Event()
-        self._is_stopping = False
         self._was_blocked = False
-        database.listen(self.wake)
-
-    def wake(self) -> None:
-        """Look for jobs now; called after every commit of this process that enqueues one."""
-        self._woken.set()
-
-    def stop(self) -> None:
-        """Begin no more steps; `run` returns when the running ones have ended."""
-        self._is_stopping = True
-        self._woken.set()
+        database.listen(self.wake)  # after each commit of this process that enqueues a job
 
     async def run(self) -> None:
         """Run jobs until `stop`; cancelled, drop running ones, which resume after their lease."""
@@ -135,12 +124,6 @@ class JobWorker:
         leased = await self._database.write_relaxed(queue.lease, terms, now)
         self._was_blocked = not leased
         return leased
-
-    async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._woken.wait()
-        self._woken.clear()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)

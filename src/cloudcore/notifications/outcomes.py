@@ -14,7 +14,7 @@ from cloudcore.notifications import delivery_rows
 from cloudcore.notifications.delivery_policy import LONGEST_DELAY_SECONDS, Retries
 from cloudcore.notifications.delivery_rows import wake
 from cloudcore.notifications.needs import Queues
-from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS, save_faults
+from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS, current, save_faults
 from cloudcore.notifications.topic import (
     Delivery,
     Publication,
@@ -30,8 +30,6 @@ DEAD_LETTER_QUEUE_FULL: Final = "DEAD_LETTER_QUEUE_FULL"
 DEAD_LETTER_REFUSED: Final = "DEAD_LETTER_REFUSED"
 MESSAGE_DROPPED: Final = "MESSAGE_DROPPED"
 """The last attempt has failed, and there is no dead-letter queue."""
-FAULT_SECONDS: Final = 7 * 24 * 3600
-"""Seconds after which a fault that nothing clears is no longer shown."""
 _LASTING: Final = frozenset({MESSAGE_DROPPED, DEAD_LETTER_QUEUE_MISSING, DEAD_LETTER_REFUSED})
 _MAX_WORDS: Final = 300
 _OF_REQUESTS: Final = Retries()
@@ -93,11 +91,6 @@ def record(
     due_at = delivery_rows.first_due(tx, found.account_id, found.id)
     if due_at is not None:
         wake(tx, found.account_id, found.id, now, max(due_at, not_before))
-
-
-def current(faults: Sequence[Fault], now: int) -> list[Fault]:
-    """Return the faults that are shown."""
-    return [each for each in faults if each.last_at > now - FAULT_SECONDS * MICROSECONDS]
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ OF_ACCOUNT: Final = Budget(limit=300, window_seconds=_HOUR, is_extended=False)
 
 
 def count_ask(tx: Connection, subscription: Subscription, now: int) -> None:
-    """Count a request to confirm a subscription.
+    """Count a request to confirm: endpoints may be of strangers, who never asked for one.
 
     Raise `TooManyConfirmations` if its endpoint, or others of its account, were asked too often.
     """
@@ -94,8 +94,8 @@ def pending(subscription: Subscription, nonce: str, token: str, now: int) -> Sub
 
 def find_or_create(
     tx: Connection, topic: Topic, wanted: Subscription, finish: Finish, now: int
-) -> tuple[Subscription, bool]:
-    """Return the subscription of a topic to an endpoint, and True if it is new.
+) -> Subscription:
+    """Return the subscription of a topic to an endpoint.
 
     A new one is finished by `finish`, and its endpoint is asked to confirm it.
 
@@ -110,7 +110,7 @@ def find_or_create(
         tx, topic.account_id, topic.id, wanted.protocol, wanted.endpoint
     )
     if there is not None:
-        return there, False
+        return there
     used = subscriptions.count_subscriptions(tx, topic.account_id, topic.id)
     if used >= MAX_SUBSCRIPTIONS:
         raise QuotaExceeded(
@@ -124,7 +124,7 @@ def find_or_create(
         _ask(tx, made, now)
     else:
         release_waiting(tx, topic, now)
-    return made, True
+    return made
 
 
 def get_subscription(

@@ -14,7 +14,6 @@ from cloudcore.notifications import signing, subscribing
 from cloudcore.notifications.delivery_policy import stored
 from cloudcore.notifications.family import SEND_MESSAGE
 from cloudcore.notifications.needs import NotificationNeeds
-from cloudcore.notifications.outcomes import current
 from cloudcore.notifications.subscriptions import (
     SUBSCRIPTIONS,
     DeadLetters,
@@ -48,12 +47,6 @@ PATH: Final = TOPIC.path_of_one + "/subscriptions"
 ONE: Final = PATH + "/{subscription_id:str}"
 
 
-class _Made(NamedTuple):
-    subscription: Subscription
-    secret: str | None
-    """Set only for a new webhook."""
-
-
 class _OwnQueues(NamedTuple):
     """The queues of an account to which the caller itself may send."""
 
@@ -82,16 +75,6 @@ async def authorized_subscription(
     return await ctx.database.read(
         subscribing.get_subscription, topic.account_id, topic.id, subscription_id
     )
-
-
-def shown_now(ctx: RequestContext, found: Subscription) -> Subscription:
-    """Return a subscription with the faults that are shown at this moment."""
-    return structs.replace(found, faults=tuple(current(found.faults, ctx.clock())))
-
-
-def one_subscription(ctx: RequestContext, found: Subscription) -> ResponseBody:
-    """Return the record of a subscription, wrapped."""
-    return SUBSCRIPTIONS.one(shown_now(ctx, found))
 
 
 @post(
@@ -146,25 +129,23 @@ async def subscribe(
     def finish(tx: Connection, new: Subscription) -> Subscription:
         return structs.replace(new, dead_letter_queue=queues.dead_letters(tx, data.redrive_policy))
 
-    def create(tx: Connection) -> _Made:
-        of_endpoint = wanted
+    def create(tx: Connection) -> Subscription:
+        new = wanted
         if data.protocol == "queue":
-            of_endpoint = structs.replace(
-                wanted, endpoint=queues.crn_of(tx, data.endpoint, "endpoint")
-            )
-        found, is_new = subscribing.find_or_create(tx, topic, of_endpoint, finish, now)
-        return _Made(found, secret if is_new else None)
+            new = structs.replace(wanted, endpoint=queues.crn_of(tx, data.endpoint, "endpoint"))
+        return subscribing.find_or_create(tx, topic, new, finish, now)
 
-    def wrap(made: _Made) -> NewSubscription:
-        record = SUBSCRIPTIONS.bodies.shown(shown_now(ctx, made.subscription))
-        return NewSubscription(subscription=record, signing_secret=made.secret or UNSET)
+    def wrap(made: Subscription) -> NewSubscription:
+        record = SUBSCRIPTIONS.bodies.shown(SUBSCRIPTIONS.seen(made, now))
+        is_told = made.id == subscription_id and secret is not None
+        return NewSubscription(subscription=record, signing_secret=secret if is_told else UNSET)
 
     path = PATH.replace("{topic_id:str}", topic.id)
     return await ctx.commit(
         create,
         wrap=wrap,
-        location=lambda made: f"{path}/{made.subscription.id}",
-        told=lambda made: {} if made.subscription.id == subscription_id else None,
+        location=lambda made: f"{path}/{made.id}",
+        told=lambda made: {} if made.id == subscription_id else None,
     )
 
 
@@ -184,8 +165,8 @@ async def list_topic_subscriptions(
         topic.id,
         key=lambda each: each.id,
     )
-    bodies = SUBSCRIPTIONS.bodies
-    shown = [bodies.shown(shown_now(ctx, each)) for each in found]
+    bodies, now = SUBSCRIPTIONS.bodies, ctx.clock()
+    shown = [bodies.shown(SUBSCRIPTIONS.seen(each, now)) for each in found]
     return bodies.page(subscriptions=shown, meta=meta)
 
 
@@ -197,7 +178,8 @@ async def get_subscription(
     ctx: NamedDependency[RequestContext],
 ) -> ResponseBody:
     """Return a subscription, with the faults of its deliveries."""
-    return one_subscription(ctx, await authorized_subscription(ctx, topic_id, subscription_id))
+    found = await authorized_subscription(ctx, topic_id, subscription_id)
+    return SUBSCRIPTIONS.at(ctx.clock())(found)
 
 
 @patch(ONE, opt={"action": "notifications:UpdateSubscription"})
@@ -224,7 +206,7 @@ async def update_subscription(
             changes["dead_letter_queue"] = queues.dead_letters(tx, data.redrive_policy)
         return SUBSCRIPTIONS.update(tx, found, changes, now)
 
-    return await ctx.commit(update, wrap=lambda made: one_subscription(ctx, made))
+    return await ctx.commit(update, wrap=SUBSCRIPTIONS.at(now))
 
 
 @delete(ONE, opt={"action": "notifications:DeleteSubscription"})
@@ -316,7 +298,7 @@ async def resend_confirmation(
         nonce,
         token,
         ctx.clock(),
-        wrap=lambda changed: one_subscription(ctx, changed),
+        wrap=SUBSCRIPTIONS.at(ctx.clock()),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType, field
+from msgspec import UNSET, Meta, UnsetType, field, structs
 from sqlalchemy import (
     CheckConstraint,
     ForeignKeyConstraint,
@@ -19,6 +19,7 @@ from sqlalchemy import (
     select,
 )
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count
 from cloudcore.db.schema import ByteOrdered, Id
@@ -72,6 +73,9 @@ SUBSCRIPTION_ROWS: Final = Rows(
     missing=SubscriptionMissing,
 )
 
+
+FAULT_SECONDS: Final = 7 * 24 * 3600
+"""Seconds after which a fault that nothing clears is no longer shown."""
 
 _s = SUBSCRIPTION_ROWS.table.c
 _OF_TOPIC: Final = (
@@ -235,6 +239,15 @@ class UpdateSubscription(RequestBody):
     delivery_policy: DeliveryPolicy | UnsetType | None = UNSET
 
 
+def current(faults: Sequence[Fault], now: int) -> list[Fault]:
+    """Return the faults that are shown."""
+    return [each for each in faults if each.last_at > now - FAULT_SECONDS * MICROSECONDS]
+
+
+def _now(found: Subscription, now: int) -> Subscription:
+    return structs.replace(found, faults=tuple(current(found.faults, now)))
+
+
 def _checked(new: Subscription, _old: Subscription | None, _now: int) -> Subscription:
     check_raw(new.protocol, is_raw=new.raw_message_delivery)
     return new
@@ -247,6 +260,7 @@ def _dead_letters(found: Subscription) -> DeadLetters | None:
 
 SUBSCRIPTIONS: Final = Methods(
     SUBSCRIPTION_ROWS,
+    seen=_now,
     check=_checked,
     composites=(
         Composite(

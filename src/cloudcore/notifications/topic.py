@@ -97,14 +97,9 @@ class SubscriptionMissing(NotFound):
         super().__init__("there is no such subscription")
 
 
-def is_topic_name(name: str) -> bool:
-    """Return True if a topic can have this name; it never looks like an id."""
-    return _NAME.fullmatch(name) is not None and parse_uuid(name) is None
-
-
 def check_topic_name(name: str) -> None:
-    """Refuse a malformed name."""
-    if not is_topic_name(name):
+    """Refuse a malformed name; it never looks like an id."""
+    if _NAME.fullmatch(name) is None or parse_uuid(name) is not None:
         raise InvalidInput(
             "name: 1 to 256 of a-z A-Z 0-9 . _ -, begins with a letter or digit and is no UUID",
             field="name",

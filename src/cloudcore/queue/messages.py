@@ -53,8 +53,9 @@ def new_token() -> str:
     return _text(os.urandom(_TOKEN_BYTES))
 
 
-def lease_id(message_id: str, token: str) -> str:
+def lease_id(message_id: str, token: str | None) -> str:
     """Return the id of a message's lease under a token."""
+    assert token is not None, "it is leased"
     return _text(uuid.UUID(message_id).bytes + _bytes(token))
 
 
@@ -91,22 +92,6 @@ class NewMessage(NamedTuple):
     size: int
     delay_seconds: int | None = None
     """None if the queue decides."""
-
-
-class LeaseTerms(NamedTuple):
-    """What a consumer wants."""
-
-    max_messages: int
-    lease_seconds: int | None
-    """None if the queue decides."""
-    token: str
-
-
-class Leased(NamedTuple):
-    """A leased message, with the id of its lease."""
-
-    lease_id: str
-    message: Message
 
 
 class FailedLease(ResponseBody):
@@ -162,9 +147,16 @@ def first_due(tx: Connection, account_id: str, queue_id: str, now: int) -> int |
 
 
 def lease_messages(
-    tx: Connection, account_id: str, queue_id: str, terms: LeaseTerms, now: int
-) -> list[Leased] | None:
+    tx: Connection,
+    account_id: str,
+    queue_id: str,
+    limit: int,
+    lease_seconds: int | None,
+    now: int,
+) -> list[Message] | None:
     """Lease the oldest messages of a queue; return them in the order of arrival.
+
+    Without `lease_seconds`, the queue decides how long.
 
     Return None if `tx` has only moved on as many as it may, behind which there may be others.
 
@@ -172,7 +164,7 @@ def lease_messages(
     """
     queue = _found(tx, account_id, queue_id)
     settled = settle(tx, queue, now)
-    found = message_rows.lock_oldest(tx, queue, _kept_from(queue, now), terms.max_messages)
+    found = message_rows.lock_oldest(tx, queue, _kept_from(queue, now), limit)
     ids: list[str] = []
     total = 0
     for message_id, size in found:
@@ -182,9 +174,8 @@ def lease_messages(
         ids.append(message_id)
     if not ids:
         return None if settled >= SETTLED_AT_ONCE else []
-    lease_end = _later(now, terms.lease_seconds or queue.lease_seconds)
-    leased = message_rows.lease_messages(tx, queue, ids, terms.token, lease_end)
-    return [Leased(lease_id(each.id, terms.token), each) for each in leased]
+    lease_end = _later(now, lease_seconds or queue.lease_seconds)
+    return message_rows.lease_messages(tx, queue, ids, new_token(), lease_end)
 
 
 def acknowledge(

@@ -17,7 +17,7 @@ from msgspec import Meta, field
 from cloudcore.errors import InvalidInput
 from cloudcore.queue import message_rows, messages
 from cloudcore.queue.message_rows import Message
-from cloudcore.queue.messages import FailedLease, Leased, LeaseTerms, NewMessage, new_token
+from cloudcore.queue.messages import FailedLease, NewMessage, lease_id
 from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.queue import MAX_BATCH, QUEUE, Delay, LeaseSeconds, check_message
 from cloudcore.queue.queues import QUEUES, depth_of, purge
@@ -127,12 +127,11 @@ def _sent_messages(messages: Sequence[Message]) -> ManySentMessages:
     )
 
 
-def _leased_message(leased: Leased) -> LeasedMessage:
-    message = leased.message
+def _leased_message(message: Message) -> LeasedMessage:
     assert message.hidden_until is not None
     return LeasedMessage(
         id=message.id,
-        lease_id=leased.lease_id,
+        lease_id=lease_id(message.id, message.lease_token),
         lease_ends_at=rfc3339(message.hidden_until),
         lease_count=message.lease_count,
         sent_at=rfc3339(message.sent_at),
@@ -214,13 +213,11 @@ async def lease_messages(
     async def due_at() -> int | None:
         return await database.read(messages.first_due, queue.account_id, queue.id, clock())
 
-    async def take() -> list[Leased]:
-        terms = LeaseTerms(data.max_messages, data.lease_seconds, new_token())
+    async def take() -> list[Message]:
+        of, terms = (queue.account_id, queue.id), (data.max_messages, data.lease_seconds)
         for _ in range(_MOST_TRIES):
             # A lease that is lost in a power failure costs a delivery more.
-            leased = await database.write_relaxed(
-                messages.lease_messages, queue.account_id, queue.id, terms, clock()
-            )
+            leased = await database.write_relaxed(messages.lease_messages, *of, *terms, clock())
             if leased is not None:
                 return leased
         return []

@@ -261,7 +261,12 @@ class Server(uvicorn.server.Server):
         if self._service.metrics_listener is not None:
             self.servers.append(await self._serve_metrics(self._service.metrics_listener))
         if self._service.validation is not None:
-            self.servers.append(await self._serve_validation(*self._service.validation))
+            listener, urls = self._service.validation
+            tls = self._worker.tls
+            assert tls is not None
+            assert tls.validations is not None
+            answers = ValidationApplication(tls.validations, urls)
+            self.servers.append(await self._serve_beside(listener, answers))
         if self.keep is not None:
             self._keeping = asyncio.create_task(self.keep())
         release_unused()
@@ -272,15 +277,6 @@ class Server(uvicorn.server.Server):
 
         application = MetricsApplication(self._service.counters, self._measure_all)
         return await self._serve_beside(listener, application)
-
-    async def _serve_validation(
-        self, listener: socket.socket, urls: Sequence[str]
-    ) -> asyncio.Server:
-        assert self._worker.tls is not None
-        assert self._worker.tls.validations is not None
-        return await self._serve_beside(
-            listener, ValidationApplication(self._worker.tls.validations, urls)
-        )
 
     async def _serve_beside(
         self, listener: socket.socket, application: Application

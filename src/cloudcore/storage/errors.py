@@ -100,10 +100,6 @@ class InvalidStorageClass(InvalidInput):
     """There is no such storage class."""
 
 
-class InvalidCORS(InvalidInput):
-    """The CORS rules are malformed."""
-
-
 class InvalidPart(InvalidInput):
     """A part that completes an upload was not uploaded, or has another ETag or checksum."""
 

@@ -23,7 +23,7 @@ from cloudcore.storage.conditions import Conditions, parse_range
 from cloudcore.storage.errors import NoSuchKey
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.object_rows import Checksum, StoredObject, list_page
-from cloudcore.storage.reading import FoundObject, OpenRange
+from cloudcore.storage.reading import FoundObject
 from cloudcore.storage.s3.facts import (
     METADATA,
     check_supported,
@@ -353,18 +353,13 @@ async def _reply(needs: StorageNeeds, asked: FoundObject, *, is_head: bool) -> S
         body = FileRange(region.descriptor, region.offset, region.count)
         return StreamReply(body, status=status, headers=headers, close=opened.aclose)
     return StreamReply(
-        _parts(opened),
+        reading.parts_of(opened),
         status=status,
         headers=headers,
         length=length,
         close=opened.aclose,
         bulk=opened.chunks,
     )
-
-
-async def _parts(opened: OpenRange) -> AsyncGenerator[bytes, None]:
-    async for part in opened.stream():
-        yield part
 
 
 async def _whole(body: bytes) -> AsyncGenerator[bytes, None]:

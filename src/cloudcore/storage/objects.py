@@ -53,7 +53,7 @@ def record_object(
     check_room(tx, bucket.account_id, made.size, most)
     add_piece(tx, bucket.account_id, piece, object_id=made.id)
     change = Held(1 - before.objects, made.size - before.object_bytes)
-    _change(tx, bucket, made.id, change)
+    change_held(tx, bucket.account_id, bucket.id, made.id, change)
     tell(tx, events, OBJECT_CREATED, bucket, [made], made.created_at)
     return made
 
@@ -132,8 +132,7 @@ def delete_object(
     """
     found = _take(tx, bucket, key, now, conditions)
     if found is not None:
-        _change(tx, bucket, found.id, Held(-1, -found.size))
-        tell(tx, events, OBJECT_DELETED, bucket, [found], now)
+        _tell_gone(tx, bucket, [found], now, events)
     return found
 
 
@@ -161,9 +160,7 @@ def delete_objects(
         else:
             gone += [] if found is None else [found]
     if gone:
-        change = Held(-len(gone), -sum(found.size for found in gone))
-        _change(tx, bucket, gone[0].id, change)
-        tell(tx, events, OBJECT_DELETED, bucket, gone, now)
+        _tell_gone(tx, bucket, gone, now, events)
     return refused
 
 
@@ -180,8 +177,13 @@ def _take(
     return found
 
 
-def _change(tx: Connection, bucket: Bucket, by: str, change: Held) -> None:
-    change_held(tx, bucket.account_id, bucket.id, by, change)
+def _tell_gone(
+    tx: Connection, bucket: Bucket, gone: Sequence[StoredObject], now: int, events: Events
+) -> None:
+    """Count deleted objects no more, and tell of them."""
+    change = Held(-len(gone), -sum(found.size for found in gone))
+    change_held(tx, bucket.account_id, bucket.id, gone[0].id, change)
+    tell(tx, events, OBJECT_DELETED, bucket, gone, now)
 
 
 def _told(bucket: Bucket, found: StoredObject) -> dict[str, object]:

@@ -24,9 +24,8 @@ from registry.backup.manifest import (
     read_manifest,
 )
 from registry.backup.objects import BLOBS, PIECES, Progress, Tell, copy_objects
-from registry.blobstore import generation_file
 from registry.blobstore.disk_io import flush_folder, make_folder
-from registry.blobstore.folders import SHARDS
+from registry.blobstore.folders import SHARDS, forget_generation
 from registry.gc.generations import renew_generation
 from registry.main import Registry, prepare
 from registry.metadata.collector.generations import forget_unfinished
@@ -85,7 +84,7 @@ def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell
         copy_file(copy, database)
         flush_folder(str(database.parent))
     prepare(settings, is_restoration=True)
-    generation_file.forget(settings.blobs)  # of an interrupted restoration
+    forget_generation(settings.blobs)  # of an interrupted restoration
     asyncio.run(_begin_anew(settings))
     (settings.data / UNDER_WAY).unlink()
     flush_folder(str(settings.data))

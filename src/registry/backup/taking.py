@@ -1,7 +1,7 @@
 """Take a backup beside a running server: first the database, then the blobs that it names.
 
 Deletions are held from before the database is copied until the last blob is, so every blob that the
-copied database names is still there (`registry.blobstore.deletion_lock`). Pushes and pulls go on.
+copied database names is still there (`registry.blobstore.backups`). Pushes and pulls go on.
 """
 
 from __future__ import annotations
@@ -54,9 +54,8 @@ from registry.backup.objects import (
     damaged_inline,
     remove_others,
 )
-from registry.blobstore.backup_note import noted_backup
+from registry.blobstore.backups import PATIENCE_SECONDS, deletions_held, noted_backup
 from registry.blobstore.base import ObjectDamaged, ObjectUnknown
-from registry.blobstore.deletion_lock import PATIENCE_SECONDS, deletions_held
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.disk_io import flush_folder, make_folder
 from registry.blobstore.folders import SHARDS

@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from registry.blobstore import generation_file, orphans
+from registry.blobstore import orphans
+from registry.blobstore.backups import deleting
 from registry.blobstore.base import DataKey, ObjectUnknown, Orphan, StageBusy, StoredObject
-from registry.blobstore.deletion_lock import deleting
 from registry.blobstore.disk_io import (
     check_room,
     check_writable,
@@ -19,7 +19,13 @@ from registry.blobstore.disk_io import (
     names_in,
     open_folder,
 )
-from registry.blobstore.folders import SHARDS, Folders, object_path
+from registry.blobstore.folders import (
+    SHARDS,
+    Folders,
+    object_path,
+    read_generation,
+    write_generation,
+)
 from registry.blobstore.growing_file import GrowingFile, GrowingSealedFile
 from registry.blobstore.sealed_frames import resumable_at
 from registry.blobstore.sealed_object import SealedObject, unseal, unseal_cached
@@ -283,12 +289,12 @@ class DiskFiles:
     def generation(self) -> str | None:
         """Return the noted generation, or None."""
         with disk_errors():
-            return generation_file.read(self._folders.root)
+            return read_generation(self._folders.root)
 
     def note_generation(self, generation: str) -> None:
         """Note the generation of the database (`BlobSweeper.note_generation`)."""
         with disk_errors():
-            generation_file.write(self._folders.root, generation)
+            write_generation(self._folders.root, generation)
 
     def _has_object(self, object_id: str) -> bool:
         try:

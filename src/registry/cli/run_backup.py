@@ -17,7 +17,7 @@ from registry.backup.manifest import OBJECTS, BackupUnusable, Damage, Manifest
 from registry.backup.objects import Progress, Tell
 from registry.backup.restoring import RestoreRefused, restore_backup
 from registry.backup.taking import BackupOptions, BackupRefused, take_backup
-from registry.blobstore.deletion_lock import HeldByAnother
+from registry.blobstore.backups import HeldByAnother
 from registry.cli.existing_data import no_account
 from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.fsck import Checked, check_data

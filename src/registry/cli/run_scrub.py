@@ -10,7 +10,7 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import NotFound
-from registry.blobstore.opening import open_bucket_store
+from registry.blobstore.filesystem import open_bucket_store
 from registry.cli.api import Record
 from registry.cli.existing_data import prepare_existing
 from registry.cli.failure import Missing
@@ -19,8 +19,7 @@ from registry.cli.paced_outcomes import last_turn, write_damaged, write_status
 from registry.cli.progress import ProgressLine
 from registry.cli.server_options import settings_of
 from registry.gc.generations import DatabaseWentBack, check_generation
-from registry.gc.object_check import CheckProgress
-from registry.gc.pace import Pace
+from registry.gc.object_check import CheckProgress, Pace
 from registry.gc.scrub import (
     ScrubReport,
     ScrubScope,

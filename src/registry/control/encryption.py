@@ -21,7 +21,7 @@ from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import KeyReference, ResourceRef, reference_to
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
-from registry.control.answers import answer_of
+from registry.control.answers import RunRecord, answer_of, read_run, read_runs, run_record
 from registry.control.repositories import (
     GivenKey,
     authorized_for_all,
@@ -29,7 +29,6 @@ from registry.control.repositories import (
     key_to_bind_to,
     reference_of,
 )
-from registry.control.runs import RunRecord, read_run, read_runs, run_record
 from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.encryption_bindings import (
     Binding,

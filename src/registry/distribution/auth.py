@@ -69,9 +69,7 @@ class Access(Protocol):
     def authorize(self, scope: Scope, name: Name | None, need: Need | None) -> Grant:
         """Return the rights of the request; without a `need`, any valid credential is enough.
 
-        Raises:
-            TokenRequired, TokenDenied.
-
+        Raise TokenRequired or TokenDenied.
         """
         ...
 

@@ -42,12 +42,7 @@ class Query:
         return self._values.get(key, [])
 
     def one(self, key: str, error: type[InvalidInput] = InvalidInput) -> str | None:
-        """Return the value of a parameter, or None if it is not given.
-
-        Raises:
-            InvalidInput: it is given more than once; `error` is the class to raise.
-
-        """
+        """Return the value of a parameter, or None; raise `error` if it is given more than once."""
         values = self._values.get(key)
         if values is None:
             return None

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
 from registry.errors import ManifestInvalid
-from registry.gc.pace import Pace
+from registry.gc.object_check import Pace
 from registry.metadata.collector import audit, scrub
 from registry.metadata.collector.audit import ManifestBody
 from registry.metadata.collector.scrub import ManifestUse, StoredManifest

@@ -24,7 +24,7 @@ from registry.errors import (
     NameUnknown,
     StoreUnavailable,
 )
-from registry.gc.pace import VERIFYING
+from registry.gc.object_check import VERIFYING
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.inline import read_body
 from registry.metadata.blobs.objects import NewObject, Target

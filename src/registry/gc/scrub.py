@@ -30,8 +30,7 @@ from registry.counted import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.manifest_check import FoundManifest, ManifestCheck, all_manifests, manifests_of
-from registry.gc.object_check import BLOBS, CheckProgress, FoundDamage, Marks, ObjectCheck
-from registry.gc.pace import Pace
+from registry.gc.object_check import BLOBS, CheckProgress, FoundDamage, Marks, ObjectCheck, Pace
 from registry.gc.piece_marks import (
     PIECES,
     DamagedPiece,

@@ -91,12 +91,7 @@ def digest_of(data: bytes, algorithm: str = "sha256") -> Digest:
 
 
 def parse_algorithm(text: str) -> str:
-    """Return the algorithm named by a ``digest-algorithm`` parameter (end-4c).
-
-    Raises:
-        DigestInvalid: the algorithm is not one of `ALGORITHMS`.
-
-    """
+    """Return the algorithm that ``digest-algorithm`` names (end-4c), or raise DigestInvalid."""
     if text not in ALGORITHMS:
         raise DigestInvalid("digest-algorithm is sha256, sha512 or blake3", algorithm=text[:64])
     return text

@@ -58,12 +58,7 @@ def is_tag(text: str) -> bool:
 
 
 def parse_tag(text: str) -> str:
-    """Return `text` if it is a valid tag.
-
-    Raises:
-        TagInvalid: `text` does not match the grammar, or is longer than 128 characters.
-
-    """
+    """Return `text` if it is a valid tag, or raise TagInvalid."""
     if not is_tag(text):
         raise TagInvalid(
             "a tag is 1 to 128 of letters, digits, '_', '.' and '-', not beginning with '.' or '-'",

@@ -37,10 +37,6 @@ if TYPE_CHECKING:
 _PUBLIC = Allowed("ENTREPOT_UPSTREAM_ALLOWED")
 
 
-def _count_nothing() -> None:
-    """Do nothing; the default of `on_damage`."""
-
-
 @dataclass(frozen=True, slots=True)
 class ServiceContext:
     """The dependencies of a service call; a process has one."""
@@ -79,7 +75,7 @@ class ServiceContext:
     """New blobs are stored encrypted; then there are `data_keys`."""
     audits: bool = False
     """Runs that have deleted something are recorded in the audit log."""
-    on_damage: Callable[[], None] = _count_nothing
+    on_damage: Callable[[], None] = lambda: None
     """Called when a blob or a manifest is newly found damaged."""
     count: Count = count_nothing
     """Counts an event (`registry.counted`)."""

@@ -105,12 +105,7 @@ def bind_key(
 
 
 def unbind(tx: Connection, account_id: str, repository_id: str | None, now: int) -> None:
-    """End the binding of a repository, or of the account itself.
-
-    Raises:
-        NotFound: it has none, or the repository was deleted meanwhile.
-
-    """
+    """End the binding of a repository, or of the account itself, or raise NotFound."""
     _lock(tx, account_id, repository_id)
     if not rows.end_binding(tx, account_id, repository_id, now):
         whose = "the account" if repository_id is None else "the repository"
@@ -151,11 +146,9 @@ class KeyUsage(NamedTuple):
 def key_usage(
     tx: Connection, account_id: str, region: str, key_id: str, most: int = usage.MOST
 ) -> KeyUsage:
-    """Return what a key of an account protects; read at most `most` rows of each kind.
+    """Return what a key of an account protects, or raise KeyMissing.
 
-    Raises:
-        KeyMissing: the account has no such key.
-
+    At most `most` rows of each kind are read.
     """
     key = KEY_ROWS.get(tx, account_id, region, key_id)
     repository_count = usage.count_bound_repositories(tx, account_id, key.id, most)

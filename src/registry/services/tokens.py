@@ -4,7 +4,7 @@ A *login credential* identifies a principal and grants nothing. It is exchanged 
 five minutes with the actions that policies allow at that moment, so that a pull needs no look-up. A
 right that is revoked ends with the bearer. A person's named password is such a credential too
 (`registry.services.container_password_logins`) and, in accounts that allow it, an access key itself
-(`registry.services.access_key_logins`).
+(`registry.services.logins`).
 """
 
 from __future__ import annotations
@@ -34,10 +34,6 @@ from registry.services.access import (
     too_costly,
     verdict_on,
 )
-from registry.services.access_key_logins import (
-    find_key,
-    is_access_key_id,
-)
 from registry.services.bearers import BEARER_SECONDS, BearerSigner
 from registry.services.logins import (
     NAMED_LOGIN,
@@ -45,7 +41,9 @@ from registry.services.logins import (
     ClientCredential,
     FindLogin,
     RefusedLogin,
+    find_key,
     hash_of,
+    is_access_key_id,
     log_in,
     login_permission,
     principal_of,

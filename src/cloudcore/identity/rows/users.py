@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import bindparam, false, func, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import columns, insert_new
+from cloudcore.db.rows import columns
 from cloudcore.db.statement import Statement, page
-from cloudcore.identity.rows.owned import Listed
+from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import memberships, organizations, users
 
 _u = users.c
@@ -40,7 +40,16 @@ def _user(*row: Any) -> User:  # noqa: ANN401 - of a database
 
 
 _every = columns(users, User._fields)
-_ADD: Final = Statement(insert_new(users, User._fields))
+USERS: Final = OwnedRows(
+    users,
+    User,
+    "user",
+    ("password", "must_change_password", "status", "updated_at"),
+    owner="organization_id",
+    label="email",
+    read=_user,
+)
+"""Persons, each the owner of a personal organization."""
 _FIND: Final = Statement(_every.where(_u.id == bindparam("id")))
 _LIST_BY_EMAIL: Final = Statement(
     _every.where(_u.email == bindparam("email")).order_by(_u.created_at, _u.id)
@@ -91,23 +100,8 @@ _SHARED: Final = Statement(
     )
 )
 _LOCK: Final = Statement(select(_u.status).where(_u.id == bindparam("id")).with_for_update())
-_UPDATE: Final = Statement(
-    users.update()
-    .where(_u.id == bindparam("user_id"))
-    .values(
-        password=bindparam("password"),
-        must_change_password=bindparam("must_change_password"),
-        status=bindparam("status"),
-        updated_at=bindparam("updated_at"),
-    )
-)
 _DELETE_MEMBERSHIPS: Final = Statement(memberships.delete().where(_m.user_id == bindparam("id")))
 _DELETE: Final = Statement(users.delete().where(_u.id == bindparam("id")))
-
-
-def add_user(tx: Connection, user: User) -> bool:
-    """Insert a person; return False if its home organization has added the e-mail address."""
-    return tx.execute(_ADD, **user._asdict()) == 1
 
 
 def find_user(tx: Connection, user_id: str) -> User | None:
@@ -154,18 +148,6 @@ def lock_user(tx: Connection, user_id: str) -> str | None:
     """
     row = tx.row(_LOCK, id=user_id)
     return row[0] if row else None
-
-
-def update_user(tx: Connection, user: User) -> None:
-    """Update the changeable columns of a person."""
-    tx.execute(
-        _UPDATE,
-        user_id=user.id,
-        password=user.password,
-        must_change_password=user.must_change_password,
-        status=user.status,
-        updated_at=user.updated_at,
-    )
 
 
 def remove_user(tx: Connection, user_id: str) -> None:

@@ -12,7 +12,7 @@ from cloudcore.identity.rows.accounts import ACCOUNTS
 from cloudcore.identity.rows.container_passwords import remove_container_passwords
 from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
 from cloudcore.identity.rows.sessions import revoke_other_sessions
-from cloudcore.identity.rows.users import PEOPLE, User
+from cloudcore.identity.rows.users import PEOPLE, USERS, User
 from cloudcore.identity.services.members import check_owner_remains, lock_organization
 from cloudcore.identity.services.roles import unassign_all
 from cloudcore.keyring import Keyring
@@ -39,7 +39,7 @@ def add_person(tx: Connection, user: User) -> User:
         updated_at=now,
     )
     organizations.add_organization(tx, personal)
-    if not users.add_user(tx, user):
+    if not USERS.add(tx, user):
         raise _taken()
     MEMBERS.add(tx, Membership(personal.id, user.id, "owner", now))
     return user
@@ -93,7 +93,7 @@ def set_user_status(
         _check_not_last_owner(tx, organization_id, user_id)
         remove_container_passwords(tx, user_id)
     user = user._replace(status=status, updated_at=now)
-    users.update_user(tx, user)
+    USERS.save(tx, user)
     return user
 
 
@@ -120,9 +120,7 @@ def change_password(
     user = users.find_user(tx, user_id)
     if user is None or user.password != checked:
         raise Conflict("the password was changed meanwhile")
-    users.update_user(
-        tx, user._replace(password=password, must_change_password=False, updated_at=now)
-    )
+    USERS.save(tx, user._replace(password=password, must_change_password=False, updated_at=now))
     revoke_other_sessions(tx, user_id, sid, now)
 
 
@@ -138,7 +136,7 @@ def reset_password(
     """
     user = lock_own_person(tx, organization_id, user_id)
     user = user._replace(password=password, must_change_password=True, updated_at=now)
-    users.update_user(tx, user)
+    USERS.save(tx, user)
     revoke_other_sessions(tx, user_id, "", now)
     return user
 

@@ -66,7 +66,6 @@ _BULK_BYTES: Final = 1024 * 1024
 # By the names of the classes in `storage.errors` and `cloudcore.errors`, from the most special on.
 _CODES: Final = {
     "ConditionFailed": "PreconditionFailed",
-    "InvalidCORS": "MalformedXML",
     "InvalidPartNumber": "InvalidArgument",
     "KeyTooLong": "KeyTooLongError",
     "KmsKeyDeleted": "KMS.NotFoundException",

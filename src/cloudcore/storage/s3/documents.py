@@ -127,19 +127,6 @@ class Incoming(NamedTuple, Generic[T]):
     """Ends the document; returns what it says, or raises S3Error."""
 
 
-def read_xml(body: bytes, name: str, most: int) -> Element:
-    """Return the root of a short document, which must be called `name`.
-
-    Raise `S3Error` (MalformedXML, also for more than `most` elements).
-    """
-    reader = XmlReader(name, most)
-    try:
-        reader.feed(body)
-        return reader.finish()
-    finally:
-        reader.close()
-
-
 def _refuse_doctype(*_: object) -> None:
     """Refuse declarations, so that there are no entities that grow or name files."""
     refuse()
@@ -205,7 +192,7 @@ def expect_deletion() -> Incoming[Deletion]:
 def _read_deleted(entry: Element) -> str:
     if _text(entry, "VersionId") not in (None, "null"):
         raise S3Error("NotImplemented", "Objects have no versions here.")
-    if any(_children(entry, name) for name in _DELETED_IF):
+    if any(entry.findall(name) for name in _DELETED_IF):
         raise S3Error("NotImplemented", "A deletion is conditional on an ETag alone.")
     return _needed(entry, "Key")
 
@@ -252,10 +239,10 @@ def read_tags(body: bytes) -> dict[str, str]:
 
     Raise `S3Error` (MalformedXML, or InvalidTag if a key comes twice).
     """
-    tag_sets = _children(_parse(body, "Tagging"), "TagSet")
+    tag_sets = _parse(body, "Tagging").findall("TagSet")
     if len(tag_sets) != 1:
         refuse()
-    return _tags(_children(tag_sets[0], "Tag"))
+    return _tags(tag_sets[0].findall("Tag"))
 
 
 def _tags(elements: list[Element]) -> dict[str, str]:
@@ -272,7 +259,7 @@ def read_cors(body: bytes) -> list[CorsRule]:
     """Return the rules of a ``CORSConfiguration`` document; raise `S3Error` (MalformedXML)."""
     root = _parse(body, "CORSConfiguration")
     rules = []
-    for each in _children(root, "CORSRule"):
+    for each in root.findall("CORSRule"):
         age = _text(each, "MaxAgeSeconds")
         rules.append(
             CorsRule(
@@ -295,11 +282,11 @@ def is_private_acl(body: bytes, owner_id: str) -> bool:
     Raise `S3Error` (MalformedXML).
     """
     root = _parse(body, "AccessControlPolicy")
-    owners = [_text(owner, "ID") for owner in _children(root, "Owner")]
+    owners = [_text(owner, "ID") for owner in root.findall("Owner")]
     grants = [
-        ([_text(each, "ID") for each in _children(grant, "Grantee")], _text(grant, "Permission"))
-        for listed in _children(root, "AccessControlList")
-        for grant in _children(listed, "Grant")
+        ([_text(each, "ID") for each in grant.findall("Grantee")], _text(grant, "Permission"))
+        for listed in root.findall("AccessControlList")
+        for grant in listed.findall("Grant")
     ]
     return set(owners) <= {owner_id} and grants == [([owner_id], "FULL_CONTROL")]
 
@@ -312,7 +299,7 @@ def read_bucket(body: bytes) -> tuple[str, dict[str, str]]:
     if not body:
         return "", {}
     root = _parse(body, "CreateBucketConfiguration")
-    tags = [each for listed in _children(root, "Tags") for each in _children(listed, "Tag")]
+    tags = [each for listed in root.findall("Tags") for each in listed.findall("Tag")]
     return _text(root, "LocationConstraint") or "", _tags(tags)
 
 
@@ -338,15 +325,17 @@ def read_texts(body: bytes, name: str) -> dict[str, str]:
 
 
 def _parse(body: bytes, name: str) -> Element:
-    return read_xml(body, name, _MAX_ELEMENTS)
-
-
-def _children(element: Element, name: str) -> list[Element]:
-    return element.findall(name)
+    """Return the root of a short document, which must be called `name`."""
+    reader = XmlReader(name, _MAX_ELEMENTS)
+    try:
+        reader.feed(body)
+        return reader.finish()
+    finally:
+        reader.close()
 
 
 def _texts(element: Element, name: str) -> list[str]:
-    return [_content(each) for each in _children(element, name)]
+    return [_content(each) for each in element.findall(name)]
 
 
 def _content(element: Element) -> str:

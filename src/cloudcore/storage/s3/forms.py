@@ -195,15 +195,13 @@ def _named(headers: bytes) -> tuple[str, str]:
     for line in lines:
         found = _DISPOSITION.fullmatch(line)
         if found is not None:
-            given = {each[1].lower(): each[2] or each[3] or "" for each in _each(found[1])}
+            given = {
+                each[1].lower(): each[2] or each[3] or "" for each in _PARAMETER.finditer(found[1])
+            }
             if "name" in given:
                 filename = given.get("filename", "").replace("\\", "/").rpartition("/")[2]
                 return given["name"].lower(), _unescaped(filename)
     raise _malformed()
-
-
-def _each(parameters: str) -> list[re.Match[str]]:
-    return list(_PARAMETER.finditer(parameters))
 
 
 def _unescaped(name: str) -> str:

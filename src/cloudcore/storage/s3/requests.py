@@ -37,7 +37,37 @@ class S3Request(NamedTuple):
 
         Raise `S3Error` if there is none, or it is not implemented here.
         """
-        return find_operation(self)
+        _check(self)
+        if not self.bucket:
+            table: Mapping[str, Mapping[str, str]] = _SERVICE
+        else:
+            table = _OBJECT if self.key else _BUCKET
+        of_method = table.get(self.method)
+        if of_method is None:
+            raise S3Error("MethodNotAllowed", "The method is not allowed against this resource.")
+        selectors = [name for name in self.fields if name in _SELECTORS]
+        if len(selectors) > 1:
+            raise S3Error(
+                "InvalidArgument", f"Conflicting query parameters: {', '.join(selectors)}"
+            )
+        found = of_method.get(selectors[0] if selectors else "")
+        if found is None:
+            raise S3Error(
+                "NotImplemented",
+                "A parameter or header you provided asks for what is not implemented.",
+            )
+        if found == "PostObject" and not is_form(self.headers.get("content-type", "")):
+            raise S3Error(
+                "PreconditionFailed",
+                "Bucket POST must be of the enclosure-type multipart/form-data",
+            )
+        if "x-amz-copy-source" in self.headers:
+            found = {"PutObject": "CopyObject", "UploadPart": "UploadPartCopy"}.get(found, found)
+        if found == "ListObjects" and "list-type" in self.fields:
+            if self.fields["list-type"] != "2":
+                raise S3Error("InvalidArgument", "list-type is 2, or absent.")
+            return "ListObjectsV2"
+        return found
 
 
 # By level, method, and the parameter that selects among the operations of one method.
@@ -183,38 +213,6 @@ def bucket_of_host(received: str, host: str) -> str:
     name = _PORT.sub("", received.lower())
     suffix = f".{host}"
     return name[: -len(suffix)] if host and name.endswith(suffix) else ""
-
-
-def find_operation(request: S3Request) -> str:
-    """Return the name of the operation that a request asks for; see `S3Request.operation`."""
-    _check(request)
-    if not request.bucket:
-        table: Mapping[str, Mapping[str, str]] = _SERVICE
-    else:
-        table = _OBJECT if request.key else _BUCKET
-    of_method = table.get(request.method)
-    if of_method is None:
-        raise S3Error("MethodNotAllowed", "The method is not allowed against this resource.")
-    selectors = [name for name in request.fields if name in _SELECTORS]
-    if len(selectors) > 1:
-        raise S3Error("InvalidArgument", f"Conflicting query parameters: {', '.join(selectors)}")
-    found = of_method.get(selectors[0] if selectors else "")
-    if found is None:
-        raise S3Error(
-            "NotImplemented", "A parameter or header you provided asks for what is not implemented."
-        )
-    if found == "PostObject" and not is_form(request.headers.get("content-type", "")):
-        raise S3Error(
-            "PreconditionFailed",
-            "Bucket POST must be of the enclosure-type multipart/form-data",
-        )
-    if "x-amz-copy-source" in request.headers:
-        found = {"PutObject": "CopyObject", "UploadPart": "UploadPartCopy"}.get(found, found)
-    if found == "ListObjects" and "list-type" in request.fields:
-        if request.fields["list-type"] != "2":
-            raise S3Error("InvalidArgument", "list-type is 2, or absent.")
-        return "ListObjectsV2"
-    return found
 
 
 def _check(request: S3Request) -> None:

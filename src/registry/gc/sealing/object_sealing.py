@@ -26,8 +26,7 @@ from registry.blobstore.base import (
 )
 from registry.blobstore.inline import store_inline
 from registry.errors import DigestMismatch, KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
-from registry.gc.object_check import BLOBS, FoundDamage, ObjectCheck
-from registry.gc.pace import Pace
+from registry.gc.object_check import BLOBS, FoundDamage, ObjectCheck, Pace
 from registry.keys import DataKeys
 from registry.metadata.blobs.damage import switch_bytes
 from registry.metadata.blobs.inline import add_body

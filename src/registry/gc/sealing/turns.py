@@ -20,8 +20,7 @@ from registry.blobstore.base import BlobStore, DeletionsHeld
 from registry.counted import SEALED_BYTES, SEALED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.generations import DatabaseWentBack, check_generation
-from registry.gc.object_check import FoundDamage, work_through
-from registry.gc.pace import Pace
+from registry.gc.object_check import FoundDamage, Pace, work_through
 from registry.gc.piece_marks import tell_damage
 from registry.gc.sealing.object_sealing import Outcome, Sealer
 from registry.metadata.collector import audit, plain_objects

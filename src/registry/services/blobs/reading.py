@@ -174,9 +174,7 @@ async def begin_range(
 async def check_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> None:
     """Check that the bytes of a blob exist and have their size; mark them as damaged if not.
 
-    Raises:
-        BlobUnknown, StoreUnavailable: as `open_blob`.
-
+    Raise BlobUnknown or StoreUnavailable as `open_blob`.
     """
 
     async def look(found: FoundBlob) -> None:

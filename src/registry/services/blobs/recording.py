@@ -116,10 +116,7 @@ _REFUSALS: Final = (
 async def record_blob(ctx: ServiceContext, new: NewBytes, ending: Ending | None = None) -> None:
     """Write the rows that make stored bytes a blob; drop the bytes if the account has the same.
 
-    Raises:
-        UploadLeaseLost, OutcomeUnknown, KmsKeyDeleted, KmsKeyDisabled, NameUnknown, NotWrapped,
-            StoreUnavailable: see `record_new`.
-
+    Raise as `record_new`.
     """
     if not await record_new(ctx, new, ending):
         await drop_stored(ctx, new.stored)

@@ -73,10 +73,7 @@ async def repository_and_key(
 ) -> tuple[Repository, WritingKey | None]:
     """Return the repository to push to, and the KMS key that it writes under if blobs are sealed.
 
-    Raises:
-        KmsKeyDeleted, KmsKeyDisabled: see `find_writing_key`.
-        NameUnknown: see `repository_for_push`.
-
+    Raise as `find_writing_key` and `repository_for_push`.
     """
     found = await ctx.database.read(_find, ctx, name)
     if found is not None:
@@ -191,9 +188,7 @@ def _find(
 def key_for(tx: Connection, ctx: ServiceContext, repository: Repository) -> WritingKey | None:
     """Return the KMS key that a repository writes under, or None if blobs are stored plain.
 
-    Raises:
-        KmsKeyDeleted, KmsKeyDisabled: see `find_writing_key`.
-
+    Raise KmsKeyDeleted or KmsKeyDisabled as `find_writing_key`.
     """
     if not ctx.seals:
         return None

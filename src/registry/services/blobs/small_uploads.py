@@ -78,9 +78,7 @@ async def keep_few(
 ) -> int:
     """Append a few bytes to a small session; return how many it has received.
 
-    Raises:
-        UploadUnknown, UploadBusy, BlobTooLarge.
-
+    Raise UploadUnknown, UploadBusy or BlobTooLarge.
     """
     upload = session.upload
     whole = await received_bytes(ctx, session, keys) + data
@@ -190,10 +188,7 @@ async def finish_few(
 async def end_small(ctx: ServiceContext, name: Name, session: Session) -> None:
     """End a session that nobody holds and that has no staged bytes.
 
-    Raises:
-        UploadUnknown: it has ended.
-        UploadBusy: another request has written to it.
-
+    Raise UploadUnknown if it has ended, UploadBusy if another request has written to it.
     """
     upload = session.upload
     lease = lease_of(upload) if session.is_written else None

@@ -125,10 +125,7 @@ async def finish_staged(
 async def cancel_staged(ctx: ServiceContext, name: Name, session: Session) -> None:
     """End a session that has a row, and delete its bytes.
 
-    Raises:
-        UploadUnknown: it has ended.
-        UploadBusy: another request is writing to it.
-
+    Raise UploadUnknown if it has ended, UploadBusy if another request is writing to it.
     """
     upload_id = session.upload.id
     async with ctx.leases.hold(ctx, name, session) as hold:

@@ -4,7 +4,7 @@ A lease lasts 20 s. Its process renews it every 5 s while the request runs, so a
 its process or machine fails. A session can be taken over earlier if
 
 - the holder has released the lease, in the transaction that recorded what was received;
-- the holder was a process of this machine that has died (see `worker_locks`);
+- the holder was a process of this machine that has died (see `cloudcore.jobs.dead_holders`);
 - the holder is this process, and none of its requests writes to the session.
 
 In these three cases nobody else can write to the staged bytes, so the new holder appends in place.

@@ -49,12 +49,7 @@ class Session(NamedTuple):
 def get_session(
     tx: Connection, ctx: ServiceContext, name: Name, upload_id: str, now: int
 ) -> Session:
-    """Return a session of a repository that is open at `now` (end-13).
-
-    Raises:
-        UploadUnknown: no such session here, or it has ended.
-
-    """
+    """Return a session of a repository that is open at `now` (end-13), or raise UploadUnknown."""
     found = uploads.find_here(tx, name.handle, name.repository, upload_id, now)
     if found is None or found.has_expired:
         raise unknown(upload_id)

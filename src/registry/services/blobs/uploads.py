@@ -268,13 +268,7 @@ async def push_blob(
 
 
 async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None:
-    """End a session and delete its bytes (end-14).
-
-    Raises:
-        UploadUnknown: no such session here, or it has ended.
-        UploadBusy: another request is writing to it.
-
-    """
+    """End a session and delete its bytes (end-14); raise UploadUnknown or UploadBusy."""
     session = await ctx.database.read(get_session, ctx, name, upload_id, ctx.clock())
     if session.is_written:
         await cancel_staged(ctx, name, session)

@@ -38,13 +38,6 @@ from registry.services.tags.prefix_index import prefix_index_of
 _SHORT: Final = re.compile("(?:sha256:)?[0-9a-f]{6,63}")
 
 
-class ImagePage(NamedTuple):
-    """A page of images, the newest first, and the number of images on all pages."""
-
-    images: Sequence[ImageRow]
-    total: int
-
-
 class DeletedItem(NamedTuple):
     """What was deleted: an image with its tags, or a tag of an image."""
 
@@ -76,19 +69,20 @@ def list_images(
     prefix: str | None,
     before: str,
     limit: int,
-) -> ImagePage:
-    """Return images older than the id `before`, filtered by tag status.
+) -> tuple[Sequence[ImageRow], int]:
+    """Return images older than the id `before`, newest first, and the number on all pages.
 
-    With a `prefix`, return those with a tag that starts with it, byte by byte.
+    They are filtered by tag status. With a `prefix`, return those with a tag that starts with it,
+    byte by byte.
     """
     if prefix is not None and status is TagStatus.UNTAGGED:
-        return ImagePage([], 0)
+        return [], 0
     if prefix:
         return _list_under_prefix(tx, found, prefix, before, limit)
     if prefix is not None:
         status = TagStatus.TAGGED  # every tag starts with the empty prefix
     rows = images.list_image_rows(tx, found.repository.id, status, before, limit)
-    return ImagePage(rows, _total(found, status))
+    return rows, _total(found, status)
 
 
 def _total(found: VisibleRepository, status: TagStatus) -> int:
@@ -101,14 +95,14 @@ def _total(found: VisibleRepository, status: TagStatus) -> int:
 
 def _list_under_prefix(
     tx: Connection, found: VisibleRepository, prefix: str, before: str, limit: int
-) -> ImagePage:
+) -> tuple[Sequence[ImageRow], int]:
     index = prefix_index_of(tx, found, prefix)
     rows: list[ImageRow] = []
     # Fill up the page if an image was deleted meanwhile: clients take a short page for the last.
     while ids := index.images.before(before, limit - len(rows)):
         rows += images.find_images(tx, found.repository.id, ids)
         before = ids[-1]
-    return ImagePage(rows, len(index.images))
+    return rows, len(index.images)
 
 
 def get_image(tx: Connection, found: VisibleRepository, reference: str) -> ImageRow:
@@ -162,7 +156,7 @@ def list_referring_images(
     artifact_type: str,
     before: str,
     limit: int,
-) -> ImagePage:
+) -> tuple[Sequence[ImageRow], int]:
     """Return the images whose subject is `reference`; the subject need not exist (end-12).
 
     An empty `artifact_type` does not filter.
@@ -177,7 +171,7 @@ def list_referring_images(
     subjects = blobs.equivalent_digests(tx, found.repository.account_id, _parsed(subject))
     repository_id = found.repository.id
     rows = images.list_images_about(tx, repository_id, subjects, artifact_type, before, limit)
-    return ImagePage(rows, images.count_images_about(tx, repository_id, subjects, artifact_type))
+    return rows, images.count_images_about(tx, repository_id, subjects, artifact_type)
 
 
 def get_manifest_row(tx: Connection, found: VisibleRepository, reference: str) -> ManifestRow:

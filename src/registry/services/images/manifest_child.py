@@ -134,23 +134,13 @@ def send(
 
 
 def receive_question(stream: socket.socket) -> tuple[ManifestQuestion, bytes]:
-    """Return the next question and its body.
-
-    Raises:
-        EOFError: the other side has closed the stream.
-
-    """
+    """Return the next question and its body; raise EOFError if the other side is closed."""
     question = _question_decoder.decode(_frame(stream))
     return question, bytes(_exactly(stream, question.size))
 
 
 def receive_answer(stream: socket.socket) -> ManifestAnswer:
-    """Return the answer to the question that was sent.
-
-    Raises:
-        EOFError: the other side has closed the stream.
-
-    """
+    """Return the answer to a question that was sent; raise EOFError if the other side is closed."""
     return _answer_decoder.decode(_frame(stream))
 
 

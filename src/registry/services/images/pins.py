@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.wire import LAST_MOMENT
-from registry.metadata.images import pins
+from registry.metadata.images import relations
 from registry.metadata.images.manifests import ManifestRow
-from registry.metadata.images.pins import Pin
+from registry.metadata.images.relations import Pin
 from registry.metadata.repositories.live import VisibleRepository
 from registry.services.changes import Change
 from registry.services.images.details import get_manifest_row
@@ -78,7 +78,7 @@ def put_pin(
         created_by_source=change.stored_source,
     )
     pin = held.get(name, fresh)._replace(expires_at=expires_at)
-    pins.upsert_pin(tx, pin)
+    relations.upsert_pin(tx, pin)
     return Pinned(pin, manifest.digest, is_new=name not in held)
 
 
@@ -102,7 +102,7 @@ def delete_pin(
     manifest, held = _held(tx, found, reference, now)
     if name not in held:
         raise NotFound("the image has no such pin")
-    pins.remove_pin(tx, found.repository.id, manifest.id, name)
+    relations.remove_pin(tx, found.repository.id, manifest.id, name)
 
 
 def _held(
@@ -110,5 +110,5 @@ def _held(
 ) -> tuple[ManifestRow, dict[str, Pin]]:
     """Return the row of an image, and its unexpired pins by name, sorted."""
     manifest = get_manifest_row(tx, found, reference)
-    held = pins.list_unexpired_pins(tx, found.repository.id, manifest.id, now)
+    held = relations.list_unexpired_pins(tx, found.repository.id, manifest.id, now)
     return manifest, {each.name: each for each in held}

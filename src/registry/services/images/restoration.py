@@ -207,12 +207,7 @@ def restore_tag(tx: Connection, record: RepositoryDetails, tag: str, change: Cha
 
 
 def name_to_restore(tx: Connection, account_id: str, repository_id: str, now: int) -> str:
-    """Return the name of a restorable repository, also if it was restored meanwhile.
-
-    Raises:
-        NotFound: the account has no such repository, live or restorable.
-
-    """
+    """Return the name of a repository that is restorable, or live again, or raise NotFound."""
     found = find_deleted_repository(tx, account_id, repository_id, now) or find_repository_details(
         tx, account_id, repository_id
     )

@@ -256,12 +256,7 @@ def get_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy:
 
 
 def delete_policy(tx: Connection, repository_id: str) -> None:
-    """Delete a repository's policy; a run of it stops.
-
-    Raises:
-        NotFound: it has none, or was deleted meanwhile.
-
-    """
+    """Delete a repository's policy, or raise NotFound; a run of it stops."""
     lock_existing_repository(tx, repository_id)
     if not lifecycle.remove_policy(tx, repository_id):
         raise no_policy()

@@ -55,7 +55,8 @@ class Feed:
         self._behind: StagedParts | None = None
         self._starts: list[int] = []
         self._parts: list[bytes] = []
-        self._end = 0
+        self.end = 0
+        """The offset behind the last byte that readers may have."""
         self._staged = 0
         self._loose: list[bytes] = []
         self._loose_bytes = 0
@@ -70,12 +71,7 @@ class Feed:
     @property
     def first(self) -> int:
         """Return the offset of the first byte in memory, or of the next one."""
-        return self._starts[0] if self._starts else self._end
-
-    @property
-    def end(self) -> int:
-        """Return the offset behind the last byte that readers may have."""
-        return self._end
+        return self._starts[0] if self._starts else self.end
 
     @property
     def has_ended(self) -> bool:
@@ -95,11 +91,11 @@ class Feed:
 
     def open(self, size: int | None, stage: Stage | None, offset: int = 0) -> None:
         """Tell the size of the blob, and where bytes are staged; they come from `offset` on."""
-        if self._end > offset:
+        if self.end > offset:
             self.rewinds.append(offset)
         self._forget_loose()
         self._starts, self._parts = [], []
-        self._end = self._staged = offset
+        self.end = self._staged = offset
         self.stage, self._behind = stage, None
         if self.size is not None and size != self.size:
             raise ValueError("the size of a blob does not change")
@@ -135,7 +131,7 @@ class Feed:
 
     def part_at(self, offset: int) -> bytes | None:
         """Return bytes from an offset; none if they have not come, None if they are not kept."""
-        if offset >= self._end:
+        if offset >= self.end:
             return b""
         number = bisect_right(self._starts, offset) - 1
         if number < 0:
@@ -162,9 +158,9 @@ class Feed:
         loose = self._loose
         part = loose[0] if len(loose) == 1 else b"".join(loose)
         self._loose, self._loose_bytes = [], 0
-        self._starts.append(self._end)
+        self._starts.append(self.end)
         self._parts.append(part)
-        self._end += len(part)
+        self.end += len(part)
         self._evict()
         self._timer = asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._release)
         self._wake()
@@ -173,7 +169,7 @@ class Feed:
         number = 0
         while (
             number + 1 < len(self._starts)
-            and self._end - self._starts[number + 1] >= KEPT_BYTES
+            and self.end - self._starts[number + 1] >= KEPT_BYTES
             and self._starts[number + 1] <= self._staged
         ):
             number += 1

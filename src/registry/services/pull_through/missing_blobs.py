@@ -107,9 +107,7 @@ async def size_of_missing_blob(
 ) -> int:
     """Return the size of a blob that a repository does not have, without fetching it.
 
-    Raises:
-        BlobUnknown, NameUnknown, Unavailable: as `get_missing_blob`.
-
+    Raise as `get_missing_blob`.
     """
     place = await ctx.database.read(_find_place, name, digest)
     if place is None or ctx.upstream is None:

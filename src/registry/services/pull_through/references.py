@@ -103,11 +103,7 @@ def complete_child(
 ) -> None:
     """Let the indexes that list a manifest which was just stored have it, and measure them again.
 
-    The caller holds the repository's lock.
-
-    Raises:
-        ManifestInvalid: see `measure_indexes`.
-
+    The caller holds the repository's lock. Raise ManifestInvalid as `measure_indexes`.
     """
     if not missing.add_found_child(tx, repository_id, digests, manifest_id):
         return

@@ -36,13 +36,6 @@ def tag_precondition(match: str | None, none_match: str | None) -> Precondition 
     )
 
 
-class TagPage(NamedTuple):
-    """A page of tags in byte order, and the number of tags on all pages."""
-
-    tags: Sequence[TagDetails]
-    total: int
-
-
 class PointedTag(NamedTuple):
     """A tag that `put_tag` has set, and True if it did not exist before."""
 
@@ -52,21 +45,16 @@ class PointedTag(NamedTuple):
 
 def list_tag_page(
     tx: Connection, found: VisibleRepository, prefix: str, after: str, limit: int
-) -> TagPage:
-    """Return the tags that start with `prefix` and sort after the tag `after`, in byte order."""
+) -> tuple[Sequence[TagDetails], int]:
+    """Return tags with `prefix` after the tag `after`, in byte order, and the number of all."""
     rows = tag_rows.list_tag_details(tx, found.repository.id, prefix, after, limit)
     if not prefix:
-        return TagPage(rows, found.tag_count)
-    return TagPage(rows, prefix_index_of(tx, found, prefix).tag_count)
+        return rows, found.tag_count
+    return rows, prefix_index_of(tx, found, prefix).tag_count
 
 
 def get_tag(tx: Connection, found: VisibleRepository, tag: str) -> TagDetails:
-    """Return a tag.
-
-    Raises:
-        ManifestUnknown: the repository has no tag of this name.
-
-    """
+    """Return a tag, or raise ManifestUnknown."""
     record = tag_rows.find_tag_details(tx, found.repository.id, tag)
     if record is None:
         raise ManifestUnknown("the repository has no such tag", tag=tag[:256])

@@ -1,7 +1,8 @@
-"""Note beside the blobs when a backup begins and when one is complete, for the server's metrics.
+"""What a backup does beside the blobs: it holds deletions, and notes when it runs, for metrics.
 
-A backup is another process, and its folder may be out of the server's reach. A running one holds a
-lock (``flock``) on its note, which ends with the process.
+A backup is another process, and its folder may be out of the server's reach. While one holds the
+lock of deletions, no process deletes an object. Both locks, that and the one of its note, are of a
+descriptor (``flock``), and end with the process.
 """
 
 from __future__ import annotations
@@ -15,6 +16,62 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cloudcore.clock import system_clock
+from registry.blobstore.base import DeletionsHeld
+from registry.blobstore.disk_io import open_folder
+
+_FOLDER: Final = "objects"
+PATIENCE_SECONDS: Final = 30.0
+"""Time to wait for batches of deletions under way; whatever lasts longer is another backup."""
+
+
+class HeldByAnother(Exception):
+    """Another backup of the same blobs is under way."""
+
+
+@contextmanager
+def deleting(root: int) -> Iterator[None]:
+    """Keep others from holding deletions during the block; `root` is the store's descriptor.
+
+    Raises:
+        DeletionsHeld: another process holds them.
+
+    """
+    folder = open_folder(_FOLDER, root)  # a new descriptor: it owns the lock
+    try:
+        if not _is_locked(folder, fcntl.LOCK_SH):
+            raise DeletionsHeld
+        yield
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def deletions_held(root: Path, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[None]:
+    """Hold all deletions in the store at `root` during the block. Blocks while some are under way.
+
+    Raises:
+        HeldByAnother: another process holds them.
+
+    """
+    folder = os.open(root / _FOLDER, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        given_up_at = time.monotonic() + patience_seconds
+        while not _is_locked(folder, fcntl.LOCK_EX):
+            if time.monotonic() > given_up_at:
+                raise HeldByAnother
+            time.sleep(_LOOK_SECONDS)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _is_locked(folder: int, kind: int) -> bool:
+    try:
+        fcntl.flock(folder, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
 
 _RUNNING: Final = "backup-running"
 _FINISHED: Final = "backup-finished"
