@@ -12,7 +12,7 @@ from litestar.params import FromPath
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.audit import rows
-from cloudcore.audit.needs import AuditNeeds
+from cloudcore.audit.log import AuditNeeds
 from cloudcore.audit.rows import AuditFilter, AuditRow
 from cloudcore.crn import Crn
 from cloudcore.errors import InvalidInput, NotFound
