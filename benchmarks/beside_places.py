@@ -109,7 +109,7 @@ PLACES: Final[Mapping[str, Place]] = {
     "registry/blobstore/filesystem.py:__init__": Place(why=_MAKES),
     "registry/blobstore/filesystem.py:_opened": Place(why=_STARTS),
     "registry/blobstore/threads.py:__call__": Place(why=_FILES, uses=2),
-    "registry/console/pages/client.py:send_client": Place(why=_ONCE),
+    "registry/console/assets.py:send_client": Place(why=_ONCE),
     "registry/console/pages/my_account.py:_show": Place(why=_ONCE),
     "registry/distribution/byteranges.py:": Place(why=_MAKES),
     "registry/distribution/byteranges.py:send_ranges": Place(("ranges",)),

@@ -25,9 +25,8 @@ from cloudcore.iam.founders import Founders
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.audit import organizations_of
-from cloudcore.identity.login_permission import LoginPermission
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.permissions import Permissions
+from cloudcore.identity.permissions import LoginPermission, Permissions
 from cloudcore.identity.routes import HANDLERS
 from cloudcore.identity.rows import organizations
 from cloudcore.identity.rows.accounts import Account

@@ -33,8 +33,7 @@ from cloudcore.db.schema import ByteOrdered, Id, Moment
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound
 from cloudcore.family import Family
-from cloudcore.iam.policy import policy_of
-from cloudcore.iam.resource_rules import ResourceRules
+from cloudcore.iam.policy import ResourceRules, policy_of
 from cloudcore.iam.vocabulary import ResourceKind
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import Job

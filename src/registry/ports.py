@@ -11,8 +11,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from cloudcore.acme.conversing import Directory
-from cloudcore.audit import needs as audit
-from cloudcore.catalog import needs as catalog
+from cloudcore.audit import log as audit
+from cloudcore.catalog import documents as catalog
 from cloudcore.certificate import needs as certificate
 from cloudcore.iam.audit import AUDITOR
 from cloudcore.identity import needs as identity

@@ -15,8 +15,8 @@ from cloudcore.storage.family import STORAGE
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import PLATFORM
 from cloudcore.web.health import HEALTH, Readiness, health_routes
-from cloudcore.web.run_once import RunOnce
-from registry.browsers.cors import CrossOriginReads
+from cloudcore.web.idempotency import RunOnce
+from registry.browsers import CrossOriginReads
 from registry.console.app import Console
 from registry.console.page_request import ConsoleSettings
 from registry.distribution.app import DataPlane

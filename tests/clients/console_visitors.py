@@ -13,8 +13,7 @@ from typing import Any, Final
 import httpx
 
 from cloudcore.keyring import Keyring, load_keyring
-from registry.console.cookies import CookieJar
-from registry.console.sessions import COOKIE, ConsoleSession
+from registry.console.sessions import COOKIE, ConsoleSession, CookieJar
 from tests.clients.console_world import Pusher, serve_people
 from tests.entrepot import ADMIN, PASSWORD, Install
 

@@ -10,8 +10,7 @@ import httpx
 import msgspec
 import pytest
 
-from registry.console.cookies import CookieJar
-from registry.console.sessions import COOKIE, ConsoleSession, Token
+from registry.console.sessions import COOKIE, ConsoleSession, CookieJar, Token
 from tests.clients.console_visitors import HOME, Site, Visitor, found_in
 from tests.clients.images import OCI
 from tests.entrepot import ADMIN, PASSWORD

@@ -16,11 +16,10 @@ from sqlalchemy import bindparam, update
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, text_list
-from cloudcore.web.run_once import RunOnce
+from cloudcore.web.idempotency import RunOnce
 from registry.console.app import Console
-from registry.console.cookies import CookieJar
 from registry.console.page_request import ConsoleSettings
-from registry.console.sessions import COOKIE, Acting, ConsoleSession, Token
+from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Token
 from registry.families import FAMILIES
 from registry.metadata.control_tables import deleted_manifests, tag_events
 from registry.metadata.tables import manifests

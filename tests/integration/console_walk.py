@@ -11,8 +11,7 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx
 
-from registry.console.addresses import parse_address
-from registry.console.paths import SIGNED_OUT
+from registry.console.addresses import SIGNED_OUT, parse_address
 
 _IDS: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|sha256:[0-9a-f]{64}"

@@ -27,12 +27,11 @@ from cloudcore.iam.passwords import Cost, hash_password
 from cloudcore.identity import authorize_routes, oauth_routes
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.last_uses import LastUses
-from cloudcore.identity.login_permission import LoginPermission
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.oidc.discovery import Discovery
 from cloudcore.identity.oidc.provider_client import ProviderClient
-from cloudcore.identity.permissions import Permissions
+from cloudcore.identity.permissions import LoginPermission, Permissions
 from cloudcore.identity.rows import accounts
 from cloudcore.identity.rows.accounts import ACCOUNTS, Account
 from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow

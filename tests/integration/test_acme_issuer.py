@@ -16,14 +16,19 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cloudcore.acme.conversing import Directory
 from cloudcore.acme.key_files import signing_request
 from cloudcore.certificate import rows
-from cloudcore.certificate.acme_issuer import AcmeIssuer, account_key
 from cloudcore.certificate.certificate import Certificate
-from cloudcore.certificate.issuer import Issuers, Refused, Texts, Unreachable
+from cloudcore.certificate.issuer import (
+    AcmeIssuer,
+    Issuers,
+    Refused,
+    Texts,
+    Unreachable,
+    account_key,
+)
 from cloudcore.certificate.keys import new_private_key
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.rows import ROWS
-from cloudcore.certificate.zone_answers import Answerer, Zone
-from cloudcore.certificate.zone_server import serving_zone
+from cloudcore.certificate.zone_server import Answerer, Zone, serving_zone
 from cloudcore.clock import MICROSECONDS
 from registry.certificate_settings import CertificateSettings
 from tests.chasing_resolver import ChasingResolver, chasing_resolver

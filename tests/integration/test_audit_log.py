@@ -18,11 +18,10 @@ import pytest
 from cloudcore.db.base import Connection
 from cloudcore.iam.passwords import Cost, hash_password
 from cloudcore.identity.names import iam_crn, person_crn
-from cloudcore.web.run_once import RunOnce
+from cloudcore.web.idempotency import RunOnce
 from registry.console.app import Console
-from registry.console.cookies import CookieJar
 from registry.console.page_request import ConsoleSettings
-from registry.console.sessions import COOKIE, Acting, ConsoleSession, Token
+from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Token
 from registry.families import FAMILIES
 from registry.oci.media_types import OCI_MANIFEST
 from tests.integration.acting_persons import EMAIL, assume, bearer, set_password

@@ -10,8 +10,7 @@ import pytest
 
 from cloudcore.audit import rows
 from cloudcore.audit.family import AUDIT
-from cloudcore.audit.log import MAX_PENDING, AuditLog
-from cloudcore.audit.needs import AuditNeeds
+from cloudcore.audit.log import MAX_PENDING, AuditLog, AuditNeeds
 from cloudcore.audit.rows import WINDOW, AuditFilter, AuditPage, AuditRow
 from cloudcore.audit.tables import audit_events
 from cloudcore.clock import MICROSECONDS, uuid7

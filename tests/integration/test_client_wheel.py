@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from registry.client_wheel import client_wheel
-from registry.console.paths import MY_ACCOUNT
+from registry.console.addresses import MY_ACCOUNT
 from tests.databases import ROOT
 from tests.integration.console_access import see
 from tests.integration.console_shop import Shop, open_shop

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from registry.console.pages.policy_documents import line_of
-from registry.console.pages.policy_vocabulary import matches
-from registry.console.paths import POLICIES
+from registry.console.addresses import POLICIES
+from registry.console.pages.account_policies import line_of, matches
 from tests.integration.console_access import hidden, read, refusal, see, send, told
 from tests.integration.console_shop import Shop, open_shop
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from registry.console.paths import ACCOUNT_ROLES
+from registry.console.addresses import ACCOUNT_ROLES
 from tests.integration.console_access import hidden, read, refusal, see, send, told
 from tests.integration.console_shop import Shop, browser_with, open_shop
 

@@ -8,6 +8,8 @@ import httpx
 import pytest
 
 from registry.console.addresses import (
+    HOME,
+    OWN_WORDS,
     page_of_reference,
     parse_address,
     path_of_id,
@@ -15,7 +17,6 @@ from registry.console.addresses import (
     path_of_record,
 )
 from registry.console.app import routes_of
-from registry.console.paths import HOME, OWN_WORDS
 from registry.families import FAMILIES
 from tests.integration.console_shop import NAME, Shop, open_shop
 from tests.integration.served_world import URL

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from registry.console.cookies import CookieJar
-from registry.console.paths import ACCOUNT_ROLES, AUDIT, PEOPLE
-from registry.console.sessions import COOKIE, Acting, ConsoleSession, Token
+from registry.console.addresses import ACCOUNT_ROLES, AUDIT, PEOPLE
+from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Token
 from tests.integration.console_access import read, refusal, see, send, told
 from tests.integration.console_shop import Shop, open_shop
 from tests.integration.served_world import HOST, HOUR, URL

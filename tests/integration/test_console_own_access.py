@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from registry.console.paths import ACCOUNTS, CONTAINER_PASSWORDS, MY_ACCOUNT, ROLES
+from registry.console.addresses import ACCOUNTS, CONTAINER_PASSWORDS, MY_ACCOUNT, ROLES
 from tests.integration.console_access import check_secret, hidden, refusal, see, send, told
 from tests.integration.console_shop import Shop, open_shop
 from tests.integration.served_world import HOST

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from registry.console.cookies import CookieJar
-from registry.console.paths import MY_ACCOUNT, PEOPLE
-from registry.console.sessions import COOKIE, ConsoleSession, Token
+from registry.console.addresses import MY_ACCOUNT, PEOPLE
+from registry.console.sessions import COOKIE, ConsoleSession, CookieJar, Token
 from tests.integration.console_access import check_secret, hidden, read, refusal, see, send, told
 from tests.integration.console_shop import Shop, open_shop
 from tests.integration.served_world import HOUR, URL

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.certificate.family import CERTIFICATE
+from registry.console.addresses import HOME
 from registry.console.app import routes_of
-from registry.console.paths import HOME
 from registry.families import FAMILIES
 from tests.certificates import uploaded
 from tests.integration.console_shop import Shop, open_shop

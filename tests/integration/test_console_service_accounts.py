@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from registry.console.paths import SERVICE_ACCOUNTS
+from registry.console.addresses import SERVICE_ACCOUNTS
 from tests.integration.console_access import check_secret, hidden, read, refusal, see, send, told
 from tests.integration.console_shop import Shop, open_shop
 

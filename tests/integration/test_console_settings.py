@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from registry.console.addresses import HOME
 from registry.console.page_request import PageRequest
 from registry.console.pages import repository_settings
 from registry.console.pages.repository_settings import closed, opened
-from registry.console.paths import HOME
 from tests.integration.console_access import hidden, send
 from tests.integration.console_shop import NAME, Shop, open_shop
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from registry.console.pages.simulator import principal_of, resource_of
-from registry.console.paths import SIMULATOR
+from registry.console.addresses import SIMULATOR
+from registry.console.pages.account_policies import principal_of, resource_of
 from tests.integration.console_access import see
 from tests.integration.console_shop import Shop, open_shop
 

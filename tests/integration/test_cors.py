@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from cloudcore.keyring import create_root_key
-from registry.browsers.cors import CrossOriginReads
+from registry.browsers import CrossOriginReads
 from registry.main import DEV, Edition, PlaneApplications, Registry, prepare
 from registry.planes import dispatcher
 from registry.served import SERVE

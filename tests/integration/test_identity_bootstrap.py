@@ -17,7 +17,7 @@ from cloudcore.iam.passwords import match_passwords
 from cloudcore.iam.policy import PolicyKind, parse_policy
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
-from cloudcore.identity.oidc.profiles import Profile
+from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.permissions import load_policies
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.identity_providers import (

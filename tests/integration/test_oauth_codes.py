@@ -189,21 +189,6 @@ async def test_a_refresh_token_is_good_for_its_client_alone(oauth: World) -> Non
 
 
 @on_both_databases
-async def test_a_refresh_token_from_before_clients_were_kept_is_bound_by_its_next_use(
-    oauth: World,
-) -> None:
-    await oauth.add_user(EMAIL)
-    _, refresh = await oauth.signed_in(EMAIL)
-    await oauth.run("UPDATE refresh_tokens SET client_id = NULL")
-    form = {"grant_type": "refresh_token", "refresh_token": refresh, "client_id": "console"}
-    answer = await oauth.token(form)
-    assert answer.status_code == 200
-    refresh = answer.json()["refresh_token"]
-    assert (await oauth.refresh(refresh)).json()["error"] == "invalid_grant"
-    assert (await oauth.token(form | {"refresh_token": refresh})).status_code == 200
-
-
-@on_both_databases
 async def test_no_code_is_given_for_a_password_that_was_reset_meanwhile(oauth: World) -> None:
     """A check of a password takes long; a reset deletes the codes that are there by then."""
     checked = await oauth.add_user(EMAIL)

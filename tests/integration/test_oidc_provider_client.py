@@ -19,7 +19,7 @@ from cloudcore.identity.oidc.discovery import (
     REFRESH_SECONDS,
     Discovery,
 )
-from cloudcore.identity.oidc.profiles import Profile
+from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.oidc.provider_client import MAX_BYTES, ProviderClient, ProviderFailed
 from cloudcore.identity.rows.identity_providers import IdentityProvider
 from cloudcore.identity.sessions import Destination

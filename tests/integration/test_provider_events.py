@@ -13,7 +13,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, ConstraintViolated, Database, P, Row, T
 from cloudcore.db.statement import Statement
 from cloudcore.errors import NotFound, Unavailable
-from cloudcore.identity.oidc.profiles import Profile
+from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.rows import accounts
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.services import provider_sign_ins

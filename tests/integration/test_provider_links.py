@@ -12,7 +12,7 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.errors import AccessDenied
-from cloudcore.identity.oidc.profiles import Profile
+from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.rows import users
 from cloudcore.identity.rows.accounts import ACCOUNTS, Account
 from cloudcore.identity.services import provider_sign_ins

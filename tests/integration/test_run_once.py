@@ -9,8 +9,8 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Database
 from cloudcore.keyring import Keyring
-from cloudcore.web import run_once
-from cloudcore.web.run_once import RunOnce
+from cloudcore.web import idempotency
+from cloudcore.web.idempotency import RunOnce
 from tests.databases import on_both_databases
 from tests.inprocess import ManualClock
 
@@ -57,8 +57,8 @@ async def test_one_that_raised_is_run_anew(database: Database) -> None:
 async def test_one_that_does_not_end_is_not_waited_for(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_once, "_LOOKS", 2)
-    monkeypatch.setattr(run_once, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(idempotency, "_LOOKS", 2)
+    monkeypatch.setattr(idempotency, "_PAUSE_SECONDS", 0)
     begun = asyncio.Event()
 
     async def hang() -> bytes:

@@ -12,8 +12,13 @@ import pytest
 from cloudcore.errors import Unavailable
 from cloudcore.iam import passwords
 from cloudcore.iam.passwords import MAX_WAITING, MAX_WAITING_EACH, Asker, PasswordChecks
-from cloudcore.identity.attempts import ADDRESS_BUDGET, PERSON_BUDGET, SIGN_IN_BUDGET
-from cloudcore.identity.known_browser import COOKIE, LIFETIME_SECONDS
+from cloudcore.identity.attempts import (
+    ADDRESS_BUDGET,
+    COOKIE,
+    LIFETIME_SECONDS,
+    PERSON_BUDGET,
+    SIGN_IN_BUDGET,
+)
 from cloudcore.web.proxy_watch import ENOUGH
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import PASSWORD, World, hidden_of

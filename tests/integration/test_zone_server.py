@@ -17,8 +17,7 @@ import pytest
 import uvloop
 
 from cloudcore.certificate import zone_server
-from cloudcore.certificate.zone_answers import Answerer, Zone
-from cloudcore.certificate.zone_server import serving_zone
+from cloudcore.certificate.zone_server import Answerer, Zone, serving_zone
 from cloudcore.errors import Unavailable
 from tests.tools import require_tool
 

@@ -26,7 +26,7 @@ from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.pagination import PageQuery, Pager
 from registry.console import browser_request
 from registry.console.admission import check_parameters
-from registry.console.cookies import CookieJar
+from registry.console.sessions import CookieJar
 from registry.distribution import token
 from registry.distribution.byteranges import parse_content_range, parse_range
 from registry.distribution.query import Query, page_cursor, page_size

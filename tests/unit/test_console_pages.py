@@ -11,16 +11,24 @@ import pytest
 from cloudcore.identity.authorize_page import code_page
 from cloudcore.web.reference_pages import page
 from registry.cli.output import size_text
+from registry.console.addresses import HOME
 from registry.console.control_plane import Refused
-from registry.console.drawing import WIDTH, bar, layer_shares
 from registry.console.pages.contents import layers_of
 from registry.console.pages.event_rules import chosen_types
-from registry.console.pages.index_deletion import REASONS
-from registry.console.pages.referrers import kind_of
+from registry.console.pages.image_deletion import REASONS
+from registry.console.pages.image_rows import kind_of
 from registry.console.pages.settings import complaint_of
 from registry.console.pages.sign_in import own_page
-from registry.console.paths import HOME
-from registry.console.rendering import short_digest, size_of, span, template_engine, who
+from registry.console.rendering import (
+    WIDTH,
+    bar,
+    layer_shares,
+    short_digest,
+    size_of,
+    span,
+    template_engine,
+    who,
+)
 from registry.console.sessions import Acting, ConsoleSession, Token
 from registry.families import FAMILIES
 from registry.oci.image_contents import ContentDescriptor, ManifestContents, parse_contents

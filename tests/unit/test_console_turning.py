@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import parse_qsl
 
-from registry.console.turning import turns
+from registry.console.addresses import turns
 
 
 def walked(pages: int) -> list[dict[str, str]]:

@@ -13,8 +13,7 @@ from litestar.routes import HTTPRoute
 
 from cloudcore.web.app import ControlPlane, Needs, Routes, family_routes
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.route_spec import RouteError
-from cloudcore.web.routers import router_of
+from cloudcore.web.route_spec import RouteError, router_of
 from tests.things import Weather
 
 

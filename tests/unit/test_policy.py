@@ -11,8 +11,7 @@ import pytest
 
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.conditions import Conditions
-from cloudcore.iam.policy import Effect, Policy, PolicyKind, parse_policy
-from cloudcore.iam.resource_rules import ResourceRules
+from cloudcore.iam.policy import Effect, Policy, PolicyKind, ResourceRules, parse_policy
 from registry.services.resource_kinds import REPOSITORY_RULES
 
 ACCOUNT = "01890000-0000-7000-8000-00000000000a"

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudcore.certificate.zone_answers import MOST_ANSWER_BYTES, Answerer, Zone
+from cloudcore.certificate.zone_server import MOST_ANSWER_BYTES, Answerer, Zone
 
 ZONE: Final = "cloud.example.com"
 ID: Final = "0198c2f0-1111-7222-8333-444455556666"

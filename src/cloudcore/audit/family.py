@@ -11,7 +11,7 @@ from cloudcore.iam.vocabulary import ResourceKind
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
 
-    from cloudcore.audit.needs import AuditNeeds
+    from cloudcore.audit.log import AuditNeeds
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.ports import Offer, Opening
 
@@ -19,15 +19,15 @@ _HOUR: Final = 3600
 
 
 async def _open(opening: Opening) -> AuditNeeds:
-    from cloudcore.audit import needs  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.audit import log  # noqa: PLC0415 - SQLAlchemy
 
-    return await needs.open_needs(opening)
+    return await log.open_needs(opening)
 
 
 def _offers() -> Sequence[Offer]:
-    from cloudcore.audit import needs  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.audit import log  # noqa: PLC0415 - SQLAlchemy
 
-    return needs.OFFERS
+    return log.OFFERS
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:

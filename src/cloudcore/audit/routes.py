@@ -12,7 +12,7 @@ from litestar.params import FromPath
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.audit import rows
-from cloudcore.audit.needs import AuditNeeds
+from cloudcore.audit.log import AuditNeeds
 from cloudcore.audit.rows import AuditFilter, AuditRow
 from cloudcore.crn import Crn
 from cloudcore.errors import InvalidInput, NotFound
@@ -22,7 +22,7 @@ from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import Limit, Marker, PageQuery
 from cloudcore.web.query import PLUS
-from cloudcore.web.sources import ActingSource
+from cloudcore.web.references import ActingSource
 from cloudcore.web.streams import StreamReply
 from cloudcore.wire import LAST_MOMENT, RFC3339, ResponseBody, Timestamp, moment_of, rfc3339
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar
 
 from msgspec import Meta
 from msgspec.structs import replace
 
 from cloudcore.crn import REGION_PATTERN
 from cloudcore.errors import InvalidInput
+from cloudcore.ports import Opening, Port
 from cloudcore.web.strict_json import convert, parse
 from cloudcore.wire import RequestBody, ResponseBody
 
@@ -130,3 +131,25 @@ def _faults(catalog: CatalogFile) -> Iterable[str]:
 
 def _repeated(values: Sequence[T]) -> list[T]:
     return [value for value, count in Counter(values).items() if count > 1]
+
+
+FILE: Final[Port[Path]] = Port("catalog.file")
+"""The catalogue file."""
+
+
+class CatalogNeeds(NamedTuple):
+    """The catalogue file, and the values of its placeholders."""
+
+    file: Path
+    region: str
+    url: str
+    """Base URL of this install."""
+    own_urls: tuple[tuple[str, str], ...]
+    """Names and base URLs of what has one of its own."""
+
+
+async def open_needs(opening: Opening) -> CatalogNeeds:
+    """Return the dependencies of one process."""
+    install = opening.install
+    own_urls = tuple(install.own_urls.items())
+    return CatalogNeeds(await opening.get(FILE), install.region, install.url, own_urls)

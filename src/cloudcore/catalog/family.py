@@ -11,15 +11,15 @@ from cloudcore.family import CommandGroup, Family
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
 
-    from cloudcore.catalog.needs import CatalogNeeds
+    from cloudcore.catalog.documents import CatalogNeeds
     from cloudcore.catalog.routes import Catalogues
     from cloudcore.ports import Opening
 
 
 async def _open(opening: Opening) -> CatalogNeeds:
-    from cloudcore.catalog import needs  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.catalog import documents  # noqa: PLC0415 - SQLAlchemy
 
-    return await needs.open_needs(opening)
+    return await documents.open_needs(opening)
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:

@@ -35,17 +35,9 @@ async def _begin(needs: CertificateNeeds, resources: AsyncExitStack) -> None:
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
-    from cloudcore.certificate import (  # noqa: PLC0415 - the web framework
-        authority_routes,
-        routes,
-        settings,
-    )
+    from cloudcore.certificate import routes, settings  # noqa: PLC0415 - the web framework
 
-    return (
-        *routes.HANDLERS,
-        *settings.HANDLERS,
-        *authority_routes.HANDLERS,
-    )
+    return (*routes.HANDLERS, *settings.HANDLERS)
 
 
 def _job_kinds(needs: CertificateNeeds) -> Sequence[JobKind]:

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol
 
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from cloudcore.acme.conversing import (
+    MOST_AT_ONCE,
+    Account,
+    AcmeRefused,
+    AcmeUnreachable,
+    Directory,
+    DomainProblem,
+    Proof,
+    order,
+    revoke,
+)
 from cloudcore.certificate import rows
 from cloudcore.certificate.certificate import Certificate, values_by_record
 from cloudcore.certificate.resolving import Seen
 from cloudcore.db.base import Database
+from cloudcore.keyring import Keyring
 
 Reason = Literal["CNAME_MISSING", "CNAME_MISMATCH", "CA_REFUSED"]
 """Codes of faults that the owner of a certificate can do something about."""
@@ -129,3 +146,116 @@ class Issuers(NamedTuple):
     def named(self, name: str) -> Issuer | None:
         """Return the authority of a name, or None if the operator has taken it away."""
         return next((each for each in (self.current, *self.others) if each.name == name), None)
+
+
+_P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""Number of the curve's points (NIST SP 800-186)."""
+_PUBLISH_SECONDS: Final = 60.0
+_CODES: Final[dict[str, Reason]] = {
+    "dns": CNAME_MISSING,
+    "unauthorized": CNAME_MISMATCH,
+    "incorrectResponse": CNAME_MISMATCH,
+}
+"""Of a domain whose record has not what the authority wants; others are refusals of its own."""
+_MISSING: Final = ("no txt record", "nxdomain", "error retrieving txt")
+"""What the text of an ``unauthorized`` says if the record is missing, not wrong."""
+_REASONS: Final = {
+    "unspecified": 0,
+    "keyCompromise": 1,
+    "affiliationChanged": 3,
+    "superseded": 4,
+    "cessationOfOperation": 5,
+}
+"""Those of RFC 5280 §5.3.1 that the owner of a server's certificate can give."""
+
+
+def account_key(keyring: Keyring, directory: str) -> ec.EllipticCurvePrivateKey:
+    """Return the key of the install's account at an authority.
+
+    It is derived from the root key, so every node has the same, and none is stored.
+    """
+    seed = int.from_bytes(keyring.derive(f"acme account {directory}"))
+    return ec.derive_private_key(1 + seed % (_P256_ORDER - 1), ec.SECP256R1())
+
+
+class AcmeIssuer:
+    """An authority that the operator names; its account agrees to the authority's terms."""
+
+    def __init__(
+        self, directory: Directory, key: ec.EllipticCurvePrivateKey, email: str = ""
+    ) -> None:
+        """Use the account of `key`, which is registered when it is first used."""
+        self._account = Account(directory, key, email)
+        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
+
+    @property
+    def name(self) -> str:
+        """Return its word."""
+        return "acme"
+
+    @property
+    def checks_dns(self) -> bool:
+        """Return True: it reads a TXT record for each domain."""
+        return True
+
+    async def issue(
+        self,
+        csr_der: bytes,
+        domains: Sequence[str],  # noqa: ARG002 - the request names them
+        txt: Texts,
+    ) -> Chain:
+        """Return a certificate for exactly `domains`; see `Issuer`."""
+        loop = asyncio.get_running_loop()
+
+        def publish(proofs: Sequence[Proof]) -> None:
+            """Publish from the thread of the conversation."""
+            made = txt.publish({each.domain: each.value for each in proofs})
+            asyncio.run_coroutine_threadsafe(made, loop).result(_PUBLISH_SECONDS)
+
+        try:
+            async with self._turns:
+                chain = await order(self._account, csr_der, "dns-01", publish)
+        except AcmeRefused as refusal:
+            raise _refused(refusal) from None
+        except AcmeUnreachable as error:
+            raise Unreachable(str(error)) from None
+        finally:
+            await txt.withdraw()
+        return _parsed(chain)
+
+    async def revoke(self, certificate_der: bytes, reason: str | None) -> None:
+        """Revoke a certificate that it issued; see `Issuer`."""
+        try:
+            async with self._turns:
+                code = _REASONS.get(reason or "unspecified", 0)
+                await revoke(self._account, certificate_der, code)
+        except AcmeRefused as refusal:
+            raise _refused(refusal) from None
+        except AcmeUnreachable as error:
+            raise Unreachable(str(error)) from None
+
+
+def _refused(refusal: AcmeRefused) -> Refused:
+    codes = [_code(each) for each in refusal.domains]
+    domains = [
+        Seen(each.domain, code, each.detail)
+        for each, code in zip(refusal.domains, codes, strict=True)
+    ]
+    return Refused(codes[0] if codes else CA_REFUSED, str(refusal), domains)
+
+
+def _code(problem: DomainProblem) -> Reason:
+    if any(words in problem.detail.lower() for words in _MISSING):
+        return CNAME_MISSING
+    return _CODES.get(problem.code, CA_REFUSED)
+
+
+def _parsed(chain: str) -> Chain:
+    try:
+        certificate, *issuers = x509.load_pem_x509_certificates(chain.encode())
+    except ValueError:
+        raise Unreachable("it answered with no certificate") from None
+    return Chain(
+        certificate.public_bytes(Encoding.DER),
+        tuple(each.public_bytes(Encoding.DER) for each in issuers if each.subject != each.issuer),
+    )

@@ -9,10 +9,9 @@ from typing import Final, NamedTuple
 
 from cloudcore.acme.conversing import Directory
 from cloudcore.certificate import rows
-from cloudcore.certificate.acme_issuer import AcmeIssuer, account_key
 from cloudcore.certificate.domains import Grant, Grants, is_within
 from cloudcore.certificate.embedded import EmbeddedAuthority
-from cloudcore.certificate.issuer import Issuers
+from cloudcore.certificate.issuer import AcmeIssuer, Issuers, account_key
 from cloudcore.certificate.keys import AccountKeys, PrivateKeys
 from cloudcore.certificate.resolving import DnsResolver
 from cloudcore.certificate.services import Proofs
@@ -93,8 +92,11 @@ async def serve_zone(needs: CertificateNeeds, resources: AsyncExitStack) -> None
     settings, database = needs.settings, needs.database
     if settings is None or settings.dns_address is None:
         return
-    from cloudcore.certificate.zone_answers import Answerer, Zone  # noqa: PLC0415 - few have one
-    from cloudcore.certificate.zone_server import serving_zone  # noqa: PLC0415
+    from cloudcore.certificate.zone_server import (  # noqa: PLC0415 - few have one
+        Answerer,
+        Zone,
+        serving_zone,
+    )
 
     granted = (each.domain for each in settings.grants)
     hosted = tuple(each for each in granted if is_within(each, [settings.zone]))

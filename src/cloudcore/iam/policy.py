@@ -16,9 +16,20 @@ from typing import Any, Final, NamedTuple
 from cloudcore.iam.conditions import NO_CONDITIONS, Conditions, parse_conditions
 from cloudcore.iam.grammar import Form, as_list, as_object, as_text, nearest, refusal
 from cloudcore.iam.patterns import Patterns
-from cloudcore.iam.resource_rules import ResourceRules
 from cloudcore.json_size import unique_members
 from cloudcore.uuids import UUID_PATTERN
+
+
+class ResourceRules(NamedTuple):
+    """The rules for policies of one kind of resource."""
+
+    noun: str
+    """With its article, for messages: ``a bucket``."""
+    actions: frozenset[str]
+    """The actions its policies may name."""
+    public_actions: frozenset[str] = frozenset()
+    """Those of `actions` that a policy may allow to everyone, signed in or not."""
+
 
 MAX_BYTES: Final = 20 * 1024
 MAX_PRINCIPAL_BYTES: Final = 40 * 1024

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.grammar import nearest
 from cloudcore.iam.patterns import Patterns
-from cloudcore.iam.policy import Policy, PolicyKind
-from cloudcore.iam.resource_rules import ResourceRules
+from cloudcore.iam.policy import Policy, PolicyKind, ResourceRules
 from cloudcore.iam.templates import PolicyTemplate
 from cloudcore.uuids import parse_uuid
 

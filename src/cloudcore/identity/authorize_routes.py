@@ -22,6 +22,13 @@ from msgspec import Meta
 from cloudcore import errors
 from cloudcore.db.base import ConstraintViolated
 from cloudcore.identity import provider_sign_in, sign_in
+from cloudcore.identity.attempts import COOKIE as KNOWN_BROWSER
+from cloudcore.identity.attempts import (
+    LIFETIME_SECONDS,
+    KnownBrowser,
+    known_browser_cookie,
+    read_known_browser,
+)
 from cloudcore.identity.authorization_request import (
     RequestRefused,
     read_request,
@@ -35,13 +42,6 @@ from cloudcore.identity.authorize_page import (
     new_password_page,
     refusal_page,
     sign_in_page,
-)
-from cloudcore.identity.known_browser import COOKIE as KNOWN_BROWSER
-from cloudcore.identity.known_browser import (
-    LIFETIME_SECONDS,
-    KnownBrowser,
-    known_browser_cookie,
-    read_known_browser,
 )
 from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.oauth_forms import (

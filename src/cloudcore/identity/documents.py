@@ -21,8 +21,7 @@ from cloudcore.crn import Crn, lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.iam.compiled import WeighedCache, memory_of
 from cloudcore.iam.patterns import Patterns
-from cloudcore.iam.policy import EVERYONE, Policy, PolicyKind, check_size, policy_of
-from cloudcore.iam.resource_rules import ResourceRules
+from cloudcore.iam.policy import EVERYONE, Policy, PolicyKind, ResourceRules, check_size, policy_of
 from cloudcore.identity.names import is_handle
 from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.identity.rows.roles import ROLES

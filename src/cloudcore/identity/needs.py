@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.last_uses import FLUSH_SECONDS, LastUses
-from cloudcore.identity.login_permission import PermissionToLogIn
 from cloudcore.identity.oidc.discovery import Discovery
 from cloudcore.identity.oidc.provider_client import ProviderClient
-from cloudcore.identity.permissions import Permissions
+from cloudcore.identity.permissions import Permissions, PermissionToLogIn
 from cloudcore.identity.signing_keys import KeyKind, SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.jobs.running import recording, repeated

@@ -20,17 +20,17 @@ from cloudcore.identity import assume_role as roles
 from cloudcore.identity.assume_role import AssumedRole, AssumeRole
 from cloudcore.identity.authorize_page import PATH as AUTHORIZE
 from cloudcore.identity.needs import IdentityNeeds
-from cloudcore.identity.oauth import IssuedToken, grant_token
-from cloudcore.identity.oauth_errors import OAUTH_SHAPE, render
+from cloudcore.identity.oauth import IssuedToken, grant_token, revoke
 from cloudcore.identity.oauth_forms import (
     MAX_FORM_BYTES,
+    OAUTH_SHAPE,
     Form,
     OAuthClient,
     parse_client,
     parse_form,
+    render,
     values_of,
 )
-from cloudcore.identity.revocation import revoke
 from cloudcore.web.app import Needs
 from cloudcore.web.context import RequestContext
 from cloudcore.web.envelope import ErrorShape

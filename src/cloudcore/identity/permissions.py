@@ -6,8 +6,8 @@ read per request shows if the compiled policies are still current: revocation is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.iam.compiled import WeighedCache, memory_of
@@ -18,6 +18,19 @@ from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.documents import read_stored
 from cloudcore.identity.rows.accounts import find_revision
 from cloudcore.identity.rows.policies import list_policies_of
+
+
+class LoginPermission(NamedTuple):
+    """What a role must be allowed, to log container clients in."""
+
+    action: str
+    resource: str
+    """CRN, of the role's account."""
+
+
+PermissionToLogIn = Callable[[str], LoginPermission]
+"""Returns it for an account."""
+
 
 _PRINCIPAL_BYTES: Final = 500
 """Estimated bytes of a cache entry without policies."""

@@ -14,7 +14,7 @@ from cloudcore.identity.authorize_page import ProviderChoice, redirect_uri
 from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.oauth_forms import Form
 from cloudcore.identity.oidc import flow
-from cloudcore.identity.oidc.profiles import Profile
+from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.oidc.provider_client import ProviderFailed
 from cloudcore.identity.rows.identity_providers import (
     IdentityProvider,

@@ -186,14 +186,14 @@ def _rotate(
     if found.spent_at is not None:
         rows.revoke_session(tx, found.sid, now)
         return None
-    if client_id not in (None, found.client_id) and found.client_id is not None:
+    if client_id not in (None, found.client_id):
         return None
     session = rows.find_live_session(tx, found.sid, now)
     if session is None or session.user_id is None or now >= found.expires_at:
         return None
     sign_ins.spend_refresh_token(tx, token_sha256, now)
     until = _renewed(now, session.ends_at)
-    _add_refresh_token(tx, successor, session.id, found.client_id or client_id, now, until)
+    _add_refresh_token(tx, successor, session.id, found.client_id, now, until)
     rows.extend_session(tx, session.id, until)
     crn = person_crn(session.personal_organization_id or "", session.user_id)
     return SignedIn(session.id, crn, successor, session.ends_at)
@@ -210,7 +210,7 @@ def _new_refresh_token() -> str:
 
 
 def _add_refresh_token(
-    tx: Connection, token: str, sid: str, client_id: str | None, now: int, until: int
+    tx: Connection, token: str, sid: str, client_id: str, now: int, until: int
 ) -> None:
     made = RefreshToken(hash_of(token), sid, client_id, now, until, None)
     sign_ins.add_refresh_token(tx, made)

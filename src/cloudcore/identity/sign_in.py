@@ -21,10 +21,9 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, Unauthenticated
 from cloudcore.iam.passwords import check_new_password, salt_of
-from cloudcore.identity.attempts import attempt_at, attempt_in, attempt_of
+from cloudcore.identity.attempts import KnownBrowser, attempt_at, attempt_in, attempt_of
 from cloudcore.identity.audit import note_failed_sign_ins, record_sign_in
 from cloudcore.identity.authorization_request import AuthorizationRequest
-from cloudcore.identity.known_browser import KnownBrowser
 from cloudcore.identity.rows import sign_ins
 from cloudcore.identity.rows.sessions import find_last_signed_in
 from cloudcore.identity.rows.sign_ins import Code

@@ -250,7 +250,7 @@ refresh_tokens = Table(
     metadata,
     Column("token_sha256", String(64), primary_key=True),
     Column("sid", ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("client_id", String(64)),  # the client it is bound to; null in old rows
+    Column("client_id", String(64)),  # the client it is bound to
     Column("created_at", Moment, nullable=False),
     Column("expires_at", Moment, nullable=False, index=True),
     Column("spent_at", Moment),

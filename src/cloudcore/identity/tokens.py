@@ -7,15 +7,70 @@ own key set (`cloudcore.identity.signing_keys`) and verifies them with `verified
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from hashlib import sha256
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.errors import Unauthenticated
-from cloudcore.identity.jws import SigningKey, sign
-from cloudcore.identity.verified_tokens import VerifiedTokens
+from cloudcore.identity.jws import SigningKey, sign, split_token, verify
+
+MOST_VERIFIED: Final = 2048
+"""Tokens that are remembered; the one that was verified first is forgotten first."""
+
+
+class _Verified(NamedTuple):
+    key: SigningKey
+    signed_sha256: bytes
+    payload: bytes
+
+
+class VerifiedTokens:
+    """Verifies tokens, each once: to verify a signature takes a quarter of a request's time.
+
+    Only the signature is remembered, decoded, with the key that made it, so that all spellings of a
+    token are one. Whether the key is still there is looked at each time, as are the token's end,
+    its revocation and its owner by those who ask here.
+    """
+
+    def __init__(self, find_key: Callable[[str], SigningKey | None]) -> None:
+        """Verify with the keys that `find_key` returns by their ``kid``."""
+        self._find_key = find_key
+        self._known: dict[bytes, _Verified] = {}
+        """By signature."""
+
+    def payload(self, token: str) -> bytes:
+        """Return the claims of a token as JSON.
+
+        Raises:
+            Unauthenticated: its signature is not that of one of the keys.
+
+        """
+        signed, signature = split_token(token.encode())
+        digest = sha256(signed).digest()
+        known = self._known.get(signature)
+        if (
+            known is not None
+            and known.signed_sha256 == digest
+            and self._find_key(known.key.kid) is known.key
+        ):
+            return known.payload
+        used: list[SigningKey] = []
+
+        def find(kid: str) -> SigningKey | None:
+            key = self._find_key(kid)
+            used.extend([key] if key else [])
+            return key
+
+        payload = verify(token, find)
+        if len(self._known) >= MOST_VERIFIED:
+            del self._known[next(iter(self._known))]
+        self._known[signature] = _Verified(used[0], digest, payload)
+        return payload
+
 
 API: Final = "api"
 """The key set of access tokens, and their audience."""

@@ -39,8 +39,7 @@ from cloudcore.outbound.destinations import NotAllowed
 from cloudcore.resources.routes import answers_one, answers_page
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageQuery
+from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import ResponseBody, changes_of, rfc3339
 
 PATH: Final = TOPIC.path_of_one + "/subscriptions"

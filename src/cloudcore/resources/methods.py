@@ -24,7 +24,7 @@ from cloudcore.resources.resource import Resource, Verb
 from cloudcore.resources.rows import Rows
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import read_page
 from cloudcore.wire import RequestBody, ResponseBody, changes_of, moment_of
 
 R = TypeVar("R", bound=Record)

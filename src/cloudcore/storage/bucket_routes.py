@@ -33,8 +33,7 @@ from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.fault_records import FaultRecord, fault_record
-from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import PageMeta, PageQuery, read_page
 from cloudcore.web.references import KeyReference, reference_to
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 

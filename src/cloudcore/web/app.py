@@ -41,10 +41,10 @@ from cloudcore.web.route_spec import (
     RouteSpec,
     allowed,
     documented_actions,
+    router_of,
     routes_of,
     tails_of,
 )
-from cloudcore.web.routers import router_of
 from cloudcore.web.streams import RequestStream
 from cloudcore.web.strict_json import decode
 from cloudcore.web.tail import PLACEHOLDER, is_crooked

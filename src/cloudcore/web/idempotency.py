@@ -8,9 +8,10 @@ its commit fails on the lease token. Outcomes can hold secrets, so they are stor
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -29,8 +30,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.clock import MICROSECONDS
-from cloudcore.db.base import Connection
+from cloudcore.clock import MICROSECONDS, Clock
+from cloudcore.db.base import Connection, Database
 from cloudcore.db.deletion import deletion
 from cloudcore.db.rows import bound
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
@@ -249,3 +250,48 @@ def release(connection: Connection, claim: Claim) -> None:
 def forget_expired(connection: Connection, now: int) -> int:
     """Delete a batch of the records older than `KEPT_SECONDS`; return how many."""
     return connection.execute(_FORGET_EXPIRED, before=now - KEPT_SECONDS * MICROSECONDS)
+
+
+_LOOKS: Final = 100
+_PAUSE_SECONDS: Final = 0.05
+
+
+class RunOnce:
+    """Runs each action once and stores its outcome in the database."""
+
+    def __init__(
+        self, database: Database, keyring: Keyring, clock: Clock, new_id: Callable[[], str]
+    ) -> None:
+        self._database = database
+        self._keyring = keyring
+        self._clock = clock
+        self._new_id = new_id
+
+    async def __call__(
+        self, principal: str, operation: str, key: str, action: Callable[[], Awaitable[bytes]]
+    ) -> bytes | None:
+        """Run `action`, or wait for the worker that runs it; return its outcome, or None after 5 s.
+
+        An action that raises has no outcome; the next request runs it again.
+        """
+        scope = Scope(principal, operation, key)
+        claim = Claim(scope, key, self._new_id())
+        for _ in range(_LOOKS):
+            try:
+                sealed = await self._database.write_relaxed(begin, claim, self._clock())
+                break
+            except InProgress:
+                await asyncio.sleep(_PAUSE_SECONDS)
+        else:
+            return None
+        if sealed is not None:
+            return Outcome.open(sealed, self._keyring, scope).body
+        try:
+            body = await action()
+        except BaseException:
+            await self._database.write_relaxed(release, claim)
+            raise
+        outcome = Outcome(200, "", None, body, ())
+        sealed = outcome.seal(self._keyring, scope)
+        await self._database.write(complete, claim, 200, sealed)
+        return body

@@ -10,15 +10,20 @@ from __future__ import annotations
 import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, TypeVarTuple
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.keyring import Keyring, KeyringError
 from cloudcore.uuids import UUID_PATTERN
 from cloudcore.wire import ResponseBody
+
+if TYPE_CHECKING:
+    from cloudcore.web.context import RequestContext
+
 
 T = TypeVar("T")
 
@@ -138,3 +143,25 @@ def _context(query: PageQuery | UuidPage, within: Sequence[str]) -> str:
     filters = {name: fields[name] for name in fields.keys() - {"limit", "marker"}}
     scope = msgspec.json.encode([within, sorted(filters.items())])
     return f"marker:{hashlib.sha256(scope).hexdigest()}"
+
+
+Ts = TypeVarTuple("Ts")
+
+
+async def read_page(
+    ctx: RequestContext,
+    query: PageQuery,
+    rows: Callable[[Connection, *Ts, str, int], Sequence[T]],
+    count: Callable[[Connection, *Ts], int],
+    *within: *Ts,
+    key: Callable[[T], str],
+) -> tuple[Sequence[T], PageMeta]:
+    """Return the page of a list that `query` requests, and its meta; `key` is the sort key."""
+    pager = ctx.pager(query, *map(str, within))
+    (after,) = pager.position or ("",)
+
+    def read(tx: Connection) -> tuple[Sequence[T], int]:
+        return rows(tx, *within, after, pager.wanted), count(tx, *within)
+
+    found, total = await ctx.database.read(read)
+    return pager.cut(found, total, lambda row: (key(row),))

@@ -1,4 +1,4 @@
-"""References to other resources in response bodies."""
+"""References to other resources, and to who acted, in response bodies."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Protocol
 
 from msgspec import UNSET, UnsetType
 
+from cloudcore.iam.principal import read_source
 from cloudcore.uuids import Uuid
 from cloudcore.wire import ResponseBody, or_absent
 
@@ -50,3 +51,19 @@ class Identified(Protocol):
 def reference_to(key: Identified) -> KeyReference:
     """Return the reference to a key for a response; nameless if the key was deleted."""
     return KeyReference(id=key.id, crn=or_absent(key.crn), name=or_absent(key.name))
+
+
+class ActingSource(ResponseBody):
+    """The person or service account that acted, itself or in a role."""
+
+    crn: str
+    name: str
+    """E-mail address of a person, name of a service account; as it was then."""
+    session_name: str | None
+    """Name of the role session; null without a role."""
+
+
+def acting_source(stored: str | None) -> ActingSource | None:
+    """Return the source that a column holds; None if it is unknown."""
+    source = read_source(stored)
+    return None if source is None else ActingSource(**source._asdict())

@@ -1,4 +1,6 @@
-"""Check what routes declare in ``opt``; the server does not start if a declaration is missing.
+"""Check what routes declare in ``opt``, and gather their handlers in routers.
+
+The server does not start if a declaration is missing:
 
     action          the IAM action that the caller must be allowed, or None
     idempotent      it takes an ``Idempotency-Key`` and answers by `RequestContext.commit`
@@ -27,14 +29,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from http import HTTPStatus
 from inspect import cleandoc
 from typing import Any, Final
 
 import msgspec
-from litestar import Litestar
-from litestar.enums import RequestEncodingType
+from litestar import Litestar, Router
+from litestar import route as plain_route
+from litestar.enums import HttpMethod, RequestEncodingType
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import BodyKwarg
 from litestar.routes import HTTPRoute
@@ -272,3 +276,21 @@ def _body(handler: HTTPRouteHandler) -> dict[str, Any]:
         "body": field.annotation,
         "is_body_required": not field.is_optional,
     }
+
+
+def router_of(handlers: Sequence[HTTPRouteHandler], **options: Any) -> Router:  # noqa: ANN401
+    """Return a router of `handlers`, with `options` of the framework's.
+
+    They share one answer to OPTIONS, which the application refuses before it is asked: the
+    framework would make one for each path. A declared handler would keep the router it was given
+    to, of which the application makes a copy for itself; so the router gets copies.
+    """
+    if not handlers:  # the framework would take no path for the root
+        return Router("/", route_handlers=[], **options)
+    paths = sorted({path for handler in handlers for path in handler.paths})
+    answer = plain_route(paths, http_method=HttpMethod.OPTIONS, status_code=204)(_never_reached)
+    return Router("/", route_handlers=[answer, *map(copy, handlers)], **options)
+
+
+async def _never_reached() -> None:
+    """Do nothing."""

@@ -1,4 +1,6 @@
-"""Addresses of the pages of a repository, which name it as an image reference does.
+"""Addresses of pages: of those that others link to, of a list's, and of a repository's.
+
+Those of a repository name it as an image reference does:
 
     /console/acme/web/frontend                    the repository
     /console/acme/web/frontend:1.4                a tag
@@ -15,10 +17,59 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
 
-from registry.console.paths import CONSOLE, HOME, OWN_WORDS
 from registry.errors import NameInvalid
 from registry.oci.reference import Name, parse_name
+
+CONSOLE: Final = "/console"
+HOME: Final = "/console/repositories"
+SIGN_IN: Final = "/console/sign-in"
+SIGNED_IN: Final = "/console/signed-in"
+SIGNED_OUT: Final = "/console/signed-out"
+ROLES: Final = "/console/roles"
+SETTINGS: Final = "/console/settings"
+KEYS: Final = f"{SETTINGS}/keys"
+SERVICE_ACCOUNTS: Final = "/console/service-accounts"
+POLICIES: Final = "/console/policies"
+ACCOUNT_ROLES: Final = "/console/account-roles"
+PEOPLE: Final = "/console/people"
+MY_ACCOUNT: Final = "/console/my-account"
+CONTAINER_PASSWORDS: Final = f"{MY_ACCOUNT}/container-passwords"
+ACCOUNTS: Final = "/console/accounts"
+SIMULATOR: Final = "/console/simulator"
+AUDIT: Final = "/console/audit"
+
+REPOSITORY: Final = f"{HOME}/{{repository:str}}"
+IMAGE: Final = f"{REPOSITORY}/images/{{digest:str}}"
+
+OWN_WORDS: Final = frozenset(
+    {
+        "account-roles",
+        "accounts",
+        "audit",
+        "client",
+        "my-account",
+        "overview",
+        "people",
+        "policies",
+        "repositories",
+        "roles",
+        "search",
+        "service-accounts",
+        "services",
+        "settings",
+        "sign-in",
+        "sign-out",
+        "simulator",
+        "signed-in",
+        "signed-out",
+        "static",
+        "storage",
+    }
+)
+"""Words with which the paths of routes begin, after ``/console/``."""
+
 
 NAMED: Final = "-"
 """Stands for the id in the routed path of a page that names its repository."""
@@ -123,3 +174,41 @@ def _parse_reference(reference: str) -> tuple[Name, str, str] | None:
         return parse_name(named), tag, digest
     except NameInvalid:
         return None
+
+
+_FIRST: Final = "-"
+"""Stands for the first page, which has no marker."""
+_MOST: Final = 20
+"""Markers of an address: of some 100 characters each."""
+
+
+class Turns(NamedTuple):
+    """The parameters of other pages, but for those of the list itself."""
+
+    before: str | None
+    """Of the page before, empty if that is the first; None if there is none, or it is not known."""
+    after: str | None
+
+
+def turns(query: Mapping[str, str], meta: Mapping[str, Any], parameter: str = "marker") -> Turns:
+    """Return how to turn the page; `parameter` is that of the marker."""
+    past = "before" if parameter == "marker" else f"{parameter}-before"
+    here = query.get(parameter)
+    known = query.get(past, "").split(",") if query.get(past) else []
+    before = after = None
+    if here and known:
+        *earlier, last = known
+        before = "" if last == _FIRST else _encoded({parameter: last, past: ",".join(earlier)})
+    if meta["has_more"]:
+        trail = ",".join([*known, here or _FIRST][-_MOST:])
+        after = _encoded({parameter: meta["marker"], past: trail})
+    return Turns(before, after)
+
+
+def address_of(fields: Mapping[str, str | None]) -> str:
+    """Return the query of a list with its filters, to which those of a page can be added."""
+    return f"?{_encoded(fields)}"
+
+
+def _encoded(fields: Mapping[str, str | None]) -> str:
+    return urlencode({name: value for name, value in fields.items() if value})

@@ -13,11 +13,10 @@ from litestar import Request
 
 from cloudcore.errors import AccessDenied, NotFound
 from cloudcore.uuids import parse_uuid
-from registry.console.addresses import path_of_name
+from registry.console.addresses import HOME, path_of_name
 from registry.console.browser_request import form_of, header_of, query_of
 from registry.console.control_plane import unless_refused
 from registry.console.page_request import Moved, PageRequest, page_of
-from registry.console.paths import HOME
 from registry.console.sessions import ConsoleSession
 from registry.oci.reference import is_tag
 
@@ -105,9 +104,8 @@ async def find_repository(page: PageRequest) -> dict[str, Any]:
         NotFound: the account of the session has none of this name.
 
     """
-    address, acting = page.address, page.session.acting
+    address, acting = page.address, page.acting
     assert address is not None
-    assert acting is not None
     if address.name.handle != acting.account:
         raise NotFound(
             f"this is a repository of the account {address.name.handle}, and you act in "

@@ -1,4 +1,4 @@
-"""The console as an ASGI application: Litestar over `ROUTES`, and the headers of every answer.
+"""The console as an ASGI application: Litestar over `routes_of`, and the headers of every answer.
 
 The Litestar application is built once per process, which takes about 75 ms. The settings of an
 install are in a `ConsoleApp`, which is passed with each request.
@@ -23,11 +23,10 @@ from cloudcore.keyring import Keyring
 from cloudcore.serving.body import Receive as BodyReceive
 from cloudcore.serving.body_budget import BODIES
 from cloudcore.serving.dispatch import Application
-from cloudcore.web.routers import router_of
-from registry.console.addresses import page_of_reference
+from cloudcore.web.route_spec import router_of
+from registry.console import assets
+from registry.console.addresses import CONSOLE, page_of_reference
 from registry.console.admission import admit
-from registry.console.assets import send_asset
-from registry.console.cookies import CookieJar
 from registry.console.error_pages import EXCEPTION_HANDLERS
 from registry.console.nouns import nouns_of
 from registry.console.page_request import ConsoleApp, ConsoleSettings, PageRequest, page_of
@@ -35,91 +34,70 @@ from registry.console.pages import (
     account_policies,
     account_roles,
     accounts,
-    attachments,
     audit,
     buckets,
     certificates,
-    client,
-    deleted,
+    contents,
     event_rules,
-    garbage_collection,
     identity_providers,
-    image_selection,
+    image_deletion,
     images,
-    index_deletion,
     lifecycle,
-    members,
     mirrors,
     my_account,
-    overview,
     people,
-    pins,
-    policies,
     repositories,
     repository_settings,
-    search,
-    service_account_keys,
     service_accounts,
     settings,
     sign_in,
-    simulator,
     storage,
     tags,
     topics,
 )
 from registry.console.pages.nouns import handlers_of
-from registry.console.paths import CONSOLE
-from registry.console.relayed import POLICY
 from registry.console.rendering import template_engine
-from registry.console.sessions import Once, Sessions
+from registry.console.sessions import CookieJar, Once, Sessions
 
-ROUTES: Final[Sequence[HTTPRouteHandler]] = [
-    send_asset,
-    *sign_in.HANDLERS,
-    *repositories.HANDLERS,
-    *images.HANDLERS,
-    *image_selection.HANDLERS,
-    *attachments.HANDLERS,
-    *index_deletion.HANDLERS,
-    *pins.HANDLERS,
-    *tags.HANDLERS,
-    *deleted.HANDLERS,
-    *lifecycle.HANDLERS,
-    *policies.HANDLERS,
-    *search.HANDLERS,
-    *repository_settings.HANDLERS,
-    *overview.HANDLERS,
-    *storage.HANDLERS,
-    *settings.HANDLERS,
-    *event_rules.HANDLERS,
-    *topics.HANDLERS,
-    *mirrors.HANDLERS,
-    *certificates.HANDLERS,
-    *buckets.HANDLERS,
-    *garbage_collection.HANDLERS,
-    *audit.HANDLERS,
-    *service_accounts.HANDLERS,
-    *service_account_keys.HANDLERS,
-    *account_policies.HANDLERS,
-    *account_roles.HANDLERS,
-    *people.HANDLERS,
-    *members.HANDLERS,
-    *identity_providers.HANDLERS,
-    *my_account.HANDLERS,
-    *accounts.HANDLERS,
-    *client.HANDLERS,
-    *simulator.HANDLERS,
-]
+_MODULES: Final = (
+    assets,
+    account_policies,
+    account_roles,
+    accounts,
+    audit,
+    buckets,
+    certificates,
+    contents,
+    event_rules,
+    identity_providers,
+    image_deletion,
+    images,
+    lifecycle,
+    mirrors,
+    my_account,
+    people,
+    repositories,
+    repository_settings,
+    service_accounts,
+    settings,
+    sign_in,
+    storage,
+    tags,
+    topics,
+)
+"""Those whose handlers are pages, forms and files."""
 
 
 def routes_of(families: tuple[Family[Any], ...]) -> Sequence[HTTPRouteHandler]:
     """Return the handlers of all pages, with those of the nouns of these families."""
-    return [*ROUTES, *(each for noun in nouns_of(families) for each in handlers_of(noun))]
+    own = (each for module in _MODULES for each in vars(module).values())
+    described = (each for noun in nouns_of(families) for each in handlers_of(noun))
+    return [*(each for each in own if isinstance(each, HTTPRouteHandler)), *described]
 
 
 _HEADERS: Final = {
     b"cache-control": b"no-store",
-    b"content-security-policy": POLICY.encode(),
+    b"content-security-policy": assets.POLICY.encode(),
     b"cross-origin-opener-policy": b"same-origin",
     b"referrer-policy": b"same-origin",
     b"x-content-type-options": b"nosniff",

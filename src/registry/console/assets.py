@@ -1,7 +1,8 @@
-"""The static files of pages (style sheet, script, icon), kept in memory."""
+"""Files: those of pages (style sheet, script, icon), kept in memory, and the command to install."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
@@ -12,12 +13,22 @@ from litestar import get
 from litestar.response import Response
 
 from cloudcore.errors import NotFound
+from cloudcore.identity.oauth_forms import values_of
+from cloudcore.revisions import tags_named
+from registry.client_wheel import client_wheel, wheel_name
 from registry.console.admission import Requires
 from registry.console.page_request import InjectedPage, PageResponse
 
 _PATH: Final = "/console/static"
 _TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript", "svg": "image/svg+xml"}
 _FOREVER: Final = "public, max-age=31536000, immutable"
+POLICY: Final = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self';"
+    " base-uri 'none'; frame-ancestors 'none'"
+)
+"""What pages may load."""
+UPLOADING: Final = f"{POLICY}; connect-src 'self'"
+"""Of a page whose script sends files."""
 
 
 class Asset(NamedTuple):
@@ -54,3 +65,25 @@ async def send_asset(page: InjectedPage) -> PageResponse:
     kept = _FOREVER if page.query.get("v") == asset.version else "no-cache"
     headers = {"cache-control": kept, "content-type": asset.content_type}
     return Response(asset.content, headers=headers)
+
+
+_CLIENT: Final = "/console/client"
+
+
+def address_of_client() -> str:
+    """Return the path of the file, which names its version."""
+    return f"{_CLIENT}/{wheel_name()}"
+
+
+@get(f"{_CLIENT}/{{wheel:str}}", opt={"requires": Requires.NOTHING})
+async def send_client(page: InjectedPage) -> PageResponse:
+    """Send the wheel of this release, or 304 to who has it."""
+    if page.parameters["wheel"] != wheel_name():
+        raise NotFound("there is no such file")
+    wheel = await asyncio.to_thread(client_wheel)
+    headers = {"etag": f'"{wheel.sha256}"', "cache-control": "public, no-cache"}
+    conditions = b",".join(values_of(page.scope["headers"], b"if-none-match")).decode("latin-1")
+    if not tags_named(conditions).isdisjoint({wheel.sha256, "*"}):
+        return Response(b"", status_code=304, headers=headers)
+    headers["content-type"] = "application/octet-stream"
+    return Response(wheel.content, headers=headers)

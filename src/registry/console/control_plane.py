@@ -6,7 +6,7 @@ All permissions, rules and errors are those of the control plane; the console de
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -74,6 +74,19 @@ class ControlPlaneClient:
     async def get(self, path: str, **query: str | int | None) -> Any:  # noqa: ANN401 - JSON
         """Return the JSON at a path; parameters that are None or empty are left out."""
         return msgspec.json.decode(await self.read(path, **query))
+
+    async def each(
+        self, path: str, many: str, **query: str | int | None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield each of a list, which is read page by page."""
+        marker = None
+        while True:
+            found = await self.get(path, **query, marker=marker, limit=200)
+            for one in found[many]:
+                yield one
+            marker = found["meta"].get("marker")
+            if marker is None:
+                return
 
     async def read(self, path: str, **query: str | int | None) -> bytes:
         """Return the bytes at a path."""
@@ -260,6 +273,11 @@ def _refused(status: int, answer: bytes, request_id: str) -> Refused:
     error = found["error"]
     if isinstance(error, str):
         return Refused(status, error, found.get("error_description", ""), request_id)
+    return refused_of(status, error)
+
+
+def refused_of(status: int, error: Mapping[str, Any]) -> Refused:
+    """Return the error of an envelope."""
     return Refused(
         status, error["code"], error["message"], error["request_id"], error.get("params")
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -15,12 +14,12 @@ from litestar.types import ExceptionHandlersMap
 
 from cloudcore.errors import InvalidInput, PayloadTooLarge, PlatformError, Unauthenticated
 from cloudcore.web.envelope import render
+from registry.console.addresses import HOME, ROLES, SIGN_IN, SIGNED_OUT
 from registry.console.admission import no_such_page
-from registry.console.control_plane import Refused
+from registry.console.control_plane import Refused, refused_of
 from registry.console.page_request import Moved, PageRequest, PageResponse, page_of
 from registry.console.pages.refusals import takes_own_rights
-from registry.console.pages.repository_paths import path_of
-from registry.console.paths import HOME, ROLES, SIGN_IN, SIGNED_OUT
+from registry.console.pages.repositories import path_of
 from registry.console.sessions import NoRole, RoleRefused, SignedOut
 
 _log = logging.getLogger(__name__)
@@ -110,15 +109,13 @@ def _show_failure(request: _Request, error: Exception) -> PageResponse:
 
 def _error_page(page: PageRequest, error: PlatformError) -> PageResponse:
     status, body = render(error, page.request_id)
-    envelope: Mapping[str, Any] = body["error"]
-    refused = Refused(
+    return page.show(
+        "error.html",
         status,
-        envelope["code"],
-        envelope["message"],
-        envelope["request_id"],
-        envelope.get("params"),
+        error=refused_of(status, body["error"]),
+        by_role=False,
+        kept=_kept(page),
     )
-    return page.show("error.html", status, error=refused, by_role=False, kept=_kept(page))
 
 
 def _kept(page: PageRequest) -> str:

@@ -19,11 +19,10 @@ from cloudcore.serving.dispatch import Application
 from registry.console.addresses import parse_address
 from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of
 from registry.console.control_plane import ControlPlaneClient, Refused
-from registry.console.cookies import CookieJar
 from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, NOTICES, Notice
 from registry.console.noun_pages import NounPages
 from registry.console.rights import AskedRights, Rights, read_rights
-from registry.console.sessions import COOKIE, ConsoleSession, Sessions, SignedOut
+from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Sessions, SignedOut
 
 PageResponse = Response[Any]
 """A page, a redirect or a file."""
@@ -155,6 +154,13 @@ class PageRequest:
         return self.known_session
 
     @property
+    def acting(self) -> Acting:
+        """Return the role that the person has assumed, and its account."""
+        acting = self.session.acting
+        assert acting is not None, "the route admits only who acts in a role"
+        return acting
+
+    @property
     def person(self) -> ControlPlaneClient:
         """Return ``/v1`` for the person."""
         return self.client.signed(self.session.person.value)
@@ -162,9 +168,7 @@ class PageRequest:
     @property
     def api(self) -> ControlPlaneClient:
         """Return ``/v1`` for the role that the person has assumed."""
-        acting = self.session.acting
-        assert acting is not None, "the route admits only who acts in a role"
-        return self.client.signed(acting.token.value, forces_changes="own_rights" in self.form)
+        return self.client.signed(self.acting.token.value, forces_changes="own_rights" in self.form)
 
     def asks_about(self, *crns: str) -> None:
         """Have the rights on further resources read with those that every page shows."""

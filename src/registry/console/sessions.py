@@ -6,15 +6,52 @@ expire, for 12 hours at most. Signing out revokes them, so that copies of the co
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.identity.oauth_forms import CONSOLE
+from cloudcore.keyring import Keyring, KeyringError
 from registry.console.control_plane import ControlPlaneClient, Refused
+
+T = TypeVar("T")
+
+
+class CookieJar:
+    """Seals cookies whose path is that of the console."""
+
+    def __init__(self, keyring: Keyring, url: str) -> None:
+        self._keyring = keyring
+        self._flags = "; Path=/console; HttpOnly; SameSite=Lax"
+        if url.startswith("https:"):
+            self._flags += "; Secure"
+
+    def seal(self, name: str, value: msgspec.Struct, seconds: int = 0) -> str:
+        """Return the ``Set-Cookie`` value of a cookie for `seconds`, or for a session."""
+        sealed = self._keyring.seal(msgspec.msgpack.encode(value), _context(name))
+        age = f"; Max-Age={seconds}" if seconds else ""
+        return f"{name}={urlsafe_b64encode(sealed).decode()}{self._flags}{age}"
+
+    def drop(self, name: str) -> str:
+        """Return the ``Set-Cookie`` value that deletes a cookie."""
+        return f"{name}={self._flags}; Max-Age=0"
+
+    def open(self, name: str, cookie: str | None, shape: type[T]) -> T | None:
+        """Return the value of a cookie, or None if this console did not seal it."""
+        try:
+            opened = self._keyring.open(urlsafe_b64decode(cookie or ""), _context(name))
+            return msgspec.msgpack.decode(opened, type=shape)
+        except (ValueError, KeyringError):
+            return None
+
+
+def _context(name: str) -> str:
+    return f"cookie:{name}"
+
 
 COOKIE: Final = "entrepot_console"
 LIFETIME: Final = 12 * 3600 * MICROSECONDS
@@ -47,7 +84,7 @@ class RoleRefused(Exception):
 
 
 class Once(Protocol):
-    """Runs an action once for all workers that request it; see `cloudcore.web.run_once`."""
+    """Runs an action once for all workers that request it; see `cloudcore.web.idempotency`."""
 
     async def __call__(
         self, principal: str, operation: str, key: str, action: Callable[[], Awaitable[bytes]], /
@@ -87,17 +124,6 @@ class ConsoleSession(msgspec.Struct, frozen=True, array_like=True):
     person: Token
     refresh_token: str
     acting: Acting | None = None
-
-
-class _Account(msgspec.Struct, frozen=True):
-    name: str
-
-
-class _MyRole(msgspec.Struct, frozen=True):
-    """A role that is assigned to the person, as ``/v1`` lists it."""
-
-    name: str
-    account: _Account
 
 
 class _Renewed(msgspec.Struct, frozen=True, array_like=True):
@@ -178,7 +204,8 @@ class Sessions:
 
         """
         person = client.signed(session.person.value)
-        role = await find_role(person, role_id)
+        roles = await list_roles(person)
+        role = next((each for each in roles if each["id"] == role_id), None)
         if role is None:
             raise NoRole
         try:
@@ -189,10 +216,11 @@ class Sessions:
             if error.status != 403:
                 raise
             myself = await person.get("/v1/users/me")
-            raise RoleRefused(role.name, role.account.name, myself["user"]["crn"], error) from None
+            account, user = role["account"]["name"], myself["user"]["crn"]
+            raise RoleRefused(role["name"], account, user, error) from None
         acting = Acting(
             role_id,
-            role.name,
+            role["name"],
             answer["account_id"],
             answer["account_handle"],
             self.token(answer),
@@ -237,21 +265,6 @@ class Sessions:
         return msgspec.msgpack.decode(outcome, type=_Renewed)
 
 
-async def list_roles(client: ControlPlaneClient) -> list[dict[str, object]]:
+async def list_roles(client: ControlPlaneClient) -> list[dict[str, Any]]:
     """Return the roles that the person of the client's token may assume."""
-    found: list[dict[str, object]] = []
-    marker = None
-    while True:
-        page = await client.get("/v1/users/me/roles", limit=200, marker=marker)
-        found += page["roles"]
-        marker = page["meta"].get("marker")
-        if marker is None:
-            return found
-
-
-async def find_role(client: ControlPlaneClient, role_id: str) -> _MyRole | None:
-    """Return one of these roles, or None."""
-    for role in await list_roles(client):
-        if role["id"] == role_id:
-            return msgspec.convert(role, _MyRole)
-    return None
+    return [role async for role in client.each("/v1/users/me/roles", "roles")]

@@ -12,7 +12,7 @@ from litestar.params import FromPath, JSONBody
 
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.sources import ActingSource
+from cloudcore.web.references import ActingSource
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, moment_of
 from registry.control.answers import answer_of
 from registry.control.visible_repositories import PATH, authorized_visible_repository, change_of

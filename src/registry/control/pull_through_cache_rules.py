@@ -17,8 +17,7 @@ from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.fault_records import FaultRecord, fault_record
-from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageQuery
+from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import changes_of, rfc3339
 from registry.control.answers import answer_of
 from registry.control.pull_through_cache_shapes import (

@@ -16,7 +16,7 @@ from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.sources import ActingSource
+from cloudcore.web.references import ActingSource
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 from registry.control.answers import answer_of
 from registry.control.visible_repositories import (

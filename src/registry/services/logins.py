@@ -26,8 +26,8 @@ from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import AccessDenied, QuotaExceeded, TooManyAttempts, Unauthenticated
 from cloudcore.iam.principal import Principal, PrincipalKind, Source
-from cloudcore.identity.login_permission import LoginPermission
 from cloudcore.identity.names import source_of_program
+from cloudcore.identity.permissions import LoginPermission
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_expiry, find_key_owner
 from cloudcore.identity.rows.sessions import find_sign_in_expiry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.iam.resource_rules import ResourceRules
+from cloudcore.iam.policy import ResourceRules
 from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
 
 if TYPE_CHECKING:

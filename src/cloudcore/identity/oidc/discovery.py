@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.identity.oidc.destinations import check_url
-from cloudcore.identity.oidc.provider_client import ProviderClient, ProviderFailed
+from cloudcore.identity.oidc.provider_client import ProviderClient, ProviderFailed, check_url
 
 KEPT_SECONDS: Final = 3600
 REFRESH_SECONDS: Final = 10

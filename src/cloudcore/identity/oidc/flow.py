@@ -24,8 +24,14 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import AccessDenied
 from cloudcore.identity.oauth_forms import Form
 from cloudcore.identity.oidc.discovery import Discovery, Metadata
-from cloudcore.identity.oidc.id_tokens import KeyMismatch, key_id_of, verify_id_token
-from cloudcore.identity.oidc.profiles import Profile, lacks_claims, profile_of
+from cloudcore.identity.oidc.id_tokens import (
+    KeyMismatch,
+    Profile,
+    key_id_of,
+    lacks_claims,
+    profile_of,
+    verify_id_token,
+)
 from cloudcore.identity.oidc.provider_client import ProviderClient, ProviderFailed
 from cloudcore.identity.rows.identity_providers import IdentityProvider
 from cloudcore.identity.sign_in import SignInForm

@@ -9,10 +9,31 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from cloudcore.identity.oidc.destinations import allowed_providers, check_url
+from cloudcore.outbound import destinations
+from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.failures import RequestFailed
 from cloudcore.outbound.http_client import Answer, HttpClient
 from cloudcore.outbound.names import Resolve, resolve
+
+MAX_URL: Final = 1000
+
+
+def allowed_providers(internal_origins: Sequence[str]) -> Allowed:
+    """Return what may be asked besides the public internet: the origins that an operator lists."""
+    return Allowed("ENTREPOT_OIDC_INTERNAL_ORIGINS", tuple(internal_origins))
+
+
+def check_url(url: str, internal_origins: Sequence[str]) -> None:
+    """Check a URL that is asked later, before its name is resolved.
+
+    Raises:
+        ValueError: with the reason as a sentence.
+
+    """
+    if len(url) > MAX_URL:
+        raise ValueError(f"a URL has at most {MAX_URL} characters")
+    destinations.check_url(url, allowed_providers(internal_origins))
+
 
 SECONDS: Final = 10.0
 """Limit of one request, from the resolution of the name to the last byte."""

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from cloudcore.identity.rows.owned import Listed, Owned, OwnedRows, Owner
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
-from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery
+from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery, read_page
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import ResponseBody, rfc3339
 

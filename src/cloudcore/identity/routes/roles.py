@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.names import person_crn
-from cloudcore.identity.oidc.profiles import MAX_GROUP_NAME
+from cloudcore.identity.oidc.id_tokens import MAX_GROUP_NAME
 from cloudcore.identity.routes.fields import Description, Document, Name
 from cloudcore.identity.routes.owned import (
     authorized,

@@ -38,8 +38,8 @@ class RefreshToken(NamedTuple):
 
     token_sha256: str
     sid: str
-    client_id: str | None
-    """The client it is bound to; None for tokens from before there were several clients."""
+    client_id: str
+    """The client it is bound to."""
     created_at: int
     expires_at: int
     spent_at: int | None

@@ -19,9 +19,8 @@ from cloudcore.errors import AccessDenied, Conflict
 from cloudcore.iam.decision import Caller, Question, decide
 from cloudcore.iam.principal import Principal, PrincipalKind, Source
 from cloudcore.identity.assume_role import assumable_role
-from cloudcore.identity.login_permission import LoginPermission
 from cloudcore.identity.names import iam_crn, person_crn
-from cloudcore.identity.permissions import load_policies
+from cloudcore.identity.permissions import LoginPermission, load_policies
 from cloudcore.identity.role_trust import admits
 from cloudcore.identity.rows.container_passwords import (
     CONTAINER_PASSWORDS,

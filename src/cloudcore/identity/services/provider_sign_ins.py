@@ -16,7 +16,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict, NotFound
 from cloudcore.iam.passwords import unusable_password
-from cloudcore.identity.oidc.profiles import Profile
+from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.rows import identity_providers as rows
 from cloudcore.identity.rows import roles, sign_ins, users
 from cloudcore.identity.rows.accounts import increment_revision

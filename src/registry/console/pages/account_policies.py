@@ -1,26 +1,90 @@
-"""The policies of the account: list, create from a template or a document, edit and delete."""
+"""The policies of the account: list, create, edit and delete them, and ask what one may do."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
+import msgspec
 from litestar import get, post
 
+from registry.console.addresses import POLICIES, SIMULATOR
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.policy_documents import (
-    complaint_about,
-    parse_document,
-    written_document,
-)
-from registry.console.pages.policy_vocabulary import FIND, read_vocabulary
 from registry.console.pages.refusals import (
     NO_COMPLAINT,
     Complaint,
     complaint_of,
     is_outdated,
 )
-from registry.console.paths import POLICIES
+
+
+def parse_document(written: str) -> dict[str, Any]:
+    """Return the JSON object of a form.
+
+    Raises:
+        ValueError: it is none.
+
+    """
+    try:
+        found: dict[str, Any] = msgspec.json.decode(written, type=dict[str, Any])
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"The document is no JSON object: {error}.") from None
+    return found
+
+
+def written_document(document: object) -> str:
+    """Return a document as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def complaint_about(error: Refused, written: str) -> Complaint:
+    """Return what to say about a refused document, with the line of the value that is wrong."""
+    found = complaint_of(error)
+    value = error.params.get("value")
+    line = line_of(value, written) if isinstance(value, str) else 0
+    return found._replace(text=f"Line {line}: {found.text}") if line else found
+
+
+def line_of(value: str, written: str) -> int:
+    """Return the number of the first line that has this string, or 0."""
+    wanted = msgspec.json.encode(value).decode()
+    for number, line in enumerate(written.splitlines(), 1):
+        if wanted in line:
+            return number
+    return 0
+
+
+FIND: Final = "find"
+"""The parameter of the query, or the field of the form, with the words to search for."""
+
+
+class PolicyVocabulary(NamedTuple):
+    """Actions and resources that contain the words of a search."""
+
+    actions: Sequence[dict[str, Any]]
+    resources: Sequence[dict[str, Any]]
+    conditions: Sequence[dict[str, Any]]
+    principals: Sequence[dict[str, Any]]
+    find: str
+
+
+async def read_vocabulary(page: PageRequest) -> PolicyVocabulary:
+    """Return what policies can name, as far as it matches the page's search."""
+    find = (page.form.get(FIND) or page.query.get(FIND, "")).strip()
+    found = await page.api.get("/v1/actions")
+    actions = [each for each in found["actions"] if matches(find, each["name"], each["summary"])]
+    kinds = {each["resource"] for each in actions}
+    resources = [each for each in found["resources"] if not find or each["crn"] in kinds]
+    return PolicyVocabulary(actions, resources, found["conditions"], found["principals"], find)
+
+
+def matches(find: str, *texts: str) -> bool:
+    """Return True if each word of `find` is in one of the texts, in any case."""
+    whole = " ".join(texts).lower()
+    return all(word in whole for word in find.lower().split())
+
 
 _API: Final = "/v1/policies"
 _ONE: Final = f"{POLICIES}/{{policy:str}}"
@@ -111,8 +175,6 @@ def _api(page: PageRequest) -> str:
 
 
 async def _new(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
-    acting = page.session.acting
-    assert acting is not None, "the route admits only who acts in a role"
     region = page.console.settings.region
     example = {
         "version": "1",
@@ -120,7 +182,7 @@ async def _new(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageRe
             {
                 "effect": "allow",
                 "actions": ["registry:PullImage"],
-                "resources": [f"crn:registry:{region}:{acting.account}:repository/web/*"],
+                "resources": [f"crn:registry:{region}:{page.acting.account}:repository/web/*"],
             }
         ],
     }
@@ -158,11 +220,67 @@ async def _show(
     )
 
 
-HANDLERS: Final = (
-    list_account_policies,
-    begin_policy,
-    create_policy,
-    show_account_policy,
-    save_account_policy,
-    delete_account_policy,
-)
+_ACTIONS: Final = ("registry:PullImage", "registry:PushImage")
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]*")
+_REPOSITORY: Final = re.compile(r"[a-z0-9][a-z0-9._/-]*")
+_DECISIONS: Final = {
+    "allowed": "Yes",
+    "denied": "No, denied",
+    "implicitly_denied": "No, nothing allows it",
+    "unknown": "Unknown",
+}
+
+
+@get(SIMULATOR)
+async def show_simulator(page: InjectedPage) -> PageResponse:
+    """Show the form; with a principal in the query, the decisions too. Nothing is changed."""
+    asked = {
+        "principal": page.query.get("principal", "").strip(),
+        "actions": page.query.get("actions", " ".join(_ACTIONS)),
+        "resource": page.query.get("resource", "").strip(),
+        "source_ip": page.query.get("source_ip", "").strip(),
+    }
+    complaint, simulation = NO_COMPLAINT, None
+    if asked["principal"] and asked["resource"]:
+        try:
+            answer = await page.api.post("/v1/policy-simulations", _question(page, asked))
+            simulation = answer["simulation"]
+        except Refused as error:
+            complaint = complaint_of(error)
+    return page.show(
+        "simulator.html",
+        complaint.status,
+        asked=asked,
+        complaint=complaint,
+        simulation=simulation,
+        decisions=_DECISIONS,
+        known_actions=(await page.api.get("/v1/actions"))["actions"],
+    )
+
+
+def _question(page: PageRequest, asked: dict[str, str]) -> dict[str, Any]:
+    """Return the body of a simulation."""
+    region = page.console.settings.region
+    body: dict[str, Any] = {
+        "principal": principal_of(asked["principal"], page.acting.account),
+        "actions": asked["actions"].replace(",", " ").split(),
+        "resource": resource_of(asked["resource"], page.acting.account, region),
+    }
+    if asked["source_ip"]:
+        body["source_ip"] = asked["source_ip"]
+    return body
+
+
+def principal_of(written: str, account: str) -> str:
+    """Return the CRN of a principal; a bare name is that of a service account."""
+    kind, _, name = written.rpartition("/")
+    if kind in ("", "role", "service-account") and _NAME.fullmatch(name):
+        return f"crn:iam::{account}:{kind or 'service-account'}/{name}"
+    return written
+
+
+def resource_of(written: str, account: str, region: str) -> str:
+    """Return the CRN of a resource; a bare name is that of a repository."""
+    if _REPOSITORY.fullmatch(written):
+        return f"crn:registry:{region}:{account}:repository/{written}"
+    return written

@@ -2,25 +2,104 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from litestar import get, post
 
-from cloudcore.errors import NotFound
+from registry.console.addresses import ACCOUNT_ROLES
 from registry.console.admission import Requires
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.attached_policies import ask_to_detach, attach, detach, read_policies
-from registry.console.pages.policy_documents import (
+from registry.console.pages.account_policies import (
     complaint_about,
     parse_document,
     written_document,
 )
-from registry.console.pages.ready_made_rights import create_with_rights, read_templates
+from registry.console.pages.attached_policies import (
+    create_with_rights,
+    handlers_of,
+    read_policies,
+    read_templates,
+)
 from registry.console.pages.refusals import NO_COMPLAINT, OUTDATED, Complaint, complaint_of
-from registry.console.pages.role_groups import assign_group, read_groups, unassign_group
-from registry.console.pages.role_trust import admit
-from registry.console.paths import ACCOUNT_ROLES
+
+
+async def admit(page: PageRequest, role_id: str, crn: str) -> None:
+    """Let the trust policy of a role admit a principal, unless it does.
+
+    Raises:
+        Refused: ``/v1`` does not let the trust policy be changed.
+
+    """
+    path = f"/v1/roles/{role_id}"
+    policy = (await page.api.get(path))["role"]["trust_policy"]
+    statements = policy["statements"]
+    if not any(each["effect"] == "allow" and crn in each["principals"] for each in statements):
+        added = {"effect": "allow", "principals": [crn]}
+        changed = {**policy, "statements": [*statements, added]}
+        await page.api.change("PATCH", path, {"trust_policy": changed})
+
+
+_MOST = 200
+"""More than a role, or an organization, can have."""
+
+
+class RoleGroups(NamedTuple):
+    """What a page shows of the groups of a role."""
+
+    assigned: Sequence[dict[str, Any]] | None
+    """None if the role of the session may not list them."""
+    providers: Sequence[dict[str, Any]] | None
+    """Those that can be chosen; None if the person does not own the organization."""
+
+    def name_of(self, provider_id: str) -> str:
+        """Return the name of a provider, or its id if the person may not know it."""
+        names = {each["id"]: str(each["name"]) for each in self.providers or ()}
+        return names.get(provider_id, provider_id)
+
+
+async def read_groups(page: PageRequest, role_id: str) -> RoleGroups:
+    """Return the groups of a role, and the providers of the account's organization."""
+    found = await unless_refused(page.api.get(_groups_api(role_id), limit=_MOST))
+    assigned = None if found is None else found["group_assignments"]
+    return RoleGroups(assigned, await unless_refused(_providers(page)))
+
+
+async def assign_group(page: PageRequest, role_id: str) -> None:
+    """Assign a role to the group that a form names.
+
+    With ``trust`` in the form, its trust policy is made to admit all people of the provider.
+
+    Raises:
+        Refused: ``/v1`` does not let it be assigned, or the trust policy be changed.
+
+    """
+    body = {
+        "identity_provider": page.form.get("identity_provider", "").strip(),
+        "group": page.form.get("group", "").strip(),
+    }
+    made = (await page.api.post(_groups_api(role_id), body))["group_assignment"]
+    if "trust" in page.form:
+        for each in await _providers(page):
+            if each["id"] == made["identity_provider"]:
+                await admit(page, role_id, each["crn"])
+
+
+def _groups_api(role_id: str) -> str:
+    return f"/v1/roles/{role_id}/group-assignments"
+
+
+async def _providers(page: PageRequest) -> Sequence[dict[str, Any]]:
+    account = (await page.person.get(f"/v1/accounts/{page.acting.account_id}"))["account"]
+    if account["organization"] is None:
+        return ()
+    path = f"/v1/organizations/{account['organization']['id']}/identity-providers"
+    found: Sequence[dict[str, Any]] = (await page.person.get(path, limit=_MOST))[
+        "identity_providers"
+    ]
+    return found
+
 
 _API: Final = "/v1/roles"
 _ONE: Final = f"{ACCOUNT_ROLES}/{{role:str}}"
@@ -73,27 +152,6 @@ async def save_role(page: InjectedPage) -> PageResponse:
     return page.go(_path(page), "role-saved")
 
 
-@post(f"{_ONE}/policies", opt=_SHOWN)
-async def attach_role_policy(page: InjectedPage) -> PageResponse:
-    """Attach a policy."""
-    try:
-        await attach(page, _KIND, page.parameters[_KIND])
-    except Refused as error:
-        return await _show(page, complaint_of(error))
-    except NotFound as error:
-        return await _show(page, Complaint(404, f"{error}."))
-    return page.go(_path(page), "policy-attached")
-
-
-@post(f"{_ONE}/policies/{{policy:str}}/detach")
-async def detach_role_policy(page: InjectedPage) -> PageResponse:
-    """Ask whether to detach a policy; with ``confirmed`` in the form, do it."""
-    if "confirmed" not in page.form:
-        return await ask_to_detach(page, (await page.api.get(_api(page)))[_KIND], _path(page))
-    await detach(page, _KIND, page.parameters[_KIND])
-    return page.go(_path(page), "policy-detached")
-
-
 @post(f"{_ONE}/assignments", opt=_SHOWN)
 async def assign_role(page: InjectedPage) -> PageResponse:
     """Assign the role to a member of the organization.
@@ -139,7 +197,8 @@ async def unassign_role_from_group(page: InjectedPage) -> PageResponse:
             "People who have it by this group alone lose it, and their sessions of it end at once."
         )
         return await _ask_to_unassign(page, "a group", words, is_self=True)
-    await unassign_group(page, page.parameters[_KIND], page.parameters["assignment"])
+    path = _groups_api(page.parameters[_KIND])
+    await page.api.change("DELETE", f"{path}/{page.parameters['assignment']}")
     return page.go(_path(page), "group-unassigned")
 
 
@@ -160,14 +219,13 @@ async def _ask_to_unassign(
     """Ask whether to take the role away; `is_self`: perhaps from the person who acts."""
     role = (await page.api.get(_api(page)))["role"]
     await page.require("iam:UnassignRole", role["crn"])
-    acting = page.session.acting
     return page.show(
         "right_removal.html",
         title=f"Take the role {role['name']} from {whom}?",
         words=words,
         button="Take it away",
         back=_path(page),
-        is_own=is_self and acting is not None and acting.role_id == role["id"],
+        is_own=is_self and page.acting.role_id == role["id"],
     )
 
 
@@ -197,11 +255,10 @@ def _fields(page: PageRequest, written: str) -> dict[str, Any]:
 
 
 async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
-    acting = page.session.acting
-    assert acting is not None, "the route admits only who acts in a role"
     found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
     # It names no person or program: the account's own need a policy that lets them assume the role.
-    statement = {"effect": "allow", "principals": [acting.account], "actions": ["iam:AssumeRole"]}
+    account, actions = page.acting.account, ["iam:AssumeRole"]
+    statement = {"effect": "allow", "principals": [account], "actions": actions}
     example = {"version": "1", "statements": [statement]}
     return page.show(
         "account_roles.html",
@@ -239,16 +296,4 @@ async def _show(
     )
 
 
-HANDLERS: Final = (
-    list_account_roles,
-    create_role,
-    show_role,
-    save_role,
-    attach_role_policy,
-    detach_role_policy,
-    assign_role,
-    unassign_role,
-    assign_role_to_group,
-    unassign_role_from_group,
-    delete_role,
-)
+_attach, _detach = handlers_of(ACCOUNT_ROLES, _KIND, _show, _SHOWN)

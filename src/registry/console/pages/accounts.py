@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from litestar import get, post
 
+from registry.console.addresses import ACCOUNTS
 from registry.console.admission import Requires
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
-from registry.console.paths import ACCOUNTS
 from registry.console.sessions import list_roles
 
 _PERSON: Final = {"requires": Requires.PERSON}
@@ -99,6 +99,3 @@ def _founding(page: PageRequest, owned: list[dict[str, Any]]) -> list[dict[str, 
             return [each for each in owned if not each["is_personal"]]
         case _:
             return []
-
-
-HANDLERS: Final = (show_accounts, create_account, suspend_account, resume_account)

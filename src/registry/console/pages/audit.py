@@ -11,10 +11,10 @@ from urllib.parse import urlencode
 
 from litestar import get
 
+from registry.console.addresses import AUDIT, PEOPLE
 from registry.console.admission import Requires
 from registry.console.control_plane import ControlPlaneClient, Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.paths import AUDIT, PEOPLE
 
 _PAGE: Final = 50
 _FIELDS: Final = ("who", "action", "resource", "outcome", "since", "until")
@@ -82,6 +82,3 @@ def _midnight(date: str, *, days: int = 0) -> str:
     except (ValueError, OverflowError):  # `/v1` says what is wrong with it
         return date
     return day.isoformat()
-
-
-HANDLERS: Final = (show_audit_log, show_organization_log)

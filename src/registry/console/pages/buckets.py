@@ -2,19 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from litestar import get, post, put
+from litestar.response import Response
+from litestar.types import Receive, Scope, Send
 
 from cloudcore.storage import bucket
+from registry.console.assets import UPLOADING
 from registry.console.described_nouns import deletion, noun_of
 from registry.console.noun_pages import CREATED, TAGS, Column, Shown, name_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.nouns import api_of, path_of, read_one
-from registry.console.relayed import UPLOADING, Relayed
+
+_REPLACED: Final = (b"content-disposition", b"cache-control", b"expires")
+"""Headers that an object is stored with, and that are the console's own here."""
+_OF_BODY: Final = (b"content-length", b"content-type", b"transfer-encoding")
+
+
+class Relayed(Response[None]):
+    """An object of a bucket, on its way down or up, with the token of the session."""
+
+    def __init__(self, page: PageRequest, method: str, path: str, file_name: str = "") -> None:
+        """Send `path` to the browser as a file of this name (GET), or its body there (PUT)."""
+        super().__init__(None)
+        self._page = page
+        self._method = method
+        self._path = path
+        self._file_name = file_name
+
+    def to_asgi_response(  # type: ignore[override]
+        self, *_: object, **_options: object
+    ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+        """Return the ASGI application that passes the bytes on."""
+        is_get = self._method == "GET"
+        fields = (b"range", b"if-range") if is_get else _OF_BODY
+        method = self._page.scope["method"] if is_get else self._method  # perhaps HEAD
+
+        async def relay(_scope: Scope, _receive: Receive, send: Send) -> None:
+            await self._page.api.relay(
+                method,
+                self._path,
+                self._page.receive,
+                send,  # type: ignore[arg-type] # of any ASGI server
+                fields,
+                self._answered,
+            )
+
+        return relay
+
+    def _answered(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """Let the browser save the bytes, whatever they are, and neither show nor cache them."""
+        if self._method == "GET":
+            named = f"attachment; filename*=UTF-8''{quote(self._file_name, safe='')}"
+            headers[:] = [pair for pair in headers if pair[0].lower() not in _REPLACED]
+            headers.append((b"content-disposition", named.encode()))
+
 
 _PAGE: Final = 50
 _FOLDER: Final = "/"
@@ -116,6 +162,3 @@ async def download_object(page: InjectedPage) -> PageResponse:
 async def upload_object(page: InjectedPage) -> PageResponse:
     """Store the body of the request as an object; a script of the page sends it."""
     return Relayed(page, "PUT", f"{_api(page)}/objects/{page.query.get('key', '')}")
-
-
-HANDLERS: Final = (delete_bucket_object, download_object, upload_object)

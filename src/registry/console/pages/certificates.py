@@ -10,8 +10,16 @@ from litestar import post
 
 from cloudcore.certificate import certificate
 from registry.console.described_nouns import deletion, noun_of
-from registry.console.noun_forms import read_inputs
-from registry.console.noun_pages import CREATED, TAGS, Act, Column, Input, Shown, name_of
+from registry.console.noun_pages import (
+    CREATED,
+    TAGS,
+    Act,
+    Column,
+    Input,
+    Shown,
+    name_of,
+    read_inputs,
+)
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.nouns import send_new
 
@@ -139,6 +147,3 @@ async def upload_certificate(page: InjectedPage) -> PageResponse:
     body["name"] = body.pop("upload_name")
     said = "The certificate was uploaded. Its key is sealed."
     return await send_new(page, CERTIFICATE, f"{CERTIFICATE.api}/upload", body, said)
-
-
-HANDLERS: Final = (create_certificate, upload_certificate)

@@ -7,15 +7,14 @@ from typing import Final
 
 from litestar import get, post
 
+from registry.console.addresses import SETTINGS
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.paths import SETTINGS
+from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
 
 _PATH: Final = f"{SETTINGS}/events"
 _API: Final = "/v1/event-rules"
 _PAGE: Final = 50
-_INLINE: Final = (400, 403, 404, 409)
-"""Statuses of errors that are shown beside the form."""
 
 
 @get(_PATH)
@@ -34,13 +33,11 @@ async def create_rule(page: InjectedPage) -> PageResponse:
         "repository_prefix": form.get("repository_prefix", "").strip(),
     }
     if not body["event_types"]:
-        return await _page(page, 400, "Choose the events to send to the topic.")
+        return await _page(page, Complaint(400, "Choose the events to send to the topic."))
     try:
         await page.api.post(_API, body)
     except Refused as error:
-        if error.status not in _INLINE:
-            raise
-        return await _page(page, error.status, error.sentence)
+        return await _page(page, complaint_of(error))
     return page.go(_PATH, "rule-created")
 
 
@@ -62,7 +59,7 @@ def chosen_types(
     ]
 
 
-async def _page(page: PageRequest, status: int = 200, complaint: str = "") -> PageResponse:
+async def _page(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
     found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
     page.asks_about(*(rule["crn"] for rule in found["event_rules"]))
     families = page.console.event_types
@@ -71,13 +68,10 @@ async def _page(page: PageRequest, status: int = 200, complaint: str = "") -> Pa
         described |= types
     return page.show(
         "event_rules.html",
-        status,
+        complaint.status,
         rules=found["event_rules"],
         meta=found["meta"],
         families=families,
         descriptions=described,
-        complaint=complaint,
+        complaint=complaint.text,
     )
-
-
-HANDLERS: Final = (list_rules, create_rule, delete_rule)

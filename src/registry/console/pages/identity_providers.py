@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from litestar import get, post
 
+from registry.console.addresses import PEOPLE
 from registry.console.admission import Requires
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
-from registry.console.paths import PEOPLE
 
 _ALL: Final = f"{PEOPLE}/{{organization:str}}/identity-providers"
 _ONE: Final = f"{_ALL}/{{provider:str}}"
@@ -143,6 +143,3 @@ async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageR
         back=_path(page),
         complaint=complaint,
     )
-
-
-HANDLERS: Final = (list_providers, add_provider, show_provider, save_provider, delete_provider)

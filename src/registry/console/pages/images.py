@@ -1,4 +1,4 @@
-"""The images of a repository: list, show and delete them."""
+"""The images of a repository: list, show, pin and delete them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import Any, Final, Literal, NamedTuple
 from litestar import get, post
 from litestar.response import Response
 
-from registry.console.control_plane import unless_refused
+from cloudcore.clock import MICROSECONDS
+from cloudcore.wire import rfc3339
+from registry.console.addresses import IMAGE, REPOSITORY
+from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages import index_deletion, referrers
+from registry.console.pages import image_deletion, image_rows
 from registry.console.pages.contents import contents_of, layers_of, read_manifest, shown
 from registry.console.pages.image_rows import fold, is_attached_tag, kind_of_image, natural
-from registry.console.pages.repository_paths import (
+from registry.console.pages.repositories import (
     api_path,
     path_of,
     read_repository,
 )
-from registry.console.paths import IMAGE, REPOSITORY
 from registry.oci.image_contents import ContentDescriptor
 from registry.oci.media_types import MANIFEST_TYPES
 
@@ -91,14 +93,14 @@ async def image_page(page: PageRequest, status: int = 200, complaint: str = "") 
     path = f"{images_path}/{digest}"
     document = await read_manifest(page, repository["id"], digest)
     manifest = contents_of(document)
-    tree, is_whole = await referrers.read_tree(page, images_path, digest)
+    tree, is_whole = await image_rows.read_tree(page, images_path, digest)
     children = manifest.manifests or []
     built_in = _built_in(children)
     tree += built_in[:_CHILDREN]
-    tree += await referrers.read_tagged(page, f"{api_path(page)}/tags", digest)
+    tree += await image_rows.read_tagged(page, f"{api_path(page)}/tags", digest)
     pins = await unless_refused(api.get(f"{path}/pins"))
     storage = await unless_refused(api.get(f"{path}/storage"))
-    preview = await index_deletion.read_preview(page, images_path, image)
+    preview = await image_deletion.read_preview(page, images_path, image)
     sizes = _sizes(preview)
     return page.show(
         "image.html",
@@ -122,7 +124,7 @@ async def image_page(page: PageRequest, status: int = 200, complaint: str = "") 
         pins=pins and pins["pins"],
         storage=storage and storage["storage"],
         preview=preview,
-        reasons=index_deletion.REASONS,
+        reasons=image_deletion.REASONS,
         parts_of={child.digest: _part(child) for child in children},
         complaint=complaint,
         manifest=shown(document),
@@ -157,10 +159,10 @@ def _part(child: ContentDescriptor) -> str:
     return "Attestation" if child.is_attestation else str(child.platform or "")
 
 
-def _built_in(children: list[ContentDescriptor]) -> list[referrers.AttachedArtifact]:
+def _built_in(children: list[ContentDescriptor]) -> list[image_rows.AttachedArtifact]:
     """Return the attestations that BuildKit adds to an index."""
     return [
-        referrers.AttachedArtifact(
+        image_rows.AttachedArtifact(
             "Attestation",
             f"part of the index, about {each.about or 'one of its images'}",
             {"digest": each.digest, "size_bytes": each.size},
@@ -216,4 +218,43 @@ async def delete_image(page: InjectedPage) -> PageResponse:
     return page.go(here.tab("deleted"), "image-deleted", undo, None, "RestoreImage")
 
 
-HANDLERS: Final = (list_images, show_image, send_manifest, delete_image)
+_DAY: Final = 24 * 3600 * MICROSECONDS
+_MOST_DAYS: Final = 3650
+_NO_DAYS: Final = f"A pin lasts 1 to {_MOST_DAYS} days, or has no end."
+_NO_NAME: Final = "A pin has a name of small letters, digits, '.', '_' and '-'."
+
+
+@post(f"{IMAGE}/pins")
+async def put_pin(page: InjectedPage) -> PageResponse:
+    """Pin an image for some days, or until the pin is removed."""
+    form = page.form
+    days = form.get("days", "").strip()
+    if days and not (days.isascii() and days.isdigit() and 1 <= int(days[:5]) <= _MOST_DAYS):
+        return await image_page(page, 400, _NO_DAYS)
+    end = page.console.sessions.now() + int(days) * _DAY if days else None
+    name = form.get("name", "").strip()
+    if not name or "/" in name:
+        return await image_page(page, 400, _NO_NAME)
+    expiry = {"expires_at": None if end is None else rfc3339(end)}
+    try:
+        await page.api.change("PUT", _pin(page, name), expiry)
+    except Refused as error:
+        if error.status not in (400, 409):
+            raise
+        return await image_page(page, error.status, error.sentence)
+    return _shown(page, "pinned")
+
+
+@post(f"{IMAGE}/pins/{{pin:str}}/delete")
+async def delete_pin(page: InjectedPage) -> PageResponse:
+    """Remove a pin."""
+    await page.api.change("DELETE", _pin(page, page.parameters["pin"]))
+    return _shown(page, "unpinned")
+
+
+def _pin(page: PageRequest, name: str) -> str:
+    return f"{api_path(page)}/images/{page.parameters['digest']}/pins/{name}"
+
+
+def _shown(page: PageRequest, said: str) -> PageResponse:
+    return page.go(path_of(page).image(page.parameters["digest"]), said)

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from litestar import get, post
 
+from registry.console.addresses import SETTINGS
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
-from registry.console.paths import SETTINGS
 
 _PATH: Final = f"{SETTINGS}/mirrors"
 _ONE: Final = f"{_PATH}/{{rule:str}}"
@@ -138,13 +138,3 @@ async def _show(
         complaint=complaint,
         probed=probed,
     )
-
-
-HANDLERS: Final = (
-    list_mirrors,
-    create_mirror,
-    show_mirror,
-    save_mirror,
-    probe_mirror,
-    delete_mirror,
-)

@@ -9,12 +9,12 @@ from typing import Any, Final
 from litestar import get, post
 
 from registry.client_wheel import client_wheel
+from registry.console.addresses import CONTAINER_PASSWORDS, MY_ACCOUNT
 from registry.console.admission import Requires
+from registry.console.assets import address_of_client
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.client import address_of_client
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
-from registry.console.paths import CONTAINER_PASSWORDS, MY_ACCOUNT
 from registry.console.sessions import list_roles
 
 _PERSON: Final = {"requires": Requires.PERSON}
@@ -100,12 +100,3 @@ def _free_name(passwords: Iterable[dict[str, Any]]) -> str:
     taken = {each["name"] for each in passwords}
     names = ("docker", *(f"docker-{number}" for number in range(2, len(taken) + 2)))
     return next(each for each in names if each not in taken)
-
-
-HANDLERS: Final = (
-    show_my_account,
-    change_password,
-    make_container_password,
-    leave_container_password,
-    revoke_container_password,
-)

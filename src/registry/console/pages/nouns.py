@@ -8,12 +8,11 @@ from typing import Any, Final
 from litestar import get, post
 from litestar.handlers import HTTPRouteHandler
 
+from registry.console.addresses import address_of
 from registry.console.control_plane import Refused
-from registry.console.noun_forms import WrongInput, read_inputs
-from registry.console.noun_pages import Act, NounPages, Shown
+from registry.console.noun_pages import Act, NounPages, Shown, WrongInput, read_inputs
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
-from registry.console.turning import address_of
 
 _PAGE: Final = 50
 _HELD: Final = 409
@@ -202,10 +201,8 @@ def crn_of(page: PageRequest, noun: NounPages, record: Mapping[str, Any]) -> str
     """Return the CRN of one as policies see it, which have the id of one that was deleted."""
     if record["crn"]:
         return str(record["crn"])
-    acting = page.session.acting
-    assert acting is not None
     region = page.console.settings.region
-    return f"crn:{noun.service}:{region}:{acting.account_id}:{noun.type}/{record['id']}"
+    return f"crn:{noun.service}:{region}:{page.acting.account_id}:{noun.type}/{record['id']}"
 
 
 def path_of(page: PageRequest, noun: NounPages) -> str:

@@ -1,4 +1,4 @@
-"""The people of an organization: members, invitations and new persons.
+"""The people of an organization: each member, invitations and new persons.
 
 These pages act as the person who has signed in, since no role manages people.
 """
@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from litestar import get, post
 
+from registry.console.addresses import PEOPLE
 from registry.console.admission import Requires
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
-from registry.console.paths import PEOPLE
 
 _API: Final = "/v1/organizations"
 _ONE: Final = f"{PEOPLE}/{{organization:str}}"
@@ -131,11 +131,123 @@ async def _statuses(page: PageRequest) -> Mapping[str, str]:
     return {each["id"]: each["status"] for each in found["users"]}
 
 
-HANDLERS: Final = (
-    choose_organization,
-    show_people,
-    add_person,
-    invite,
-    leave_secret,
-    revoke_invitation,
-)
+_ORGANIZATION: Final = f"{PEOPLE}/{{organization:str}}"
+_MEMBER: Final = f"{_ORGANIZATION}/members/{{user:str}}"
+
+
+@get(_MEMBER, opt=_PERSON)
+async def show_member(page: InjectedPage) -> PageResponse:
+    """Show a member."""
+    return await _show_member(page)
+
+
+@post(f"{_MEMBER}/role", opt=_PERSON)
+async def change_role(page: InjectedPage) -> PageResponse:
+    """Change the member's role in the organization."""
+    return await _change(page, _member_api(page), {"role": page.form.get("role", "")})
+
+
+@post(f"{_MEMBER}/status", opt=_PERSON)
+async def change_status(page: InjectedPage) -> PageResponse:
+    """Suspend or resume the person."""
+    return await _change(page, _user_api(page), {"status": page.form.get("status", "")})
+
+
+@post(f"{_MEMBER}/password", opt=_PERSON)
+async def reset_password(page: InjectedPage) -> PageResponse:
+    """Ask whether to reset the password; with ``confirmed`` in the form, show the new one."""
+    if "confirmed" not in page.form:
+        return await _ask(page, "password")
+    try:
+        path, once = f"{_user_api(page)}/reset-password", page.form.get("once", "")
+        made = await page.person.post(path, once=once)
+    except Refused as error:
+        return await _show_member(page, complaint_of(error))
+    return show_one_time_password(page, made["user"])
+
+
+@get(f"{_MEMBER}/password", opt=_PERSON)
+async def leave_password(page: InjectedPage) -> PageResponse:
+    """Redirect a browser that asks again for a password that was shown once."""
+    return page.go(_path(page))
+
+
+@post(f"{_MEMBER}/remove", opt=_PERSON)
+async def remove_member(page: InjectedPage) -> PageResponse:
+    """Ask whether to remove the member; with ``confirmed`` in the form, do it."""
+    if "confirmed" not in page.form:
+        return await _ask(page, "remove")
+    try:
+        await page.person.change("DELETE", _member_api(page))
+    except Refused as error:
+        return await _show_member(page, complaint_of(error))
+    return page.go(_people(page), "member-removed")
+
+
+@post(f"{_MEMBER}/delete", opt=_PERSON)
+async def delete_person(page: InjectedPage) -> PageResponse:
+    """Ask whether to delete the person; with ``confirmed`` in the form, do it."""
+    if "confirmed" not in page.form:
+        return await _ask(page, "delete")
+    try:
+        await page.person.change("DELETE", _user_api(page))
+    except Refused as error:
+        return await _show_member(page, complaint_of(error))
+    return page.go(_people(page), "person-deleted")
+
+
+def _people(page: PageRequest) -> str:
+    return f"{PEOPLE}/{page.parameters['organization']}"
+
+
+def _path(page: PageRequest) -> str:
+    return f"{_people(page)}/members/{page.parameters['user']}"
+
+
+def _user_api(page: PageRequest) -> str:
+    return f"/v1/users/{page.parameters['user']}"
+
+
+def _member_api(page: PageRequest) -> str:
+    return f"/v1/organizations/{page.parameters['organization']}/members/{page.parameters['user']}"
+
+
+async def _change(page: PageRequest, path: str, changes: dict[str, str]) -> PageResponse:
+    try:
+        await page.person.change("PATCH", path, changes)
+    except Refused as error:
+        return await _show_member(page, complaint_of(error))
+    return page.go(_path(page), "member-saved")
+
+
+async def _ask(page: PageRequest, question: str) -> PageResponse:
+    user = (await page.person.get(_user_api(page)))["user"]
+    return page.show("member_question.html", user=user, base=_path(page), question=question)
+
+
+async def _show_member(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+    """Show the person, and the role if the person is on the first pages of members."""
+    api = f"/v1/organizations/{page.parameters['organization']}"
+    organization = (await page.person.get(api))["organization"]
+    user = (await page.person.get(_user_api(page)))["user"]
+    return page.show(
+        "member.html",
+        complaint.status,
+        organization=organization,
+        user=user,
+        role=await unless_refused(_role(page)),
+        base=_path(page),
+        back=_people(page),
+        is_self=user["id"] == page.session.user_id,
+        member_roles=MEMBER_ROLES,
+        complaint=complaint,
+    )
+
+
+async def _role(page: PageRequest) -> str:
+    """Return the person's role in the organization; an empty text if it is not a member."""
+    path = f"/v1/organizations/{page.parameters['organization']}/members"
+    async for each in page.person.each(path, "members"):
+        if each["user"]["id"] == page.parameters["user"]:
+            return str(each["role"])
+    return ""

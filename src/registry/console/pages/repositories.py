@@ -1,16 +1,50 @@
-"""The repositories of the account: list, create, delete."""
+"""The repositories of the account: list, search, create, delete and restore."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from litestar import get, post
 
-from registry.console.addresses import path_of_id
+from registry.console.addresses import (
+    HOME,
+    IMAGE,
+    REPOSITORY,
+    RepositoryPath,
+    path_of_id,
+    path_of_name,
+    path_of_record,
+)
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.repository_paths import api_path, path_in
-from registry.console.paths import HOME, REPOSITORY
+
+
+def path_of(page: PageRequest) -> RepositoryPath:
+    """Return the address of the repository's first page."""
+    if page.address is None:
+        return path_of_id(page.parameters["repository"])
+    return path_of_name(*page.address.name)
+
+
+def path_in(page: PageRequest, repository: Mapping[str, Any]) -> RepositoryPath:
+    """Return the address of a repository's first page; `repository` is a record or a reference."""
+    return path_of_record(page.acting.account, repository)
+
+
+def api_path(page: PageRequest) -> str:
+    """Return the path of the repository on ``/v1``."""
+    return f"/v1/repositories/{page.parameters['repository']}"
+
+
+async def read_repository(page: PageRequest, *, is_changed: bool = False) -> dict[str, Any]:
+    """Return the repository of the requested page, with the counts of now if it `is_changed`."""
+    if page.repository is not None and not is_changed:
+        return dict(page.repository)
+    answer: dict[str, Any] = await page.api.get(api_path(page))
+    found: dict[str, Any] = answer["repository"]
+    return found
+
 
 _LIST: Final = "registry:DescribeRepositories"
 _PAGE: Final = 50
@@ -102,4 +136,74 @@ async def _is_shown(page: PageRequest, error: Refused, prefix: str) -> bool:
     return error.status == 400 and bool(prefix)
 
 
-HANDLERS: Final = (list_repositories, create_repository, delete_repository)
+@get(f"{HOME}/deleted")
+async def list_deleted_repositories(page: InjectedPage) -> PageResponse:
+    """Show the deleted repositories of the account."""
+    found = await page.api.get(
+        "/v1/repositories/deleted", marker=page.query.get("marker"), limit=_PAGE
+    )
+    page.asks_about(*(each["crn"] for each in found["repositories"]))
+    return page.show(
+        "deleted_repositories.html", repositories=found["repositories"], meta=found["meta"]
+    )
+
+
+@post(f"{REPOSITORY}/restore")
+async def restore_repository(page: InjectedPage) -> PageResponse:
+    """Restore a repository with its images and tags."""
+    await page.api.post(f"{api_path(page)}/restore")
+    return page.go(path_of(page).base, "repository-restored")
+
+
+@get(f"{REPOSITORY}/deleted")
+async def list_contents(page: InjectedPage) -> PageResponse:
+    """Show the deleted images and tags of a repository."""
+    path = api_path(page)
+    query = page.query
+    repository = await read_repository(page)
+    images = await page.api.get(f"{path}/images/deleted", marker=query.get("marker"), limit=_PAGE)
+    tags = await page.api.get(f"{path}/deleted-tags", marker=query.get("tags"), limit=_PAGE)
+    return page.show(
+        "deleted.html",
+        repository=repository,
+        images=images["images"],
+        meta=images["meta"],
+        tags=tags["tags"],
+        tags_meta=tags["meta"],
+    )
+
+
+@post(f"{IMAGE}/restore")
+async def restore_image(page: InjectedPage) -> PageResponse:
+    """Restore an image, with its tags except those that are in use again."""
+    outcome = await page.api.post(
+        f"{api_path(page)}/images/restore", {"digests": [page.parameters["digest"]]}
+    )
+    for failure in outcome["failures"]:
+        raise Refused(409, failure["code"], failure["message"], page.request_id)
+    restored = outcome["restored"][-1]["digest"]  # the children of an index come before it
+    return page.go(path_of(page).image(restored), "image-restored")
+
+
+_FOUND: Final = 100
+
+
+@get("/console/search")
+async def search(page: InjectedPage) -> PageResponse:
+    """Show the repositories and tags whose names contain the text of the head's field."""
+    text = page.query.get("text", "").strip()
+    found: dict[str, Any] | None = None
+    complaint = ""
+    if text:
+        try:
+            found = await page.api.get(
+                "/v1/repositories/search",
+                text=text,
+                marker=page.query.get("marker"),
+                limit=_FOUND,
+            )
+        except Refused as error:
+            if error.status not in (400, 403):
+                raise
+            complaint = error.sentence
+    return page.show("search.html", text=text, found=found, complaint=complaint)

@@ -1,4 +1,4 @@
-"""The settings of a repository: description, immutable tags, and whether everyone may pull."""
+"""The settings of a repository: description, tags, key, policy, and whether everyone may pull."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ import msgspec
 from litestar import get, post
 
 from cloudcore.errors import Conflict
+from registry.console.addresses import REPOSITORY
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.encryption import read_card, save_card
-from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of, is_outdated
-from registry.console.pages.repository_paths import api_path, path_of, read_repository
-from registry.console.paths import REPOSITORY
+from registry.console.pages.account_policies import written_document
+from registry.console.pages.keys import read_card, save_card
+from registry.console.pages.refusals import (
+    NO_COMPLAINT,
+    NOTHING_SAVED,
+    OUTDATED,
+    Complaint,
+    complaint_of,
+    is_outdated,
+)
+from registry.console.pages.repositories import api_path, path_of, read_repository
 
 _PATH: Final = f"{REPOSITORY}/settings"
 _EVERYONE: Final = "*"
@@ -106,8 +114,8 @@ async def _change_visibility(page: PageRequest, *, is_public: bool) -> PageRespo
             "repository_visibility.html",
             repository=repository,
             is_public=is_public,
-            before=_written(document) if document else "",
-            after=_written(changed) if changed else "",
+            before=written_document(document) if document else "",
+            after=written_document(changed) if changed else "",
             revision=revision,
         )
     if page.form.get("revision", "") != revision:
@@ -182,15 +190,73 @@ async def _page(
     )
 
 
-def _written(document: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+_POLICY: Final = f"{REPOSITORY}/policy"
+EXAMPLE: Final = {
+    "version": "1",
+    "statements": [
+        {"effect": "allow", "principals": ["partner"], "actions": ["registry:PullImage"]}
+    ],
+}
 
 
-HANDLERS: Final = (
-    start_rewrap,
-    show_settings,
-    save_settings,
-    save_encryption,
-    make_public,
-    make_private,
-)
+@get(_POLICY)
+async def show_policy(page: InjectedPage) -> PageResponse:
+    """Show the policy, or an example if there is none."""
+    return await _policy_page(page)
+
+
+@post(_POLICY)
+async def save_policy(page: InjectedPage) -> PageResponse:
+    """Save the policy of a form."""
+    form = page.form
+    written = form.get("document", "")
+    try:
+        document = msgspec.json.decode(written, type=dict[str, Any])
+    except (ValueError, RecursionError) as error:
+        complaint = f"The policy is no JSON object: {error}"
+        return await _policy_page(page, 400, written=written, complaint=complaint)
+    force = "true" if "force" in form else None
+    path, revision = f"{api_path(page)}/policy", form.get("revision")
+    try:
+        await page.api.change("PUT", path, document, force=force, revision=revision)
+    except Refused as error:
+        if error.status not in (400, 409):
+            raise
+        outdated = is_outdated(error)
+        complaint = OUTDATED if outdated else error.message
+        return await _policy_page(
+            page, error.status, written=written, complaint=complaint, outdated=outdated
+        )
+    return page.go(path_of(page).tab("policy"), "policy-saved")
+
+
+@post(f"{_POLICY}/delete")
+async def delete_policy(page: InjectedPage) -> PageResponse:
+    """Delete the policy."""
+    await page.api.change("DELETE", f"{api_path(page)}/policy")
+    return page.go(path_of(page).tab("policy"), "policy-deleted")
+
+
+async def _policy_page(
+    page: PageRequest,
+    status: int = 200,
+    *,
+    written: str = "",
+    complaint: str = "",
+    outdated: bool = False,
+) -> PageResponse:
+    repository = await read_repository(page)
+    policy = await _read_policy(page)
+    revision = policy["revision"] if policy else 0
+    document = policy["document"] if policy else EXAMPLE
+    shown = written_document(document)
+    return page.show(
+        "policy.html",
+        status,
+        repository=repository,
+        policy=policy,
+        written=written or shown,
+        saved=(shown if policy else NOTHING_SAVED) if outdated else "",
+        revision=revision if outdated else page.form.get("revision", revision),
+        complaint=complaint,
+    )

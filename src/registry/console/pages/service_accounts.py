@@ -5,23 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from litestar import post
+from litestar import get, post
 
-from cloudcore.errors import NotFound
+from registry.console.addresses import SERVICE_ACCOUNTS
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.described_nouns import deletion
 from registry.console.noun_pages import CREATED, DESCRIPTION, Column, Input, NounPages, Shown
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages import nouns
-from registry.console.pages.attached_policies import ask_to_detach, attach, detach, read_policies
-from registry.console.pages.new_access_keys import end_of_form, show_new_key
+from registry.console.pages.attached_policies import handlers_of, read_policies, read_templates
 from registry.console.pages.nouns import show_list, show_one
-from registry.console.pages.ready_made_rights import read_templates
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
-from registry.console.paths import SERVICE_ACCOUNTS
 
-_ONE: Final = f"{SERVICE_ACCOUNTS}/{{service_account:str}}"
-_KIND: Final = "service_account"
+
+def end_of_form(form: Mapping[str, str]) -> dict[str, str]:
+    """Return the body of a new key: with its end, the midnight (UTC) in which its day begins."""
+    day = form.get("expires", "").strip()
+    return {"expires_at": f"{day}T00:00:00Z"} if day else {}
+
+
+def show_new_key(page: PageRequest, key: Mapping[str, Any], back: str) -> PageResponse:
+    """Show a key and its secret, with lines that use it; like every page, not to be stored."""
+    settings = page.console.settings
+    return page.show("new_access_key.html", key=key, back=back, registry_url=settings.url)
 
 
 async def _read_access(page: PageRequest, account: Shown) -> Mapping[str, Any]:
@@ -102,28 +108,6 @@ async def create_service_account(page: InjectedPage) -> PageResponse:
     return page.go(there, "The service account was created.")
 
 
-@post(f"{_ONE}/policies")
-async def attach_policy(page: InjectedPage) -> PageResponse:
-    """Attach a policy."""
-    try:
-        await attach(page, _KIND, page.parameters[_KIND])
-    except Refused as error:
-        return await show(page, complaint_of(error))
-    except NotFound as error:
-        return await show(page, Complaint(404, f"{error}."))
-    return page.go(path_of(page), "policy-attached")
-
-
-@post(f"{_ONE}/policies/{{policy:str}}/detach")
-async def detach_policy(page: InjectedPage) -> PageResponse:
-    """Ask whether to detach a policy; with ``confirmed`` in the form, do it."""
-    if "confirmed" not in page.form:
-        account = (await page.api.get(_api(page)))["service_account"]
-        return await ask_to_detach(page, account, path_of(page))
-    await detach(page, _KIND, page.parameters[_KIND])
-    return page.go(path_of(page), "policy-detached")
-
-
 async def show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
     """Return the page of a service account."""
     return await show_one(page, SERVICE_ACCOUNT, complaint)
@@ -138,4 +122,61 @@ def _api(page: PageRequest) -> str:
     return nouns.api_of(page, SERVICE_ACCOUNT)
 
 
-HANDLERS: Final = (create_service_account, attach_policy, detach_policy)
+_attach, _detach = handlers_of(SERVICE_ACCOUNTS, "service_account", show)
+
+_KEYS: Final = f"{SERVICE_ACCOUNTS}/{{service_account:str}}/keys"
+_KEY: Final = f"{_KEYS}/{{key:str}}"
+
+
+@post(_KEYS)
+async def create_key(page: InjectedPage) -> PageResponse:
+    """Create a key, and show its secret."""
+    description = page.form.get("description", "").strip()
+    body = {"description": description, **end_of_form(page.form)}
+    try:
+        made = await page.api.post(_keys_api(page), body, once=page.form.get("once", ""))
+    except Refused as error:
+        return await show(page, complaint_of(error))
+    return show_new_key(page, made["access_key"], path_of(page))
+
+
+@get(_KEYS)
+async def leave_new_key(page: InjectedPage) -> PageResponse:
+    """Redirect to the service account a browser that reloads the page of a new key."""
+    return page.go(path_of(page))
+
+
+@post(f"{_KEY}/status")
+async def change_status(page: InjectedPage) -> PageResponse:
+    """Make the key active or inactive."""
+    return await _change(page, {"status": page.form.get("status", "")})
+
+
+@post(f"{_KEY}/end")
+async def change_end(page: InjectedPage) -> PageResponse:
+    """Change the day on which the key ends; an empty one means that it does not."""
+    return await _change(page, {"expires_at": None, **end_of_form(page.form)})
+
+
+@post(f"{_KEY}/delete")
+async def delete_key(page: InjectedPage) -> PageResponse:
+    """Ask whether to delete the key; with ``confirmed`` in the form, do it."""
+    path = f"{_keys_api(page)}/{page.parameters['key']}"
+    if "confirmed" not in page.form:
+        key = (await page.api.get(path))["access_key"]
+        await page.require("iam:DeleteAccessKey", key["service_account"]["crn"])
+        return page.show("access_key_deletion.html", key=key, base=path_of(page))
+    await page.api.change("DELETE", path)
+    return page.go(path_of(page), "key-deleted")
+
+
+async def _change(page: PageRequest, changes: dict[str, Any]) -> PageResponse:
+    try:
+        await page.api.change("PATCH", f"{_keys_api(page)}/{page.parameters['key']}", changes)
+    except Refused as error:
+        return await show(page, complaint_of(error))
+    return page.go(path_of(page), "key-saved")
+
+
+def _keys_api(page: PageRequest) -> str:
+    return f"/v1/service-accounts/{page.parameters['service_account']}/access-keys"

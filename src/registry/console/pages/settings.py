@@ -7,12 +7,12 @@ from typing import Final
 
 from litestar import get, post
 
+from registry.console.addresses import SETTINGS
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.encryption import FIELD, read_card, save_card
+from registry.console.pages.keys import FIELD, read_card, save_card
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint
 from registry.console.pages.refusals import complaint_of as complaint_about
-from registry.console.paths import SETTINGS
 
 _API: Final = "/v1/registry-settings"
 _DAYS: Final = "undelete_days"
@@ -96,6 +96,3 @@ async def _page(
         complaint=complaint,
         encryption=await read_card(page, "/v1", card_complaint),
     )
-
-
-HANDLERS: Final = (show_settings, save_settings, save_encryption)

@@ -14,11 +14,17 @@ import msgspec
 from litestar import get, post
 
 from cloudcore.identity.oauth_forms import CONSOLE
-from registry.console.addresses import page_of_reference
+from registry.console.addresses import (
+    HOME,
+    ROLES,
+    SIGN_IN,
+    SIGNED_IN,
+    SIGNED_OUT,
+    page_of_reference,
+)
 from registry.console.admission import Requires
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.paths import HOME, ROLES, SIGN_IN, SIGNED_IN, SIGNED_OUT
 from registry.console.sessions import LIFETIME, ConsoleSession, NoRole, list_roles
 
 _COOKIE: Final = "entrepot_console_sign_in"
@@ -173,15 +179,3 @@ async def show_signed_out(page: InjectedPage) -> PageResponse:
     """Show that the person is signed out, with a link to sign in again."""
     words = "Nothing of it is left in this browser."
     return page.show("signed_out.html", session=None, title="Signed out", words=words)
-
-
-HANDLERS: Final = (
-    show_console,
-    show_home,
-    begin,
-    finish,
-    show_roles,
-    choose_role,
-    sign_out,
-    show_signed_out,
-)

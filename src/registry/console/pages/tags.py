@@ -7,15 +7,15 @@ from typing import Final
 
 from litestar import get, post
 
+from registry.console.addresses import REPOSITORY
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.image_rows import is_attached_tag, natural_key
-from registry.console.pages.repository_paths import (
+from registry.console.pages.repositories import (
     api_path,
     path_of,
     read_repository,
 )
-from registry.console.paths import REPOSITORY
 from registry.errors import DigestInvalid
 from registry.oci.digest import Digest
 from registry.oci.reference import is_tag
@@ -212,6 +212,3 @@ async def restore_tag(page: InjectedPage) -> PageResponse:
     """Restore a deleted tag to the image it pointed to."""
     await page.api.post(f"{api_path(page)}/tags/{page.parameters['tag']}/restore")
     return page.go(path_of(page).tag(page.parameters["tag"]), "tag-restored")
-
-
-HANDLERS: Final = (list_tags, put_tag, show_tag, delete_tag, restore_tag)

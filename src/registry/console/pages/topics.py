@@ -11,8 +11,7 @@ from litestar import post
 from cloudcore.notifications import topic
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.described_nouns import deletion, noun_of
-from registry.console.noun_forms import read_inputs
-from registry.console.noun_pages import Input, Shown
+from registry.console.noun_pages import Input, Shown, read_inputs
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.nouns import api_of, path_of, show_list, show_one
 from registry.console.pages.refusals import NO_COMPLAINT, complaint_of
@@ -139,6 +138,3 @@ async def confirm_subscription(page: InjectedPage) -> PageResponse:
 
 def _subscription(page: PageRequest) -> str:
     return f"{api_of(page, TOPIC)}/subscriptions/{page.parameters['subscription']}"
-
-
-HANDLERS: Final = (subscribe, unsubscribe, resend_confirmation, confirm_subscription)

@@ -1,1 +1,0 @@
-"""Access by web pages: reads from listed origins, and none to a registry without sign-in."""
