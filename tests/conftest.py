@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,11 @@ pytest_plugins = [
     "tests.kept_logs",
     "tests.aws_kms",
 ]
+
+# A shell without job control has what it starts in the background ignore SIGINT, and children
+# inherit that: the servers that tests interrupt, as Ctrl+C does.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # An assertion in a module that tests share tells as much as one in a test.
 pytest.register_assert_rewrite(

@@ -16,7 +16,6 @@ import httpx
 import msgspec
 
 from tests.databases import planted, program, program_environment
-from tests.interrupts import interruptible
 from tests.live import LiveRegistry, start_registry
 from tests.postgresql import free_port
 
@@ -73,15 +72,14 @@ class Waiting:
     """A login that has shown its page, and waits for the code."""
 
     def __init__(self, home: Home, *arguments: str) -> None:
-        with interruptible():
-            self._process = subprocess.Popen(
-                program("registry", "login", *arguments),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=home.environ,
-            )
+        self._process = subprocess.Popen(
+            program("registry", "login", *arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=home.environ,
+        )
         self.shown = ""
         self.page = self.next_page()
 

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.interrupts import interruptible
-
 ROOT = Path(__file__).resolve().parent.parent
 READY = re.compile(r"(https?://127\.0\.0\.1:\d+)")
 
@@ -62,15 +60,14 @@ def start_registry(
 ) -> LiveRegistry:
     """Start ``entrepot dev`` (or another `command`) over the folder `data`, on a free port."""
     started = [sys.executable, "-m", "registry", command, "--port", "0", "--data", str(data)]
-    with interruptible():
-        process = subprocess.Popen(
-            [*started, *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **(env or {})},
-        )
+    process = subprocess.Popen(
+        [*started, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **(env or {})},
+    )
     registry = LiveRegistry("", process, data)
     ready = threading.Event()
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.certificates import Issuer
-from tests.interrupts import interruptible
 from tests.postgresql import free_port
 from tests.tools import require_tool
 
@@ -102,13 +101,12 @@ def _running(
 ) -> Iterator[None]:
     with ExitStack() as stack:
         output = subprocess.DEVNULL if log is None else stack.enter_context(log.open("wb"))
-        with interruptible():
-            process = subprocess.Popen(
-                command,
-                env={**os.environ, **(settings or {})},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **(settings or {})},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
         try:
             yield
         finally:

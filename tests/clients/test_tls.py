@@ -24,7 +24,6 @@ from tests.clients.images import Store, noise
 from tests.clients.programs import attempt, run
 from tests.databases import planted
 from tests.entrepot import initialized, told
-from tests.interrupts import interruptible
 from tests.live import LiveRegistry, start_registry
 from tests.postgresql import free_port
 from tests.tools import require_tool
@@ -70,10 +69,7 @@ def served(folder: Path, *options: str, issuer: Issuer | None = None) -> Iterato
     shown = initialized(planted(folder / "data"))
     words = ("--tls-certificate", str(certificate), "--tls-key", str(key))
     port = str(free_port())
-    with interruptible():
-        registry = start_registry(
-            folder / "data", "--port", port, *words, *options, command="serve"
-        )
+    registry = start_registry(folder / "data", "--port", port, *words, *options, command="serve")
     try:
         user, secret = told("access key id", shown), told("secret access key", shown)
         trusted = certificate if issuer is None else issuer.root

@@ -19,7 +19,6 @@ import pytest
 from tests.clients.images import noise
 from tests.databases import planted
 from tests.entrepot import initialized, told
-from tests.interrupts import interruptible
 from tests.live import LiveRegistry, start_registry
 from tests.pebble import Pebble, challenge_server, pebble
 from tests.postgresql import free_port
@@ -44,10 +43,9 @@ def served(
         *("--tls-acme", names, "--tls-acme-terms", "agree", "--tls-acme-email", "ops@example.com"),
         *("--tls-acme-directory", authority.directory, "--tls-acme-roots", str(authority.roots)),
     )
-    with interruptible():
-        registry = start_registry(
-            folder / "data", "--port", str(port), *words, *options, command="serve"
-        )
+    registry = start_registry(
+        folder / "data", "--port", str(port), *words, *options, command="serve"
+    )
     try:
         yield registry
     finally:

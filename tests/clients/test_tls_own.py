@@ -20,15 +20,13 @@ from tests.clients.programs import run
 from tests.databases import planted
 from tests.entrepot import initialized
 from tests.integration.serving_app import wait_until
-from tests.interrupts import interruptible
 from tests.live import LiveRegistry, start_registry
 from tests.postgresql import free_port
 from tests.tools import require_tool
 
 
 def started(data: Path, *options: str) -> LiveRegistry:
-    with interruptible():
-        return start_registry(data, "--tls", *options, command="serve")
+    return start_registry(data, "--tls", *options, command="serve")
 
 
 def test_the_certificate_is_of_the_server_and_checked_by_its_root(tmp_path: Path) -> None:

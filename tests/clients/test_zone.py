@@ -14,7 +14,6 @@ from registry.settings import Settings
 from tests.clients.programs import run
 from tests.databases import planted
 from tests.entrepot import initialized
-from tests.interrupts import interruptible
 from tests.live import start_registry
 from tests.postgresql import free_port
 
@@ -31,8 +30,7 @@ def test_the_zone_is_served(tmp_path: Path) -> None:
         "ENTREPOT_DNS_NAME_SERVERS": "ns1.example.net",
         "ENTREPOT_WORKERS": "2",
     }
-    with interruptible():
-        registry = start_registry(tmp_path / "data", command="serve", env=settings)
+    registry = start_registry(tmp_path / "data", command="serve", env=settings)
     try:
         server = ("dig", "@127.0.0.1", "-p", str(port), "+tries=1")
         for number in range(8):  # from several ports: workers share the socket

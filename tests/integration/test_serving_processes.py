@@ -25,7 +25,6 @@ from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.server import run
 from registry.planes import PLANES, dispatcher
 from tests.integration.serving_app import Client, SampleApplication, answer
-from tests.interrupts import interruptible
 from tests.postgresql import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,14 +132,13 @@ def start(workers: int, metrics_port: int = 0, **env: str) -> Process:
 def launch(workers: int, metrics_port: int = 0, **env: str) -> subprocess.Popen[str]:
     """Start a server process."""
     code = "import sys; from tests.integration.test_serving_processes import main; "
-    with interruptible():
-        return subprocess.Popen(
-            [sys.executable, "-c", code + f"sys.exit(main({workers}, {metrics_port}))"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **env},
-        )
+    return subprocess.Popen(
+        [sys.executable, "-c", code + f"sys.exit(main({workers}, {metrics_port}))"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **env},
+    )
 
 
 @pytest.fixture(params=[1, 2])
