@@ -32,7 +32,7 @@ def actions(families: tuple[Family[Any], ...]) -> list[str]:
     return [action for each in families for kind in each.resource_kinds for action in kind.actions]
 
 
-def named(pattern: str) -> Iterator[str]:
+def named(pattern: str) -> Iterator[Any]:
     for path in sorted(SOURCES.rglob("*.py")):
         yield from re.findall(pattern, path.read_text())
 
@@ -96,6 +96,12 @@ def test_commands_are_there() -> None:
 
 def test_dev_runs_some_of_the_families() -> None:
     assert {family.name for family in DEV.families} < {family.name for family in FAMILIES}
+
+
+def test_a_port_is_called_in_errors_as_in_the_source() -> None:
+    ports = [*named(r'\n([A-Z_]+): Final\[Port\[.*\]\] = Port\("[a-z]+\.([a-z_]+)"\)')]
+    assert "WEBHOOKS" in {constant for constant, _ in ports}
+    assert [each for each in ports if not each[0].lower().endswith(each[1])] == []
 
 
 def test_every_port_is_filled_by_one() -> None:

@@ -98,7 +98,7 @@ class Mail(Protocol):
 
 QUEUES: Final[Port[Queues]] = Port("notifications.queues")
 MAIL: Final[Port[Mail | None]] = Port("notifications.mail")
-WEBHOOKS: Final[Port[Allowed]] = Port("notifications.sending")
+WEBHOOKS: Final[Port[Allowed]] = Port("notifications.webhooks")
 """Which webhooks are asked besides those of the public internet."""
 
 
