@@ -269,6 +269,9 @@ async def test_w6_patch_keeps_replaces_and_removes(notified: World) -> None:
     again = await patched({"redrive_policy": {"dead_letter_queue": crn}})
     assert again["redrive_policy"] == {"dead_letter_queue": crn}
     assert await patched({}) == again
+    seen = await notified.ask("GET", f"/v1/audit-events?limit=200&resource={quote(topic['crn'])}")
+    changes = [each["action"] for each in seen.json()["events"]]
+    assert changes.count("notifications:UpdateSubscription") == 4  # what changes nothing is none
     refusals: tuple[dict[str, Any], ...] = (
         {"filter_policy": []},
         {"protocol": "https"},

@@ -205,7 +205,7 @@ async def update_subscription(
             changes["dead_letter_queue"] = queues.dead_letters(tx, data.redrive_policy)
         return SUBSCRIPTIONS.update(tx, found, changes, now)
 
-    return await ctx.commit(update, wrap=SUBSCRIPTIONS.at(now))
+    return await ctx.commit(update, wrap=SUBSCRIPTIONS.at(now), told=SUBSCRIPTIONS.changed_at(now))
 
 
 @delete(ONE, opt={"action": "notifications:DeleteSubscription"})

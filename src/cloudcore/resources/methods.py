@@ -87,6 +87,11 @@ class Methods(Generic[R]):
         """Return what makes the answer for a record as it is at a moment."""
         return lambda found: self.one(self.seen(found, now))
 
+    @staticmethod
+    def changed_at(now: int) -> Callable[[R], Mapping[str, object] | None]:
+        """Return what tells a change of a moment (`RequestContext.commit`), if it changed any."""
+        return lambda found: {} if found.updated_at == now else None
+
     def location(self, made: R) -> str:
         """Return the path of one."""
         return f"{self.of.path}/{made.id}"
@@ -255,7 +260,7 @@ class Methods(Generic[R]):
             changes,
             now,
             wrap=self.at(now),
-            told=lambda made: {} if made.updated_at == now else None,
+            told=self.changed_at(now),
         )
 
     async def answer_delete(self, ctx: RequestContext, found_id: str) -> None:
