@@ -92,9 +92,9 @@ _MARK_BYTES: Final = 8
 class CommitMark:
     """A number that a process and those forked from it share; make it before forking them.
 
-    Each change gives it a random value, so whoever saw it before sees that it is another one (but
-    once in 2^64), however many processes change it at a time and wherever one of them dies. There
-    is no lock and no system call in reading it; a store of eight aligned bytes is never seen half.
+    Each change gives it a random value, which differs from the one before (but once in 2^64),
+    however many processes change it at a time and wherever one of them dies. Reading it takes no
+    lock and no system call; a store of eight aligned bytes is never seen half.
     """
 
     def __init__(self) -> None:

@@ -231,7 +231,7 @@ class Listing(NamedTuple):
     prefixes: list[str]
     """Common prefixes: each ends in the delimiter."""
     next_after: str | None
-    """The last row of the page, with which the next page begins; None if there is no more."""
+    """Key or prefix after which the next page begins; None on the last page."""
 
 
 def list_page(

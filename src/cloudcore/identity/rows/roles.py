@@ -243,6 +243,6 @@ def list_assigned(
 def is_assigned(tx: Connection, role_id: str, user_id: str) -> bool:
     """Return True if a role is assigned to a person; it stays so until the transaction ends.
 
-    So whoever unassigns it also ends the session for which this was asked.
+    A session that is started in this transaction is ended by whatever unassigns the role later.
     """
     return tx.row(_IS_ASSIGNED, role_id=role_id, user_id=user_id) is not None

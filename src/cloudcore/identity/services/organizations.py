@@ -120,7 +120,7 @@ def remove_member(tx: Connection, organization_id: str, user_id: str, now: int) 
 INVITATION_SECONDS: Final = 7 * 24 * 3600
 _PREFIX: Final = "ein_"
 _NO_CODE: Final = "0" * 64
-"""Checked if there is no invitation, so that the response time does not tell whether there is."""
+"""Compared with the code if no such invitation exists, so that both cases take the same time."""
 
 
 def new_invitation(

@@ -93,20 +93,19 @@ _IS_SEALED_SO: Final = and_(
     _k.current_version == bindparam("key_version"),
     _k.id == EFFECTIVE_ID,
 )
-_HOLDING: Final = (
+HOLDING_PLAIN: Final = (
     select(_l.object_id, _l.kms_key_id)
     .select_from(repositories)
     .join(accounts, accounts.c.id == _r.account_id)
     .outerjoin(repository_blobs, and_(_l.repository_id == _r.id, given(_l.digest)))
     .where(*_IS_THE_SAME)
 )
-HOLDING_PLAIN: Final = _HOLDING
-HOLDING_SEALED: Final = _HOLDING.join(kms_keys, _IS_SEALED_SO).with_for_update(
+HOLDING_SEALED: Final = HOLDING_PLAIN.join(kms_keys, _IS_SEALED_SO).with_for_update(
     read=True, of=kms_keys
 )
-"""The object and the KMS key of the link of ``:digest`` in a place that is as it was.
+"""Select object and KMS key of the link of ``:digest``; hold the repository's KMS key.
 
-Nothing if it is not; an object of NULL if there is no link. The KMS key of the place is held.
+No row if the repository or its key changed; a row of NULL if there is no link.
 """
 _HOLD_PLAIN: Final = Statement(HOLDING_PLAIN)
 _HOLD_SEALED: Final = Statement(HOLDING_SEALED)

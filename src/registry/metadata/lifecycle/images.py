@@ -51,16 +51,6 @@ class ImageColumns(NamedTuple):
     is_pinned: bool
 
 
-class LinkedBlob(NamedTuple):
-    """A link of the repository, and its use."""
-
-    digest: str
-    size: int
-    manifest_refs: int
-    is_shared: bool
-    """True if another repository of the account links the same object."""
-
-
 _untagged_at = (
     select(func.max(_e.occurred_at))
     .where(
@@ -156,6 +146,7 @@ _SOLE_BYTES: Final = Statement(
 
 
 def _links() -> Select[Any]:
+    """Select digest, bytes and references of links, and if another repository has the object."""
     return select(_l.digest, _l.size, _l.manifest_refs, _is_shared).where(given(_l.repository_id))
 
 
@@ -233,12 +224,12 @@ def sole_bytes(tx: Connection, manifest_id: str) -> int:
 
 
 def links_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> Sequence[Row]:
-    """Return the repository's links of these blobs, as `LinkedBlob`."""
+    """Return the repository's links of these blobs, as in `_links`."""
     return tx.rows(_LINKS, repository_id=repository_id, digests=text_list(digests))
 
 
 def page_of_links(tx: Connection, repository_id: str, after: str, limit: int) -> Sequence[Row]:
-    """Return up to `limit` links of a repository after the digest `after`, as `LinkedBlob`."""
+    """Return up to `limit` links of a repository after the digest `after`, as in `_links`."""
     return tx.rows(_LINK_PAGE, repository_id=repository_id, after=after, limit=limit)
 
 

@@ -146,7 +146,7 @@ def _keep(tx: Connection, repository: Repository, subject: str, told: CachedRefe
 
 
 def _checked(told: bytes) -> list[UpstreamReferrer]:
-    """Return the referrers in an upstream's answer; raise UpstreamBroken if it is no list."""
+    """Decode an upstream's index of referrers; raise `UpstreamBroken` if it is malformed."""
     try:
         listed = _decoder.decode(told).manifests or []
         for each in listed:
