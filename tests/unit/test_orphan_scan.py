@@ -183,13 +183,14 @@ async def test_too_many_are_not_believed(
 
     with caplog.at_level(logging.WARNING, "registry.gc.orphans"):
         leave(registry, store, count)
-        await push_blob(registry, b"a newer one")
+        await push_blob(registry, b"a newer one")  # one time in 256 it is in this place too
+        stored = sum(each.endswith(PLACE) for each in store.files.objects)
         registry.clock.advance(2 * HOUR)
         assert await set_orphans_aside(registry.ctx, store, PLACE) == removed
         assert len(store.files.objects) == count - removed + 1
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len(errors) == (removed == 0)
-    assert all(f"{count} of {count} stored files belong to no row" in each for each in errors)
+    assert all(f"{count} of {stored} stored files belong to no row" in each for each in errors)
 
 
 def spread(registry: Registry, store: MemoryStore, count: int) -> None:
