@@ -328,10 +328,10 @@ async def create_part(
 
 
 @get(
-    "/v1/templates/{template_id:str}",
+    "/v1/test-templates/{template_id:str}",
     opt={"action": "test:GetThing", "malformed_id": 400, "statuses": (404,)},
 )
-async def get_template(
+async def get_test_template(
     template_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneThing:
     """Return a template; there is none."""
@@ -388,7 +388,7 @@ async def broken() -> None:
 
 HANDLERS: Final[list[HTTPRouteHandler]] = [
     create_thing, list_things, list_things_by_age, get_thing, update_thing, delete_thing,
-    create_part, get_template, get_weather, get_shared,
+    create_part, get_test_template, get_weather, get_shared,
 ]  # fmt: skip
 
 

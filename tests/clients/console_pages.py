@@ -211,6 +211,8 @@ def pages_of(world: World) -> list[str]:
         f"/console/services/buckets/{bucket_of(world)}",
         "/console/services/suppressions",
         f"/console/services/suppressions/{suppression_of(world)}",
+        "/console/services/templates",
+        f"/console/services/templates/{template_of(world)}",
         "/console/audit",
         "/console/service-accounts",
         "/console/policies",
@@ -249,6 +251,12 @@ def topic_of(world: World) -> str:
     queue = {"protocol": "queue", "endpoint": queue_of(world)}
     call("POST", f"/v1/topics/{made}/subscriptions", queue)
     return made
+
+
+def template_of(world: World) -> str:
+    """Return the id of a new email template."""
+    body = {"name": f"welcome-{uuid4()}", "subject": "Welcome, {{ name }}", "html": "<p>Hello</p>"}
+    return str(world.pusher.call("POST", "/v1/templates", body)["template"]["id"])
 
 
 def suppression_of(world: World) -> str:

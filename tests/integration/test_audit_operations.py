@@ -30,6 +30,7 @@ READS: Final = {
     "POST /v1/repositories/{}/lifecycle-policy/preview",
     "POST /v1/pull-through-cache-rules/{}/test",
     "POST /v1/policy-simulations",
+    "POST /v1/templates/{}/preview",
 }
 """They change nothing."""
 MESSAGES: Final = {
@@ -148,6 +149,7 @@ async def other_requests(served: Served) -> dict[str, Asked]:
             if verb in each.methods
         },
         "DELETE /v1/topics/{}": Asked(program),
+        "DELETE /v1/templates/{}": Asked(program),
         "DELETE /v1/keys/{}": Asked(program),
         "PATCH /v1/registry-settings": Asked(program, {"undelete_days": 3}),
         "DELETE /v1/event-rules/{}": Asked(program),

@@ -150,9 +150,9 @@ async def test_an_id_is_a_uuid_with_its_dashes(plane: World, identity: str) -> N
 
 
 async def test_a_malformed_id_is_400_where_the_specification_says_so(plane: World) -> None:
-    error = assert_envelope(await plane.ask("GET", "/v1/templates/x"), 400, "INVALID_INPUT")
+    error = assert_envelope(await plane.ask("GET", "/v1/test-templates/x"), 400, "INVALID_INPUT")
     assert error["params"] == {"field": "template_id", "reason": "malformed"}
-    assert_envelope(await plane.ask("GET", f"/v1/templates/{uuid4()}"), 404, "NOT_FOUND")
+    assert_envelope(await plane.ask("GET", f"/v1/test-templates/{uuid4()}"), 404, "NOT_FOUND")
 
 
 async def test_policies_decide_over_single_things(plane: World) -> None:

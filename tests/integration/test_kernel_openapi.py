@@ -83,7 +83,7 @@ async def test_statuses_are_those_that_can_occur(sqlite_database: str) -> None:
         "PATCH /v1/things/{thing_id}": "200 400 401 403 404 413 415 500 503",
         "DELETE /v1/things/{thing_id}": "204 400 401 403 404 500 503",
         "POST /v1/things/{thing_id}/parts": "201 400 401 403 404 409 413 415 422 500 503",
-        "GET /v1/templates/{template_id}": "200 400 401 403 404 500 503",
+        "GET /v1/test-templates/{template_id}": "200 400 401 403 404 500 503",
         "GET /v1/shared/{thing_id}": "200 400 401 403 404 500 503",
         "GET /v1/weather": "200 400 429 500 503",
     }
@@ -191,8 +191,8 @@ async def test_answers_are_as_described(plane: World) -> None:
         ("/v1/things/{thing_id}/parts", "POST", f"{one}/parts", None),
         ("/v1/things/{thing_id}", "DELETE", one, None),
         ("/v1/things/{thing_id}", "DELETE", one, None),
-        ("/v1/templates/{template_id}", "GET", "/v1/templates/x", None),
-        ("/v1/templates/{template_id}", "GET", f"/v1/templates/{uuid4()}", None),
+        ("/v1/test-templates/{template_id}", "GET", "/v1/test-templates/x", None),
+        ("/v1/test-templates/{template_id}", "GET", f"/v1/test-templates/{uuid4()}", None),
         *[("/v1/weather", "GET", "/v1/weather", None)] * 4,
     ]:
         for token in ("writer", "nobody"):

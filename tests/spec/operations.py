@@ -214,7 +214,8 @@ POST   /v1/queues/{queue_id}/messages/extend        LeaseMessages             20
 
 EMAIL: Final = """
 POST   /v1/dedicated-ips                            RequestDedicatedIP        201 key later
-DELETE /v1/templates/{template_id}                  DeleteTemplate            204 later
+DELETE /v1/templates/{template_id}                  DeleteTemplate            204
+POST   /v1/templates/{template_id}/preview          PreviewTemplate           200
 """
 NETWORK: Final = """
 PATCH  /v1/egress-only-gateways/{egress_only_gateway_id}  UpdateEgressOnlyGateway  200 later

@@ -22,7 +22,7 @@ GET    /v1/things/{id}           GetThing      200
 PATCH  /v1/things/{id}           UpdateThing   200
 DELETE /v1/things/{id}           DeleteThing   204
 POST   /v1/things/{id}/parts     CreatePart    201 key
-GET    /v1/templates/{x}         GetThing      200
+GET    /v1/test-templates/{x}         GetThing      200
 GET    /v1/weather               -             200 public limited
 GET    /v1/regions               -             200 public later
 """

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.email.ip_pool import IP_POOL
 from cloudcore.email.suppression import SUPPRESSION
+from cloudcore.email.template import TEMPLATE
 from cloudcore.family import CommandGroup, Family
 
 if TYPE_CHECKING:
@@ -16,14 +17,15 @@ if TYPE_CHECKING:
 def _routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.email.ip_pools import IP_POOLS  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.suppressions import SUPPRESSIONS  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email.templates import HANDLERS as TEMPLATES  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.resources.routes import standard_routes  # noqa: PLC0415 - the web framework
 
-    return (*standard_routes(SUPPRESSIONS), *standard_routes(IP_POOLS))
+    return (*standard_routes(SUPPRESSIONS), *standard_routes(IP_POOLS), *TEMPLATES)
 
 
 EMAIL: Final[Family[None]] = Family(
     name="email",
     routes=_routes,
-    resources=(SUPPRESSION, IP_POOL),
+    resources=(SUPPRESSION, IP_POOL, TEMPLATE),
     commands=(CommandGroup("use the platform's services", ("cloudcore.email.commands",)),),
 )

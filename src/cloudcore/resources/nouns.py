@@ -99,6 +99,8 @@ def _kind(each: Described) -> OptionKind:
     kinds: Mapping[Any, OptionKind] = {int: "number", bool: "boolean"}
     if each.name == "tags":
         return "tags"
+    if each.use.is_long:
+        return "file"
     if each.is_document:
         return "texts" if getattr(each.plain, "__origin__", None) is list else "document"
     return "text" if each.is_moment else kinds.get(each.plain, "text")

@@ -47,6 +47,8 @@ class Field(NamedTuple):
     """It is in no answer."""
     shows_null: bool = False
     """An answer has null where there is no value, instead of leaving the field out."""
+    is_long: bool = False
+    """It is a text of many lines: a command reads it from a file."""
 
 
 given: Final = partial(Field, "given")

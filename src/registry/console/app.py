@@ -53,6 +53,7 @@ from registry.console.pages import (
     sign_in,
     storage,
     tags,
+    templates,
     topics,
 )
 from registry.console.pages.nouns import handlers_of
@@ -83,6 +84,7 @@ _MODULES: Final = (
     sign_in,
     storage,
     tags,
+    templates,
     topics,
 )
 """Those whose handlers are pages, forms and files."""

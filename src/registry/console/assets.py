@@ -29,6 +29,8 @@ POLICY: Final = (
 """What pages may load."""
 UPLOADING: Final = f"{POLICY}; connect-src 'self'"
 """Of a page whose script sends files."""
+SHOWING_MAIL: Final = POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'")
+"""Of a page with a mail in a frame, which has the page's policy: mails have styles within."""
 
 
 class Asset(NamedTuple):

@@ -27,7 +27,11 @@ _ENDS: Final = ("_seconds", "_at")
 def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
     """Return the pages of a resource."""
     visible = [each for each in of.fields.values() if not each.use.hidden]
-    facts = [each for each in visible if each.name not in (of.label, "description", "tags")]
+    facts = [
+        each
+        for each in visible
+        if each.name not in (of.label, "description", "tags") and not each.use.is_long
+    ]
     has = of.methods
     changeable = [each for each in of.of_use("given") if _is_writable(each)]
     return NounPages(
@@ -112,7 +116,7 @@ def _input(of: Resource[Any], each: Described) -> Input:
         is_optional=each.is_optional,
         choices=tuple(map(str, get_args(each.plain))) if get_origin(each.plain) else (),
         default=each.default if isinstance(each.default, str | int) else "",
-        is_more=not is_required and each.name != "description",
+        is_more=not is_required and each.name != "description" and not each.use.is_long,
     )
 
 
@@ -133,6 +137,8 @@ def _is_writable(each: Described) -> bool:
 def _kind(of: Resource[Any], each: Described) -> InputKind:
     if each.is_moment:
         return "moment"
+    if each.use.is_long:
+        return "lines"
     if each.plain is bool:
         return "flag"
     if each.plain is int:

@@ -22,10 +22,12 @@ Shown = Mapping[str, Any]
 Form = Literal["text", "number", "time", "until", "size", "duration", "texts", "reference", "mark"]
 """How a value is shown; ``time``: since when, ``mark``: a word that stands out if it says that
 something is not as usual."""
-InputKind = Literal["line", "code", "number", "choice", "flag", "moment", "tags", "texts", "pem"]
+InputKind = Literal[
+    "line", "code", "lines", "number", "choice", "flag", "moment", "tags", "texts", "pem"
+]
 """How a person writes a value: ``code`` is a line of a language, such as a name, in which nothing
-is corrected; ``texts`` one to a line, ``tags`` so too, as ``KEY=VALUE``; ``moment`` in
-UTC; ``pem`` is not shown again if it has a private key."""
+is corrected, ``lines`` are many of them; ``texts`` one to a line, ``tags`` so too, as
+``KEY=VALUE``; ``moment`` in UTC; ``pem`` is not shown again if it has a private key."""
 Section = Literal["services", "settings", "access"]
 """The entry of the console's menu."""
 
@@ -267,6 +269,8 @@ def _read(of: Input, written: str) -> Any:  # noqa: ANN401 - JSON
             return written.split()
         case "tags":
             return dict(_tag(of, line) for line in written.splitlines() if line.strip())
+        case "lines":
+            return written.replace("\r\n", "\n")  # as HTML has forms sent
         case "moment":
             return f"{written}:00Z" if len(written) == _MINUTES else f"{written}Z"
         case _:

@@ -1,0 +1,373 @@
+"""The language of email templates: the part of Jinja2 that ends soon, whatever it is given.
+
+A template has values, conditions, loops over what it is given, arithmetic of numbers, and the
+filters and tests below; it calls and assigns nothing, and sees data alone, no attribute of an
+object. A rendering has so much work that it may do: each turn of a loop, each filter and each
+comparison counts as much as it has to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, cast
+
+from jinja2 import (
+    StrictUndefined,
+    TemplateError,
+    TemplateRuntimeError,
+    TemplateSyntaxError,
+    Undefined,
+    filters,
+    nodes,
+)
+from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context, LoopContext
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.tests import TESTS
+from jinja2.utils import missing, pass_context
+from markupsafe import escape
+
+MAX_WORK: Final = 1_000_000
+"""What one rendering may look at: about characters, turns of loops and parts of the template."""
+MAX_TOKENS: Final = 10_000
+MAX_DEPTH: Final = 40
+MAX_LOOPS: Final = 8
+"""Most loops within one another; Python itself ends at 20."""
+_WORK: Final = " work"
+"""The name of what counts, which no template can spell."""
+_MOST: Final = 1 << 63
+_LOOP: Final = frozenset({"index", "index0", "revindex", "revindex0", "first", "last", "length"})
+_NODES: Final = (
+    nodes.Template,
+    nodes.Output,
+    nodes.TemplateData,
+    nodes.If,
+    nodes.Name,
+    nodes.Keyword,
+    nodes.Getattr,
+    nodes.Getitem,
+    nodes.CondExpr,
+    nodes.Compare,
+    nodes.Operand,
+    nodes.And,
+    nodes.Or,
+    nodes.Not,
+    nodes.Neg,
+    nodes.Pos,
+    nodes.Add,
+    nodes.Sub,
+    nodes.Mul,
+    nodes.Div,
+    nodes.FloorDiv,
+    nodes.Mod,
+)
+
+
+class TooMuch(TemplateError):
+    """A rendering does more than it may."""
+
+
+class Missing(TemplateRuntimeError):
+    """A template needs a variable, or a part of one, that was not given."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class Work:
+    """What a rendering has done."""
+
+    def __init__(self) -> None:
+        """Begin."""
+        self._left = MAX_WORK
+
+    def spend(self, amount: int) -> None:
+        """Count more; raise `TooMuch` if that is more than a rendering may do."""
+        self._left -= amount
+        if self._left < 0:
+            raise TooMuch("it takes too long with these variables")
+
+
+class _Required(StrictUndefined):
+    """A value that is not there; its use raises `Missing`."""
+
+    def __init__(
+        self,
+        hint: str | None = None,
+        obj: Any = missing,  # noqa: ANN401 - as Jinja2 has it
+        name: str | None = None,
+        exc: Any = None,  # noqa: ANN401 - as Jinja2 has it
+    ) -> None:
+        made: Any = exc or (lambda message: Missing(str(name), message))
+        super().__init__(hint, obj, name, made)
+
+
+class _Language(ImmutableSandboxedEnvironment):
+    """Jinja2 without attributes of objects, and with arithmetic of numbers alone."""
+
+    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%"})
+
+    def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - a value
+        """Return a field of an object of JSON, or what a loop tells of itself."""
+        if isinstance(obj, LoopContext) and attribute in _LOOP:
+            return getattr(obj, attribute)
+        return self.getitem(obj, attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:  # noqa: ANN401 - a value
+        """Return a field of an object of JSON, or an item of a list."""
+        if isinstance(obj, dict) and isinstance(argument, str) and argument in obj:
+            return obj[argument]
+        if isinstance(obj, list) and type(argument) is int and 0 <= argument < len(obj):
+            return obj[argument]
+        if isinstance(obj, Undefined):
+            str(obj)  # raises `Missing`
+        return self.undefined(f"there is no {argument}", name=str(argument))
+
+    def call_binop(
+        self,
+        context: Context,  # noqa: ARG002
+        operator: str,
+        left: Any,  # noqa: ANN401 - a value
+        right: Any,  # noqa: ANN401 - a value
+    ) -> Any:  # noqa: ANN401 - a value
+        """Calculate with two numbers."""
+        for each in (left, right):
+            if isinstance(each, Undefined):
+                str(each)  # raises `Missing`
+            if not isinstance(each, int | float):
+                raise SecurityError(f"{operator} is for numbers alone")
+        found = self.binop_table[operator](left, right)
+        if isinstance(found, int) and abs(found) >= _MOST:
+            raise TooMuch(f"{operator} gives a number of more than 63 bits")
+        return found
+
+
+def _weight(value: object) -> int:
+    """Return how much there is to look at in a value."""
+    waiting, found = [value], 0
+    while waiting:
+        each = waiting.pop()
+        found += 1
+        if isinstance(each, str):
+            found += len(each)
+        elif isinstance(each, list | tuple):
+            waiting.extend(each)
+        elif isinstance(each, dict):
+            waiting.extend(each)
+            waiting.extend(each.values())
+    return found
+
+
+def _counted(of: Callable[..., Any], gets: str = "") -> Callable[..., Any]:
+    """Return a filter that counts what it is given."""
+
+    @pass_context
+    def counted(context: Context, value: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+        _work(context).spend(sum(map(_weight, (value, *given, *named.values()))))
+        first = {"environment": context.environment, "eval_ctx": context.eval_ctx}
+        return of(first[gets], value, *given, **named) if gets else of(value, *given, **named)
+
+    return counted
+
+
+def _work(context: Context) -> Work:
+    return cast("Work", context.resolve(_WORK))
+
+
+@pass_context
+def _join(context: Context, value: Any, d: Any = "") -> Any:  # noqa: ANN401 - values
+    """Join the items of a list; what comes out counts."""
+    values = list(value)
+    _work(context).spend(_weight(values) + len(values) * _weight(d))
+    return filters.do_join(context.eval_ctx, values, d)
+
+
+@pass_context
+def _turns(context: Context, value: Any, size: int) -> list[Any]:  # noqa: ANN401 - values
+    """Return what a loop goes over; each of its turns counts."""
+    values = list(value)
+    _work(context).spend(1 + len(values) * size)
+    return values
+
+
+def _items(value: Any) -> list[Any]:  # noqa: ANN401 - values
+    return list(filters.do_items(value))
+
+
+def _round(value: Any, precision: int = 0) -> float:  # noqa: ANN401 - a value
+    """Return a number rounded; Jinja2's own also makes numbers of any size."""
+    return round(float(value), max(0, min(int(precision), 20)))
+
+
+_FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "abs": _counted(abs),
+    "capitalize": _counted(filters.do_capitalize),
+    "default": _counted(filters.do_default),
+    "dictsort": _counted(filters.do_dictsort),
+    "escape": _counted(escape),
+    "first": _counted(filters.sync_do_first, "environment"),
+    "float": _counted(filters.do_float),
+    "int": _counted(filters.do_int),
+    "items": _counted(_items),
+    "join": _join,
+    "last": _counted(filters.do_last, "environment"),
+    "length": _counted(len),
+    "lower": _counted(filters.do_lower),
+    "round": _counted(_round),
+    "safe": _counted(filters.do_mark_safe),
+    "sort": _counted(filters.do_sort, "environment"),
+    "title": _counted(filters.do_title),
+    "trim": _counted(filters.do_trim),
+    "truncate": _counted(filters.do_truncate, "environment"),
+    "unique": _counted(
+        lambda environment, value: list(filters.do_unique(environment, value)), "environment"
+    ),
+    "upper": _counted(filters.do_upper),
+    "urlencode": _counted(filters.do_urlencode),
+}
+
+
+def _divisible_by(value: Any, of: Any) -> bool:  # noqa: ANN401 - values
+    """Tell whether a number is a multiple; % of a text would format it, to any length."""
+    for each in (value, of):
+        if isinstance(each, Undefined):
+            str(each)  # raises `Missing`
+        if not isinstance(each, int | float):
+            raise SecurityError("only a number is odd, even or divisible")
+    return bool(value % of == 0)
+
+
+_OF_JINJA: Final = (
+    "boolean",
+    "defined",
+    "false",
+    "mapping",
+    "none",
+    "number",
+    "string",
+    "true",
+    "undefined",
+)
+_TESTS: Final[Mapping[str, Any]] = {
+    **{name: TESTS[name] for name in _OF_JINJA},
+    "divisibleby": _divisible_by,
+    "even": lambda value: _divisible_by(value, 2),
+    "odd": lambda value: not _divisible_by(value, 2),
+}
+_SAME: Final = " same"
+_TURNS: Final = " turns"
+
+
+def language(*, is_html: bool) -> _Language:
+    """Return the language; of HTML, values are escaped."""
+    made = _Language(
+        autoescape=is_html,
+        undefined=_Required,
+        keep_trailing_newline=True,
+        optimized=False,
+        cache_size=0,
+    )
+    made.globals = {}
+    made.tests = dict(_TESTS)
+    made.filters = {
+        **_FILTERS,
+        _SAME: _counted(lambda value: value),
+        _TURNS: _turns,
+    }
+    return made
+
+
+def read(of: _Language, source: str) -> nodes.Template:
+    """Return the tree of a template.
+
+    Raises:
+        TemplateSyntaxError: it is none, or has what the language has not.
+
+    """
+    line = 1
+    for count, (line, _, _) in enumerate(of.lex(source)):
+        if count >= MAX_TOKENS:
+            raise TemplateSyntaxError("there is too much in it", line)
+    try:
+        tree = of.parse(source)
+    except RecursionError:
+        raise TemplateSyntaxError("too much is nested", line) from None
+    except ValueError as error:  # a number of thousands of digits
+        raise TemplateSyntaxError(str(error), line) from None
+    for each, line, depth, loops in _walk(tree):
+        if wrong := _wrong(each, depth, loops):
+            raise TemplateSyntaxError(wrong, line)
+    return tree
+
+
+def counting(tree: nodes.Template) -> nodes.Template:
+    """Return the tree with all that takes time counted."""
+    for each in list(tree.find_all(nodes.For)):
+        size = 1 + sum(1 for _ in each.find_all(nodes.Node))
+        each.iter = _filtered(cast("nodes.Expr", each.iter), _TURNS, nodes.Const(size))
+    for compared in list(tree.find_all(nodes.Compare)):
+        compared.expr = _filtered(compared.expr, _SAME)
+        for operand in compared.ops:
+            operand.expr = _filtered(operand.expr, _SAME)
+    return tree
+
+
+def start() -> dict[str, Any]:
+    """Return what a rendering counts with."""
+    return {_WORK: Work()}
+
+
+def _filtered(node: nodes.Expr, name: str, *given: nodes.Expr) -> nodes.Filter:
+    return nodes.Filter(node, name, list(given), [], None, None, lineno=node.lineno)
+
+
+def _walk(tree: nodes.Template) -> Iterator[tuple[nodes.Node, int, int, int]]:
+    """Yield all nodes, with the line, the depth and the loops in which each is."""
+    waiting: list[tuple[nodes.Node, int, int, int]] = [(tree, 1, 0, 0)]
+    while waiting:
+        each, line, depth, loops = waiting.pop()
+        line = each.lineno or line
+        yield each, line, depth, loops
+        inner = loops + isinstance(each, nodes.For)
+        waiting.extend((child, line, depth + 1, inner) for child in each.iter_child_nodes())
+
+
+def _wrong(each: nodes.Node, depth: int, loops: int) -> str:
+    """Return what a node is that the language has not; empty if it has it."""
+    if depth > MAX_DEPTH or loops > MAX_LOOPS:
+        return "too much is nested"
+    if isinstance(each, nodes.Filter | nodes.Test):
+        return _wrong_call(each)
+    if isinstance(each, nodes.For):
+        return "a loop cannot call itself" if each.recursive else ""
+    if isinstance(each, nodes.Name) and each.name == "self":
+        return "no variable is called self"
+    if isinstance(each, nodes.Const):
+        return _wrong_constant(each.value)
+    is_target = isinstance(each, nodes.Tuple) and each.ctx == "store"
+    kind = type(each).__name__.lower()
+    is_known = is_target or isinstance(each, _NODES)
+    return "" if is_known else f"there is no {kind} in templates of mail"
+
+
+def _wrong_call(each: nodes.Filter | nodes.Test) -> str:
+    """Return what is wrong with a filter or test; empty if nothing is."""
+    if each.dyn_args or each.dyn_kwargs:
+        return "* and ** cannot be used"
+    if isinstance(each, nodes.Test):
+        return "" if each.name in _TESTS else f"there is no test {each.name}"
+    is_known = each.node is not None and each.name in _FILTERS
+    return "" if is_known else f"there is no filter {each.name}"
+
+
+def _wrong_constant(value: object) -> str:
+    """Return what is wrong with a constant; empty if nothing is."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return "half of a surrogate pair is no character"
+    elif isinstance(value, int) and abs(value) >= _MOST:
+        return "a number has at most 63 bits"
+    return ""

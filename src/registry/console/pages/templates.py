@@ -1,0 +1,63 @@
+"""Email templates, and what a message of one would say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+from litestar import post
+
+from cloudcore.email import template
+from registry.console.assets import SHOWING_MAIL
+from registry.console.control_plane import Refused
+from registry.console.described_nouns import deletion, noun_of
+from registry.console.noun_pages import Shown
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.nouns import api_of, show_one
+from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
+
+_FIELD: Final = "variables"
+_NO_OBJECT: Final = Complaint(400, "Variables: a JSON object.", _FIELD)
+_HEAD: Final = (
+    "<!doctype html><meta http-equiv=Content-Security-Policy"
+    " content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+)
+"""Of the frame: what is in it loads nothing of the console either."""
+
+
+TEMPLATE: Final = replace(
+    noun_of(template.TEMPLATE),
+    acts=(
+        deletion(
+            template.TEMPLATE.noun,
+            template.TEMPLATE.action("delete"),
+            "Messages that were accepted with it are sent.",
+        ),
+    ),
+    parts="noun_template.html",
+)
+
+
+@post(f"{TEMPLATE.path_of_one}/preview")
+async def preview_template(page: InjectedPage) -> PageResponse:
+    """Show what a message would say with variables, which are a JSON object."""
+    preview, complaint = None, NO_COMPLAINT
+    try:
+        variables = msgspec.json.decode(page.form.get(_FIELD) or "{}", type=dict[str, Any])
+        answer = await page.api.post(f"{api_of(page, TEMPLATE)}/preview", {_FIELD: variables})
+        preview = answer["preview"]
+    except msgspec.DecodeError:
+        complaint = _NO_OBJECT
+    except Refused as error:
+        if error.status != _NO_OBJECT.status:
+            raise
+        complaint = complaint_of(error)._replace(field=_FIELD)
+
+    async def more(_page: PageRequest, _record: Shown) -> Mapping[str, Any]:
+        headers = {"content-security-policy": SHOWING_MAIL}
+        shown = {"preview": preview, "mail_head": _HEAD}
+        return {**shown, "panel_fields": (_FIELD,), "headers": headers}
+
+    return await show_one(page, replace(TEMPLATE, more=more), complaint)
