@@ -98,8 +98,9 @@ async def list_usage(
 ) -> ManyUsage:
     """List what the account has used, by hour or by day.
 
-    An owner of an organization lists the use of all its accounts, with `organization_id`. What was
-    used in the last seconds may not be in it yet. Hours are kept for 25 months.
+    An owner of an organization, and a member for its bills, lists the use of all its accounts, with
+    `organization_id`. What was used in the last seconds may be missing. Hours are kept for 25
+    months.
     """
     query = ctx.query(UsageQuery)
     accounts = await _accounts(ctx, needs, query.organization_id)
