@@ -9,6 +9,7 @@ from cloudcore.email.ip_pool import IP_POOL
 from cloudcore.email.suppression import SUPPRESSION
 from cloudcore.email.template import TEMPLATE
 from cloudcore.family import CommandGroup, Family
+from cloudcore.metering.sku import Sku
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -23,9 +24,12 @@ def _routes() -> Sequence[HTTPRouteHandler]:
     return (*standard_routes(SUPPRESSIONS), *standard_routes(IP_POOLS), *TEMPLATES)
 
 
+MESSAGES: Final = Sku("email.messages", "Messages, by recipient", "1000 messages", 1000)
+
 EMAIL: Final[Family[None]] = Family(
     name="email",
     routes=_routes,
+    skus=(MESSAGES,),
     resources=(SUPPRESSION, IP_POOL, TEMPLATE),
     commands=(CommandGroup("use the platform's services", ("cloudcore.email.commands",)),),
 )

@@ -55,6 +55,7 @@ from registry.console.pages import (
     tags,
     templates,
     topics,
+    usage,
 )
 from registry.console.pages.nouns import handlers_of
 from registry.console.rendering import template_engine
@@ -86,6 +87,7 @@ _MODULES: Final = (
     tags,
     templates,
     topics,
+    usage,
 )
 """Those whose handlers are pages, forms and files."""
 
