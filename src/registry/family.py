@@ -223,6 +223,7 @@ REGISTRY: Final[Family[Process]] = Family(
                 "registry.cli.events",
                 "registry.cli.gc",
                 "registry.cli.audit",
+                "registry.cli.usage",
             ),
         ),
         CommandGroup(
