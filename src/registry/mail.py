@@ -5,7 +5,7 @@ from __future__ import annotations
 import email.policy  # noqa: F401 - each mail needs it: loaded before the fork, workers share it
 from email.message import EmailMessage
 
-from cloudcore.notifications.needs import MailRefused
+from cloudcore.outbound.mail import MailRefused
 from cloudcore.outbound.smtp import SmtpClient, SmtpRefused
 
 

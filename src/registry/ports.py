@@ -22,7 +22,7 @@ from cloudcore.keyring import Keyring, load_keyring
 from cloudcore.kms import needs as kms
 from cloudcore.kms.providers import AwsMissing, AwsProvider, EmbeddedProvider, Providers
 from cloudcore.notifications import needs as notifications
-from cloudcore.notifications.needs import Mail
+from cloudcore.outbound.mail import Mail
 from cloudcore.ports import KEYRING, Asked, Offer, Opening, Port, known, offer
 from cloudcore.queue import needs as queue
 from cloudcore.storage import needs as storage

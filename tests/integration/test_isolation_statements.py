@@ -95,6 +95,9 @@ LOOSE: Final = {
     "cloudcore.storage.piece_keys._CLOSED_KEY": "a sweep of what deleted keys sealed",
     "cloudcore.storage.upload_rows._LIST_ABANDONED": "a sweep of what is over",
     "registry.metadata.blobs.uploads._EXPIRED": "a sweep of what is over",
+    "cloudcore.email.message_rows._FORGET": "a sweep of what is over",
+    "cloudcore.email.message_rows._FORGET_CONTENT": "a sweep of what is over",
+    "cloudcore.email.message_rows._FORGET_RATES": "a sweep of what is over",
 }
 """Statements that nothing ties to one thing, each with its reason."""
 

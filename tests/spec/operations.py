@@ -216,6 +216,7 @@ EMAIL: Final = """
 POST   /v1/dedicated-ips                            RequestDedicatedIP        201 key later
 DELETE /v1/templates/{template_id}                  DeleteTemplate            204
 POST   /v1/templates/{template_id}/preview          PreviewTemplate           200
+GET    /v1/messages/{message_id}                    GetMessage                200
 """
 NETWORK: Final = """
 PATCH  /v1/egress-only-gateways/{egress_only_gateway_id}  UpdateEgressOnlyGateway  200 later
