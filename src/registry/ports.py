@@ -89,6 +89,10 @@ def _certificate_settings(settings: Settings) -> certificate.CertificateSettings
     )
 
 
+def _return_mail(settings: Settings) -> email.ReturnMail:
+    return email.ReturnMail(settings.email.bounce_domain, settings.email.bounce_address)
+
+
 def _control_settings(settings: Settings) -> ControlSettings:
     return ControlSettings(
         region=settings.region,
@@ -188,6 +192,7 @@ CROSSING: Final = (
     _set(CONTROL_SETTINGS, _control_settings),
     _set(audit.KEPT_SECONDS, lambda settings: settings.audit_seconds),
     _set(catalog.FILE, lambda settings: settings.catalog),
+    _set(email.RETURN_MAIL, _return_mail),
     _set(email.RESOLVER, lambda settings: settings.resolver),
     _set(certificate.SETTINGS, _certificate_settings),
     _set(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
