@@ -14,6 +14,7 @@ from cloudcore.acme.conversing import Directory
 from cloudcore.audit import log as audit
 from cloudcore.catalog import documents as catalog
 from cloudcore.certificate import needs as certificate
+from cloudcore.email import needs as email
 from cloudcore.iam.audit import AUDITOR
 from cloudcore.identity import needs as identity
 from cloudcore.identity.routes.organizations import membership_policy
@@ -179,6 +180,7 @@ CROSSING: Final = (
     known(registry.OTHER_EVENT_TYPES, _OTHER_EVENT_TYPES),
     offer(notifications.QUEUES, _from(queue.QUEUES)),
     offer(notifications.MAIL, _mail),
+    offer(email.MAIL, _from(notifications.MAIL)),
     offer(certificate.ACCOUNT_KEYS, _from(kms.PLATFORM_KEYS)),
     offer(storage.BYTES, _bucket_bytes),
     _in_region(storage.KEYS, KeysOfBuckets),
@@ -186,6 +188,7 @@ CROSSING: Final = (
     _set(CONTROL_SETTINGS, _control_settings),
     _set(audit.KEPT_SECONDS, lambda settings: settings.audit_seconds),
     _set(catalog.FILE, lambda settings: settings.catalog),
+    _set(email.RESOLVER, lambda settings: settings.resolver),
     _set(certificate.SETTINGS, _certificate_settings),
     _set(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
     _set(storage.ACCOUNT_BYTES, lambda settings: settings.limits.max_bucket_bytes),

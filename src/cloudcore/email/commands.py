@@ -1,4 +1,4 @@
-"""``entrepot suppressions``, ``entrepot ip-pools`` and ``entrepot templates``."""
+"""``entrepot suppressions``, ``ip-pools``, ``identities`` and ``templates``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Final
 
 from cloudcore.command_line import Act, Option
 from cloudcore.email.ip_pool import IP_POOL
+from cloudcore.email.sending_identity import SENDING_IDENTITY
 from cloudcore.email.suppression import SUPPRESSION
 from cloudcore.email.template import TEMPLATE
 from cloudcore.resources.nouns import noun_of
@@ -13,6 +14,20 @@ from cloudcore.resources.nouns import noun_of
 COMMANDS: Final = (
     noun_of(SUPPRESSION, words="addresses that get no mail of the account"),
     noun_of(IP_POOL, words="groups of dedicated IP addresses to send mail from"),
+    noun_of(
+        SENDING_IDENTITY,
+        words="domains and addresses to send mail from",
+        acts=(
+            Act(
+                verb="verify",
+                words="look for the record of a domain now, or send an address a new link",
+                path="verify",
+                takes_key=True,
+                answer="identity",
+                said="Checking {value}",
+            ),
+        ),
+    ),
     noun_of(
         TEMPLATE,
         words="subjects and bodies of mail, with places for variables",

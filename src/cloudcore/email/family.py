@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.email.ip_pool import IP_POOL
 from cloudcore.email.message import MESSAGE
+from cloudcore.email.sending_identity import CONFIRM, FAILED, SENDING_IDENTITY, VERIFIED
 from cloudcore.email.suppression import SUPPRESSION
 from cloudcore.email.template import TEMPLATE
 from cloudcore.family import CommandGroup, Family
@@ -15,16 +17,33 @@ if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
 
     from cloudcore.db.deletion import Forget
+    from cloudcore.email.needs import EmailNeeds
+    from cloudcore.jobs.kinds import JobKind
+    from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.ports import Opening
+
+
+async def _open(opening: Opening) -> EmailNeeds:
+    from cloudcore.email import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return await needs.open_needs(opening)
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
+    from cloudcore.email.identity_routes import HANDLERS as IDENTITIES  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.ip_pools import IP_POOLS  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.messages import HANDLERS as MESSAGES  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.suppressions import SUPPRESSIONS  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.templates import HANDLERS as TEMPLATES  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.resources.routes import standard_routes  # noqa: PLC0415 - the web framework
 
-    return (*standard_routes(SUPPRESSIONS), *standard_routes(IP_POOLS), *TEMPLATES, *MESSAGES)
+    return (
+        *standard_routes(SUPPRESSIONS),
+        *standard_routes(IP_POOLS),
+        *IDENTITIES,
+        *TEMPLATES,
+        *MESSAGES,
+    )
 
 
 def _expiry() -> Sequence[Forget]:
@@ -33,10 +52,34 @@ def _expiry() -> Sequence[Forget]:
     return (message_rows.forget_content, message_rows.forget, message_rows.forget_rates)
 
 
-EMAIL: Final[Family[None]] = Family(
+def _job_kinds(needs: EmailNeeds) -> Sequence[JobKind]:
+    from cloudcore.email import identity_checks  # noqa: PLC0415 - SQLAlchemy
+
+    return (identity_checks.WORK.job_kind(needs),)
+
+
+def _schedule(needs: EmailNeeds) -> Sequence[Scheduled]:
+    from cloudcore.email import identity_checks  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
+
+    check = partial(identity_checks.check_due, needs)
+    return (Scheduled("email.identity_checks", identity_checks.EVERY_SECONDS, check),)
+
+
+EMAIL: Final[Family[EmailNeeds]] = Family(
     name="email",
+    paths=("/v1/identity-confirmations",),
+    open=_open,
     routes=_routes,
-    resources=(SUPPRESSION, IP_POOL, TEMPLATE, MESSAGE),
+    job_kinds=_job_kinds,
+    schedule=_schedule,
+    resources=(SUPPRESSION, IP_POOL, SENDING_IDENTITY, TEMPLATE, MESSAGE),
+    recorded_actions=(CONFIRM,),
+    other_events=(VERIFIED, FAILED),
+    event_words={
+        VERIFIED: "Mail may be sent from a domain or an address",
+        FAILED: "The DKIM record of a domain is not there",
+    },
     expiry=_expiry,
     commands=(CommandGroup("use the platform's services", ("cloudcore.email.commands",)),),
 )

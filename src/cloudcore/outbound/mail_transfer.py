@@ -162,7 +162,9 @@ class DirectSender:
                 f"{host} has no address", is_permanent=True, refuses_address=host == domain
             )
         try:
-            check_addresses(Destination("smtp", host, self.port, "", False), found, self.allowed)
+            check_addresses(
+                Destination("smtp", host, self.port, "", is_listed=False), found, self.allowed
+            )
         except NotAllowed as error:
             raise TransferFailed(str(error), is_permanent=True) from None
         return found
@@ -172,7 +174,7 @@ class DirectSender:
             async with _connected(str(address), self.port, envelope.source, self.host_name) as smtp:
                 if offers_tls and smtp.supports_extension("starttls"):
                     try:
-                        await _start_tls(smtp, host, self._tls, self.host_name)
+                        await _start_tls(smtp, host, self._tls)
                     except _TryNext:
                         continue  # as mail servers do among themselves: plain rather than never
                 await _hand_over(smtp, envelope)
@@ -222,7 +224,7 @@ class SmarthostSender:
                 ) as smtp,
             ):
                 if not is_tls and smtp.supports_extension("starttls"):
-                    await _start_tls(smtp, where.host, tls or _unverified(), self.host_name)
+                    await _start_tls(smtp, where.host, tls or _unverified())
                     is_tls = True
                 if where.user:
                     await self._sign_in(smtp, is_tls=is_tls)
@@ -280,7 +282,7 @@ async def _connected(
         try:
             await smtp.connect()
             smtp.timeout = _COMMAND_SECONDS
-            await _greet(smtp, name)
+            await _greet(smtp)
         except SMTPResponseException as error:
             raise _TryNext(_answered(error.code, error.message)) from None
         except (SMTPException, OSError) as error:
@@ -290,22 +292,22 @@ async def _connected(
         smtp.close()
 
 
-async def _greet(smtp: SMTP, name: str) -> None:
+async def _greet(smtp: SMTP) -> None:
     from aiosmtplib import SMTPHeloError  # noqa: PLC0415 - as above
 
     try:
-        await smtp.ehlo(name)
+        await smtp.ehlo()
     except SMTPHeloError:
-        await smtp.helo(name)
+        await smtp.helo()
 
 
-async def _start_tls(smtp: SMTP, host: str, tls: ssl.SSLContext, name: str) -> None:
+async def _start_tls(smtp: SMTP, host: str, tls: ssl.SSLContext) -> None:
     """Go on over TLS; raise `_TryNext` if that fails."""
     from aiosmtplib import SMTPException  # noqa: PLC0415 - as above
 
     try:
         await smtp.starttls(server_hostname=host, tls_context=tls)
-        await smtp.ehlo(name)
+        await smtp.ehlo()
     except ssl.SSLError as error:
         raise _TryNext(f"TLS failed: {error.reason}") from None
     except (SMTPException, OSError) as error:
