@@ -32,7 +32,7 @@ async def _open(opening: Opening) -> EmailNeeds:
 def _routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.email.identity_routes import HANDLERS as IDENTITIES  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.ip_pools import IP_POOLS  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.email.messages import HANDLERS as MESSAGES  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email.message_routes import HANDLERS as MESSAGES  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.suppressions import SUPPRESSIONS  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.templates import HANDLERS as TEMPLATES  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.resources.routes import standard_routes  # noqa: PLC0415 - the web framework

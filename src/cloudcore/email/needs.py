@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cloudcore.clock import Clock
@@ -11,7 +11,9 @@ from cloudcore.events import EVENTS, Events
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsResolver
 from cloudcore.outbound.mail import Mail
+from cloudcore.outbound.mail_transfer import MailSender
 from cloudcore.ports import KEYRING, Opening, Port
+from cloudcore.room_checks import RoomChecks
 
 MAIL: Final[Port[Mail | None]] = Port("email.mail")
 """Sends the platform's own mail."""
@@ -30,6 +32,12 @@ class EmailNeeds:
     url: str
     """Base URL in the links that recipients get."""
     resolver: DnsResolver
+    sender: MailSender | None = None
+    """Hands over the mail of accounts, or None if the install sends none of it."""
+    most_a_second: int = 10
+    """Messages that are accepted of an identity in a second."""
+    room: RoomChecks = field(default_factory=RoomChecks)
+    """Which accounts were found to have room for messages that wait."""
     mail: Mail | None = None
     """Sends the platform's own mail, or None if the install sends none."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cloudcore.outbound.addresses import Address
 
@@ -48,7 +48,7 @@ class DnsResolver:
         A null MX (RFC 7505) has an empty host. Raise `DnsFailed`.
         """
         answer = await self._answer(name, "MX")
-        found = [] if answer is None else answer
+        found: Any = answer or ()
         hosts = [(each.preference, str(each.exchange).rstrip(".").lower()) for each in found]
         return sorted(hosts)
 
