@@ -73,6 +73,7 @@ EMAIL: Final[Family[EmailNeeds]] = Family(
     routes=_routes,
     job_kinds=_job_kinds,
     schedule=_schedule,
+    expiry=_expiry,
     resources=(SUPPRESSION, IP_POOL, SENDING_IDENTITY, TEMPLATE, MESSAGE),
     recorded_actions=(CONFIRM,),
     other_events=(VERIFIED, FAILED),
@@ -80,6 +81,5 @@ EMAIL: Final[Family[EmailNeeds]] = Family(
         VERIFIED: "Mail may be sent from a domain or an address",
         FAILED: "The DKIM record of a domain is not there",
     },
-    expiry=_expiry,
     commands=(CommandGroup("use the platform's services", ("cloudcore.email.commands",)),),
 )
