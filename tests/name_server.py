@@ -17,10 +17,12 @@ import dns.rrset
 
 @dataclass
 class NameServer(asyncio.DatagramProtocol):
-    """Answers with CNAME records; any other name does not exist."""
+    """Answers with CNAME and TXT records; any other name does not exist."""
 
     cnames: dict[str, str] = field(default_factory=dict)
     """Both names end in a dot."""
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    """The TXT records of names, which end in a dot, each in the form of a zone file."""
     fails: bool = False
     asked: list[str] = field(default_factory=list)
     address: str = ""
@@ -41,6 +43,8 @@ class NameServer(asyncio.DatagramProtocol):
         target = self.cnames.get(name.to_text())
         if self.fails:
             answer.set_rcode(dns.rcode.SERVFAIL)
+        elif texts := self.texts.get(name.to_text()):
+            answer.answer.append(dns.rrset.from_text_list(name, 60, "IN", "TXT", texts))
         elif target is None:
             answer.set_rcode(dns.rcode.NXDOMAIN)
         else:

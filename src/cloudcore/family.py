@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cloudcore.iam.templates import PolicyTemplate
 from cloudcore.iam.vocabulary import ResourceKind, Vocabulary
+from cloudcore.metering.sku import Sku
 from cloudcore.resource_names import with_article
 from cloudcore.resources.resource import Resource
 
@@ -116,6 +117,8 @@ class Family(Generic[Needs]):
     """What persons read of those events that their types do not say well enough."""
     quotas: tuple[str, ...] = ()
     """Names of its quotas, as in errors (``params.quota``)."""
+    skus: tuple[Sku, ...] = ()
+    """What it reports of use, and what that is priced by."""
     commands: tuple[CommandGroup, ...] = ()
 
     def __post_init__(self) -> None:

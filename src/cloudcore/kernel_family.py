@@ -40,12 +40,15 @@ def _schedule(needs: Install) -> Sequence[Scheduled]:
 
 def _expiry() -> Sequence[Forget]:
     from cloudcore.jobs import outbox, queue  # noqa: PLC0415
+    from cloudcore.metering import reporting  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.web import idempotency  # noqa: PLC0415 - SQLAlchemy
 
     return (
         idempotency.forget_expired,
         queue.forget_finished,
         outbox.forget_delivered,
+        reporting.forget_hours,
+        reporting.forget_reports,
     )
 
 

@@ -24,6 +24,8 @@ from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.opening import open_database
+from cloudcore.email.family import EMAIL
+from cloudcore.email.needs import EmailNeeds
 from cloudcore.iam.audit import AUDITOR
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
@@ -101,6 +103,7 @@ class Served:
     kms: KmsNeeds
     notifications: NotificationNeeds
     certificates: CertificateNeeds
+    email: EmailNeeds
     uses: LastUses
     acme: Tenant = field(init=False)
     globex: Tenant = field(init=False)
@@ -455,6 +458,7 @@ async def open_served(
             await opening.needs_of(KMS),
             await opening.needs_of(NOTIFICATIONS),
             await opening.needs_of(CERTIFICATE),
+            await opening.needs_of(EMAIL),
             await opening.get(LAST_USES),
         )
         served = Served(app, database, keyring, tokens, clock, specs, auditor, *needs)

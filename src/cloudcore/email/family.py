@@ -40,7 +40,7 @@ async def _begin(needs: EmailNeeds, resources: AsyncExitStack) -> None:
 def _routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.email.identity_routes import HANDLERS as IDENTITIES  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.ip_pools import IP_POOLS  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.email.messages import HANDLERS as MESSAGES  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email.message_routes import HANDLERS as MESSAGES  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.suppressions import SUPPRESSIONS  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.templates import HANDLERS as TEMPLATES  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.unsubscribe_routes import HANDLERS as UNSUBSCRIPTIONS  # noqa: PLC0415

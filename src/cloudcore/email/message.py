@@ -62,7 +62,7 @@ MESSAGE: Final = Resource(
     key="id",
     # One is accepted and shown by hand: its recipients and its content are rows of their own.
     methods=("list",),
-    actions={"get": "GetMessage"},
+    actions={"create": "SendMessage", "get": "GetMessage"},
     told=(),
     quota=100_000,
     filters=(Filter("status"), Filter("recipient"), Filter("identity")),

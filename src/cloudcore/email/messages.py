@@ -1,4 +1,4 @@
-"""``/v1/messages``: what was accepted, for whom, and what became of it."""
+"""The messages of accounts as answers show them."""
 
 from __future__ import annotations
 
@@ -6,32 +6,17 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from litestar import get
-from litestar.di import NamedDependency
-from litestar.params import FromPath
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
-from cloudcore.email import message_rows
-from cloudcore.email.message import MESSAGE, Message, MessageStatus, RecipientKind
+from cloudcore.email.composing import Content
+from cloudcore.email.message import Message, MessageStatus, RecipientKind
 from cloudcore.email.message_rows import ROWS, Recipient
 from cloudcore.email.template import TEMPLATE
 from cloudcore.keyring import Keyring
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.routes import answers_one, standard_routes
-from cloudcore.web.context import RequestContext
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, or_absent, rfc3339
-
-
-class Content(Struct, frozen=True, omit_defaults=True):
-    """What a message says, as it is stored: sealed."""
-
-    html: str | None = None
-    text: str | None = None
-    headers: dict[str, str] = {}
-    variables: dict[str, Any] = {}
-    """Those that the template was rendered with."""
 
 
 class MessageRecipient(ResponseBody, kw_only=True):
@@ -83,14 +68,19 @@ MESSAGES: Final = Methods(
 )
 
 
-def context_of(message_id: str) -> str:
+def _context(message_id: str) -> str:
     """Return the context under which the content of a message is sealed."""
     return f"email message {message_id}"
 
 
+def sealed_content(keyring: Keyring, message_id: str, content: Content) -> bytes:
+    """Return what a message says, sealed."""
+    return keyring.seal(msgspec.json.encode(content), _context(message_id))
+
+
 def content_of(keyring: Keyring, message_id: str, sealed: bytes) -> Content:
     """Return what a message says."""
-    return msgspec.json.decode(keyring.open(sealed, context_of(message_id)), type=Content)
+    return msgspec.json.decode(keyring.open(sealed, _context(message_id)), type=Content)
 
 
 def shown_recipient(of: Recipient) -> MessageRecipient:
@@ -119,20 +109,3 @@ def whole(found: Message, of: Sequence[Recipient], content: Content | None) -> R
         headers=kept.headers or UNSET,
         variables=kept.variables or UNSET,
     )
-
-
-@get(MESSAGE.path_of_one, opt={"action": MESSAGE.action("get")})
-@answers_one(MESSAGES)
-async def get_message(
-    message_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
-    """Return a message, with what became of each recipient."""
-    found = await MESSAGES.authorized(ctx, message_id)
-    of = (found.account_id, found.id)
-    recipients = await ctx.database.read(message_rows.list_recipients, *of)
-    sealed = await ctx.database.read(message_rows.find_content, *of)
-    content = None if sealed is None else content_of(ctx.keyring, found.id, sealed)
-    return whole(found, recipients, content)
-
-
-HANDLERS: Final = (*standard_routes(MESSAGES), get_message)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
+from cloudcore.email.verp import return_path
 from cloudcore.events import EVENTS, Events
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsResolver
 from cloudcore.outbound.mail import Mail
+from cloudcore.outbound.mail_transfer import MailSender
 from cloudcore.ports import KEYRING, Opening, Port
+from cloudcore.room_checks import RoomChecks
 
 MAIL: Final[Port[Mail | None]] = Port("email.mail")
 """Sends the platform's own mail."""
@@ -47,9 +50,23 @@ class EmailNeeds:
     url: str
     """Base URL in the links that recipients get."""
     resolver: DnsResolver
+    sender: MailSender | None = None
+    """Hands over the mail of accounts, or None if the install sends none of it."""
+    most_a_second: int = 10
+    """Messages that are accepted of an identity in a second."""
+    room: RoomChecks = field(default_factory=RoomChecks)
+    """Which accounts were found to have room for messages that wait."""
     mail: Mail | None = None
     """Sends the platform's own mail, or None if the install sends none."""
     return_mail: ReturnMail = NO_RETURN_MAIL
+
+    def return_path(self, message_id: str, position: int) -> str:
+        """Return the envelope sender of a message to one recipient.
+
+        It is empty, the null sender, if the operator has set no domain.
+        """
+        domain = self.return_mail.domain
+        return domain and return_path(domain, self.return_key, message_id, position)
 
     @property
     def return_key(self) -> bytes:

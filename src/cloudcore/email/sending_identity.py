@@ -87,6 +87,8 @@ def normal(value: str, kind: Kind) -> str:
     except EmailNotValidError as error:
         words = f"value: it is no {kind} of mail: {error}"
         raise InvalidInput(words, field="value", reason="malformed") from None
+    if "=?" in found.local_part:  # the mail library would read an encoded word (RFC 2047)
+        raise InvalidInput("value: it has =?", field="value", reason="malformed")
     domain = found.ascii_domain.lower()
     return domain if kind == "domain" else f"{found.local_part}@{domain}".lower()
 

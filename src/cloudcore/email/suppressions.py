@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import UNSET, UnsetType, structs
-from sqlalchemy import bindparam
+from sqlalchemy import bindparam, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement
+from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.email.suppression import SUPPRESSION, Suppression, folded
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.resources.bodies import Composite
@@ -27,6 +28,15 @@ _REMOVE_EXPIRED: Final = Statement(
         _s.region == bindparam("region"),
         _s.folded == bindparam("folded"),
         _s.expires_at <= bindparam("now"),
+    )
+)
+
+_WHICH: Final = Statement(
+    select(_s.folded).where(
+        _s.account_id == bindparam("account_id"),
+        _s.region == bindparam("region"),
+        _s.folded.in_(listed("folded")),
+        _s.expires_at.is_(None) | (_s.expires_at > bindparam("now")),
     )
 )
 
@@ -85,3 +95,11 @@ SUPPRESSIONS: Final = Methods(
     composites=(Composite(name="source_message", shown=SourceMessage, show=_source),),
     docs={"create": "Suppress an address: it gets no mail from the account."},
 )
+
+
+def suppressed(
+    tx: Connection, account_id: str, region: str, addresses: Sequence[str], now: int
+) -> frozenset[str]:
+    """Return which of these folded addresses get no mail of an account now (E1, E4)."""
+    wanted = {"account_id": account_id, "region": region, "folded": text_list(addresses)}
+    return frozenset(row[0] for row in tx.rows(_WHICH, **wanted, now=now))
