@@ -15,6 +15,8 @@ DOMAIN = "bounces.cloud.example"
 IDS = st.uuids().map(str)
 POSITIONS = st.integers(0, MOST_POSITION)
 ID = str(UUID(int=5))
+DOTLESS = "\u0131"
+"""In upper case it is a letter of ASCII."""
 
 
 @given(IDS, POSITIONS, st.randoms(use_true_random=False))
@@ -71,6 +73,7 @@ def test_a_return_path_of_another_key_or_domain_names_nothing(
 @given(st.text(max_size=120))
 @example(f"bounces-{'a' * 45}@{DOMAIN}")
 @example(f"bounces-{'ß' * 45}@{DOMAIN}")
+@example(f"bounces-{DOTLESS * 45}@{DOMAIN}")
 def test_other_addresses_name_nothing(address: str) -> None:
     assert read_return_path(DOMAIN, KEY, address) is None
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
@@ -21,25 +24,55 @@ RESOLVER: Final[Port[tuple[str, int] | None]] = Port("email.resolver")
 """Address of the DNS resolver; None for those of the machine."""
 
 
+class ReturnMail(NamedTuple):
+    """Where what mail servers send back arrives."""
+
+    domain: str = ""
+    """Of return paths; empty: messages have none of ours, and nothing is read."""
+    address: tuple[str, int] | None = None
+    """Where this install takes that mail: address and port; None if it does not."""
+
+
+NO_RETURN_MAIL: Final = ReturnMail()
+RETURN_MAIL: Final[Port[ReturnMail]] = Port("email.return_mail")
+
+
+class SendingTerms(NamedTuple):
+    """How the mail of accounts is sent."""
+
+    sender: MailSender | None = None
+    """Hands it over, or None if the install sends none."""
+    most_a_second: int = 10
+    """Messages that are accepted of an identity in a second."""
+
+
+NOT_SENT: Final = SendingTerms()
+SENDING: Final[Port[SendingTerms]] = Port("email.sending")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmailNeeds:
     """The dependencies of the routes, the jobs and the timers of email."""
 
     database: Database
     clock: Clock
+    new_id: Callable[[], str]
     keyring: Keyring
     events: Events
     url: str
     """Base URL in the links that recipients get."""
     resolver: DnsResolver
-    sender: MailSender | None = None
-    """Hands over the mail of accounts, or None if the install sends none of it."""
-    most_a_second: int = 10
-    """Messages that are accepted of an identity in a second."""
+    sending: SendingTerms = NOT_SENT
     room: RoomChecks = field(default_factory=RoomChecks)
     """Which accounts were found to have room for messages that wait."""
     mail: Mail | None = None
     """Sends the platform's own mail, or None if the install sends none."""
+    return_mail: ReturnMail = NO_RETURN_MAIL
+
+    @property
+    def return_key(self) -> bytes:
+        """Return the key that return paths are made with (`cloudcore.email.verp`)."""
+        return self.keyring.derive("email return path")
 
 
 async def open_needs(opening: Opening) -> EmailNeeds:
@@ -48,9 +81,25 @@ async def open_needs(opening: Opening) -> EmailNeeds:
     return EmailNeeds(
         database=install.database,
         clock=install.clock,
+        new_id=install.new_id,
         keyring=await opening.get(KEYRING),
         events=await opening.get(EVENTS),
         url=install.url_of("email"),
         resolver=DnsResolver(await opening.get(RESOLVER)),
         mail=await opening.get(MAIL),
+        return_mail=await opening.get(RETURN_MAIL),
+        sending=await opening.get(SENDING),
     )
+
+
+async def take_return_mail(needs: EmailNeeds, resources: AsyncExitStack) -> None:
+    """Take what mail servers send back, if the operator wants that, until `resources` ends."""
+    domain, address = needs.return_mail
+    if address is None:
+        return
+    from cloudcore.email import outcomes  # noqa: PLC0415 - few installs take mail
+    from cloudcore.email.return_mail import Reader, taking_mail  # noqa: PLC0415 - as above
+
+    find, note = partial(outcomes.delivery_of, needs), partial(outcomes.note_report, needs)
+    reader = Reader(domain, needs.return_key, find, note)
+    await resources.enter_async_context(taking_mail(reader, domain, *address))

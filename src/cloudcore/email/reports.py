@@ -158,7 +158,8 @@ def _answers(mail: Message) -> Iterator[str]:
     """Yield the lines of the text that have a code."""
     for part in _parts(mail) or (mail,):
         if part.get_content_type() == "text/plain":
-            text = part.get_payload(decode=True).decode("utf-8", "replace")
+            body = part.get_payload(decode=True)
+            text = body.decode("utf-8", "replace") if isinstance(body, bytes) else ""
             yield from (line for line in text.splitlines() if _code(line))
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, select
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.email.suppression import SUPPRESSION, Suppression, folded
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.rows import Rows, one_of
@@ -67,6 +67,18 @@ def _replace_expired(tx: Connection, new: Suppression, old: Suppression | None) 
             now=new.created_at,
         )
     return new
+
+
+def add_automatic(tx: Connection, new: Suppression) -> Suppression | None:
+    """Insert one that the platform makes; return None if the address is suppressed already.
+
+    It is made also when the account has as many as it may have: the quota is a bound on what
+    requests create, and mail that goes on to this address harms the sender of all accounts.
+    """
+    try:
+        return ROWS.add(tx, _replace_expired(tx, new, None))
+    except Conflict:
+        return None
 
 
 def _source(found: Suppression) -> SourceMessage | UnsetType:

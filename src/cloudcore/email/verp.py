@@ -16,11 +16,11 @@ from uuid import UUID
 CONTEXT: Final = "email return path"
 """What the key is derived for (`cloudcore.keyring.Keyring.derive`)."""
 MOST_POSITION: Final = 0xFFFF
-_PREFIX: Final = "bounces-"
+PREFIX: Final = "bounces-"
 _ID_BYTES: Final = 16
 _POSITION_BYTES: Final = 2
 _MAC_BYTES: Final = 10
-_ENCODED: Final = 45
+ENCODED: Final = 45
 """Characters of 28 bytes, without the padding."""
 
 
@@ -39,7 +39,7 @@ def return_path(domain: str, key: bytes, message_id: str, position: int) -> str:
     """
     named = UUID(message_id).bytes + position.to_bytes(_POSITION_BYTES)
     encoded = b32encode(named + _mac(key, named)).decode().rstrip("=").lower()
-    return f"{_PREFIX}{encoded}@{domain}"
+    return f"{PREFIX}{encoded}@{domain}"
 
 
 def read_return_path(domain: str, key: bytes, address: str) -> Returned | None:
@@ -47,11 +47,13 @@ def read_return_path(domain: str, key: bytes, address: str) -> Returned | None:
 
     Letters may be of either case.
     """
-    local, _, at = address.lower().rpartition("@")
-    encoded = local.removeprefix(_PREFIX)
-    if at != domain.lower() or encoded == local or len(encoded) != _ENCODED:
+    if not address.isascii():  # some letters are ASCII's in the other case
         return None
-    with suppress(ValueError):  # not of the alphabet, or not of ASCII
+    local, _, at = address.lower().rpartition("@")
+    encoded = local.removeprefix(PREFIX)
+    if at != domain.lower() or encoded == local or len(encoded) != ENCODED:
+        return None
+    with suppress(ValueError):  # not of the alphabet
         named = b32decode(f"{encoded.upper()}===")[: _ID_BYTES + _POSITION_BYTES]
         message_id, position = str(UUID(bytes=named[:_ID_BYTES])), named[_ID_BYTES:]
         found = Returned(message_id, int.from_bytes(position))
