@@ -47,7 +47,7 @@ LISTS: Final = frozenset(
     {
         *("allowed_hosts", "trusted_proxies", "cors_origins"),
         *("oidc_internal_origins", "upstream_allowed", "webhook_allowed", "mirrors", "tls_acme"),
-        *("certificate_grants", "dns_name_servers", "family_hosts"),
+        *("certificate_grants", "dns_name_servers", "family_hosts", "email_allowed"),
     }
 )
 """The settings that are lists, separated by commas."""

@@ -64,8 +64,9 @@ def _expiry() -> Sequence[Forget]:
 
 def _job_kinds(needs: EmailNeeds) -> Sequence[JobKind]:
     from cloudcore.email import identity_checks  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email.sending import Postman  # noqa: PLC0415 - SQLAlchemy
 
-    return (identity_checks.WORK.job_kind(needs),)
+    return (identity_checks.WORK.job_kind(needs), Postman(needs=needs).job_kind())
 
 
 def _schedule(needs: EmailNeeds) -> Sequence[Scheduled]:

@@ -79,7 +79,7 @@ async def send_message(
     account_id, region = account_of(ctx), ctx.settings.region
     message_id, now = ctx.new_id(), ctx.clock()
     ctx.authorize(MESSAGE.crn(region, account_id, message_id))
-    if needs.sender is None:
+    if needs.sending.sender is None:
         raise Conflict("this install sends no mail of accounts", reason="not_available")
     template = await _template(ctx, data, account_id, region)
     run = partial(DOCUMENTS.run, account_id)
@@ -90,7 +90,7 @@ async def send_message(
     reply = await ctx.commit(
         change,
         draft,
-        needs.most_a_second,
+        needs.sending.most_a_second,
         now,
         wrap=lambda made: whole(made.message, made.recipients, content),
         location=lambda made: MESSAGES.location(made.message),

@@ -38,6 +38,19 @@ NO_RETURN_MAIL: Final = ReturnMail()
 RETURN_MAIL: Final[Port[ReturnMail]] = Port("email.return_mail")
 
 
+class SendingTerms(NamedTuple):
+    """How the mail of accounts is sent."""
+
+    sender: MailSender | None = None
+    """Hands it over, or None if the install sends none."""
+    most_a_second: int = 10
+    """Messages that are accepted of an identity in a second."""
+
+
+NOT_SENT: Final = SendingTerms()
+SENDING: Final[Port[SendingTerms]] = Port("email.sending")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmailNeeds:
     """The dependencies of the routes, the jobs and the timers of email."""
@@ -50,10 +63,7 @@ class EmailNeeds:
     url: str
     """Base URL in the links that recipients get."""
     resolver: DnsResolver
-    sender: MailSender | None = None
-    """Hands over the mail of accounts, or None if the install sends none of it."""
-    most_a_second: int = 10
-    """Messages that are accepted of an identity in a second."""
+    sending: SendingTerms = NOT_SENT
     room: RoomChecks = field(default_factory=RoomChecks)
     """Which accounts were found to have room for messages that wait."""
     mail: Mail | None = None
@@ -87,6 +97,7 @@ async def open_needs(opening: Opening) -> EmailNeeds:
         resolver=DnsResolver(await opening.get(RESOLVER)),
         mail=await opening.get(MAIL),
         return_mail=await opening.get(RETURN_MAIL),
+        sending=await opening.get(SENDING),
     )
 
 

@@ -17,21 +17,23 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
-from msgspec import UNSET
-
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.email import identity_rows, message_rows
 from cloudcore.email.accepting import SEND, SUPPRESSED
 from cloudcore.email.composing import Heading, composed
 from cloudcore.email.dkim import open_key, signed
-from cloudcore.email.message import WAITING, Message
+from cloudcore.email.mailboxes import mailbox
+from cloudcore.email.message import WAITING, Message, MessageStatus
 from cloudcore.email.message_rows import Recipient
 from cloudcore.email.messages import content_of
 from cloudcore.email.needs import EmailNeeds
+from cloudcore.email.outcomes import suppress
 from cloudcore.email.sending_identities import signer_of
 from cloudcore.email.sending_identity import SendingIdentity
 from cloudcore.email.suppressions import suppressed
+from cloudcore.email.unsubscribing import Unsubscription, unsubscribe_headers
+from cloudcore.email.verp import return_path
 from cloudcore.errors import NotFound
 from cloudcore.jobs.kinds import OUTBOUND_SLOTS, Done, JobKind, Next, doubled
 from cloudcore.jobs.queue import Job, later
@@ -63,10 +65,7 @@ class Turns:
     def begin(self, destination: str, account_id: str) -> bool:
         """Begin a turn; return False if too many of the destination or the account have one."""
         most = MOST_OF_DESTINATION if destination else MOST_OF_SMARTHOST
-        if (
-            self._destinations[destination] >= most
-            or self._accounts[account_id] >= MOST_OF_ACCOUNT
-        ):
+        if self._destinations[destination] >= most or self._accounts[account_id] >= MOST_OF_ACCOUNT:
             return False
         self._destinations[destination] += 1
         self._accounts[account_id] += 1
@@ -136,7 +135,7 @@ class Postman:
         due = await self.needs.database.read(_find_due, *where, self.needs.clock())
         if due is None:
             return Done()
-        sender = self.needs.sender
+        sender = self.needs.sending.sender
         destination = "" if sender is None else sender.destination_of(due.recipient.address)
         if not self.turns.begin(destination, job.account_id):
             return Next(None, delay_seconds=self.turns.pause())
@@ -151,11 +150,11 @@ class Postman:
             return Outcome(SUPPRESSED, is_suppressed=True, was_tried=False)
         if due.identity is None:
             return Outcome("its sending identity was deleted", was_tried=False)
-        if self.needs.sender is None:
+        if self.needs.sending.sender is None:
             return Outcome("this install sends no mail of accounts", is_final=False)
         try:
             envelope = await DOCUMENTS.run(due.message.account_id, self._envelope, due)
-            await self.needs.sender.send(envelope)
+            await self.needs.sending.sender.send(envelope)
         except TransferFailed as error:
             return Outcome(str(error), error.is_permanent, error.refuses_address)
         except Exception:  # noqa: BLE001 - its record must say that there was an attempt
@@ -175,10 +174,21 @@ class Postman:
             created_at=message.created_at,
         )
         content = content_of(keyring, message.id, due.sealed)
-        body = composed(heading, content, {})
+        who = Unsubscription(message.account_id, message.region, message.id, to.address)
+        body = composed(heading, content, unsubscribe_headers(keyring, self.needs.url, who))
         if due.signer is not None:
             body = signed(body, due.signer, partial(open_key, keyring))
-        return Envelope(self.needs.return_path(message.id, to.position), to.address, body, to.source_ip)
+        return Envelope(self._return_path(message, to), to.address, body, to.source_ip)
+
+    def _return_path(self, message: Message, to: Recipient) -> str:
+        """Return where mail servers send what they have to say of a delivery.
+
+        If the operator has set no domain for that, it is the sender of the message.
+        """
+        domain = self.needs.return_mail.domain
+        if not domain:
+            return mailbox(message.sender, "from").address
+        return return_path(domain, self.needs.return_key, message.id, to.position)
 
     def _recorded(self, due: Due, outcome: Outcome) -> Next | Done:
         """Return what an attempt came to; it is tried again after a while, unless that is over."""
@@ -228,9 +238,11 @@ def record(
         next_attempt_at=due_at,
     )
     message_rows.change_recipient(tx, changed, now)
+    if outcome.refuses_address:
+        suppress(tx, needs, changed, "auto_bounce", now)
 
 
-def _status(outcome: Outcome, due_at: int | None):
+def _status(outcome: Outcome, due_at: int | None) -> MessageStatus:
     if outcome.reason is None:
         return "sent"
     if outcome.is_suppressed:
