@@ -99,6 +99,7 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/certificates/{}/challenges/recheck": Asked(program),
         "/v1/certificates/{}/export-private-key": Asked(program, path=exporting),
         **{path: Asked(program, new) for path, new in described.samples(described.NEW).items()},
+        "/v1/identities/{}/verify": Asked(program),
         "/v1/queues/{}/purge": Asked(program),
         "/v1/queues/{}/messages": Asked(program, {"body": "x"}),
         "/v1/buckets": Asked(program, {"name": "new-bucket"}),
