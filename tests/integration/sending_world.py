@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
@@ -91,8 +91,8 @@ class MailServer:
             Delivery(self.address, peer, greeted, sender, envelope.rcpt_tos, content)
         )
         if self.drops:
-            assert server.transport is not None
-            server.transport.abort()
+            transport = cast("asyncio.Transport", server.transport)
+            transport.abort()
         return "250 taken"
 
 
@@ -118,7 +118,7 @@ class SendingWorld(World):
         return server
 
     async def send(
-        self, *, of: Tenant | None = None, key: str = "", **body: object
+        self, body: Mapping[str, object], *, of: Tenant | None = None, key: str = ""
     ) -> httpx.Response:
         """Ask to send a message; return the answer."""
         return await self.served.ask(
@@ -129,9 +129,9 @@ class SendingWorld(World):
             headers={"Idempotency-Key": key} if key else None,
         )
 
-    async def sent(self, **body: object) -> dict[str, Any]:
+    async def sent(self, sender: str = "ada@acme.example.com", **body: object) -> dict[str, Any]:
         """Have a message accepted; return its record."""
-        answer = await self.send(**body)
+        answer = await self.send({"from": sender, **body})
         assert answer.status_code == 202, answer.text
         return dict(answer.json()["message"])
 
@@ -174,7 +174,7 @@ async def open_world(data: Path, database_url: str, **more: object) -> AsyncIter
         open_served(
             data,
             database_url,
-            **{
+            **{  # type: ignore[arg-type]
                 "dns_resolver": names.address,
                 "smtp_from": "platform@registry.test",
                 "email": settings,

@@ -36,7 +36,7 @@ async def test_each_recipient_gets_a_signed_message_of_its_own(sending_world: Se
     await world.mail_server("one.example.com", "127.0.0.2")
     await world.mail_server("two.example.com", "127.0.0.3")
     made = await world.sent(
-        **{"from": "Ada Lövelace <ada@acme.example.com>"},
+        "Ada Lövelace <ada@acme.example.com>",
         to=["Bob <bob@one.example.com>", "eve@two.example.com"],
         bcc=["secret@one.example.com"],
         subject="Grüße",
@@ -149,7 +149,7 @@ async def test_e7_the_rate_is_per_account_identity_and_second_and_no_header_tell
     await world.verified("acme.example.com", of=world.served.globex)
     to = {"to": ["bob@one.example.com"]}
     at_second(world)
-    asked = [world.send(**to) for _ in range(12)]
+    asked = [world.send(to) for _ in range(12)]
     answers = await asyncio.gather(*asked)
     codes = sorted(each.status_code for each in answers)
     assert codes == [202] * 10 + [429] * 2
@@ -157,13 +157,13 @@ async def test_e7_the_rate_is_per_account_identity_and_second_and_no_header_tell
     assert refused.json()["error"]["code"] == "EMAIL_RATE_LIMIT"
     names = {name.lower() for name in refused.headers}
     assert not {name for name in names if "ratelimit" in name or name == "retry-after"}
-    other = await world.send(**{"from": "ada@more.example.com"}, **to)
+    other = await world.send({"from": "ada@more.example.com", **to})
     assert other.status_code == 202, "another identity has a rate of its own"
-    theirs = await world.send(of=world.served.globex, **to)
+    theirs = await world.send(to, of=world.served.globex)
     assert theirs.status_code == 202, "another account too"
-    assert (await world.send(**to)).status_code == 429
+    assert (await world.send(to)).status_code == 429
     world.served.clock.advance(1)
-    assert (await world.send(**to)).status_code == 202
+    assert (await world.send(to)).status_code == 202
 
 
 def at_second(world: SendingWorld) -> None:
@@ -198,7 +198,7 @@ async def suppressed(world: SendingWorld, address: str) -> list[dict[str, Any]]:
 async def test_e8_a_line_break_in_what_becomes_a_header_is_refused(
     sending_world: SendingWorld, field: str, body: dict[str, object]
 ) -> None:
-    refused = await sending_world.send(**{"to": ["bob@example.com"], **body})
+    refused = await sending_world.send({"to": ["bob@example.com"], **body})
     error = refused.json()["error"]
     assert (refused.status_code, error["code"]) == (400, "INVALID_INPUT")
     assert error["params"]["field"] == field
@@ -225,15 +225,15 @@ async def test_e8_a_template_is_rendered_at_the_acceptance(sending_world: Sendin
     body = {"name": "hi", "subject": "Hi {{ name }}", "html": "<p>{{ name }}</p>"}
     made = await world.served.ask("POST", "/v1/templates", body, token=world.token())
     template = made.json()["template"]
-    bare = {"subject": None, "text": None, "to": ["bob@one.example.com"]}
+    bare: dict[str, Any] = {"subject": None, "text": None, "to": ["bob@one.example.com"]}
     for named in ("hi", template["id"], template["crn"]):
         message = await world.sent(**bare, template=named, variables={"name": "<Bob>"})
         assert message["template"] == {name: template[name] for name in ("id", "crn", "name")}
-    missing = await world.send(**bare, template="hi")
+    missing = await world.send({**bare, "template": "hi"})
     assert missing.json()["error"]["params"]["variable"] == "name"
-    both = await world.send(to=["bob@one.example.com"], template="hi")
+    both = await world.send({"to": ["bob@one.example.com"], "template": "hi"})
     assert both.json()["error"]["params"]["field"] == "subject"
-    assert (await world.send(**bare, template="none")).status_code == 404
+    assert (await world.send({**bare, "template": "none"})).status_code == 404
     path = f"/v1/templates/{template['id']}"
     assert (await world.served.ask("DELETE", path, token=world.token())).status_code == 204
     await world.work()
@@ -249,15 +249,15 @@ async def test_e9_a_key_that_comes_again_never_sends_twice(sending_world: Sendin
     world = sending_world
     await world.mail_server("one.example.com", "127.0.0.2")
     body = {"to": ["bob@one.example.com"]}
-    answers = await asyncio.gather(*(world.send(key="once", **body) for _ in range(4)))
+    answers = await asyncio.gather(*(world.send(body, key="once") for _ in range(4)))
     assert {each.status_code for each in answers} <= {202, 409}
     await world.work()
-    again = await world.send(key="once", **body)
+    again = await world.send(body, key="once")
     assert again.status_code == 202
     await world.work()
     (got,) = world.deliveries
     assert got.mail["Message-ID"] == f"<{again.json()['message']['id']}@acme.example.com>"
-    reused = await world.send(key="once", to=["eve@one.example.com"])
+    reused = await world.send({"to": ["eve@one.example.com"]}, key="once")
     assert (reused.status_code, reused.json()["error"]["code"]) == (422, "IDEMPOTENCY_KEY_REUSED")
 
 
@@ -392,7 +392,7 @@ async def test_the_list_is_filtered_and_shows_no_content(sending_world: SendingW
     first = await world.sent(to=["bob@one.example.com"])
     await world.work()
     second = await world.sent(
-        **{"from": "x@more.example.com"}, to=["eve@one.example.com"], cc=["Bob@one.example.com"]
+        "x@more.example.com", to=["eve@one.example.com"], cc=["Bob@one.example.com"]
     )
     for query, wanted in (
         ("status=sent", [first]),
@@ -471,7 +471,7 @@ async def forget(world: SendingWorld) -> None:
 async def test_what_cannot_be_sent_is_refused(
     sending_world: SendingWorld, body: dict[str, object], field: str, reason: str
 ) -> None:
-    refused = await sending_world.send(**{"to": ["bob@example.com"], **body})
+    refused = await sending_world.send({"to": ["bob@example.com"], **body})
     error = refused.json()["error"]
     assert (refused.status_code, error["code"]) == (400, "INVALID_INPUT"), error
     assert (error["params"]["field"], error["params"]["reason"]) == (field, reason)
@@ -490,7 +490,7 @@ async def test_a_message_whose_identity_was_deleted_is_not_sent(
     world = sending_world
     await world.mail_server("one.example.com", "127.0.0.2")
     more = await world.verified("more.example.com")
-    message = await world.sent(**{"from": "x@more.example.com"}, to=["bob@one.example.com"])
+    message = await world.sent("x@more.example.com", to=["bob@one.example.com"])
     assert (await world.ask("DELETE", f"/{more['id']}")).status_code == 204
     await world.work()
     found = await world.message(message)
