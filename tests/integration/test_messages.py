@@ -17,11 +17,11 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.email import message_rows, sending
 from cloudcore.email.family import EMAIL
 from cloudcore.email.message import MOST_RECIPIENTS
+from cloudcore.email.needs import NOT_SENT
 from cloudcore.email.verp import read_return_path
 from cloudcore.wire import moment_of, rfc3339
 from tests.databases import on_both_databases
 from tests.integration.sending_world import BOUNCES, DAY, HOST_NAME, SendingWorld, open_world
-from tests.integration.served_world import Served
 
 
 @pytest.fixture
@@ -477,9 +477,12 @@ async def test_what_cannot_be_sent_is_refused(
     assert (error["params"]["field"], error["params"]["reason"]) == (field, reason)
 
 
-async def test_an_install_that_sends_no_mail_of_accounts_accepts_none(served: Served) -> None:
-    body = {"from": "ada@example.com", "to": ["b@example.com"], "subject": "a", "text": "b"}
-    refused = await served.ask("POST", "/v1/messages", body, token=served.acme.program_token)
+async def test_an_install_that_sends_no_mail_of_accounts_accepts_none(
+    sending_world: SendingWorld,
+) -> None:
+    served = sending_world.served
+    object.__setattr__(served.email, "sending", NOT_SENT)
+    refused = await sending_world.send({"to": ["bob@example.com"]})
     error = refused.json()["error"]
     assert (refused.status_code, error["params"]["reason"]) == (409, "not_available")
 
