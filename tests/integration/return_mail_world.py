@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import structs
-
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.email import message_rows, outcomes
+from cloudcore.email.composing import Content
 from cloudcore.email.message import Message, MessageStatus, status_of
 from cloudcore.email.message_rows import Recipient
+from cloudcore.email.messages import sealed_content
 from cloudcore.email.needs import EmailNeeds, ReturnMail
 from cloudcore.email.return_mail import Reader, taking_mail
 from cloudcore.email.suppressions import ROWS, Suppression
@@ -70,7 +70,7 @@ class World:
 
     async def suppressions(self, reason: str = "") -> list[Any]:
         """Return the suppressions of the account that mail made, as their owner sees them."""
-        path = f"/v1/suppressions?limit=200&reason={reason}"
+        path = f"/v1/suppressions?limit=200{reason and f'&reason={reason}'}"
         answer = await self.served.ask("GET", path, token=self.served.acme.program_token)
         found = answer.json()["suppressions"]
         return [each for each in found if each["reason"] != "manual"]
@@ -87,32 +87,27 @@ class World:
         changed = found._replace(status=status, next_attempt_at=due)
         message_rows.change_recipient(tx, changed, now)
 
-    async def fill_quota(self) -> None:
-        """Let the account have as many suppressions as requests may create."""
-        await self.served.database.write(self._add_manual, "taken@mx.test")
-
-    def _add_manual(self, tx: Connection, address: str) -> None:
-        ROWS.add(tx, suppression_of(self.served, address))
-
-
-def suppression_of(served: Served, address: str) -> Suppression:
-    """Return a suppression of acme, made by hand."""
-    now = served.clock()
-    return Suppression(
-        id=uuid7(),
-        account_id=served.acme.account_id,
-        region="local",
-        created_at=now,
-        updated_at=now,
-        address=address,
-        folded=address.lower(),
-    )
+    async def suppress(self, address: str, expires_at: int | None = None) -> str:
+        """Suppress an address as its owner does; return the id."""
+        now = self.served.clock()
+        made = Suppression(
+            id=uuid7(),
+            account_id=self.served.acme.account_id,
+            region="local",
+            created_at=now,
+            updated_at=now,
+            address=address,
+            folded=address.lower(),
+            expires_at=expires_at,
+        )
+        await self.served.database.write(ROWS.add, made)
+        return made.id
 
 
 @asynccontextmanager
-async def returning(served: Served) -> AsyncIterator[World]:
-    """Take reports of a message that was sent to two recipients."""
-    needs = replace(served.email, return_mail=ReturnMail(DOMAIN))
+async def returning(served: Served, **changes: object) -> AsyncIterator[World]:
+    """Take reports of a message that was sent to two recipients; change what email needs."""
+    needs = replace(served.email, return_mail=ReturnMail(DOMAIN), **changes)  # type: ignore[arg-type]
     message_id = uuid7()
     await served.database.write(_add_sent, served, message_id)
     reader = Reader(
@@ -159,7 +154,8 @@ def _add_sent(tx: Connection, served: Served, message_id: str) -> None:
         identity_id=uuid7(),
         ended_at=now,
     )
-    message_rows.add(tx, structs.replace(message), given, b"sealed")
+    content = sealed_content(served.keyring, message_id, Content(text="Hello"))
+    message_rows.add(tx, message, given, content)
 
 
 def vector(name: str) -> bytes:

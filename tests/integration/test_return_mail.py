@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from typing import Final
 
 import pytest
+from sqlalchemy import bindparam, select
 
-from cloudcore.clock import uuid7
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
 from cloudcore.email import return_mail
 from cloudcore.email.suppression import SUPPRESSION
 from cloudcore.email.verp import return_path
 from cloudcore.errors import Unavailable
+from cloudcore.events import Events
+from cloudcore.jobs.outbox import outbox
 from tests.databases import on_both_databases
 from tests.integration.return_mail_world import DOMAIN, World, returning, vector
 from tests.integration.served_world import Served
 
+_TOLD: Final = Statement(select(outbox.c.payload).where(outbox.c.type == bindparam("type")))
 REFUSED = ("bounced", "550 5.1.1 no such user here")
 SENT = ("sent", None)
 NOTED = (250, "2.0.0 Noted")
@@ -134,33 +141,32 @@ async def test_a_report_of_a_message_that_is_no_longer_kept_is_dropped(world: Wo
 
 
 @on_both_databases
-async def test_the_platform_suppresses_whatever_the_quota(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await world.fill_quota()
-    monkeypatch.setattr(type(SUPPRESSION), "quota", 1)
+async def test_the_platform_suppresses_whatever_the_quota(world: World) -> None:
+    token, quota = world.served.acme.program_token, SUPPRESSION.quota
     object.__setattr__(SUPPRESSION, "quota", 1)
     try:
-        token = world.served.acme.program_token
-        by_hand = {"address": "one-more@mx.test"}
+        by_hand = {"address": "one-more@example.com"}
         refused = await world.served.ask("POST", "/v1/suppressions", by_hand, token=token)
         assert refused.json()["error"]["code"] == "QUOTA_EXCEEDED"
         assert await world.hand_over(vector("postfix_refused")) == NOTED
     finally:
-        object.__setattr__(SUPPRESSION, "quota", 100_000)
+        object.__setattr__(SUPPRESSION, "quota", quota)
     assert len(await world.suppressions()) == 1
 
 
-async def test_a_suppression_that_is_there_stays_as_it_is_and_an_expired_one_goes(
+@on_both_databases
+async def test_a_suppression_that_is_there_stays_as_it_is_and_an_expired_one_is_replaced(
     world: World,
 ) -> None:
-    token, path = world.served.acme.program_token, "/v1/suppressions"
-    for_a_day = {"address": "GONE@mx.test", "expires_at": "2099-01-01T00:00:00Z"}
-    made = await world.served.make(path, for_a_day, token=token)
+    made = await world.suppress("GONE@mx.test", world.served.clock() + MICROSECONDS)
     await world.hand_over(vector("postfix_refused"))
-    kept = await world.served.ask("GET", f"{path}/{made['id']}", token=token)
-    assert kept.json()["suppression"] == made
     assert await world.suppressions() == []
+    await world.suppress("ada@mx.test", world.served.clock())
+    said = vector("postfix_refused").replace(b"gone@", b"ada@")
+    assert await world.hand_over(said, to=world.return_path(1)) == NOTED
+    (replaced,) = await world.suppressions()
+    assert replaced["address"] == "Ada@mx.test"
+    assert replaced["id"] != made
 
 
 async def test_mail_is_taken_again_when_the_database_is_back(
@@ -193,8 +199,9 @@ async def test_nothing_that_is_malformed_fails_the_server(
     ours = world.return_path().encode()
     start = (b"EHLO mx.test", b"MAIL FROM:<>", b"RCPT TO:<%b>" % ours)
     odd = (
-        *(b"MAIL", b"MAIL FROM:", b"MAIL FROM:<\xff>", b"RCPT TO:<", b'RCPT TO:<"@', b"RCPT TO:<(>"),
-        *(b"RCPT TO:<@,,:;>", b"DATA x", b"AUTH PLAIN AAAA", b"VRFY x", b"HELP", b"STARTTLS", b""),
+        *(b"MAIL", b"MAIL FROM:", b"MAIL FROM:<\xff>", b"RCPT TO:<", b"RCPT TO:<(>"),
+        *(b'RCPT TO:<"@', b"RCPT TO:<@,,:;>", b"DATA x", b"AUTH PLAIN AAAA", b"VRFY x"),
+        *(b"HELP", b"STARTTLS", b""),
         *(b"\0\0", b"x" * 5000, b"MAIL FROM:<> SIZE=99999999999", b"BDAT 1 LAST"),
     )
     for line in odd:
@@ -232,15 +239,14 @@ async def test_one_recipient_is_taken_at_a_time(world: World) -> None:
 async def test_a_large_report_is_taken_and_a_huge_one_is_not(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(return_mail, "MOST_MAIL_BYTES", 4_000_000)
     said = vector("postfix_refused").replace(b"\n", b"\r\n")
-    start = (b"EHLO mx.test", b"MAIL FROM:<>", b"RCPT TO:<%b>" % world.return_path().encode())
-    for much in ((b"x" * 900 + b"\r\n") * 5000, b"x" * 4_500_000):
+    assert await world.hand_over(said + b"x" * 900 * 1024) == NOTED
+    monkeypatch.setattr(return_mail, "MOST_MAIL_BYTES", 400_000)
+    start = (b"EHLO mx.test", b"MAIL FROM:<>", b"RCPT TO:<%b>" % world.return_path(1).encode())
+    for much in ((b"x" * 900 + b"\r\n") * 500, b"x" * 450_000):
         answered = await talk(world.port, *start, b"DATA", said + much, b".", b"QUIT", b"")
         assert b"552 5.3.4" in answered
-        assert b"221" not in answered  # the connection is closed
-    assert await world.recipients() == [SENT, SENT]
-    assert await world.hand_over(said + b"x" * 900 * 1024) == NOTED
+    assert await world.recipients() == [REFUSED, SENT]
 
 
 async def test_a_source_has_some_connections_and_no_more(
@@ -275,15 +281,26 @@ async def test_a_connection_ends_that_says_nothing_or_lasts(
     writer.close()
 
 
-async def test_an_event_tells_of_a_suppression_that_mail_made(world: World) -> None:
-    told: list[tuple[str, str, dict[str, object]]] = []
+async def test_an_event_tells_of_a_suppression_that_mail_made(served: Served) -> None:
+    asked: list[str] = []
 
-    def topics_of(_tx: object, account_id: str, event_type: str) -> list[str]:
-        told.append((account_id, event_type, {}))
-        return []
+    def topics_of(_tx: object, _account_id: str, event_type: str) -> list[str]:
+        asked.append(event_type)
+        return ["crn:notifications:local:1:topic/t"]
 
-    events = replace(world.needs.events, topics_of=topics_of)
-    needs = replace(world.needs, events=events)
-    async with returning(replace(world.served, email=needs)) as other:
-        await other.hand_over(vector("postfix_refused"))
-    assert (world.served.acme.account_id, "email.suppression.created", {}) in told
+    async with returning(served, events=Events(topics_of)) as world:
+        await world.hand_over(vector("postfix_refused"))
+        (made,) = await world.suppressions()
+        (told,) = await served.database.read(_told)
+    assert asked == ["email.suppression.created"]
+    assert json.loads(told)["data"] == {
+        "suppression": {"id": made["id"], "crn": made["crn"], "name": "gone@mx.test"},
+        "reason": "auto_bounce",
+        "source_message": made["source_message"],
+        "principal": None,
+        "source": None,
+    }
+
+
+def _told(tx: Connection) -> list[str]:
+    return [row[0] for row in tx.rows(_TOLD, type="email.suppression.created")]
