@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, get_args
 from msgspec import field
 
 from cloudcore.email.suppression import folded
+from cloudcore.metering.sku import Sku
 from cloudcore.resources.record import Record, own
 from cloudcore.resources.resource import Filter, Resource
 
@@ -21,6 +22,7 @@ reported as unwanted; ``suppressed``: not sent, because the address was suppress
 STATUSES: Final[tuple[MessageStatus, ...]] = get_args(MessageStatus)
 WAITING: Final = frozenset({"queued", "deferred"})
 """What is still to be sent."""
+MESSAGES: Final = Sku("email.messages", "Messages, by recipient", "1000 messages", 1000)
 RecipientKind = Literal["to", "cc", "bcc"]
 MOST_RECIPIENTS: Final = 50
 """Of one message: to, cc and bcc together."""

@@ -88,7 +88,7 @@ async def send_message(
     reply = await ctx.commit(
         change,
         draft,
-        needs.sending.most_a_second,
+        needs.sending,
         now,
         wrap=lambda made: whole(made.message, made.recipients, content),
         location=lambda made: MESSAGES.location(made.message),
