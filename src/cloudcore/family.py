@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.metering.sampling import Measure
     from cloudcore.ports import Offer, Opening
     from cloudcore.web.envelope import ErrorShape
 
@@ -58,6 +59,10 @@ async def _needs_nothing(_opening: Opening) -> Any:  # noqa: ANN401 - of any fam
 
 async def _begin_nothing(_needs: Any, _resources: AsyncExitStack) -> None:  # noqa: ANN401
     pass
+
+
+def _no_samples() -> dict[str, Measure]:
+    return {}
 
 
 def _no_shapes() -> dict[str, ErrorShape]:
@@ -118,7 +123,10 @@ class Family(Generic[Needs]):
     quotas: tuple[str, ...] = ()
     """Names of its quotas, as in errors (``params.quota``)."""
     skus: tuple[Sku, ...] = ()
-    """What it reports of use, and what that is priced by."""
+    """What it reports of use, and what that is priced by. Requests of its routes count as its
+    ``requests``, if they are among them."""
+    samples: Callable[[], Mapping[str, Measure]] = _no_samples
+    """What accounts store of those of `skus` that are sampled each hour, by their names."""
     commands: tuple[CommandGroup, ...] = ()
 
     def __post_init__(self) -> None:
@@ -164,3 +172,8 @@ def vocabulary(families: Sequence[Family[Any]]) -> Vocabulary:
         action for family in families for action in (*family.told_changes, *family.recorded_actions)
     ]
     return Vocabulary(list((foreign | own).values()), templates, recorded)
+
+
+def skus_of(families: Sequence[Family[Any]]) -> tuple[Sku, ...]:
+    """Return all that families report of use."""
+    return tuple(sku for family in families for sku in family.skus)

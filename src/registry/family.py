@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from registry.services import resource_kinds
+from registry.services.skus import REGISTRY_SKUS, STORAGE
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.metering.sampling import Measure
     from cloudcore.ports import Offer, Opening
     from registry.process import Process
     from registry.services.context import ServiceContext
@@ -138,6 +140,12 @@ def _expiry() -> Sequence[Forget]:
     )
 
 
+def _samples() -> Mapping[str, Measure]:
+    from registry.metadata.metered_storage import stored_by_account  # noqa: PLC0415 - SQLAlchemy
+
+    return {STORAGE.name: stored_by_account}
+
+
 REGISTRY: Final[Family[Process]] = Family(
     name="registry",
     title="Repositories",
@@ -160,6 +168,8 @@ REGISTRY: Final[Family[Process]] = Family(
     job_kinds=_job_kinds,
     schedule=_schedule,
     expiry=_expiry,
+    skus=REGISTRY_SKUS,
+    samples=_samples,
     resource_kinds=(
         resource_kinds.REPOSITORY,
         resource_kinds.EVENT_RULE,

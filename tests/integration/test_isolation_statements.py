@@ -38,6 +38,9 @@ PLATFORMS: Final = {
 """Modules whose statements belong to the platform itself."""
 
 LOOSE: Final = {
+    "cloudcore.kms.rows._COUNT_EACH": "a sample of all; no request's",
+    "cloudcore.storage.bucket_rows._BY_ACCOUNT": "a sample of all; no request's",
+    "registry.metadata.metered_storage._SUMS": "a sample of all; no request's",
     "cloudcore.metering.reporting._FORGET": "a sweep of what is over",
     "cloudcore.metering.reporting._FORGET_REPORTS": "a sweep of what is over",
     "cloudcore.audit.rows._FORGET": "a sweep of what is over",
@@ -85,6 +88,8 @@ LOOSE: Final = {
     "cloudcore.notifications.subscriptions._LOCK_CONFIRMED_BY": "by the hash of a secret",
     "cloudcore.notifications.missing_topics._FORGET_OLD_MISSING": "a sweep of what is over",
     "cloudcore.notifications.missing_topics._FORGET_WAITING": "a sweep of what is over",
+    "cloudcore.email.identity_rows._LIST_DUE": "a sweep of what is due; no request's",
+    "cloudcore.email.identity_rows._LOCK_CONFIRMED_BY": "by the hash of a secret",
     "cloudcore.certificate.rows._LIST_ENDING": "a sweep of what is over soon; no request's",
     "cloudcore.certificate.rows._LIST_OVER": "a sweep of what is over; no request's",
     "cloudcore.certificate.rows._LIST_RENEWED": "a sweep of what is due; no request's",

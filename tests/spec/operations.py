@@ -219,6 +219,7 @@ GET    /v1/identity-confirmations                   -                         20
 POST   /v1/identity-confirmations                   -                         200 public
 DELETE /v1/templates/{template_id}                  DeleteTemplate            204
 POST   /v1/templates/{template_id}/preview          PreviewTemplate           200
+POST   /v1/messages                                 SendMessage               202 key
 GET    /v1/messages/{message_id}                    GetMessage                200
 """
 NETWORK: Final = """
@@ -279,6 +280,9 @@ GET    /v1/subscription-confirmations/page          -                         20
 POST   /v1/subscription-confirmations/page          -                         200 public
 GET    /v1/unsubscriptions                          -                         200 public
 POST   /v1/unsubscriptions                          -                         200 public
+"""
+METERING: Final = """
+GET    /v1/usage                                    GetUsage                  200
 """
 CATALOG: Final = """
 GET    /v1/regions                                  -                     200,304 public limited
@@ -341,6 +345,7 @@ OPERATIONS: Final = tuple(
         "loadbalancer": LOADBALANCER,
         "compute": COMPUTE,
         "notifications": NOTIFICATIONS,
+        "metering": METERING,
         "catalog": CATALOG,
     }.items()
     for operation in parse(family, table)

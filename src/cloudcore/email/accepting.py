@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.email import message_rows
 from cloudcore.email.mailboxes import Mailbox
-from cloudcore.email.message import MESSAGE, MOST_RECIPIENTS, Message, RecipientKind, status_of
+from cloudcore.email.message import (
+    MESSAGE,
+    MESSAGES,
+    MOST_RECIPIENTS,
+    Message,
+    RecipientKind,
+    status_of,
+)
 from cloudcore.email.message_rows import Recipient
+from cloudcore.email.needs import SendingTerms
 from cloudcore.email.sending_identities import for_sender
 from cloudcore.email.suppressions import suppressed
 from cloudcore.email.template import Template
 from cloudcore.errors import EmailRateExceeded, InvalidInput, QuotaExceeded
 from cloudcore.jobs.queue import NewJob, enqueue
+from cloudcore.metering.reporting import report
 
 SEND: Final = "email.send"
 """The kind of the job that sends to one recipient."""
@@ -53,25 +63,25 @@ def check_recipients(draft: Draft) -> None:
 
 
 def accept(
-    tx: Connection, draft: Draft, most_a_second: int, now: int, *, checks_room: bool
+    tx: Connection, draft: Draft, terms: SendingTerms, now: int, *, checks_room: bool
 ) -> Accepted:
     """Store a message, and let it be sent to those whose addresses are not suppressed (E4).
 
     Raises:
         InvalidInput: the account has no verified identity that it may be from.
-        EmailRateExceeded: the identity has sent `most_a_second` messages in this second.
+        EmailRateExceeded: the identity has sent as many messages in this second as it may.
         QuotaExceeded: too many messages of the account wait to be sent.
 
     """
     account_id, region = draft.account_id, draft.region
     identity = for_sender(tx, account_id, region, draft.sender.address)
-    if not message_rows.count_rate(tx, account_id, identity.id, most_a_second, now):
-        raise EmailRateExceeded(
-            f"{identity.value} may send {most_a_second} messages a second", limit=most_a_second
-        )
+    most = terms.most_a_second
+    if not message_rows.count_rate(tx, account_id, identity.id, most, now):
+        raise EmailRateExceeded(f"{identity.value} may send {most} messages a second", limit=most)
     if checks_room:
         _check_room(tx, account_id)
-    given = _recipients(tx, draft, now)
+    pool = None if identity.ip_pool is None else identity.ip_pool.id
+    given = _recipients(tx, draft, partial(terms.source_of, tx, account_id, region, pool, now), now)
     status = status_of(each.status for each in given)
     message = Message(
         id=draft.id,
@@ -92,13 +102,16 @@ def accept(
         ended_at=None if status == "queued" else now,
     )
     message_rows.add(tx, message, given, draft.sealed)
-    for each in given:
-        if each.status == "queued":
-            enqueue(tx, _job(message, each), now)
+    waiting = [each for each in given if each.status == "queued"]
+    for each in waiting:
+        enqueue(tx, _job(message, each), now)
+    report(tx, account_id, region, MESSAGES.name, len(waiting), now)
     return Accepted(message, given)
 
 
-def _recipients(tx: Connection, draft: Draft, now: int) -> list[Recipient]:
+def _recipients(
+    tx: Connection, draft: Draft, source: Callable[[], str | None], now: int
+) -> list[Recipient]:
     """Return the recipients, each address once, with what is known of each already."""
     kinds: Sequence[tuple[RecipientKind, Sequence[Mailbox]]] = (
         ("to", draft.to),
@@ -123,7 +136,7 @@ def _recipients(tx: Connection, draft: Draft, now: int) -> list[Recipient]:
             reason=SUPPRESSED if folded in never else None,
             attempts=0,
             last_attempt_at=None,
-            source_ip=None,
+            source_ip=None if folded in never else source(),
             next_attempt_at=None if folded in never else now,
         )
         for position, (folded, (kind, each)) in enumerate(first.items())

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.email.ip_pool import IP_POOL
-from cloudcore.email.message import MESSAGE
+from cloudcore.email.message import MESSAGE, MESSAGES
 from cloudcore.email.sending_identity import CONFIRM, FAILED, SENDING_IDENTITY, VERIFIED
 from cloudcore.email.suppression import SUPPRESSION, UNSUBSCRIBE
 from cloudcore.email.template import TEMPLATE
@@ -40,7 +40,7 @@ async def _begin(needs: EmailNeeds, resources: AsyncExitStack) -> None:
 def _routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.email.identity_routes import HANDLERS as IDENTITIES  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.ip_pools import IP_POOLS  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.email.message_routes import HANDLERS as MESSAGES  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email.message_routes import HANDLERS as OF_MESSAGES  # noqa: PLC0415
     from cloudcore.email.suppressions import SUPPRESSIONS  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.templates import HANDLERS as TEMPLATES  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.unsubscribe_routes import HANDLERS as UNSUBSCRIPTIONS  # noqa: PLC0415
@@ -51,7 +51,7 @@ def _routes() -> Sequence[HTTPRouteHandler]:
         *standard_routes(IP_POOLS),
         *IDENTITIES,
         *TEMPLATES,
-        *MESSAGES,
+        *OF_MESSAGES,
         *UNSUBSCRIPTIONS,
     )
 
@@ -87,6 +87,7 @@ EMAIL: Final[Family[EmailNeeds]] = Family(
     schedule=_schedule,
     expiry=_expiry,
     resources=(SUPPRESSION, IP_POOL, SENDING_IDENTITY, TEMPLATE, MESSAGE),
+    skus=(MESSAGES,),
     recorded_actions=(CONFIRM,),
     told_changes={UNSUBSCRIBE: "email.suppression.created"},
     other_events=(VERIFIED, FAILED),

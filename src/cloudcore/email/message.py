@@ -7,6 +7,8 @@ from typing import Annotated, Final, Literal, get_args
 
 from msgspec import field
 
+from cloudcore.email.suppression import folded
+from cloudcore.metering.sku import Sku
 from cloudcore.resources.record import Record, own
 from cloudcore.resources.resource import Filter, Resource
 
@@ -20,6 +22,7 @@ reported as unwanted; ``suppressed``: not sent, because the address was suppress
 STATUSES: Final[tuple[MessageStatus, ...]] = get_args(MessageStatus)
 WAITING: Final = frozenset({"queued", "deferred"})
 """What is still to be sent."""
+MESSAGES: Final = Sku("email.messages", "Messages, by recipient", "1000 messages", 1000)
 RecipientKind = Literal["to", "cc", "bcc"]
 MOST_RECIPIENTS: Final = 50
 """Of one message: to, cc and bcc together."""
@@ -50,7 +53,13 @@ class Message(Record, frozen=True, kw_only=True):
 
 def status_of(statuses: Iterable[str]) -> MessageStatus:
     """Return the status of a message whose recipients have these."""
-    return min((each for each in STATUSES if each in set(statuses)), key=STATUSES.index)
+    known = set(statuses)
+    return next(each for each in STATUSES if each in known)
+
+
+def _identity(named: str) -> str:
+    """Return what an identity's domain, address, id or CRN is found by."""
+    return named.rpartition("identity/")[2].lower()
 
 
 MESSAGE: Final = Resource(
@@ -65,6 +74,10 @@ MESSAGE: Final = Resource(
     actions={"create": "SendMessage", "get": "GetMessage"},
     told=(),
     quota=100_000,
-    filters=(Filter("status"), Filter("recipient"), Filter("identity")),
+    filters=(
+        Filter("status"),
+        Filter("recipient", read=folded),
+        Filter("identity", read=_identity),
+    ),
 )
 """The messages of accounts. At most so many of an account wait to be sent."""

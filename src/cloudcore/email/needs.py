@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from cloudcore.clock import Clock
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection, Database
 from cloudcore.email.verp import return_path
 from cloudcore.events import EVENTS, Events
 from cloudcore.keyring import Keyring
@@ -38,6 +38,20 @@ NO_RETURN_MAIL: Final = ReturnMail()
 RETURN_MAIL: Final[Port[ReturnMail]] = Port("email.return_mail")
 
 
+def _shared(*_of: object) -> None:
+    """Return the address of every message where there are no others: the shared one."""
+
+
+class SourceOf(Protocol):
+    """Says which dedicated address the next message is sent from; it is counted in `tx`."""
+
+    def __call__(
+        self, tx: Connection, account_id: str, region: str, ip_pool_id: str | None, now: int, /
+    ) -> str | None:
+        """Return the address, or None for the shared one."""
+        ...
+
+
 class SendingTerms(NamedTuple):
     """How the mail of accounts is sent."""
 
@@ -45,6 +59,7 @@ class SendingTerms(NamedTuple):
     """Hands it over, or None if the install sends none."""
     most_a_second: int = 10
     """Messages that are accepted of an identity in a second."""
+    source_of: SourceOf = _shared
 
 
 NOT_SENT: Final = SendingTerms()

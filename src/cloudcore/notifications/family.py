@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
-from cloudcore.notifications.topic import TOPIC
+from cloudcore.metering.sku import Sku
+from cloudcore.notifications.topic import DELIVERIES, TOPIC
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -78,6 +79,7 @@ NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
     routes=_routes,
     job_kinds=_job_kinds,
     expiry=_expiry,
+    skus=(DELIVERIES, Sku("notifications.requests", "Requests of topics", "1000 requests", 1000)),
     resources=(TOPIC,),
     foreign_kinds=(
         ResourceKind(

@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, func, literal_column, select
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.db.base import Connection, Row
+from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.rows import bound, count
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.storage.bucket import Bucket
@@ -172,6 +172,7 @@ _USED: Final = Statement(
         _a.account_id == bindparam("account_id")
     )
 )
+_BY_ACCOUNT: Final = Statement(select(_a.account_id, func.sum(_a.bytes)).group_by(_a.account_id))
 
 
 def check_room(tx: Connection, account_id: str, adding: int, most: int) -> None:
@@ -197,6 +198,12 @@ def check_room(tx: Connection, account_id: str, adding: int, most: int) -> None:
 def used_bytes(tx: Connection, account_id: str) -> int:
     """Return the bytes that an account has in buckets."""
     return int(count(tx, _USED, account_id=account_id))
+
+
+async def bytes_by_account(database: Database) -> Mapping[str, int]:
+    """Return the bytes that each account has in buckets."""
+    rows = await database.read(lambda tx: tx.rows(_BY_ACCOUNT))
+    return {row[0]: int(row[1]) for row in rows}
 
 
 def add_bytes(tx: Connection, account_id: str, piece_id: str, size: int) -> None:

@@ -66,6 +66,7 @@ OWN_WORDS: Final = frozenset(
         "signed-out",
         "static",
         "storage",
+        "usage",
     }
 )
 """Words with which the paths of routes begin, after ``/console/``."""
