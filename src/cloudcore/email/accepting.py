@@ -13,6 +13,7 @@ from cloudcore.email.message_rows import Recipient
 from cloudcore.email.sending_identities import for_sender
 from cloudcore.email.suppressions import suppressed
 from cloudcore.email.template import Template
+from cloudcore.email.warm_up import sources_of
 from cloudcore.errors import EmailRateExceeded, InvalidInput, QuotaExceeded
 from cloudcore.jobs.queue import NewJob, enqueue
 
@@ -71,7 +72,8 @@ def accept(
         )
     if checks_room:
         _check_room(tx, account_id)
-    given = _recipients(tx, draft, now)
+    pool_id = None if identity.ip_pool is None else identity.ip_pool.id
+    given = _from_sources(tx, _recipients(tx, draft, now), pool_id, now)
     status = status_of(each.status for each in given)
     message = Message(
         id=draft.id,
@@ -127,6 +129,18 @@ def _recipients(tx: Connection, draft: Draft, now: int) -> list[Recipient]:
             next_attempt_at=None if folded in never else now,
         )
         for position, (folded, (kind, each)) in enumerate(first.items())
+    ]
+
+
+def _from_sources(
+    tx: Connection, given: Sequence[Recipient], ip_pool_id: str | None, now: int
+) -> list[Recipient]:
+    """Return the recipients, each that gets the message with the address that it leaves from."""
+    first, waiting = given[0], sum(each.status == "queued" for each in given)
+    sources = iter(sources_of(tx, first.account_id, first.region, ip_pool_id, waiting, now))
+    return [
+        each._replace(source_ip=next(sources)) if each.status == "queued" else each
+        for each in given
     ]
 
 

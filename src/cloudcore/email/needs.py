@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,6 +50,10 @@ NOT_SENT: Final = SendingTerms()
 SENDING: Final[Port[SendingTerms]] = Port("email.sending")
 
 
+DEDICATED_IPS: Final[Port[Sequence[str]]] = Port("email.dedicated_ips")
+"""The addresses that accounts may get for themselves."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmailNeeds:
     """The dependencies of the routes, the jobs and the timers of email."""
@@ -68,6 +72,8 @@ class EmailNeeds:
     mail: Mail | None = None
     """Sends the platform's own mail, or None if the install sends none."""
     return_mail: ReturnMail = NO_RETURN_MAIL
+    dedicated_ips: Sequence[str] = ()
+    """The addresses that accounts may get for themselves."""
 
     @property
     def return_key(self) -> bytes:
@@ -89,6 +95,7 @@ async def open_needs(opening: Opening) -> EmailNeeds:
         mail=await opening.get(MAIL),
         return_mail=await opening.get(RETURN_MAIL),
         sending=await opening.get(SENDING),
+        dedicated_ips=await opening.get(DEDICATED_IPS),
     )
 
 
