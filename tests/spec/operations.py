@@ -219,6 +219,7 @@ GET    /v1/identity-confirmations                   -                         20
 POST   /v1/identity-confirmations                   -                         200 public
 DELETE /v1/templates/{template_id}                  DeleteTemplate            204
 POST   /v1/templates/{template_id}/preview          PreviewTemplate           200
+POST   /v1/messages                                 SendMessage               202 key
 GET    /v1/messages/{message_id}                    GetMessage                200
 """
 NETWORK: Final = """

@@ -16,9 +16,12 @@ from cloudcore.email.template import Template
 from cloudcore.email.warm_up import sources_of
 from cloudcore.errors import EmailRateExceeded, InvalidInput, QuotaExceeded
 from cloudcore.jobs.queue import NewJob, enqueue
+from cloudcore.metering.reporting import report
 
 SEND: Final = "email.send"
 """The kind of the job that sends to one recipient."""
+MESSAGES: Final = "email.messages"
+"""The SKU: a message to one recipient."""
 SUPPRESSED: Final = "the address is suppressed"
 
 
@@ -94,9 +97,10 @@ def accept(
         ended_at=None if status == "queued" else now,
     )
     message_rows.add(tx, message, given, draft.sealed)
-    for each in given:
-        if each.status == "queued":
-            enqueue(tx, _job(message, each), now)
+    waiting = [each for each in given if each.status == "queued"]
+    for each in waiting:
+        enqueue(tx, _job(message, each), now)
+    report(tx, account_id, region, MESSAGES, len(waiting), now)
     return Accepted(message, given)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal, get_args
 
 from msgspec import field
 
+from cloudcore.email.suppression import folded
 from cloudcore.resources.record import Record, own
 from cloudcore.resources.resource import Filter, Resource
 
@@ -50,7 +51,13 @@ class Message(Record, frozen=True, kw_only=True):
 
 def status_of(statuses: Iterable[str]) -> MessageStatus:
     """Return the status of a message whose recipients have these."""
-    return min((each for each in STATUSES if each in set(statuses)), key=STATUSES.index)
+    known = set(statuses)
+    return next(each for each in STATUSES if each in known)
+
+
+def _identity(named: str) -> str:
+    """Return what an identity's domain, address, id or CRN is found by."""
+    return named.rpartition("identity/")[2].lower()
 
 
 MESSAGE: Final = Resource(
@@ -65,6 +72,10 @@ MESSAGE: Final = Resource(
     actions={"create": "SendMessage", "get": "GetMessage"},
     told=(),
     quota=100_000,
-    filters=(Filter("status"), Filter("recipient"), Filter("identity")),
+    filters=(
+        Filter("status"),
+        Filter("recipient", read=folded),
+        Filter("identity", read=_identity),
+    ),
 )
 """The messages of accounts. At most so many of an account wait to be sent."""

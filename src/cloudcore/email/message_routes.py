@@ -5,7 +5,6 @@ Messages pass by the thousand, so the audit log has none of them, only the refus
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Final
@@ -34,7 +33,6 @@ from cloudcore.wire import RequestBody, ResponseBody
 
 USE_TEMPLATE: Final = "email:GetTemplate"
 """The right on a template that sending it needs."""
-_NOT_SENT: Final = re.compile(r"\x00")
 _Mailboxes = Annotated[list[str], Meta(max_length=MOST_RECIPIENTS)]
 
 
@@ -151,10 +149,6 @@ def _drafted(
     to, cc, bcc = (_mailboxes(data, field) for field in ("to", "cc", "bcc"))
     check_headers(data.headers)
     said = _said(data) if template is None else render(template, data.variables)
-    for name in ("html", "text"):
-        if _NOT_SENT.search(getattr(said, name) or ""):
-            words = f"{name}: it has a null character"
-            raise InvalidInput(words, field=name, reason="malformed")
     content = Content(said.html, said.text, data.headers, data.variables)
     draft = Draft(*of, sender, to, cc, bcc, said.subject, template, b"")
     check_recipients(draft)

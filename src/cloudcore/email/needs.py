@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
+from cloudcore.email.verp import return_path
 from cloudcore.events import EVENTS, Events
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsResolver
@@ -74,6 +75,14 @@ class EmailNeeds:
     return_mail: ReturnMail = NO_RETURN_MAIL
     dedicated_ips: Sequence[str] = ()
     """The addresses that accounts may get for themselves."""
+
+    def return_path(self, message_id: str, position: int) -> str:
+        """Return the envelope sender of a message to one recipient.
+
+        It is empty, the null sender, if the operator has set no domain.
+        """
+        domain = self.return_mail.domain
+        return domain and return_path(domain, self.return_key, message_id, position)
 
     @property
     def return_key(self) -> bytes:

@@ -181,16 +181,15 @@ class Server(SMTP):
         kept, count, is_new_line = bytearray(), 0, True
         while (piece := await self._piece()) != b".\r\n" or not is_new_line:
             count += len(piece)
-            if count > MOST_MAIL_BYTES:
-                await self.push("552 5.3.4 Too much mail data")
-                self._writer.close()
-                return
             if is_new_line:
                 piece = piece.removeprefix(b".")  # RFC 5321 §4.5.2
             is_new_line = piece.endswith(_LINE)
             kept += piece[: MOST_BYTES - len(kept)]
         self.envelope.content = bytes(kept)
-        answer = await self.event_handler.handle_DATA(self, self.session, self.envelope)
+        if count > MOST_MAIL_BYTES:
+            answer = "552 5.3.4 Too much mail data"
+        else:
+            answer = await self.event_handler.handle_DATA(self, self.session, self.envelope)
         self.envelope = self._create_envelope()
         await self.push(answer)
 
