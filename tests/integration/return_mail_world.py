@@ -20,7 +20,8 @@ from cloudcore.email.message_rows import Recipient
 from cloudcore.email.messages import sealed_content
 from cloudcore.email.needs import EmailNeeds, ReturnMail
 from cloudcore.email.return_mail import Reader, taking_mail
-from cloudcore.email.suppressions import ROWS, Suppression
+from cloudcore.email.suppression import Suppression
+from cloudcore.email.suppressions import ROWS
 from tests.integration.served_world import Served
 
 VECTORS: Final = Path(__file__).parent.parent / "vectors" / "returned_mail"
