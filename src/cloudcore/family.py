@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cloudcore.iam.templates import PolicyTemplate
 from cloudcore.iam.vocabulary import ResourceKind, Vocabulary
+from cloudcore.quotas.quota import Quota
 from cloudcore.resource_names import with_article
 from cloudcore.resources.resource import Resource
 
@@ -114,8 +115,8 @@ class Family(Generic[Needs]):
     """Types of the events that it tells otherwise."""
     event_words: Mapping[str, str] = field(default_factory=dict, hash=False)
     """What persons read of those events that their types do not say well enough."""
-    quotas: tuple[str, ...] = ()
-    """Names of its quotas, as in errors (``params.quota``)."""
+    quotas: tuple[Quota, ...] = ()
+    """What it limits, as errors name it (``params.quota``)."""
     commands: tuple[CommandGroup, ...] = ()
 
     def __post_init__(self) -> None:
@@ -124,7 +125,7 @@ class Family(Generic[Needs]):
         told = {
             action: name for each in self.resources for action, name in each.told_changes.items()
         }
-        quotas = (*self.quotas, *(each.many for each in self.resources))
+        quotas = (*self.quotas, *(each.room for each in self.resources))
         paths = (*self.paths, *(each.path for each in self.resources))
         object.__setattr__(self, "host", self.name if self.host == "" else self.host)
         object.__setattr__(self, "paths", tuple(dict.fromkeys(paths)))

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
+from registry.quotas import QUOTAS
 from registry.services import resource_kinds
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ REGISTRY: Final[Family[Process]] = Family(
         "registry:ExpireCachedImages",
         "registry:RunLifecyclePolicy",
     ),
-    quotas=("event_rules", "logins", "pull_through_cache_rules"),
+    quotas=QUOTAS,
     commands=(
         CommandGroup("sign in", ("registry.cli.login",)),
         CommandGroup(

@@ -12,11 +12,10 @@ from cloudcore.clock import uuid7
 from cloudcore.db.statement import Statement
 from cloudcore.errors import QuotaExceeded
 from cloudcore.iam.principal import Principal, PrincipalKind
-from cloudcore.identity import assume_role
 from cloudcore.identity.rows import sessions as session_rows
+from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit
 from cloudcore.serving.body import Receive, Scope, Send
 from registry.metadata import logins as login_rows
-from registry.services import logins
 from registry.services.logins import LOGIN_SECONDS, hash_of, mint_login, new_password
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import Program, World, may
@@ -39,8 +38,8 @@ def principal_of(program: Program) -> Principal:
 
 
 @on_both_databases
-async def test_logins_are_capped(oauth: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logins, "MAX_OPEN", CAP)
+async def test_logins_are_capped(oauth: World) -> None:
+    await oauth.database.write(put_limit, EVERY_ACCOUNT, "logins", CAP, oauth.now)
 
     ci = principal_of(await oauth.add_program(await oauth.add_account("acme")))
     other = principal_of(await oauth.add_program(await oauth.add_account("other")))
@@ -82,7 +81,7 @@ def events_of(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @on_both_databases
 async def test_role_sessions_are_capped(oauth: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assume_role, "MAX_OPEN", CAP)
+    await oauth.database.write(put_limit, EVERY_ACCOUNT, "role_sessions", CAP, oauth.now)
 
     acme, other = await oauth.add_account("acme"), await oauth.add_account("other")
     ci = await oauth.add_program(acme, "ci", may("iam:AssumeRole"))

@@ -43,7 +43,7 @@ def test_names_are_told_apart() -> None:
         [kind.crn for family in ALL for kind in family.resource_kinds],
         actions(ALL),
         [event for family in ALL for event in family.events],
-        [quota for family in ALL for quota in family.quotas],
+        [quota.name for family in ALL for quota in family.quotas],
         [module for family in ALL for group in family.commands for module in group.modules],
     ):
         assert max(Counter(names).values()) == 1
@@ -75,8 +75,8 @@ def test_events_and_quotas_are_those_of_the_code() -> None:
     changes = {action for family in FAMILIES for action in family.told_changes}
     assert changes - set(actions(FAMILIES)) == {CONFIRM, UNSUBSCRIBE, KEY_DELETED}
     described = {each.many for family in FAMILIES for each in family.resources}
-    counted = described | set(named(r'quota="(\w+)"'))
-    assert {quota for family in FAMILIES for quota in family.quotas} == counted
+    counted = described | set(named(r'\bQuota\(\s*"(\w+)"'))
+    assert {quota.name for family in FAMILIES for quota in family.quotas} == counted
 
 
 def test_what_the_audit_log_has_is_known() -> None:

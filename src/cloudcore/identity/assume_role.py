@@ -20,12 +20,13 @@ from msgspec import Meta
 from cloudcore.clock import MICROSECONDS
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError, QuotaExceeded
+from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError
 from cloudcore.iam.decision import Verdict, could_allow
 from cloudcore.iam.policy import TRUST_ACTION, Policy
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import load_policies
+from cloudcore.identity.quotas import ROLE_SESSIONS
 from cloudcore.identity.role_trust import ASSIGNED, find_asker, has_permission, verdict_on
 from cloudcore.identity.rows import roles, sessions
 from cloudcore.identity.rows.roles import AssumableRole
@@ -33,14 +34,13 @@ from cloudcore.identity.rows.service_accounts import find_key_expiry
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.sessions import hash_of
 from cloudcore.identity.tokens import AccessTokens, clamp_duration, end_after
+from cloudcore.quotas.limits import refuse
 from cloudcore.uuids import Uuid, parse_uuid
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 CHAINED_SECONDS: Final = 3600
 """Maximum duration of a role session assumed from another role session."""
-MAX_OPEN: Final = 5_000
-"""Maximum number of open sessions of one account's roles."""
 MAX_LINE: Final = 10
 """Maximum length of a chain of sessions, each assumed from the previous one."""
 
@@ -117,7 +117,7 @@ async def assume_role(
 
     Raises:
         AccessDenied: the permission or the trust is missing, or the account is suspended.
-        QuotaExceeded: the account's roles have `MAX_OPEN` open sessions.
+        QuotaExceeded: the account's roles have as many open sessions as they may.
         NotFound: the role does not exist, or is not visible to the caller.
         InvalidInput: `role` is no reference to a role, or matches several.
 
@@ -180,14 +180,13 @@ def _assume(
     source = asked.source
     if source.sid is not None and sessions.count_line(tx, source.sid) >= MAX_LINE:
         raise AccessDenied("roles were assumed from one another too many times in a row")
-    used = sessions.count_open_of_account(tx, role.account_id, asked.now, MAX_OPEN)
-    if used >= MAX_OPEN:
-        raise QuotaExceeded(
-            f"the account has {MAX_OPEN} open role sessions; use one for many calls,"
+    use = sessions.count_open_of_account(tx, role.account_id, asked.now)
+    if use.used >= use.limit:
+        refuse(
+            ROLE_SESSIONS,
+            use,
+            "the account has {limit} open role sessions; use one for many calls,"
             " ask for shorter ones, or end unused ones with POST /v1/oauth/revoke",
-            quota="role_sessions",
-            limit=MAX_OPEN,
-            used=used,
         )
     is_chained = source.kind is PrincipalKind.ROLE_SESSION
     most = CHAINED_SECONDS if is_chained else role.max_session_seconds

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.policy import TRUST_ACTION, PolicyKind
 from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
+from cloudcore.identity.quotas import QUOTAS
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -200,7 +201,7 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
         ),
     ),
     recorded_actions=("iam:LinkUser", "iam:SignIn", "iam:SignOut"),
-    quotas=("accounts", "organizations", "role_sessions"),
+    quotas=QUOTAS,
     commands=(
         CommandGroup(
             "people and rights",

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
-from cloudcore.notifications.topic import TOPIC
+from cloudcore.notifications.topic import (
+    PUBLISHED_MESSAGES,
+    SUBSCRIPTIONS,
+    TOPIC,
+    WAITING_BYTES,
+    WAITING_DELIVERIES,
+)
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -95,10 +101,5 @@ NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
         "notifications:DeleteSubscription": "notifications.subscription.deleted",
         "notifications:Unsubscribe": "notifications.subscription.deleted",
     },
-    quotas=(
-        "published_messages",
-        "subscriptions",
-        "waiting_bytes",
-        "waiting_deliveries",
-    ),
+    quotas=(PUBLISHED_MESSAGES, SUBSCRIPTIONS, WAITING_BYTES, WAITING_DELIVERIES),
 )

@@ -16,7 +16,7 @@ import msgspec
 from cloudcore.account_rows import lock_account
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
-from cloudcore.errors import InvalidInput, QuotaExceeded
+from cloudcore.errors import InvalidInput
 from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.outbox import OutboxEvent, count_pending, emit
 from cloudcore.jobs.queue import Job
@@ -24,9 +24,9 @@ from cloudcore.notifications import delivery_rows, missing_topics, subscriptions
 from cloudcore.notifications.delivery_rows import enqueue_release, wake
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.topic import (
-    MAX_DELIVERIES,
-    MAX_DELIVERY_BYTES,
-    MAX_UNSORTED,
+    PUBLISHED_MESSAGES,
+    WAITING_BYTES,
+    WAITING_DELIVERIES,
     Publication,
     Topic,
     TopicMissing,
@@ -35,6 +35,8 @@ from cloudcore.notifications.topic import (
     strings_of,
 )
 from cloudcore.notifications.topics import ROWS as TOPICS
+from cloudcore.quotas.limits import Use, limits_of, refuse
+from cloudcore.quotas.quota import Quota
 from cloudcore.wire import rfc3339
 
 PUBLISHED: Final = "notifications.message.published"
@@ -98,21 +100,22 @@ def publish(
 
 
 def _check_room(tx: Connection, account_id: str) -> None:
-    found = delivery_rows.backlog_of_account(tx, account_id, MAX_DELIVERIES)
-    unsorted = count_pending(tx, account_id, MAX_UNSORTED)
-    _check(found.deliveries, MAX_DELIVERIES, "deliveries wait for", quota="waiting_deliveries")
-    _check(found.size, MAX_DELIVERY_BYTES, "bytes of messages wait for", quota="waiting_bytes")
-    _check(unsorted, MAX_UNSORTED, "messages are on their way to", quota="published_messages")
+    limits = limits_of(tx, account_id, (WAITING_DELIVERIES, WAITING_BYTES, PUBLISHED_MESSAGES))
+    deliveries, size, unsorted = limits
+    found = delivery_rows.backlog_of_account(tx, account_id, deliveries)
+    pending = count_pending(tx, account_id, unsorted)
+    _check(WAITING_DELIVERIES, Use(found.deliveries, deliveries), "deliveries wait for")
+    _check(WAITING_BYTES, Use(found.size, size), "bytes of messages wait for")
+    _check(PUBLISHED_MESSAGES, Use(pending, unsorted), "messages are on their way to")
 
 
-def _check(used: int, limit: int, words: str, *, quota: str) -> None:
-    if used >= limit:
-        raise QuotaExceeded(
-            f"at most {limit} {words} an account's subscriptions: publish more slowly, or end those"
-            " whose endpoints do not answer",
-            quota=quota,
-            limit=limit,
-            used=used,
+def _check(quota: Quota, use: Use, words: str) -> None:
+    if use.used >= use.limit:
+        refuse(
+            quota,
+            use,
+            f"at most {{limit}} {words} an account's subscriptions: publish more slowly, or end"
+            " those whose endpoints do not answer",
         )
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
-from cloudcore.queue.queue import QUEUE
+from cloudcore.queue.queue import QUEUE, QUEUE_BYTES, QUEUE_MESSAGES
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -58,6 +58,6 @@ QUEUES: Final[Family[QueueNeeds]] = Family(
     schedule=_schedule,
     resources=(QUEUE,),
     told_changes={"queue:PurgeQueue": "queue.queue.purged"},
-    quotas=("queue_bytes", "queue_messages"),
+    quotas=(QUEUE_BYTES, QUEUE_MESSAGES),
     commands=(CommandGroup("use the platform's services", ("cloudcore.queue.commands",)),),
 )

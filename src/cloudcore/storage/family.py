@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
-from cloudcore.storage.bucket import BUCKET, OBJECT_CREATED, OBJECT_DELETED
+from cloudcore.storage.bucket import BUCKET, BUCKET_BYTES, OBJECT_CREATED, OBJECT_DELETED
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -90,6 +90,6 @@ STORAGE: Final[Family[StorageNeeds]] = Family(
     event_words={
         "storage.object.created": "An object was stored",
     },
-    quotas=("bucket_bytes",),
+    quotas=(BUCKET_BYTES,),
     commands=(CommandGroup("use the platform's services", ("cloudcore.storage.commands",)),),
 )

@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 
 from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
+from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.jobs.outbox import emit
+from cloudcore.quotas.limits import check_limit
 from cloudcore.resource_references import Authorize
 from cloudcore.wire import rfc3339
 from registry.errors import NameInvalid
@@ -24,6 +25,7 @@ from registry.metadata.event_rules import EventRule, find_rules
 from registry.metadata.images.manifests import Description, describe
 from registry.metadata.repositories.live import Repository
 from registry.oci.reference import parse_name
+from registry.quotas import EVENT_RULES
 from registry.services.access import repository_crn
 from registry.services.changes import Change
 
@@ -167,9 +169,6 @@ def no_topics(_tx: Connection, _account_id: str, crns: Sequence[str]) -> Mapping
     return {crn: NamedTopic(None) for crn in crns}
 
 
-MAX_RULES: Final = 50
-"""The most rules that an account can have; every change of its repositories is matched with all."""
-
 EVENT_TYPES: Final = (
     IMAGE_PUSHED,
     IMAGE_CACHED,
@@ -219,7 +218,7 @@ def create_rule(
     Raises:
         TopicNotFound
         Conflict: the account has an equal rule.
-        QuotaExceeded: the account has `MAX_RULES` rules.
+        QuotaExceeded: the account has as many rules as it may.
 
     """
     topic = find_topics(tx, rule.account_id, [rule.topic])[rule.topic]
@@ -230,13 +229,8 @@ def create_rule(
     for other in there:
         if _asks(other) == _asks(rule):
             raise Conflict("there is an equal rule", id=other.id)
-    if len(there) >= MAX_RULES:
-        raise QuotaExceeded(
-            f"an account has at most {MAX_RULES} event rules",
-            quota="event_rules",
-            limit=MAX_RULES,
-            used=len(there),
-        )
+    words = "an account has at most {limit} event rules"
+    check_limit(tx, rule.account_id, EVENT_RULES, len(there), words)
     event_rules.add_rule(tx, rule)
     return rule, topic
 

@@ -24,22 +24,22 @@ from typing import Final, NamedTuple
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
-from cloudcore.errors import AccessDenied, QuotaExceeded, TooManyAttempts, Unauthenticated
+from cloudcore.errors import AccessDenied, TooManyAttempts, Unauthenticated
 from cloudcore.iam.principal import Principal, PrincipalKind, Source
 from cloudcore.identity.names import source_of_program
 from cloudcore.identity.permissions import LoginPermission
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_expiry, find_key_owner
 from cloudcore.identity.rows.sessions import find_sign_in_expiry
+from cloudcore.quotas.limits import refuse
 from cloudcore.serving.source_address import rate_subject
 from cloudcore.web.ratelimit import Budget, count_request, seconds_exhausted
 from registry.metadata import logins
 from registry.metadata.logins import Login, NewLogin
 from registry.metadata.settings import find_settings
+from registry.quotas import LOGINS
 from registry.services.bearers import BEARER_SECONDS
 
-MAX_OPEN: Final = 10_000
-"""The most open logins of one account."""
 LOGIN_SECONDS: Final = 12 * 3600
 LOG_IN: Final = "registry:GetAuthorizationToken"
 USERNAME: Final = "token"
@@ -93,19 +93,18 @@ def mint_login(
 
     Raises:
         AccessDenied: the caller is a person that has not assumed a role, so it has no account.
-        QuotaExceeded: the account has `MAX_OPEN` open logins.
+        QuotaExceeded: the account has as many open logins as it may.
 
     """
     if caller.kind is PrincipalKind.USER or caller.account_id is None:
         raise AccessDenied("assume a role in an account first; a person owns no repositories")
-    used = logins.count_open(tx, caller.account_id, now, MAX_OPEN)
-    if used >= MAX_OPEN:
-        raise QuotaExceeded(
-            f"the account has {MAX_OPEN} open container logins; use one for many jobs,"
+    use = logins.count_open(tx, caller.account_id, now)
+    if use.used >= use.limit:
+        refuse(
+            LOGINS,
+            use,
+            "the account has {limit} open container logins; use one for many jobs,"
             " or end unused ones with POST /v1/oauth/revoke",
-            quota="logins",
-            limit=MAX_OPEN,
-            used=used,
         )
     expires_at = now + LOGIN_SECONDS * MICROSECONDS
     is_session = caller.kind is PrincipalKind.ROLE_SESSION

@@ -1,0 +1,179 @@
+"""The limits that operators have set, and what is refused by them.
+
+They are read in the transaction of the change that they may refuse: where what is there is counted
+by a query, in the same statement (`Counted`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, NoReturn
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ColumnElement,
+    Select,
+    Table,
+    bindparam,
+    func,
+    literal_column,
+    select,
+)
+
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import given, insert_or_change
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.statement import Statement
+from cloudcore.errors import QuotaExceeded
+from cloudcore.quotas.quota import Quota
+
+EVERY_ACCOUNT: Final = ""
+"""Instead of an account's id: the limits of those that have none of their own."""
+MOST: Final = 2**62
+"""The largest limit."""
+
+quotas = Table(
+    "quotas",
+    metadata,
+    Column("name", ByteOrdered, primary_key=True),
+    # No foreign key, since it is empty in the limits of the install.
+    Column("account_id", Id, primary_key=True),
+    Column("maximum", BigInteger, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    CheckConstraint("maximum >= 0", name="maximum"),
+)
+_q = quotas.c
+
+
+def _set_limit(name: ColumnElement[str]) -> Any:  # noqa: ANN401 - like a column
+    """Return the limit of ``:account_id`` as a scalar query: its own, or the install's, or null."""
+    return (
+        select(_q.maximum)
+        .where(_q.name == name, _q.account_id.in_([bindparam("account_id"), literal_column("''")]))
+        .order_by(_q.account_id.desc())
+        .limit(literal_column("1"))
+        .offset(literal_column("0"))
+        .scalar_subquery()
+    )
+
+
+_LIMIT: Final = Statement(select(_set_limit(bindparam("name"))))
+_PUT: Final = Statement(insert_or_change(quotas, ("name", "account_id", "maximum", "updated_at")))
+_REMOVE: Final = Statement(quotas.delete().where(given(_q.name, _q.account_id)))
+_OF_ACCOUNT: Final = Statement(
+    select(_q.name, _q.account_id, _q.maximum).where(
+        _q.account_id.in_([bindparam("account_id"), literal_column("''")])
+    )
+)
+
+
+class Use(NamedTuple):
+    """What there is of something, and how much there may be."""
+
+    used: int
+    limit: int
+
+
+class Limits(NamedTuple):
+    """What operators have set."""
+
+    own: int | None = None
+    """For the account."""
+    every: int | None = None
+    """For every account."""
+
+    def limit(self, default: int) -> int:
+        """Return what holds."""
+        if self.own is not None:
+            return self.own
+        return default if self.every is None else self.every
+
+
+class Counted:
+    """A quota with the query that counts what an account has.
+
+    Make it while a module of the family is imported, as all statements.
+    """
+
+    def __init__(self, quota: Quota, used: Select[Any]) -> None:
+        """Count by `used`, a query of one number, which has the parameter ``account_id``."""
+        self.quota: Final = quota
+        found = used.scalar_subquery()
+        self._statement: Final = Statement(
+            select(func.coalesce(found, literal_column("0")), limit_set(quota))
+        )
+
+    def read(
+        self, tx: Connection, account_id: str, default: int | None = None, /, **parameters: object
+    ) -> Use:
+        """Return what an account has and may have; `default` is another than the quota's."""
+        row = tx.row(self._statement, account_id=account_id, **parameters)
+        assert row is not None
+        used, limit = row
+        return Use(int(used), self._default(default) if limit is None else int(limit))
+
+    def _default(self, default: int | None) -> int:
+        return self.quota.default if default is None else default
+
+
+def limit_set(quota: Quota) -> Any:  # noqa: ANN401 - like a column
+    """Return what operators have set for ``:account_id`` as a scalar query; null if nothing."""
+    return _set_limit(literal_column(f"'{quota.name}'"))
+
+
+def limit_of(tx: Connection, account_id: str, quota: Quota) -> int:
+    """Return how much an account may have."""
+    row = tx.row(_LIMIT, account_id=account_id, name=quota.name)
+    return quota.default if row is None or row[0] is None else int(row[0])
+
+
+def limits_of(tx: Connection, account_id: str, wanted: Sequence[Quota]) -> list[int]:
+    """Return how much an account may have of each of these."""
+    found = set_limits(tx, account_id)
+    return [found.get(each.name, Limits()).limit(each.default) for each in wanted]
+
+
+def up_to(quota: Quota, query: Select[Any]) -> Select[Any]:
+    """Return a query of the number of rows that `query` finds, counted no further than the limit.
+
+    It has the parameter ``account_id``.
+    """
+    most = func.coalesce(limit_set(quota), literal_column(str(quota.default)))
+    found = query.limit(most).offset(literal_column("0")).subquery()
+    return select(func.count()).select_from(found)
+
+
+def check_limit(tx: Connection, account_id: str, quota: Quota, used: int, words: str) -> None:
+    """Refuse one more if an account `used` all it may have; see `refuse`."""
+    limit = limit_of(tx, account_id, quota)
+    if used >= limit:
+        refuse(quota, Use(used, limit), words)
+
+
+def refuse(
+    quota: Quota, use: Use, words: str, kind: type[QuotaExceeded] = QuotaExceeded
+) -> NoReturn:
+    """Raise `QuotaExceeded`; `words` say what is limited, with ``{limit}`` in them."""
+    raise kind(words.format(limit=use.limit), quota=quota.name, limit=use.limit, used=use.used)
+
+
+def set_limits(tx: Connection, account_id: str) -> dict[str, Limits]:
+    """Return what operators have set, by name."""
+    found: dict[str, Limits] = {}
+    for name, owner, maximum in tx.rows(_OF_ACCOUNT, account_id=account_id):
+        before = found.get(name, Limits())
+        change = {"every" if owner == EVERY_ACCOUNT else "own": int(maximum)}
+        found[name] = before._replace(**change)
+    return found
+
+
+def put_limit(tx: Connection, account_id: str, name: str, maximum: int, now: int) -> None:
+    """Set a limit of an account, or of `EVERY_ACCOUNT`."""
+    tx.execute(_PUT, account_id=account_id, name=name, maximum=maximum, updated_at=now)
+
+
+def remove_limit(tx: Connection, account_id: str, name: str) -> bool:
+    """Forget a limit that was set; return False if there is none."""
+    return tx.execute(_REMOVE, account_id=account_id, name=name) == 1
