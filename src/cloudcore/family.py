@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.ports import Offer, Opening
+    from cloudcore.quotas.limits import Counted
     from cloudcore.web.envelope import ErrorShape
 
 Needs = TypeVar("Needs")
@@ -117,6 +118,8 @@ class Family(Generic[Needs]):
     """What persons read of those events that their types do not say well enough."""
     quotas: tuple[Quota, ...] = ()
     """What it limits, as errors name it (``params.quota``)."""
+    uses: Callable[[], Sequence[Counted]] = _nothing
+    """What counts how much an account has, for those of its quotas that can be counted."""
     commands: tuple[CommandGroup, ...] = ()
 
     def __post_init__(self) -> None:

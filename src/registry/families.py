@@ -17,6 +17,7 @@ from cloudcore.kernel_family import KERNEL
 from cloudcore.kms.family import KMS
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.queue.family import QUEUES
+from cloudcore.quota_family import QUOTAS
 from cloudcore.storage.family import STORAGE
 from registry.family import REGISTRY
 
@@ -24,6 +25,7 @@ FAMILIES: Final[tuple[Family[Any], ...]] = (
     KERNEL,
     IDENTITY,
     AUDIT,
+    QUOTAS,
     KMS,
     NOTIFICATIONS,
     REGISTRY,

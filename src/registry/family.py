@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.ports import Offer, Opening
+    from cloudcore.quotas.limits import Counted
     from registry.process import Process
     from registry.services.context import ServiceContext
 
@@ -139,6 +140,13 @@ def _expiry() -> Sequence[Forget]:
     )
 
 
+def _uses() -> Sequence[Counted]:
+    from registry.metadata import event_rules, logins  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.pull_through import rules  # noqa: PLC0415 - SQLAlchemy
+
+    return (event_rules.COUNTED, logins.OPEN, rules.COUNTED)
+
+
 REGISTRY: Final[Family[Process]] = Family(
     name="registry",
     title="Repositories",
@@ -155,6 +163,7 @@ REGISTRY: Final[Family[Process]] = Family(
         "/v1/storage-usage",
     ),
     open=_open,
+    uses=_uses,
     offers=_offers,
     routes=_routes,
     provided=_services,
@@ -214,6 +223,7 @@ REGISTRY: Final[Family[Process]] = Family(
                 "registry.cli.events",
                 "registry.cli.gc",
                 "registry.cli.audit",
+                "registry.cli.quotas",
             ),
         ),
         CommandGroup(

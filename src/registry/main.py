@@ -29,7 +29,8 @@ from cloudcore.jobs.running import last_turn, repeated, running
 from cloudcore.jobs.schedule import Scheduled, Scheduler
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.kernel_family import KERNEL
-from cloudcore.ports import Install, Offer, Opening, known
+from cloudcore.ports import Install, Offer, Opening, known, offer
+from cloudcore.quotas.known import KNOWN, Known
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.serving.kept import KeptAnswers
@@ -247,7 +248,13 @@ class Registry:
         )
         own = [each for family in families for each in family.offers()]
         told = {action: each for family in families for action, each in family.told_changes.items()}
-        offers = (known(STORES, stores), known(TOLD_CHANGES, told), *own, *edition.offers)
+        offers = (
+            known(STORES, stores),
+            known(TOLD_CHANGES, told),
+            offer(KNOWN, partial(_quotas_of, families)),
+            *own,
+            *edition.offers,
+        )
         opening = Opening(install, resources, offers)
         for family in families:
             await opening.needs_of(family)
@@ -417,6 +424,12 @@ DEV_REGISTRY: Final = replace(REGISTRY, open=_open_dev, offers=tuple)
 """The registry without sign-in."""
 DEV: Final = Edition((KERNEL, DEV_REGISTRY), (), _make_dev_planes)
 """``entrepot dev``: one account, no sign-in, data plane and health."""
+
+
+async def _quotas_of(families: Sequence[Family[Any]], _opening: Opening) -> Sequence[Known]:
+    """Return the quotas of families, with what counts them."""
+    counted = {each.quota.name: each for family in families for each in family.uses()}
+    return [Known(quota, counted.get(quota.name)) for family in families for quota in family.quotas]
 
 
 def expiry(families: Sequence[Family[Any]], database: Database, clock: Clock) -> Scheduled:

@@ -113,13 +113,15 @@ async def test_role_sessions_are_capped(oauth: World, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    "statement", [login_rows._COUNT_OPEN, session_rows._COUNT_OPEN], ids=["logins", "sessions"]
+    "statement",
+    [login_rows.OPEN.statement, session_rows.OPEN.statement],
+    ids=["logins", "sessions"],
 )
 def test_counting_reads_an_index_alone_and_ends_at_the_cap(
     sqlite_database: str, statement: Statement
 ) -> None:
     with closing(sqlite3.connect(sqlite_database.removeprefix("sqlite:///"))) as raw:
-        given = {"account_id": "", "now": 0, "limit": 1}
+        given = {"account_id": "", "now": 0}
         plan = raw.execute(f"EXPLAIN QUERY PLAN {statement.sqlite}", given).fetchall()
     details = [row[3] for row in plan]
     (searched,) = [each for each in details if "expires_at>?" in each]

@@ -13,6 +13,8 @@ from cloudcore.family import CommandGroup, Family
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
 
+    from cloudcore.quotas.limits import Counted
+
 
 def _routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.email.ip_pools import IP_POOLS  # noqa: PLC0415 - SQLAlchemy
@@ -23,9 +25,16 @@ def _routes() -> Sequence[HTTPRouteHandler]:
     return (*standard_routes(SUPPRESSIONS), *standard_routes(IP_POOLS), *TEMPLATES)
 
 
+def _uses() -> Sequence[Counted]:
+    from cloudcore.email import ip_pools, suppressions, templates  # noqa: PLC0415 - SQLAlchemy
+
+    return (suppressions.ROWS.counted, ip_pools.ROWS.counted, templates.ROWS.counted)
+
+
 EMAIL: Final[Family[None]] = Family(
     name="email",
     routes=_routes,
+    uses=_uses,
     resources=(SUPPRESSION, IP_POOL, TEMPLATE),
     commands=(CommandGroup("use the platform's services", ("cloudcore.email.commands",)),),
 )

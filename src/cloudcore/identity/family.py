@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cloudcore.db.deletion import Forget
     from cloudcore.identity.needs import IdentityNeeds
     from cloudcore.ports import Offer, Opening
+    from cloudcore.quotas.limits import Counted
     from cloudcore.web.envelope import ErrorShape
 
 
@@ -72,6 +73,12 @@ def _trust_policy(tx: Connection, crn: Crn) -> StoredPolicy | None:
     return None if role is None else StoredPolicy(role.trust_policy, role.trust_ids)
 
 
+def _uses() -> Sequence[Counted]:
+    from cloudcore.identity.rows import sessions  # noqa: PLC0415 - SQLAlchemy
+
+    return (sessions.OPEN,)
+
+
 IDENTITY: Final[Family[IdentityNeeds]] = Family(
     name="iam",
     host="auth",
@@ -92,6 +99,7 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
         "/v1/users",
     ),
     open=_open,
+    uses=_uses,
     offers=_offers,
     routes=_routes,
     error_shapes=_error_shapes,

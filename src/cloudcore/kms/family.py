@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.kms.needs import KmsNeeds
     from cloudcore.ports import Offer, Opening
+    from cloudcore.quotas.limits import Counted
 
 _DELETION_SECONDS: Final = 900
 
@@ -45,10 +46,17 @@ def _schedule(needs: KmsNeeds) -> Sequence[Scheduled]:
     return (Scheduled("kms.due_deletions", _DELETION_SECONDS, chore),)
 
 
+def _uses() -> Sequence[Counted]:
+    from cloudcore.kms.rows import KEY_ROWS  # noqa: PLC0415 - SQLAlchemy
+
+    return (KEY_ROWS.counted,)
+
+
 KMS: Final[Family[KmsNeeds]] = Family(
     name="kms",
     title="Keys",
     open=_open,
+    uses=_uses,
     offers=_offers,
     routes=_routes,
     schedule=_schedule,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.notifications.needs import NotificationNeeds
     from cloudcore.ports import Opening
+    from cloudcore.quotas.limits import Counted
 
 STEP_SECONDS: Final = 120
 SEND_MESSAGE: Final = "queue:SendMessage"
@@ -76,11 +77,18 @@ def _expiry() -> Sequence[Forget]:
     )
 
 
+def _uses() -> Sequence[Counted]:
+    from cloudcore.notifications.topics import ROWS  # noqa: PLC0415 - SQLAlchemy
+
+    return (ROWS.counted,)
+
+
 NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
     name="notifications",
     title="Topics",
     paths=("/v1/subscription-confirmations", "/v1/unsubscriptions"),
     open=_open,
+    uses=_uses,
     routes=_routes,
     job_kinds=_job_kinds,
     expiry=_expiry,

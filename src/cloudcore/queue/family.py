@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.ports import Offer, Opening
     from cloudcore.queue.needs import QueueNeeds
+    from cloudcore.quotas.limits import Counted
 
 
 async def _open(opening: Opening) -> QueueNeeds:
@@ -49,10 +50,17 @@ def _schedule(needs: QueueNeeds) -> Sequence[Scheduled]:
     )
 
 
+def _uses() -> Sequence[Counted]:
+    from cloudcore.queue.queues import ROWS  # noqa: PLC0415 - SQLAlchemy
+
+    return (ROWS.counted,)
+
+
 QUEUES: Final[Family[QueueNeeds]] = Family(
     name="queue",
     title="Queues",
     open=_open,
+    uses=_uses,
     offers=_offers,
     routes=_routes,
     schedule=_schedule,

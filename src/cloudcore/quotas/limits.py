@@ -101,7 +101,7 @@ class Counted:
         """Count by `used`, a query of one number, which has the parameter ``account_id``."""
         self.quota: Final = quota
         found = used.scalar_subquery()
-        self._statement: Final = Statement(
+        self.statement: Final = Statement(
             select(func.coalesce(found, literal_column("0")), limit_set(quota))
         )
 
@@ -109,7 +109,7 @@ class Counted:
         self, tx: Connection, account_id: str, default: int | None = None, /, **parameters: object
     ) -> Use:
         """Return what an account has and may have; `default` is another than the quota's."""
-        row = tx.row(self._statement, account_id=account_id, **parameters)
+        row = tx.row(self.statement, account_id=account_id, **parameters)
         assert row is not None
         used, limit = row
         return Use(int(used), self._default(default) if limit is None else int(limit))

@@ -168,7 +168,7 @@ _CHANGE_BYTES: Final = Statement(
         index_elements=["account_id", "shard"], set_={"bytes": _a.bytes + _add_bytes.excluded.bytes}
     )
 )
-_USED: Final = Counted(
+BYTES: Final = Counted(
     BUCKET_BYTES, select(func.sum(_a.bytes)).where(_a.account_id == bindparam("account_id"))
 )
 
@@ -183,7 +183,7 @@ def check_room(tx: Connection, account_id: str, adding: int, most: int) -> None:
     """
     if adding <= 0:
         return
-    use = _USED.read(tx, account_id, most)
+    use = BYTES.read(tx, account_id, most)
     if use.used + adding > use.limit:
         refuse(
             BUCKET_BYTES,
@@ -196,7 +196,7 @@ def check_room(tx: Connection, account_id: str, adding: int, most: int) -> None:
 
 def used_bytes(tx: Connection, account_id: str) -> int:
     """Return the bytes that an account has in buckets."""
-    return _USED.read(tx, account_id).used
+    return BYTES.read(tx, account_id).used
 
 
 def add_bytes(tx: Connection, account_id: str, piece_id: str, size: int) -> None:

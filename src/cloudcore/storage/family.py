@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.ports import Opening
+    from cloudcore.quotas.limits import Counted
     from cloudcore.storage.needs import StorageNeeds
 
 
@@ -59,11 +60,18 @@ def _expiry() -> Sequence[Forget]:
     return (chores.forget_completed,)
 
 
+def _uses() -> Sequence[Counted]:
+    from cloudcore.storage import bucket_rows, tables  # noqa: PLC0415 - SQLAlchemy
+
+    return (tables.BUCKET_ROWS.counted, bucket_rows.BYTES)
+
+
 STORAGE: Final[Family[StorageNeeds]] = Family(
     name="storage",
     title="Buckets",
     paths=("/v1/buckets",),
     open=_open,
+    uses=_uses,
     routes=_routes,
     job_kinds=_job_kinds,
     schedule=_schedule,

@@ -110,7 +110,7 @@ _OPEN: Final = up_to(
         _l.expires_at > bindparam("now"),
     ),
 )
-_COUNT_OPEN: Final = Counted(LOGINS, _OPEN)
+OPEN: Final = Counted(LOGINS, _OPEN)
 _FORGET: Final = deletion(_l.expires_at)
 _FIND_BY_PASSWORD: Final = _found_by(_l.password_sha256 == bindparam("key"))
 _FIND_BY_ID: Final = _found_by(_l.id == bindparam("key"))
@@ -133,7 +133,7 @@ def find_login_by_id(tx: Connection, login_id: str, now: int) -> Login | None:
 
 def count_open(tx: Connection, account_id: str, now: int) -> Use:
     """Count the open logins of an account, up to its limit."""
-    return _COUNT_OPEN.read(tx, account_id, now=now)
+    return OPEN.read(tx, account_id, now=now)
 
 
 def forget_expired(tx: Connection, now: int) -> int:

@@ -237,7 +237,7 @@ _OPEN: Final = up_to(
         _s.expires_at > bindparam("now"),
     ),
 )
-_COUNT_OPEN: Final = Counted(ROLE_SESSIONS, _OPEN)
+OPEN: Final = Counted(ROLE_SESSIONS, _OPEN)
 _FORGET: Final = deletion(_s.expires_at)
 
 
@@ -338,7 +338,7 @@ def revoke_sessions_of_assigned(tx: Connection, role_id: str, user_id: str, now:
 
 def count_open_of_account(tx: Connection, account_id: str, now: int) -> Use:
     """Count the open role sessions of an account, up to its limit."""
-    return _COUNT_OPEN.read(tx, account_id, now=now)
+    return OPEN.read(tx, account_id, now=now)
 
 
 def forget_sessions(tx: Connection, before: int) -> int:

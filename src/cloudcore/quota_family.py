@@ -1,0 +1,42 @@
+"""The family of quotas: how much accounts have and may have of what other families limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from cloudcore.family import Family
+from cloudcore.iam.vocabulary import ResourceKind
+
+if TYPE_CHECKING:
+    from litestar.handlers import HTTPRouteHandler
+
+    from cloudcore.ports import Opening
+    from cloudcore.quotas.known import QuotaNeeds
+
+
+async def _open(opening: Opening) -> QuotaNeeds:
+    from cloudcore.quotas import known  # noqa: PLC0415 - SQLAlchemy
+
+    return await known.open_needs(opening)
+
+
+def _routes() -> Sequence[HTTPRouteHandler]:
+    from cloudcore.quotas import routes  # noqa: PLC0415 - the web framework
+
+    return routes.HANDLERS
+
+
+QUOTAS: Final[Family[QuotaNeeds]] = Family(
+    name="quotas",
+    paths=("/v1/quotas",),
+    open=_open,
+    routes=_routes,
+    resource_kinds=(
+        ResourceKind(
+            crn="crn:quotas:<region>:<account>:quota/<name>",
+            actions=("quotas:GetQuota", "quotas:ListQuotas"),
+        ),
+    ),
+    recorded_actions=("quotas:ResetQuota", "quotas:SetQuota"),
+)
