@@ -78,9 +78,10 @@ def _expiry() -> Sequence[Forget]:
 
 
 def _uses() -> Sequence[Counted]:
-    from cloudcore.notifications.topics import ROWS  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.notifications import delivery_rows, publishing, topics  # noqa: PLC0415
 
-    return (ROWS.counted,)
+    waiting = (delivery_rows.WAITING, delivery_rows.WAITING_SIZE, publishing.ON_THEIR_WAY)
+    return (topics.ROWS.counted, *waiting)
 
 
 NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
