@@ -22,7 +22,8 @@ async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
 async def row_of(shop: Shop, name: str) -> str:
     page = (await shop.browser.get(PATH)).text
     assert " style=" not in page
-    (row,) = [each for each in re.findall(r"<tr>.*?</tr>", page, re.DOTALL) if f">{name}<" in each]
+    rows: list[str] = re.findall(r"<tr>.*?</tr>", page, re.DOTALL)
+    (row,) = [each for each in rows if f">{name}<" in each]
     return row
 
 

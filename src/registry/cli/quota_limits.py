@@ -91,6 +91,16 @@ async def _change(settings: Settings, handle: str | None, quota: Quota, limit: i
             crn = str(Crn("quotas", settings.region, account_id, "quota", quota.name))
             owners = [account_id] if account_id else []
             record_on_host(tx, action, owners, crn, f"entrepot quotas {verb}", now)
+            if account_id and limit is not None:
+                _tell(tx, account_id, quota, settings.region, now)
             return True
 
         return await ctx.database.write(change)
+
+
+def _tell(tx: Connection, account_id: str, quota: Quota, region: str, now: int) -> None:
+    """Tell an account that has most of its new limit already, or more than it; last in a change."""
+    for counted in (each for family in FAMILIES for each in family.uses()):
+        if counted.quota == quota:
+            use = counted.read(tx, account_id, region=region, now=now)
+            counted.tell(tx, account_id, use, now, added=0)
