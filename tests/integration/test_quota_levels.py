@@ -77,6 +77,26 @@ async def test_each_level_is_told_once_and_again_after_it_fell_below(
     assert [kind for kind, _ in told(database_url)] == [NEARLY, REACHED, REACHED]
 
 
+async def test_what_fell_far_is_told_by_the_one_addition_that_brings_it_back(
+    notified: World, database_url: str
+) -> None:
+    account_id, counted = notified.acme.account_id, ROWS.counted
+
+    async def add(before: int, added: int) -> int:
+        """Tell of an addition to what there was, of 100; return how often was told so far."""
+
+        def tell(tx: Connection) -> None:
+            use = _use(tx, counted, account_id)
+            counted.tell(tx, account_id, use._replace(used=before, limit=100), 1, added)
+
+        await notified.served.database.write(tell)
+        return len(told(database_url))
+
+    assert [await add(*each) for each in ((10, 75), (79, 1), (70, 12), (69, 12))] == [1, 1, 1, 2]
+    assert [await add(*each) for each in ((85, 15), (90, 10), (89, 11))] == [3, 3, 4]
+    assert [await add(*each) for each in ((20, 1), (79, 1), (80, 20))] == [4, 5, 6]
+
+
 async def test_a_refused_or_undone_change_tells_nothing(notified: World, database_url: str) -> None:
     await limited(notified, await used(notified) + 1)
     body = {"name": "q", "dead_letter_queue": "nothing"}

@@ -1,7 +1,7 @@
 """What accounts are told of their quotas: that they have most of what they may have, or all of it.
 
 An account is told once that it has come to a level, by the transaction that adds what brings it
-there; then again only after an addition that left it below. What it was told last is read by the
+there; then again only after an addition found it well below. What it was told last is read by the
 statement that counts (`Counted`), so an addition writes only where that changes.
 """
 
@@ -33,6 +33,8 @@ from cloudcore.quotas.quota import NEARLY_REACHED, REACHED
 MOST_OF_IT: Final = 80
 """Per cent."""
 ALL_OF_IT: Final = 100
+_WELL_BELOW: Final = 10
+"""Per cent of the limit: what goes to and fro across a level is told once."""
 _TYPES: Final = {MOST_OF_IT: NEARLY_REACHED, ALL_OF_IT: REACHED}
 
 quota_levels = Table(
@@ -77,15 +79,25 @@ def level_of(used: int, limit: int) -> int:
 
 
 def tell_level(
-    tx: Connection, account_id: str, name: str, used: int, limit: int, told: int, now: int
+    tx: Connection,
+    account_id: str,
+    name: str,
+    before: int,
+    added: int,
+    limit: int,
+    told: int,
+    now: int,
 ) -> None:
     """Tell an account that has come to a level, unless it was told; call it last in a change.
 
-    `used` has what the change adds. `told` is the `level_told` that it has read.
+    It had `before`, and the change has `added` to it. `told` is the `level_told` of the statement
+    that counted.
     """
+    if before * 100 < limit * (told - _WELL_BELOW):
+        told = level_of(before, limit)
+        tx.execute(_LOWER, account_id=account_id, name=name, below=told)
+    used = before + added
     level = level_of(used, limit)
-    if level < told:
-        tx.execute(_LOWER, account_id=account_id, name=name, below=level)
-    elif level > told and tx.execute(_RAISE, account_id=account_id, name=name, percent=level):
+    if level > told and tx.execute(_RAISE, account_id=account_id, name=name, percent=level):
         data = {"quota": name, "percent": level, "used": used, "limit": limit}
         tell_later(tx, account_id, _TYPES[level], data, now)

@@ -138,8 +138,8 @@ class Counted:
 
         Call it last in a change; see `levels`.
         """
-        used = use.used + added
-        tell_level(tx, account_id, self.quota.name, used, use.limit, use.told, now)
+        has, limit, told = use
+        tell_level(tx, account_id, self.quota.name, has, added, limit, told, now)
 
 
 def limit_set(quota: Quota) -> ColumnElement[Any]:
