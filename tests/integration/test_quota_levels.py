@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -118,6 +119,22 @@ async def test_of_many_at_once_one_tells(notified: World, database_url: str) -> 
 
 def _use(tx: Connection, counted: Counted, account_id: str) -> Any:  # noqa: ANN401
     return counted.read(tx, account_id, region="local")
+
+
+@pytest.mark.parametrize("many", ["queues", "topics", "buckets", "keys"])
+async def test_sixteen_that_race_for_the_last_places_get_no_more(
+    notified: World, database_url: str, many: str
+) -> None:
+    account_id = notified.acme.account_id
+    there = (await notified.ask("GET", f"/v1/quotas/{many}")).json()["quota"]["used"]
+    await notified.served.database.write(put_limit, account_id, many, there + 3, 1)
+    answers = await asyncio.gather(
+        *(notified.ask("POST", f"/v1/{many}", {"name": f"racer-{n}"}) for n in range(16))
+    )
+    assert Counter(each.status_code for each in answers) == {201: 3, 403: 13}
+    refused = {str(each.json()["error"]["params"]) for each in answers if each.status_code == 403}
+    assert refused == {str({"quota": many, "limit": there + 3, "used": there + 3})}
+    assert [data["quota"] for kind, data in told(database_url) if kind == REACHED] == [many]
 
 
 async def test_far_from_the_limit_nothing_is_written(notified: World, database_url: str) -> None:
