@@ -42,10 +42,15 @@ def test_what_an_operator_sets_holds_from_the_next_request_on(world: World, fold
     assert "acme may have 2 queues" in operate("set", "queues", "2", "--account", "acme")
     with closing(sqlite3.connect(folder / "data" / "metadata.db")) as database:
         events = database.execute(
-            "SELECT action FROM audit_events WHERE details LIKE '%entrepot quotas%'"
+            "SELECT action, json_extract(details, '$.command') FROM audit_events"
+            " WHERE action LIKE 'quotas:%' ORDER BY occurred_at, id"
         ).fetchall()
         told = database.execute("SELECT type FROM outbox WHERE type LIKE 'quotas.%'").fetchall()
-    assert sorted(events) == [("quotas:ResetQuota",), *[("quotas:SetQuota",)] * 2]
+    assert events == [
+        ("quotas:SetQuota", "entrepot quotas set queues 1"),
+        ("quotas:ResetQuota", "entrepot quotas reset queues"),
+        ("quotas:SetQuota", "entrepot quotas set queues 2"),
+    ]
     # By the queue that was made, and by the limit that was set below what was there.
     assert told == [("quotas.quota.reached",), ("quotas.quota.reached",)]
 

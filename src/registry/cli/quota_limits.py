@@ -86,11 +86,13 @@ async def _change(settings: Settings, handle: str | None, quota: Quota, limit: i
                     return False
             else:
                 put_limit(tx, account_id, quota.name, limit, now)
-            verb = "reset" if limit is None else "set"
-            action = "quotas:ResetQuota" if limit is None else "quotas:SetQuota"
+            if limit is None:
+                action, command = "quotas:ResetQuota", f"reset {quota.name}"
+            else:
+                action, command = "quotas:SetQuota", f"set {quota.name} {limit}"
             crn = str(Crn("quotas", settings.region, account_id, "quota", quota.name))
             owners = [account_id] if account_id else []
-            record_on_host(tx, action, owners, crn, f"entrepot quotas {verb}", now)
+            record_on_host(tx, action, owners, crn, f"entrepot quotas {command}", now)
             if account_id and limit is not None:
                 _tell(tx, account_id, quota, settings.region, now)
             return True
