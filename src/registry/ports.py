@@ -28,7 +28,9 @@ from cloudcore.notifications import needs as notifications
 from cloudcore.notifications.needs import Mail
 from cloudcore.ports import KEYRING, Asked, Offer, Opening, Port, known, offer
 from cloudcore.queue import needs as queue
+from cloudcore.quotas import known as quotas
 from cloudcore.storage import needs as storage
+from cloudcore.storage.bucket import BUCKET_BYTES
 from cloudcore.storage.needs import BucketBytes
 from cloudcore.web.context import (
     AUTHENTICATOR,
@@ -193,5 +195,9 @@ CROSSING: Final = (
     _set(catalog.FILE, lambda settings: settings.catalog),
     _set(certificate.SETTINGS, _certificate_settings),
     _set(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
+    _set(
+        quotas.QUOTA_DEFAULTS,
+        lambda settings: {BUCKET_BYTES.name: settings.limits.max_bucket_bytes},
+    ),
     _set(storage.ACCOUNT_BYTES, lambda settings: settings.limits.max_bucket_bytes),
 )

@@ -198,6 +198,7 @@ def pages_of(world: World) -> list[str]:
         "/console/storage/collection",
         "/console/settings",
         "/console/settings/events",
+        "/console/settings/quotas",
         "/console/settings/mirrors",
         "/console/settings/keys",
         f"/console/settings/keys/{key_of(world)}",

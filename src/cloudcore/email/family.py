@@ -14,6 +14,8 @@ from cloudcore.metering.sku import Sku
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
 
+    from cloudcore.quotas.limits import Counted
+
 
 def _routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.email.ip_pools import IP_POOLS  # noqa: PLC0415 - SQLAlchemy
@@ -26,10 +28,18 @@ def _routes() -> Sequence[HTTPRouteHandler]:
 
 MESSAGES: Final = Sku("email.messages", "Messages, by recipient", "1000 messages", 1000)
 
+
+def _uses() -> Sequence[Counted]:
+    from cloudcore.email import ip_pools, suppressions, templates  # noqa: PLC0415 - SQLAlchemy
+
+    return (suppressions.ROWS.counted, ip_pools.ROWS.counted, templates.ROWS.counted)
+
+
 EMAIL: Final[Family[None]] = Family(
     name="email",
     routes=_routes,
     skus=(MESSAGES,),
+    uses=_uses,
     resources=(SUPPRESSION, IP_POOL, TEMPLATE),
     commands=(CommandGroup("use the platform's services", ("cloudcore.email.commands",)),),
 )
