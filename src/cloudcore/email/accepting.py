@@ -16,18 +16,19 @@ from cloudcore.email.message import (
     RecipientKind,
     status_of,
 )
-from cloudcore.email.message_rows import Recipient
+from cloudcore.email.message_rows import WAITING_MESSAGES, Recipient
 from cloudcore.email.needs import SendingTerms
 from cloudcore.email.sending_identities import for_sender
 from cloudcore.email.suppressions import suppressed
 from cloudcore.email.template import Template
 from cloudcore.email.warm_up import sources_of
-from cloudcore.errors import EmailRateExceeded, InvalidInput, QuotaExceeded
+from cloudcore.errors import EmailRateExceeded, InvalidInput
 from cloudcore.jobs.queue import NewJob, enqueue
 from cloudcore.metering.reporting import report
 
 SEND: Final = "email.send"
 """The kind of the job that sends to one recipient."""
+_ROOM: Final = "at most {limit} messages of an account wait to be sent"
 SUPPRESSED: Final = "the address is suppressed"
 
 
@@ -78,8 +79,7 @@ def accept(
     most = terms.most_a_second
     if not message_rows.count_rate(tx, account_id, identity.id, most, now):
         raise EmailRateExceeded(f"{identity.value} may send {most} messages a second", limit=most)
-    if checks_room:
-        _check_room(tx, account_id)
+    use = WAITING_MESSAGES.check(tx, account_id, _ROOM) if checks_room else None
     pool_id = None if identity.ip_pool is None else identity.ip_pool.id
     given = _from_sources(tx, _recipients(tx, draft, now), pool_id, now)
     status = status_of(each.status for each in given)
@@ -106,6 +106,8 @@ def accept(
     for each in waiting:
         enqueue(tx, _job(message, each), now)
     report(tx, account_id, region, MESSAGES.name, len(waiting), now)
+    if use is not None:
+        WAITING_MESSAGES.tell(tx, account_id, use, now)
     return Accepted(message, given)
 
 
@@ -151,17 +153,6 @@ def _from_sources(
         each._replace(source_ip=next(sources)) if each.status == "queued" else each
         for each in given
     ]
-
-
-def _check_room(tx: Connection, account_id: str) -> None:
-    waiting = message_rows.count_waiting(tx, account_id, MESSAGE.quota)
-    if waiting >= MESSAGE.quota:
-        raise QuotaExceeded(
-            f"at most {MESSAGE.quota:,} messages of an account wait to be sent",
-            quota=MESSAGE.many,
-            limit=MESSAGE.quota,
-            used=waiting,
-        )
 
 
 def _job(message: Message, to: Recipient) -> NewJob:

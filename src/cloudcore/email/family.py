@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.ports import Opening
+    from cloudcore.quotas.limits import Counted
 
 
 async def _open(opening: Opening) -> EmailNeeds:
@@ -86,6 +87,18 @@ def _schedule(needs: EmailNeeds) -> Sequence[Scheduled]:
     )
 
 
+def _uses() -> Sequence[Counted]:
+    from cloudcore.email import (  # noqa: PLC0415 - SQLAlchemy
+        identity_rows,
+        ip_pool_rows,
+        suppressions,
+        templates,
+    )
+
+    rows = (suppressions.ROWS, ip_pool_rows.ROWS, identity_rows.ROWS, templates.ROWS)
+    return [each.counted for each in rows]
+
+
 EMAIL: Final[Family[EmailNeeds]] = Family(
     name="email",
     paths=("/v1/email-unsubscriptions", "/v1/identity-confirmations"),
@@ -97,6 +110,7 @@ EMAIL: Final[Family[EmailNeeds]] = Family(
     expiry=_expiry,
     resources=(SUPPRESSION, IP_POOL, DEDICATED_IP, SENDING_IDENTITY, TEMPLATE, MESSAGE),
     skus=(MESSAGES,),
+    uses=_uses,
     recorded_actions=(CONFIRM,),
     told_changes={UNSUBSCRIBE: "email.suppression.created"},
     other_events=(VERIFIED, FAILED, PAUSED),
