@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
+from registry.quotas import QUOTAS
 from registry.services import resource_kinds
 from registry.services.skus import REGISTRY_SKUS, STORAGE
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.metering.sampling import Measure
     from cloudcore.ports import Offer, Opening
+    from cloudcore.quotas.limits import Counted
     from registry.process import Process
     from registry.services.context import ServiceContext
 
@@ -146,6 +148,13 @@ def _samples() -> Mapping[str, Measure]:
     return {STORAGE.name: stored_by_account}
 
 
+def _uses() -> Sequence[Counted]:
+    from registry.metadata import event_rules, logins  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.pull_through import rules  # noqa: PLC0415 - SQLAlchemy
+
+    return (event_rules.COUNTED, logins.OPEN, rules.COUNTED)
+
+
 REGISTRY: Final[Family[Process]] = Family(
     name="registry",
     title="Repositories",
@@ -162,6 +171,7 @@ REGISTRY: Final[Family[Process]] = Family(
         "/v1/storage-usage",
     ),
     open=_open,
+    uses=_uses,
     offers=_offers,
     routes=_routes,
     provided=_services,
@@ -199,7 +209,7 @@ REGISTRY: Final[Family[Process]] = Family(
         "registry:ExpireCachedImages",
         "registry:RunLifecyclePolicy",
     ),
-    quotas=("event_rules", "logins", "pull_through_cache_rules"),
+    quotas=QUOTAS,
     commands=(
         CommandGroup("sign in", ("registry.cli.login",)),
         CommandGroup(
@@ -223,6 +233,7 @@ REGISTRY: Final[Family[Process]] = Family(
                 "registry.cli.events",
                 "registry.cli.gc",
                 "registry.cli.audit",
+                "registry.cli.quotas",
             ),
         ),
         CommandGroup(

@@ -30,7 +30,9 @@ from cloudcore.outbound.dns_resolver import DnsResolver
 from cloudcore.outbound.mail import Mail
 from cloudcore.ports import KEYRING, Asked, Offer, Opening, Port, known, offer
 from cloudcore.queue import needs as queue
+from cloudcore.quotas import known as quotas
 from cloudcore.storage import needs as storage
+from cloudcore.storage.bucket import BUCKET_BYTES
 from cloudcore.storage.needs import BucketBytes
 from cloudcore.web.context import (
     AUTHENTICATOR,
@@ -220,9 +222,14 @@ CROSSING: Final = (
     _set(audit.KEPT_SECONDS, lambda settings: settings.audit_seconds),
     _set(catalog.FILE, lambda settings: settings.catalog),
     _set(email.RETURN_MAIL, _return_mail),
+    _set(email.DEDICATED_IPS, lambda settings: settings.email.dedicated_ips),
     _set(email.SENDING, _sending),
     _set(email.RESOLVER, lambda settings: settings.resolver),
     _set(certificate.SETTINGS, _certificate_settings),
     _set(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
+    _set(
+        quotas.QUOTA_DEFAULTS,
+        lambda settings: {BUCKET_BYTES.name: settings.limits.max_bucket_bytes},
+    ),
     _set(storage.ACCOUNT_BYTES, lambda settings: settings.limits.max_bucket_bytes),
 )

@@ -27,6 +27,11 @@ GET    /v1/openapi.json                             -                         20
 GET    /v1/reference                                -                         200 public
 """
 
+QUOTAS: Final = """
+GET    /v1/quotas                                   ListQuotas                200
+GET    /v1/quotas/{name}                            GetQuota                  200
+"""
+
 REGISTRY: Final = """
 POST   /v1/repositories                             CreateRepository          201 key
 GET    /v1/repositories                             DescribeRepositories      200
@@ -336,6 +341,7 @@ OPERATIONS: Final = tuple(
         "registry": REGISTRY,
         "iam": IAM,
         "audit": AUDIT,
+        "quotas": QUOTAS,
         "kms": KMS,
         "queue": QUEUE,
         "email": EMAIL,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
@@ -17,17 +16,19 @@ from cloudcore.email.message import (
     RecipientKind,
     status_of,
 )
-from cloudcore.email.message_rows import Recipient
+from cloudcore.email.message_rows import WAITING_MESSAGES, Recipient
 from cloudcore.email.needs import SendingTerms
 from cloudcore.email.sending_identities import for_sender
 from cloudcore.email.suppressions import suppressed
 from cloudcore.email.template import Template
-from cloudcore.errors import EmailRateExceeded, InvalidInput, QuotaExceeded
+from cloudcore.email.warm_up import sources_of
+from cloudcore.errors import EmailRateExceeded, InvalidInput
 from cloudcore.jobs.queue import NewJob, enqueue
 from cloudcore.metering.reporting import report
 
 SEND: Final = "email.send"
 """The kind of the job that sends to one recipient."""
+_ROOM: Final = "at most {limit} messages of an account wait to be sent"
 SUPPRESSED: Final = "the address is suppressed"
 
 
@@ -78,10 +79,9 @@ def accept(
     most = terms.most_a_second
     if not message_rows.count_rate(tx, account_id, identity.id, most, now):
         raise EmailRateExceeded(f"{identity.value} may send {most} messages a second", limit=most)
-    if checks_room:
-        _check_room(tx, account_id)
-    pool = None if identity.ip_pool is None else identity.ip_pool.id
-    given = _recipients(tx, draft, partial(terms.source_of, tx, account_id, region, pool, now), now)
+    use = WAITING_MESSAGES.check(tx, account_id, _ROOM) if checks_room else None
+    pool_id = None if identity.ip_pool is None else identity.ip_pool.id
+    given = _from_sources(tx, _recipients(tx, draft, now), pool_id, now)
     status = status_of(each.status for each in given)
     message = Message(
         id=draft.id,
@@ -106,12 +106,12 @@ def accept(
     for each in waiting:
         enqueue(tx, _job(message, each), now)
     report(tx, account_id, region, MESSAGES.name, len(waiting), now)
+    if use is not None:
+        WAITING_MESSAGES.tell(tx, account_id, use, now)
     return Accepted(message, given)
 
 
-def _recipients(
-    tx: Connection, draft: Draft, source: Callable[[], str | None], now: int
-) -> list[Recipient]:
+def _recipients(tx: Connection, draft: Draft, now: int) -> list[Recipient]:
     """Return the recipients, each address once, with what is known of each already."""
     kinds: Sequence[tuple[RecipientKind, Sequence[Mailbox]]] = (
         ("to", draft.to),
@@ -136,22 +136,23 @@ def _recipients(
             reason=SUPPRESSED if folded in never else None,
             attempts=0,
             last_attempt_at=None,
-            source_ip=None if folded in never else source(),
+            source_ip=None,
             next_attempt_at=None if folded in never else now,
         )
         for position, (folded, (kind, each)) in enumerate(first.items())
     ]
 
 
-def _check_room(tx: Connection, account_id: str) -> None:
-    waiting = message_rows.count_waiting(tx, account_id, MESSAGE.quota)
-    if waiting >= MESSAGE.quota:
-        raise QuotaExceeded(
-            f"at most {MESSAGE.quota:,} messages of an account wait to be sent",
-            quota=MESSAGE.many,
-            limit=MESSAGE.quota,
-            used=waiting,
-        )
+def _from_sources(
+    tx: Connection, given: Sequence[Recipient], ip_pool_id: str | None, now: int
+) -> list[Recipient]:
+    """Return the recipients, each that gets the message with the address that it leaves from."""
+    first, waiting = given[0], sum(each.status == "queued" for each in given)
+    sources = iter(sources_of(tx, first.account_id, first.region, ip_pool_id, waiting, now))
+    return [
+        each._replace(source_ip=next(sources)) if each.status == "queued" else each
+        for each in given
+    ]
 
 
 def _job(message: Message, to: Recipient) -> NewJob:

@@ -22,7 +22,6 @@ from sqlalchemy import (
     bindparam,
     case,
     exists,
-    func,
     literal_column,
     select,
     text,
@@ -33,9 +32,9 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import bound, columns, count
+from cloudcore.db.rows import bound, columns
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement
 from cloudcore.email.message import (
     MESSAGE,
     STATUSES,
@@ -45,6 +44,7 @@ from cloudcore.email.message import (
     RecipientKind,
     status_of,
 )
+from cloudcore.quotas.limits import Counted, up_to
 from cloudcore.resources.rows import Rows, one_of
 
 CONTENT_KEPT_SECONDS: Final = 7 * 24 * 3600
@@ -187,6 +187,16 @@ _SAVE_RECIPIENT: Final = Statement(
     )
     .values(bound(_CHANGEABLE))
 )
+_SAVE_SOURCE: Final = Statement(
+    update(recipients)
+    .where(
+        _r.message_id == bindparam("of_message"),
+        _r.account_id == bindparam("account_id"),
+        _r.position == bindparam("at"),
+        IS_WAITING,
+    )
+    .values(source_ip=bindparam("source"))
+)
 _ADD_CONTENT: Final = Statement(
     contents.insert().values(bound(("message_id", "account_id", "sealed", "ended_at")))
 )
@@ -201,10 +211,11 @@ _END_CONTENT: Final = Statement(
     .values(ended_at=bindparam("now"))
 )
 _ACCOUNT_OF: Final = Statement(select(_m.account_id).where(_m.id == bindparam("id")))
-_some_waiting: Final = page(
-    select(_m.id).where(_m.account_id == bindparam("account_id"), IS_WAITING)
-).subquery("waiting")
-_COUNT_WAITING: Final = Statement(select(func.count()).select_from(_some_waiting))
+WAITING_MESSAGES: Final = Counted(
+    MESSAGE.room,
+    up_to(MESSAGE.room, select(_m.id).where(_m.account_id == bindparam("account_id"), IS_WAITING)),
+)
+"""How many messages of an account wait to be sent."""
 _FORGET: Final = deletion(_m.ended_at)
 _FORGET_CONTENT: Final = deletion(_c.ended_at)
 _FORGET_RATES: Final = deletion(rates.c.second)
@@ -292,9 +303,15 @@ def change_recipient(tx: Connection, changed: Recipient, now: int) -> Message:
     return ROWS.save(tx, structs.replace(found, status=status, ended_at=ended_at, updated_at=now))
 
 
-def count_waiting(tx: Connection, account_id: str, most: int) -> int:
-    """Count the messages of an account that wait to be sent, up to `most`."""
-    return count(tx, _COUNT_WAITING, account_id=account_id, limit=most)
+def save_source(tx: Connection, changed: Recipient) -> None:
+    """Store the address that mail to a recipient leaves from, if it still waits."""
+    tx.execute(
+        _SAVE_SOURCE,
+        of_message=changed.message_id,
+        account_id=changed.account_id,
+        at=changed.position,
+        source=changed.source_ip,
+    )
 
 
 def forget(tx: Connection, now: int) -> int:

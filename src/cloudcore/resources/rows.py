@@ -40,7 +40,8 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, count
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
-from cloudcore.errors import Conflict, NotFound, QuotaExceeded
+from cloudcore.errors import Conflict, NotFound
+from cloudcore.quotas.limits import Counted, Use
 from cloudcore.resource_names import with_article
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.resources.record import BASE, DELETING, Described, Record, Reference, Worked
@@ -102,6 +103,8 @@ class Rows(Generic[R]):
             each.column: sql("NULL") for each in fields if each.is_reference and each.is_optional
         }
         self.statements: Final = self._statements({**freed, **(on_delete or {})})
+        self.counted: Final = Counted(of.room, self._number())
+        """How many an account has in a ``region``, and may have."""
         self.kind: Final[Kind[Any]] = Kind(
             of.service,
             of.type,
@@ -147,6 +150,13 @@ class Rows(Generic[R]):
                 .offset(literal_column("0"))
             )
         return {name: Statement(each) for name, each in made.items()}
+
+    def _number(self) -> Select[Any]:
+        """Return a query of the number of those of an account and region."""
+        c = self.table.c
+        live = (c.deleted_at.is_(None),) if self.of.keeps_deleted else ()
+        of_account = (c.account_id == bindparam("account_id"), c.region == bindparam("region"))
+        return select(func.count()).select_from(self.table).where(*of_account, *live)
 
     def _columns(self, targets: Mapping[str, Rows[Any]]) -> Select[Any]:
         """Return a query of the stored columns, and after them the names of what is referred to."""
@@ -241,17 +251,13 @@ class Rows(Generic[R]):
         filters = self._asked(asked)
         return count(tx, self.statements["count"], account_id=account_id, region=region, **filters)
 
-    def check_room(self, tx: Connection, account_id: str, region: str) -> None:
-        """Raise `QuotaExceeded` if an account has as many as it may have."""
-        of, every = self.of, [""] * len(self.of.filters)
-        used = self.count(tx, account_id, region, every)
-        if used >= of.quota:
-            raise QuotaExceeded(
-                f"an account has at most {of.quota} {of.nouns}; delete some that nothing uses",
-                quota=of.many,
-                limit=of.quota,
-                used=used,
-            )
+    def check_room(self, tx: Connection, account_id: str, region: str) -> Use:
+        """Raise `QuotaExceeded` if an account has as many as it may have.
+
+        Otherwise return what it has; `counted.tell` takes it, after one more is added.
+        """
+        words = f"an account has at most {{limit}} {self.of.nouns}; delete some that nothing uses"
+        return self.counted.check(tx, account_id, words, region=region)
 
     def add(self, tx: Connection, new: R) -> R:
         """Insert one; raise `Conflict` if its key is taken."""

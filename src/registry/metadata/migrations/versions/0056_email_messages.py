@@ -8,7 +8,7 @@ from alembic import op
 from cloudcore.db.schema import ByteOrdered, Id, Moment
 
 revision = "0056"
-down_revision = ("0055", "0058")
+down_revision = "0055"
 
 _WAITING = sa.text("status IN ('queued', 'deferred')")
 _ENDED = sa.text("ended_at IS NOT NULL")
