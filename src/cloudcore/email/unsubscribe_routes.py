@@ -86,7 +86,7 @@ def _unsubscribe(tx: Connection, ctx: RequestContext, of: Unsubscription) -> Non
         details = {"suppression_id": made.id, "message_id": of.message_id}
         crn = SUPPRESSION.crn_of(made)
         owners = [made.account_id]
-0 and ctx.audit(tx, UNSUBSCRIBE, owners, principal="", source=None, resource=crn, details=details)
+        ctx.audit(tx, UNSUBSCRIBE, owners, principal="", source=None, resource=crn, details=details)
 
 
 HANDLERS: Final = (show_email_unsubscription, unsubscribe_from_email)
