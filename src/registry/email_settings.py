@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Final, Literal, get_args
 
 from cloudcore.outbound.destinations import Allowed
@@ -36,6 +38,9 @@ class EmailSettings:
     """Port of the recipients' mail servers; another one is for trials."""
     email_rate: int = 10
     """Messages that are accepted of a sending identity in a second."""
+    email_dedicated_ips: str = ""
+    """Addresses of this machine, separated by commas, that accounts may get for themselves to send
+    from."""
     bounce_domain: str = ""
     """Domain, such as ``bounces.example.com``, of the return paths of messages; empty: reports of
     mail that could not be delivered go nowhere."""
@@ -60,6 +65,24 @@ class EmailSettings:
             raise SettingsError("email_allowed lists networks such as 10.0.0.0/8, no URLs")
         return found
 
+    @property
+    def dedicated_ips(self) -> Sequence[str]:
+        """Return the addresses that accounts may get for themselves, each once.
+
+        Raises:
+            SettingsError: an entry is no address.
+
+        """
+        texts = (each.strip() for each in self.email_dedicated_ips.split(","))
+        try:
+            found = [ip_address(each) for each in texts if each]
+        except ValueError as error:
+            raise SettingsError(f"email_dedicated_ips lists addresses: {error}") from None
+        for each in found:
+            if each.is_unspecified or each.is_multicast or "%" in str(each):
+                raise SettingsError(f"email_dedicated_ips: nothing can be sent from {each}")
+        return tuple(dict.fromkeys(map(str, found)))
+
     def problem(self, smtp_url: str) -> str:
         """Return what is wrong, with the setting before it, or an empty string."""
         if self.email_sending not in get_args(EmailSending):
@@ -69,7 +92,7 @@ class EmailSettings:
             return "email_sending smarthost needs smtp_url, the mail server"
         if self.email_host_name and HOST.fullmatch(self.email_host_name) is None:
             return f"email_host_name: {self.email_host_name!r} is no name such as mail.example.com"
-        _ = self.allowed
+        _ = self.allowed, self.dedicated_ips
         if self.bounce_domain and _DOMAIN.fullmatch(self.bounce_domain) is None:
             return (
                 f"bounce_domain: {self.bounce_domain!r} is no domain such as bounces.example.com,"

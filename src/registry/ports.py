@@ -222,6 +222,7 @@ CROSSING: Final = (
     _set(audit.KEPT_SECONDS, lambda settings: settings.audit_seconds),
     _set(catalog.FILE, lambda settings: settings.catalog),
     _set(email.RETURN_MAIL, _return_mail),
+    _set(email.DEDICATED_IPS, lambda settings: settings.email.dedicated_ips),
     _set(email.SENDING, _sending),
     _set(email.RESOLVER, lambda settings: settings.resolver),
     _set(certificate.SETTINGS, _certificate_settings),

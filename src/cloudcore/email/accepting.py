@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
@@ -22,6 +21,7 @@ from cloudcore.email.needs import SendingTerms
 from cloudcore.email.sending_identities import for_sender
 from cloudcore.email.suppressions import suppressed
 from cloudcore.email.template import Template
+from cloudcore.email.warm_up import sources_of
 from cloudcore.errors import EmailRateExceeded, InvalidInput
 from cloudcore.jobs.queue import NewJob, enqueue
 from cloudcore.metering.reporting import report
@@ -80,8 +80,8 @@ def accept(
     if not message_rows.count_rate(tx, account_id, identity.id, most, now):
         raise EmailRateExceeded(f"{identity.value} may send {most} messages a second", limit=most)
     use = WAITING_MESSAGES.check(tx, account_id, _ROOM) if checks_room else None
-    pool = None if identity.ip_pool is None else identity.ip_pool.id
-    given = _recipients(tx, draft, partial(terms.source_of, tx, account_id, region, pool, now), now)
+    pool_id = None if identity.ip_pool is None else identity.ip_pool.id
+    given = _from_sources(tx, _recipients(tx, draft, now), pool_id, now)
     status = status_of(each.status for each in given)
     message = Message(
         id=draft.id,
@@ -111,9 +111,7 @@ def accept(
     return Accepted(message, given)
 
 
-def _recipients(
-    tx: Connection, draft: Draft, source: Callable[[], str | None], now: int
-) -> list[Recipient]:
+def _recipients(tx: Connection, draft: Draft, now: int) -> list[Recipient]:
     """Return the recipients, each address once, with what is known of each already."""
     kinds: Sequence[tuple[RecipientKind, Sequence[Mailbox]]] = (
         ("to", draft.to),
@@ -138,10 +136,22 @@ def _recipients(
             reason=SUPPRESSED if folded in never else None,
             attempts=0,
             last_attempt_at=None,
-            source_ip=None if folded in never else source(),
+            source_ip=None,
             next_attempt_at=None if folded in never else now,
         )
         for position, (folded, (kind, each)) in enumerate(first.items())
+    ]
+
+
+def _from_sources(
+    tx: Connection, given: Sequence[Recipient], ip_pool_id: str | None, now: int
+) -> list[Recipient]:
+    """Return the recipients, each that gets the message with the address that it leaves from."""
+    first, waiting = given[0], sum(each.status == "queued" for each in given)
+    sources = iter(sources_of(tx, first.account_id, first.region, ip_pool_id, waiting, now))
+    return [
+        each._replace(source_ip=next(sources)) if each.status == "queued" else each
+        for each in given
     ]
 
 

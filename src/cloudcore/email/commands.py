@@ -1,4 +1,4 @@
-"""``entrepot suppressions``, ``ip-pools``, ``identities``, ``templates`` and ``messages``."""
+"""The commands of email: ``suppressions``, ``ip-pools``, ``dedicated-ips`` and so on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from cloudcore.command_line import Act, Option
+from cloudcore.email.dedicated_ip import DEDICATED_IP
 from cloudcore.email.ip_pool import IP_POOL
 from cloudcore.email.message import MESSAGE
 from cloudcore.email.sending_identity import SENDING_IDENTITY
@@ -38,6 +39,28 @@ _SEND: Final = Act(
 COMMANDS: Final = (
     noun_of(SUPPRESSION, words="addresses that get no mail of the account"),
     noun_of(IP_POOL, words="groups of dedicated IP addresses to send mail from"),
+    noun_of(
+        DEDICATED_IP,
+        words="addresses that only this account sends mail from",
+        acts=(
+            Act(
+                verb="pause",
+                words="accept no more mail for one",
+                path="pause",
+                takes_key=True,
+                answer="dedicated_ip",
+                said="Paused {address}",
+            ),
+            Act(
+                verb="resume",
+                words="go on with one that is paused",
+                path="resume",
+                takes_key=True,
+                answer="dedicated_ip",
+                said="Resumed {address}",
+            ),
+        ),
+    ),
     noun_of(
         SENDING_IDENTITY,
         words="domains and addresses to send mail from",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from cloudcore.email.dedicated_ip import DEDICATED_IP, PAUSED
 from cloudcore.email.ip_pool import IP_POOL
 from cloudcore.email.message import MESSAGE, MESSAGES
 from cloudcore.email.sending_identity import CONFIRM, FAILED, SENDING_IDENTITY, VERIFIED
@@ -39,6 +40,7 @@ async def _begin(needs: EmailNeeds, resources: AsyncExitStack) -> None:
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
+    from cloudcore.email.dedicated_ips import HANDLERS as DEDICATED_IPS  # noqa: PLC0415 - as below
     from cloudcore.email.identity_routes import HANDLERS as IDENTITIES  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.ip_pools import IP_POOLS  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.message_routes import HANDLERS as OF_MESSAGES  # noqa: PLC0415
@@ -50,6 +52,7 @@ def _routes() -> Sequence[HTTPRouteHandler]:
     return (
         *standard_routes(SUPPRESSIONS),
         *standard_routes(IP_POOLS),
+        *DEDICATED_IPS,
         *IDENTITIES,
         *TEMPLATES,
         *OF_MESSAGES,
@@ -71,23 +74,37 @@ def _job_kinds(needs: EmailNeeds) -> Sequence[JobKind]:
 
 
 def _schedule(needs: EmailNeeds) -> Sequence[Scheduled]:
-    from cloudcore.email import identity_checks  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email import dedicated_ips, identity_checks  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
 
-    check = partial(identity_checks.check_due, needs)
-    return (Scheduled("email.identity_checks", identity_checks.EVERY_SECONDS, check),)
+    check, tell = (
+        partial(identity_checks.check_due, needs),
+        partial(dedicated_ips.tell_others, needs),
+    )
+    return (
+        Scheduled("email.identity_checks", identity_checks.EVERY_SECONDS, check),
+        Scheduled("email.dedicated_ips", dedicated_ips.EVERY_SECONDS, tell),
+    )
 
 
 def _uses() -> Sequence[Counted]:
     from cloudcore.email import (  # noqa: PLC0415 - SQLAlchemy
+        dedicated_ip_rows,
         identity_rows,
         ip_pool_rows,
+        message_rows,
         suppressions,
         templates,
     )
 
-    rows = (suppressions.ROWS, ip_pool_rows.ROWS, identity_rows.ROWS, templates.ROWS)
-    return [each.counted for each in rows]
+    rows = (
+        suppressions.ROWS,
+        ip_pool_rows.ROWS,
+        dedicated_ip_rows.ROWS,
+        identity_rows.ROWS,
+        templates.ROWS,
+    )
+    return (*(each.counted for each in rows), message_rows.WAITING_MESSAGES)
 
 
 EMAIL: Final[Family[EmailNeeds]] = Family(
@@ -99,13 +116,14 @@ EMAIL: Final[Family[EmailNeeds]] = Family(
     job_kinds=_job_kinds,
     schedule=_schedule,
     expiry=_expiry,
-    resources=(SUPPRESSION, IP_POOL, SENDING_IDENTITY, TEMPLATE, MESSAGE),
+    resources=(SUPPRESSION, IP_POOL, DEDICATED_IP, SENDING_IDENTITY, TEMPLATE, MESSAGE),
     skus=(MESSAGES,),
     uses=_uses,
     recorded_actions=(CONFIRM,),
     told_changes={UNSUBSCRIBE: "email.suppression.created"},
-    other_events=(VERIFIED, FAILED),
+    other_events=(VERIFIED, FAILED, PAUSED),
     event_words={
+        PAUSED: "A dedicated IP sends no more, as too much of its mail bounced",
         VERIFIED: "Mail may be sent from a domain or an address",
         FAILED: "The DKIM record of a domain is not there",
     },

@@ -187,6 +187,16 @@ _SAVE_RECIPIENT: Final = Statement(
     )
     .values(bound(_CHANGEABLE))
 )
+_SAVE_SOURCE: Final = Statement(
+    update(recipients)
+    .where(
+        _r.message_id == bindparam("of_message"),
+        _r.account_id == bindparam("account_id"),
+        _r.position == bindparam("at"),
+        IS_WAITING,
+    )
+    .values(source_ip=bindparam("source"))
+)
 _ADD_CONTENT: Final = Statement(
     contents.insert().values(bound(("message_id", "account_id", "sealed", "ended_at")))
 )
@@ -291,6 +301,17 @@ def change_recipient(tx: Connection, changed: Recipient, now: int) -> Message:
     if ended_at is not None and found.ended_at is None:
         tx.execute(_END_CONTENT, of_message=found.id, account_id=found.account_id, now=ended_at)
     return ROWS.save(tx, structs.replace(found, status=status, ended_at=ended_at, updated_at=now))
+
+
+def save_source(tx: Connection, changed: Recipient) -> None:
+    """Store the address that mail to a recipient leaves from, if it still waits."""
+    tx.execute(
+        _SAVE_SOURCE,
+        of_message=changed.message_id,
+        account_id=changed.account_id,
+        at=changed.position,
+        source=changed.source_ip,
+    )
 
 
 def forget(tx: Connection, now: int) -> int:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from cloudcore.clock import Clock
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Database
 from cloudcore.email.verp import return_path
 from cloudcore.events import EVENTS, Events
 from cloudcore.keyring import Keyring
@@ -38,20 +38,6 @@ NO_RETURN_MAIL: Final = ReturnMail()
 RETURN_MAIL: Final[Port[ReturnMail]] = Port("email.return_mail")
 
 
-def _shared(*_of: object) -> None:
-    """Return the address of every message where there are no others: the shared one."""
-
-
-class SourceOf(Protocol):
-    """Says which dedicated address the next message is sent from; it is counted in `tx`."""
-
-    def __call__(
-        self, tx: Connection, account_id: str, region: str, ip_pool_id: str | None, now: int, /
-    ) -> str | None:
-        """Return the address, or None for the shared one."""
-        ...
-
-
 class SendingTerms(NamedTuple):
     """How the mail of accounts is sent."""
 
@@ -59,11 +45,14 @@ class SendingTerms(NamedTuple):
     """Hands it over, or None if the install sends none."""
     most_a_second: int = 10
     """Messages that are accepted of an identity in a second."""
-    source_of: SourceOf = _shared
 
 
 NOT_SENT: Final = SendingTerms()
 SENDING: Final[Port[SendingTerms]] = Port("email.sending")
+
+
+DEDICATED_IPS: Final[Port[Sequence[str]]] = Port("email.dedicated_ips")
+"""The addresses that accounts may get for themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +73,8 @@ class EmailNeeds:
     mail: Mail | None = None
     """Sends the platform's own mail, or None if the install sends none."""
     return_mail: ReturnMail = NO_RETURN_MAIL
+    dedicated_ips: Sequence[str] = ()
+    """The addresses that accounts may get for themselves."""
 
     def return_path(self, message_id: str, position: int) -> str:
         """Return the envelope sender of a message to one recipient.
@@ -113,6 +104,7 @@ async def open_needs(opening: Opening) -> EmailNeeds:
         mail=await opening.get(MAIL),
         return_mail=await opening.get(RETURN_MAIL),
         sending=await opening.get(SENDING),
+        dedicated_ips=await opening.get(DEDICATED_IPS),
     )
 
 

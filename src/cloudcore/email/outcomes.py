@@ -16,6 +16,7 @@ from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.reports import Kind, Report
 from cloudcore.email.suppression import SUPPRESSION, Suppression
 from cloudcore.email.verp import Returned
+from cloudcore.email.warm_up import note_outcome
 from cloudcore.errors import NotFound
 
 SUPPRESSED: Final = SUPPRESSION.told_changes[SUPPRESSION.action("create")]
@@ -73,6 +74,8 @@ def note(tx: Connection, needs: EmailNeeds, returned: Returned, report: Report) 
     else:
         changed = changed._replace(status=_STATUS[report.kind], next_attempt_at=None)
     message_rows.change_recipient(tx, changed, now)
+    if changed.status == "bounced":
+        note_outcome(tx, needs.events, changed, now, was_sent=found.status == "sent")
     if report.kind in _CAUSE:
         suppress(tx, needs, changed, _CAUSE[report.kind], now)
     return True

@@ -22,6 +22,7 @@ from cloudcore.db.base import Connection
 from cloudcore.email import identity_rows, message_rows
 from cloudcore.email.accepting import SEND, SUPPRESSED
 from cloudcore.email.composing import Heading, composed
+from cloudcore.email.dedicated_ip import DAY
 from cloudcore.email.dkim import open_key, signed
 from cloudcore.email.mailboxes import mailbox
 from cloudcore.email.message import WAITING, Message, MessageStatus
@@ -34,6 +35,7 @@ from cloudcore.email.sending_identity import SendingIdentity
 from cloudcore.email.suppressions import suppressed
 from cloudcore.email.unsubscribing import Unsubscription, unsubscribe_headers
 from cloudcore.email.verp import return_path
+from cloudcore.email.warm_up import counted_again, note_outcome
 from cloudcore.errors import NotFound
 from cloudcore.jobs.kinds import OUTBOUND_SLOTS, Done, JobKind, Next, doubled
 from cloudcore.jobs.queue import Job, later
@@ -145,6 +147,17 @@ class Postman:
             self.turns.end(destination, job.account_id)
         return self._recorded(due, outcome)
 
+    async def _counted_today(self, due: Due) -> Due:
+        """Return what is due, from an address that has room today."""
+        now, message, to = self.needs.clock(), due.message, due.recipient
+        counted_at = message.created_at if to.last_attempt_at is None else to.last_attempt_at
+        if to.source_ip is None or counted_at // DAY == now // DAY:
+            return due
+        pool = None if due.identity is None else due.identity.ip_pool
+        pool_id = None if pool is None else pool.id
+        changed = await self.needs.database.write(counted_again, to, pool_id, now)
+        return due._replace(recipient=changed)
+
     async def _attempt(self, due: Due) -> Outcome:
         if due.is_suppressed:
             return Outcome(SUPPRESSED, is_suppressed=True, was_tried=False)
@@ -153,6 +166,7 @@ class Postman:
         if self.needs.sending.sender is None:
             return Outcome("this install sends no mail of accounts", is_final=False)
         try:
+            due = await self._counted_today(due)
             envelope = await DOCUMENTS.run(due.message.account_id, self._envelope, due)
             await self.needs.sending.sender.send(envelope)
         except TransferFailed as error:
@@ -238,6 +252,7 @@ def record(
         next_attempt_at=due_at,
     )
     message_rows.change_recipient(tx, changed, now)
+    note_outcome(tx, needs.events, changed, now)
     if outcome.refuses_address:
         suppress(tx, needs, changed, "auto_bounce", now)
 

@@ -181,6 +181,8 @@ class Methods(Generic[R]):
         for name, described in self.of.fields.items():
             if described.is_moment and values.get(name) is not None:
                 values[name] = moment_of(values[name])
+            elif described.is_reference and described.is_optional and values.get(name) == "":
+                values[name] = None  # E5: empty is none
         return values
 
     def new(self, ctx: RequestContext, values: Mapping[str, Any]) -> R:
