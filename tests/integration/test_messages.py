@@ -14,7 +14,7 @@ import dkim
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.email import message_rows, sending
+from cloudcore.email import identity_checks, message_rows, sending
 from cloudcore.email.family import EMAIL
 from cloudcore.email.message import MOST_RECIPIENTS
 from cloudcore.email.needs import NOT_SENT
@@ -22,6 +22,7 @@ from cloudcore.email.verp import read_return_path
 from cloudcore.wire import moment_of, rfc3339
 from tests.databases import on_both_databases
 from tests.integration.sending_world import BOUNCES, DAY, HOST_NAME, SendingWorld, open_world
+from tests.jobs import run_due
 
 
 @pytest.fixture
@@ -408,7 +409,8 @@ async def test_the_list_is_filtered_and_shows_no_content(sending_world: SendingW
         assert answer["meta"]["total"] == len(wanted), query
         for each in answer["messages"]:
             assert not {"text", "html", "recipients", "headers"} & each.keys()
-    assert (await world.get("", of=world.served.globex)).json()["messages"] == []
+    others = (await world.get("", of=world.served.globex)).json()["messages"]
+    assert not {first["id"], second["id"]} & {each["id"] for each in others}
     theirs = await world.get(f"/{first['id']}", of=world.served.globex)
     assert theirs.status_code == 404
 
@@ -499,3 +501,25 @@ async def test_a_message_whose_identity_was_deleted_is_not_sent(
     found = await world.message(message)
     assert found["recipients"][0]["reason"] == "its sending identity was deleted"
     assert (found["status"], world.deliveries) == ("bounced", [])
+
+
+async def test_a_message_whose_identity_is_not_verified_any_more_waits_for_that(
+    sending_world: SendingWorld,
+) -> None:
+    world = sending_world
+    await world.mail_server("one.example.com", "127.0.0.2")
+    more = await world.verified("more.example.com")
+    message = await world.sent("x@more.example.com", to=["bob@one.example.com"])
+    record = world.names.texts.pop(f"{more['dkim']['record_name']}.")
+    assert (await world.ask("POST", f"/{more['id']}/verify")).status_code == 202
+    checks = [identity_checks.WORK.job_kind(world.served.email)]
+    await run_due(world.served.database, checks, world.served.clock)
+    assert (await world.show(more))["status"] == "failed"
+    await world.work()
+    found = await world.message(message)
+    assert (found["status"], world.deliveries) == ("deferred", [])
+    world.names.texts[f"{more['dkim']['record_name']}."] = record
+    assert (await world.ask("POST", f"/{more['id']}/verify")).status_code == 202
+    await world.work()
+    await world.work(after=120)
+    assert (await world.message(message))["status"] == "sent"
