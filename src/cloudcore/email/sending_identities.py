@@ -129,10 +129,9 @@ def for_sender(tx: Connection, account_id: str, region: str, address: str) -> Se
         raise _unverified(f"it is no address: {address!r}") from error
     for key in (value, value.rpartition("@")[2]):
         found = ROWS.find_named(tx, account_id, region, key)
-        if found is not None and found.status == "verified":
-            held = ROWS.hold(tx, account_id, found.id)
-            if held is not None and held.status == "verified":
-                return held
+        held = found and ROWS.hold(tx, account_id, found.id)
+        if held is not None and held.status == "verified":
+            return held
     raise _unverified(f"no verified identity of {address} or its domain")
 
 
