@@ -22,11 +22,17 @@ from cloudcore.identity.services.accounts import PrepareAddition
 from cloudcore.keyring import Keyring, load_keyring
 from cloudcore.kms import needs as kms
 from cloudcore.kms.providers import AwsMissing, AwsProvider, EmbeddedProvider, Providers
+from cloudcore.metering import needs as metering
+from cloudcore.metering.counting import METER, requests_counter
+from cloudcore.metering.sku import SKUS
 from cloudcore.notifications import needs as notifications
+from cloudcore.outbound.dns_resolver import DnsResolver
 from cloudcore.outbound.mail import Mail
 from cloudcore.ports import KEYRING, Asked, Offer, Opening, Port, known, offer
 from cloudcore.queue import needs as queue
+from cloudcore.quotas import known as quotas
 from cloudcore.storage import needs as storage
+from cloudcore.storage.bucket import BUCKET_BYTES
 from cloudcore.storage.needs import BucketBytes
 from cloudcore.web.context import (
     AUTHENTICATOR,
@@ -89,6 +95,26 @@ def _certificate_settings(settings: Settings) -> certificate.CertificateSettings
     )
 
 
+def _sending(settings: Settings) -> email.SendingTerms:
+    """Return how the mail of accounts is sent."""
+    chosen, name = settings.email, settings.mail_host_name
+    if chosen.email_sending == "off":
+        return email.SendingTerms(None, chosen.email_rate)
+    from cloudcore.outbound import mail_transfer  # noqa: PLC0415 - few installs send mail
+
+    if chosen.email_sending == "smarthost":
+        assert settings.smarthost is not None, "the settings were checked"
+        sender = mail_transfer.SmarthostSender(settings.smarthost, name)
+        return email.SendingTerms(sender, chosen.email_rate)
+    resolver = DnsResolver(settings.resolver)
+    direct = mail_transfer.DirectSender(resolver, chosen.allowed, name, chosen.email_port)
+    return email.SendingTerms(direct, chosen.email_rate)
+
+
+def _return_mail(settings: Settings) -> email.ReturnMail:
+    return email.ReturnMail(settings.email.bounce_domain, settings.email.bounce_address)
+
+
 def _control_settings(settings: Settings) -> ControlSettings:
     return ControlSettings(
         region=settings.region,
@@ -111,6 +137,7 @@ async def _platform(opening: Opening) -> Platform:
         authenticator=await opening.get(AUTHENTICATOR),
         auditor=await opening.get(AUDITOR),
         settings=await opening.get(CONTROL_SETTINGS),
+        count_request=requests_counter(await opening.get(METER), await opening.get(SKUS)),
     )
 
 
@@ -126,7 +153,12 @@ async def _mail(opening: Opening) -> Mail | None:
     """Return what sends mail, by the settings; None if nothing does."""
     settings = (await opening.get(STORES)).settings
     if settings.smarthost is None:
-        return None
+        sending = await opening.get(email.SENDING)
+        if sending.sender is None or not settings.smtp_from:
+            return None
+        from registry.mail import DirectMail  # noqa: PLC0415 - few installs send mail
+
+        return DirectMail(sending.sender, settings.smtp_from)
     from cloudcore.outbound.smtp import SmtpClient  # noqa: PLC0415 - few installs send mail
     from registry.mail import SmarthostMail  # noqa: PLC0415
 
@@ -175,6 +207,7 @@ CROSSING: Final = (
     known(identity.KEY_KINDS, KEY_KINDS),
     _in_region(audit.NAMED_RESOURCE, lambda region: partial(repository_crn, region)),
     known(audit.MEMBERSHIP_POLICY, membership_policy),
+    known(metering.MEMBERSHIP_POLICY, membership_policy),
     _in_region(registry.FIND_TOPICS, lambda region: partial(topic_states, region)),
     _in_region(registry.RESOLVE_TOPIC, lambda region: partial(named_topic, region)),
     known(registry.OTHER_EVENT_TYPES, _OTHER_EVENT_TYPES),
@@ -188,8 +221,14 @@ CROSSING: Final = (
     _set(CONTROL_SETTINGS, _control_settings),
     _set(audit.KEPT_SECONDS, lambda settings: settings.audit_seconds),
     _set(catalog.FILE, lambda settings: settings.catalog),
+    _set(email.RETURN_MAIL, _return_mail),
+    _set(email.SENDING, _sending),
     _set(email.RESOLVER, lambda settings: settings.resolver),
     _set(certificate.SETTINGS, _certificate_settings),
     _set(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
+    _set(
+        quotas.QUOTA_DEFAULTS,
+        lambda settings: {BUCKET_BYTES.name: settings.limits.max_bucket_bytes},
+    ),
     _set(storage.ACCOUNT_BYTES, lambda settings: settings.limits.max_bucket_bytes),
 )

@@ -7,18 +7,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.email.ip_pool import IP_POOL
+from cloudcore.email.message import MESSAGE, MESSAGES
 from cloudcore.email.sending_identity import CONFIRM, FAILED, SENDING_IDENTITY, VERIFIED
-from cloudcore.email.suppression import SUPPRESSION
+from cloudcore.email.suppression import SUPPRESSION, UNSUBSCRIBE
 from cloudcore.email.template import TEMPLATE
 from cloudcore.family import CommandGroup, Family
 
 if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
     from litestar.handlers import HTTPRouteHandler
 
+    from cloudcore.db.deletion import Forget
     from cloudcore.email.needs import EmailNeeds
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.ports import Opening
+    from cloudcore.quotas.limits import Counted
 
 
 async def _open(opening: Opening) -> EmailNeeds:
@@ -27,11 +32,19 @@ async def _open(opening: Opening) -> EmailNeeds:
     return await needs.open_needs(opening)
 
 
+async def _begin(needs: EmailNeeds, resources: AsyncExitStack) -> None:
+    from cloudcore.email.needs import take_return_mail  # noqa: PLC0415 - SQLAlchemy
+
+    await take_return_mail(needs, resources)
+
+
 def _routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.email.identity_routes import HANDLERS as IDENTITIES  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.ip_pools import IP_POOLS  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email.message_routes import HANDLERS as OF_MESSAGES  # noqa: PLC0415
     from cloudcore.email.suppressions import SUPPRESSIONS  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.templates import HANDLERS as TEMPLATES  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email.unsubscribe_routes import HANDLERS as UNSUBSCRIPTIONS  # noqa: PLC0415
     from cloudcore.resources.routes import standard_routes  # noqa: PLC0415 - the web framework
 
     return (
@@ -39,13 +52,22 @@ def _routes() -> Sequence[HTTPRouteHandler]:
         *standard_routes(IP_POOLS),
         *IDENTITIES,
         *TEMPLATES,
+        *OF_MESSAGES,
+        *UNSUBSCRIPTIONS,
     )
+
+
+def _expiry() -> Sequence[Forget]:
+    from cloudcore.email import message_rows  # noqa: PLC0415 - SQLAlchemy
+
+    return (message_rows.forget_content, message_rows.forget, message_rows.forget_rates)
 
 
 def _job_kinds(needs: EmailNeeds) -> Sequence[JobKind]:
     from cloudcore.email import identity_checks  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email.sending import Postman  # noqa: PLC0415 - SQLAlchemy
 
-    return (identity_checks.WORK.job_kind(needs),)
+    return (identity_checks.WORK.job_kind(needs), Postman(needs=needs).job_kind())
 
 
 def _schedule(needs: EmailNeeds) -> Sequence[Scheduled]:
@@ -56,15 +78,32 @@ def _schedule(needs: EmailNeeds) -> Sequence[Scheduled]:
     return (Scheduled("email.identity_checks", identity_checks.EVERY_SECONDS, check),)
 
 
+def _uses() -> Sequence[Counted]:
+    from cloudcore.email import (  # noqa: PLC0415 - SQLAlchemy
+        identity_rows,
+        ip_pool_rows,
+        suppressions,
+        templates,
+    )
+
+    rows = (suppressions.ROWS, ip_pool_rows.ROWS, identity_rows.ROWS, templates.ROWS)
+    return [each.counted for each in rows]
+
+
 EMAIL: Final[Family[EmailNeeds]] = Family(
     name="email",
-    paths=("/v1/identity-confirmations",),
+    paths=("/v1/email-unsubscriptions", "/v1/identity-confirmations"),
     open=_open,
+    begin=_begin,
     routes=_routes,
     job_kinds=_job_kinds,
     schedule=_schedule,
-    resources=(SUPPRESSION, IP_POOL, SENDING_IDENTITY, TEMPLATE),
+    expiry=_expiry,
+    resources=(SUPPRESSION, IP_POOL, SENDING_IDENTITY, TEMPLATE, MESSAGE),
+    skus=(MESSAGES,),
+    uses=_uses,
     recorded_actions=(CONFIRM,),
+    told_changes={UNSUBSCRIBE: "email.suppression.created"},
     other_events=(VERIFIED, FAILED),
     event_words={
         VERIFIED: "Mail may be sent from a domain or an address",

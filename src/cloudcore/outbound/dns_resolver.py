@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import asyncio
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
+
+from cloudcore.outbound.addresses import Address
 
 if TYPE_CHECKING:
     from dns.asyncresolver import Resolver as Dns
@@ -37,6 +41,35 @@ class DnsResolver:
         """
         answer = await self._answer(name, "TXT")
         return [] if answer is None else [b"".join(each.strings) for each in answer]
+
+    async def mail_exchangers(self, name: str) -> list[tuple[int, str]]:
+        """Return preference and host of the MX records of a domain, best first; none if none is.
+
+        A null MX (RFC 7505) has an empty host. Raise `DnsFailed`.
+        """
+        answer = await self._answer(name, "MX")
+        found: Any = answer or ()
+        hosts = [(each.preference, str(each.exchange).rstrip(".").lower()) for each in found]
+        return sorted(hosts)
+
+    async def addresses(self, name: str) -> list[Address]:
+        """Return the addresses of a host, those of IPv4 first; none if it has none.
+
+        Raise `DnsFailed`.
+        """
+        kinds = ("A", "AAAA")
+        asked = (self._answer(name, kind) for kind in kinds)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        found = [
+            ip_address(each.address)
+            for answer in answers
+            if answer is not None and not isinstance(answer, BaseException)
+            for each in answer
+        ]
+        failed = [each for each in answers if isinstance(each, BaseException)]
+        if failed and not found:
+            raise failed[0]
+        return found
 
     async def _answer(self, name: str, kind: str) -> Answer | None:
         """Return the records of a kind, or None if the name has none."""
