@@ -32,6 +32,7 @@ _PAGES = (
     "/console/services/buckets",
     "/console/services/suppressions",
     "/console/audit",
+    "/console/usage",
     "/console/service-accounts",
     "/console/policies",
     "/console/policies/new",
@@ -40,7 +41,7 @@ _PAGES = (
     "/console/accounts",
     "/console/simulator",
 )
-_OF_PEOPLE = ("", "/identity-providers", "/audit")
+_OF_PEOPLE = ("", "/identity-providers", "/audit", "/usage")
 """Ends of the addresses of pages about the organization."""
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

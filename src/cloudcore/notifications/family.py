@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
+from cloudcore.metering.sku import Sku
 from cloudcore.notifications.topic import (
+    DELIVERIES,
     PUBLISHED_MESSAGES,
     SUBSCRIPTIONS,
     TOPIC,
@@ -93,6 +95,7 @@ NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
     routes=_routes,
     job_kinds=_job_kinds,
     expiry=_expiry,
+    skus=(DELIVERIES, Sku("notifications.requests", "Requests of topics", "1000 requests", 1000)),
     resources=(TOPIC,),
     foreign_kinds=(
         ResourceKind(

@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, func, literal_column, select
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.db.base import Connection, Row
+from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.quotas.limits import Counted, Use, refuse
@@ -171,6 +171,7 @@ _CHANGE_BYTES: Final = Statement(
 BYTES: Final = Counted(
     BUCKET_BYTES, select(func.sum(_a.bytes)).where(_a.account_id == bindparam("account_id"))
 )
+_BY_ACCOUNT: Final = Statement(select(_a.account_id, func.sum(_a.bytes)).group_by(_a.account_id))
 
 
 def check_room(tx: Connection, account_id: str, adding: int, most: int) -> Use | None:
@@ -204,6 +205,12 @@ def tell_bytes(tx: Connection, account_id: str, use: Use | None, added: int, now
 def used_bytes(tx: Connection, account_id: str) -> int:
     """Return the bytes that an account has in buckets."""
     return BYTES.read(tx, account_id).used
+
+
+async def bytes_by_account(database: Database) -> Mapping[str, int]:
+    """Return the bytes that each account has in buckets."""
+    rows = await database.read(lambda tx: tx.rows(_BY_ACCOUNT))
+    return {row[0]: int(row[1]) for row in rows}
 
 
 def add_bytes(tx: Connection, account_id: str, piece_id: str, size: int) -> None:

@@ -56,6 +56,7 @@ from registry.console.pages import (
     tags,
     templates,
     topics,
+    usage,
 )
 from registry.console.pages.nouns import handlers_of
 from registry.console.rendering import template_engine
@@ -88,6 +89,7 @@ _MODULES: Final = (
     tags,
     templates,
     topics,
+    usage,
 )
 """Those whose handlers are pages, forms and files."""
 
