@@ -37,6 +37,8 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
+from cloudcore.quotas.limits import Use
+from registry.metadata.blobs.stored_bytes import IS_BEYOND, USE, read_use, use_of
 from registry.metadata.pull_through.tables import blob_fills
 from registry.metadata.repositories.live import ID_OF_NAMED
 from registry.metadata.tables import ended_uploads, repositories, uploads
@@ -86,6 +88,8 @@ class FoundUpload(NamedTuple):
     """It has a row, which has expired."""
     upload: Upload | None
     """None if it has no row, or an expired one."""
+    use: Use | None
+    """What its account has and may have of bytes; None: any number."""
 
 
 class UploadWrap(NamedTuple):
@@ -133,6 +137,17 @@ class FullParameters(NamedTuple):
     now: int
     of_repository: int
     of_account: int
+    adding: int
+    """Bytes that come, as far as it is known."""
+
+
+class Room(NamedTuple):
+    """What a new session finds."""
+
+    full: str | None
+    """What has its maximum: ``repository`` or ``account`` of sessions, ``bytes``; None: nothing."""
+    use: Use | None
+    """What the account has and may have of bytes; None: any number."""
 
 
 def lease_of(upload: Upload) -> Lease:
@@ -171,9 +186,13 @@ def _has_open(column: str, beyond: str) -> Exists:
 FULL: Final = case(
     (_has_open("repository_id", "of_repository"), literal_column("'repository'")),
     (_has_open("account_id", "of_account"), literal_column("'account'")),
+    (IS_BEYOND, literal_column("'bytes'")),
 )
-"""Which of ``:repository_id`` and ``:account_id`` has its maximum of open sessions, or null."""
-_FIND_FULL: Final = Statement(select(FULL))
+"""Which of ``:repository_id`` and ``:account_id`` has its maximum of open sessions, or ``bytes`` if
+``:adding`` more exceed those of the account, or null."""
+ROOM: Final = (FULL, *USE)
+"""The columns that `room_of` reads."""
+_FIND_ROOM: Final = Statement(select(*ROOM))
 COLUMNS: Final = (
     _u.id,
     _u.repository_id,
@@ -244,6 +263,7 @@ _FIND_HERE: Final = Statement(
         repositories.c.account_id,
         _has_ended,
         _u.expires_at <= bindparam("now"),
+        *use_of(repositories.c.account_id),
         *COLUMNS,
     )
     .select_from(repositories)
@@ -305,29 +325,38 @@ _EXPIRED: Final = Statement(
 )
 
 
-def find_full(
+def find_room(
     tx: Connection,
     repository_id: str,
     account_id: str,
     now: int,
     of_repository: int,
     of_account: int,
-) -> str | None:
-    """Return ``"repository"`` or ``"account"`` if that has its maximum of open sessions, else None.
+    adding: int = 0,
+) -> Room:
+    """Return what a session finds that is to get a row, and is to bring `adding` bytes.
 
-    The maxima are `of_repository` and `of_account`; no more index entries than that are read.
+    The maxima of sessions are `of_repository` and `of_account`; no more index entries than that are
+    read.
     """
     if of_repository <= 0 or of_account <= 0:
-        return "repository" if of_repository <= 0 else "account"
+        return Room("repository" if of_repository <= 0 else "account", None)
     row = tx.row(
-        _FIND_FULL,
+        _FIND_ROOM,
         repository_id=repository_id,
         account_id=account_id,
         now=now,
         of_repository=of_repository - 1,
         of_account=of_account - 1,
+        adding=adding,
     )
-    return None if row is None else row[0]
+    assert row is not None
+    return room_of(row)
+
+
+def room_of(row: Row) -> Room:
+    """Return what a row of `ROOM` says."""
+    return Room(row[0], read_use(row[1:3]))
 
 
 def find_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int) -> Upload | None:
@@ -342,9 +371,9 @@ def find_here(
     row = tx.row(_FIND_HERE, handle=handle, name=name, upload_id=upload_id, now=now)
     if row is None:
         return None
-    has_row = row[4] is not None
-    upload = upload_of(row[4:]) if has_row and not row[3] else None
-    return FoundUpload(row[0], row[1], bool(row[2]), bool(row[3]), upload)
+    has_row = row[6] is not None
+    upload = upload_of(row[6:]) if has_row and not row[3] else None
+    return FoundUpload(row[0], row[1], bool(row[2]), bool(row[3]), upload, read_use(row[4:6]))
 
 
 def advance_upload(tx: Connection, lease: Lease, received: Received, expires_at: int) -> bool:

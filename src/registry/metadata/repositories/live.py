@@ -13,6 +13,8 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
+from cloudcore.quotas.limits import Use
+from registry.metadata.blobs.stored_bytes import read_use, use_of
 from registry.metadata.control_tables import event_rules
 from registry.metadata.repositories.folders import add_to_folders
 from registry.metadata.repositories.policies import Target
@@ -175,6 +177,12 @@ _FIND: Final = Statement(
     .join(accounts, accounts.c.id == _r.account_id)
     .where(given(accounts.c.handle, _r.name))
 )
+_FIND_WITH_USE: Final = Statement(
+    _columns()
+    .add_columns(*use_of(_r.account_id))
+    .join(accounts, accounts.c.id == _r.account_id)
+    .where(given(accounts.c.handle, _r.name))
+)
 _LOCK: Final = Statement(_columns().where(given(_r.id)).with_for_update(key_share=True))
 
 
@@ -201,6 +209,12 @@ def find_repository(tx: Connection, handle: str, name: str) -> Repository | None
     """Return the live repository with this name, or None."""
     row = tx.row(_FIND, handle=handle, name=name)
     return repository_of(row) if row else None
+
+
+def find_with_use(tx: Connection, handle: str, name: str) -> tuple[Repository, Use | None] | None:
+    """Return a repository as `find_repository`, and what its account has and may have of bytes."""
+    row = tx.row(_FIND_WITH_USE, handle=handle, name=name)
+    return None if row is None else (repository_of(row), read_use(row[-2:]))
 
 
 def find_revision(tx: Connection, handle: str, name: str) -> Revision | None:
