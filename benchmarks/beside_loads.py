@@ -283,6 +283,18 @@ def _previews(world: World) -> Asked:
     return lambda *_: world.call("POST", path, {"rules": rules})
 
 
+def _mails(world: World) -> Asked:
+    """Return previews of an email template that does about as much as a rendering may."""
+    loops = "{% for a in all %}{% for b in all %}x{% endfor %}{% endfor %}"
+    template = {"name": "bench", "subject": "Hello", "text": loops}
+    made = httpx.post(
+        f"{world.url}/v1/templates", headers=world.acme.headers, json=template, timeout=60
+    )
+    found = made.raise_for_status().json()["template"]["id"]
+    variables = {"variables": {"all": list(range(300))}}
+    return lambda *_: world.call("POST", f"/v1/templates/{found}/preview", variables)
+
+
 def _passwords(world: World) -> Asked:
     """Return attempts to change a password, each of which hashes a wrong one."""
     change = {"current_password": "not the one", "password": "a long enough password"}
@@ -397,6 +409,7 @@ LOADS: Final[Mapping[str, Callable[[World], Asked]]] = {
     "descriptions": _descriptions,
     "attachments": _attachments,
     "previews": _previews,
+    "mails": _mails,
     "passwords": _passwords,
     "deletions": _deletions,
     "ranges": _ranges,

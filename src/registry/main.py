@@ -30,7 +30,7 @@ from cloudcore.jobs.schedule import Scheduled, Scheduler
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.kernel_family import KERNEL
 from cloudcore.ports import Install, Offer, Opening, known, offer
-from cloudcore.quotas.known import KNOWN, Known
+from cloudcore.quotas.known import QUOTAS, Known
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.serving.kept import KeptAnswers
@@ -251,7 +251,7 @@ class Registry:
         offers = (
             known(STORES, stores),
             known(TOLD_CHANGES, told),
-            offer(KNOWN, partial(_quotas_of, families)),
+            offer(QUOTAS, partial(_quotas_of, families)),
             *own,
             *edition.offers,
         )

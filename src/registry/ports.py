@@ -190,6 +190,9 @@ CROSSING: Final = (
     _set(catalog.FILE, lambda settings: settings.catalog),
     _set(certificate.SETTINGS, _certificate_settings),
     _set(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
-    _set(quotas.DEFAULTS, lambda settings: {BUCKET_BYTES.name: settings.limits.max_bucket_bytes}),
+    _set(
+        quotas.QUOTA_DEFAULTS,
+        lambda settings: {BUCKET_BYTES.name: settings.limits.max_bucket_bytes},
+    ),
     _set(storage.ACCOUNT_BYTES, lambda settings: settings.limits.max_bucket_bytes),
 )

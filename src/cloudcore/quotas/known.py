@@ -20,8 +20,8 @@ class Known(NamedTuple):
     """None if an account has no single number of it."""
 
 
-KNOWN: Final[Port[Sequence[Known]]] = Port("platform.quotas")
-DEFAULTS: Final[Port[Mapping[str, int]]] = Port("platform.quota_defaults")
+QUOTAS: Final[Port[Sequence[Known]]] = Port("platform.quotas")
+QUOTA_DEFAULTS: Final[Port[Mapping[str, int]]] = Port("platform.quota_defaults")
 """Defaults of the install's settings, by name, where they are not those of the quotas."""
 
 
@@ -71,5 +71,7 @@ class QuotaNeeds:
 
 async def open_needs(opening: Opening) -> QuotaNeeds:
     """Return the quotas of the families of this install."""
-    known = {each.quota.name: each for each in await opening.get(KNOWN) if each.quota.is_of_account}
-    return QuotaNeeds(known, await opening.get(DEFAULTS))
+    known = {
+        each.quota.name: each for each in await opening.get(QUOTAS) if each.quota.is_of_account
+    }
+    return QuotaNeeds(known, await opening.get(QUOTA_DEFAULTS))

@@ -14,6 +14,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     ColumnElement,
+    ForeignKey,
     Select,
     Table,
     bindparam,
@@ -34,39 +35,43 @@ EVERY_ACCOUNT: Final = ""
 MOST: Final = 2**62
 """The largest limit."""
 
+_AT_LEAST_NONE: Final = "maximum >= 0"
 quotas = Table(
     "quotas",
     metadata,
+    # The type is said, since accounts may not be known yet when the statements are made.
+    Column("account_id", Id, ForeignKey("accounts.id"), primary_key=True),
     Column("name", ByteOrdered, primary_key=True),
-    # No foreign key, since it is empty in the limits of the install.
-    Column("account_id", Id, primary_key=True),
     Column("maximum", BigInteger, nullable=False),
     Column("updated_at", Moment, nullable=False),
-    CheckConstraint("maximum >= 0", name="maximum"),
+    CheckConstraint(_AT_LEAST_NONE, name="maximum"),
 )
-_q = quotas.c
+quota_defaults = Table(
+    "quota_defaults",
+    metadata,
+    Column("name", ByteOrdered, primary_key=True),
+    Column("maximum", BigInteger, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    CheckConstraint(_AT_LEAST_NONE, name="maximum"),
+)
+_q, _d = quotas.c, quota_defaults.c
+_OF_ACCOUNT: Final = _q.account_id == bindparam("account_id")
 
 
-def _set_limit(name: ColumnElement[str]) -> Any:  # noqa: ANN401 - like a column
+def _set_limit(name: ColumnElement[str]) -> ColumnElement[Any]:
     """Return the limit of ``:account_id`` as a scalar query: its own, or the install's, or null."""
-    return (
-        select(_q.maximum)
-        .where(_q.name == name, _q.account_id.in_([bindparam("account_id"), literal_column("''")]))
-        .order_by(_q.account_id.desc())
-        .limit(literal_column("1"))
-        .offset(literal_column("0"))
-        .scalar_subquery()
-    )
+    own = select(_q.maximum).where(_OF_ACCOUNT, _q.name == name)
+    every = select(_d.maximum).where(_d.name == name)
+    return func.coalesce(own.scalar_subquery(), every.scalar_subquery())
 
 
 _LIMIT: Final = Statement(select(_set_limit(bindparam("name"))))
-_PUT: Final = Statement(insert_or_change(quotas, ("name", "account_id", "maximum", "updated_at")))
-_REMOVE: Final = Statement(quotas.delete().where(given(_q.name, _q.account_id)))
-_OF_ACCOUNT: Final = Statement(
-    select(_q.name, _q.account_id, _q.maximum).where(
-        _q.account_id.in_([bindparam("account_id"), literal_column("''")])
-    )
-)
+_PUT: Final = Statement(insert_or_change(quotas, ("account_id", "name", "maximum", "updated_at")))
+_PUT_DEFAULT: Final = Statement(insert_or_change(quota_defaults, ("name", "maximum", "updated_at")))
+_REMOVE: Final = Statement(quotas.delete().where(given(_q.account_id, _q.name)))
+_REMOVE_DEFAULT: Final = Statement(quota_defaults.delete().where(given(_d.name)))
+_LIST: Final = Statement(select(_q.name, _q.maximum).where(_OF_ACCOUNT))
+_LIST_DEFAULTS: Final = Statement(select(_d.name, _d.maximum))
 
 
 class Use(NamedTuple):
@@ -118,7 +123,7 @@ class Counted:
         return self.quota.default if default is None else default
 
 
-def limit_set(quota: Quota) -> Any:  # noqa: ANN401 - like a column
+def limit_set(quota: Quota) -> ColumnElement[Any]:
     """Return what operators have set for ``:account_id`` as a scalar query; null if nothing."""
     return _set_limit(literal_column(f"'{quota.name}'"))
 
@@ -161,19 +166,18 @@ def refuse(
 
 def set_limits(tx: Connection, account_id: str) -> dict[str, Limits]:
     """Return what operators have set, by name."""
-    found: dict[str, Limits] = {}
-    for name, owner, maximum in tx.rows(_OF_ACCOUNT, account_id=account_id):
-        before = found.get(name, Limits())
-        change = {"every" if owner == EVERY_ACCOUNT else "own": int(maximum)}
-        found[name] = before._replace(**change)
-    return found
+    own: dict[str, int] = dict(tx.rows(_LIST, account_id=account_id))
+    every: dict[str, int] = dict(tx.rows(_LIST_DEFAULTS))
+    return {name: Limits(own.get(name), every.get(name)) for name in {*own, *every}}
 
 
 def put_limit(tx: Connection, account_id: str, name: str, maximum: int, now: int) -> None:
     """Set a limit of an account, or of `EVERY_ACCOUNT`."""
-    tx.execute(_PUT, account_id=account_id, name=name, maximum=maximum, updated_at=now)
+    of, owner = (_PUT, {"account_id": account_id}) if account_id else (_PUT_DEFAULT, {})
+    tx.execute(of, **owner, name=name, maximum=maximum, updated_at=now)
 
 
 def remove_limit(tx: Connection, account_id: str, name: str) -> bool:
     """Forget a limit that was set; return False if there is none."""
-    return tx.execute(_REMOVE, account_id=account_id, name=name) == 1
+    of, owner = (_REMOVE, {"account_id": account_id}) if account_id else (_REMOVE_DEFAULT, {})
+    return tx.execute(of, **owner, name=name) == 1

@@ -1,6 +1,6 @@
 """``GET /v1/quotas``: how much the caller's account has and may have.
 
-Limits are set on the registry's machine, as all that only its operator may do.
+Limits are set on the machine of the install, as all that only its operator may do.
 """
 
 from __future__ import annotations
