@@ -31,13 +31,13 @@ from sqlalchemy.ext.compiler import compiles
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
-from cloudcore.quotas.limits import Counted, Use, quotas, refuse
+from cloudcore.quotas.limits import Counted, Use, refuse
+from registry.metadata.account_limits import limit_of
 from registry.metadata.tables import blob_objects, stored_bytes
 from registry.quotas import BLOB_BYTES
 
 _o = blob_objects.c
 _s = stored_bytes.c
-_q = quotas.c
 _ZERO: Final[ColumnElement[int]] = literal_column("0")
 _IS_CURRENT: Final = text("blob_objects.is_current")
 _IS_REPLACED: Final = text("NOT blob_objects.is_current")
@@ -55,21 +55,6 @@ class Allowance(NamedTuple):
     """None if no operator has set one."""
     counted: int | None
     """None if the account is not counted."""
-
-
-def limit_of(account_id: Any) -> Any:  # noqa: ANN401 - a column or parameter
-    """Return what operators have set for an account as a scalar query; null if nothing."""
-    return (
-        select(_q.maximum)
-        .where(
-            _q.name == literal_column(f"'{BLOB_BYTES.name}'"),
-            _q.account_id.in_([account_id, literal_column("''")]),
-        )
-        .order_by(_q.account_id.desc())
-        .limit(literal_column("1"))
-        .offset(_ZERO)
-        .scalar_subquery()
-    )
 
 
 def _counted_of(account_id: Any) -> Any:  # noqa: ANN401
@@ -96,7 +81,7 @@ def use_of(account_id: Any) -> tuple[Any, Any]:  # noqa: ANN401
 
     Neither database looks for what is used then.
     """
-    limit = limit_of(account_id)
+    limit = limit_of(BLOB_BYTES, account_id)
     return limit, case((limit.is_(None), null()), else_=_used_of(account_id))
 
 
@@ -107,7 +92,7 @@ def read_use(row: Row) -> Use | None:
 
 
 _ACCOUNT: Final[ColumnElement[str]] = bindparam("account_id")
-ALLOWANCE: Final = (limit_of(_ACCOUNT), _counted_of(_ACCOUNT))
+ALLOWANCE: Final = (limit_of(BLOB_BYTES, _ACCOUNT), _counted_of(_ACCOUNT))
 """The columns of `Allowance` for ``:account_id``."""
 IS_FREE: Final = and_(*(each.is_(None) for each in ALLOWANCE))
 """``:account_id`` has no limit, and is not counted."""
