@@ -27,6 +27,7 @@ from tests.memory_store import MemoryStore
 from tests.recount import check_counters, querying
 
 KIB: Final = 1024
+DAY: Final = 24 * 3600
 FEW: Final = bytes(range(256)) * 4
 """Kept in rows; what is more than `SMALL` is staged in the store."""
 SMALL: Final = 4 * KIB
@@ -78,10 +79,30 @@ async def push(registry: Registry, data: bytes, name: str = "app") -> Answer:
     return await registry.client.request("POST", path, data)
 
 
+async def no_stray_bytes(registry: Registry) -> None:
+    """Check that the store has no bytes but those of blobs."""
+    database, store = registry.ctx.database, registry.ctx.reader
+    assert isinstance(store, MemoryStore)
+    registry.clock.advance(DAY)
+    report = await check(database, store, lambda _: None, clock=registry.clock)
+    assert (report.violations, report.orphans) == ([], [])
+
+
 async def begin(registry: Registry, name: str = "app") -> str:
     answer = await registry.client.request("POST", f"/v2/dev/{name}/blobs/uploads/")
     assert answer.status == 202
     return answer.headers["location"]
+
+
+async def declare(registry: Registry, method: str, path: str, size: int) -> Answer:
+    """Send a body of a declared length; a large one must not be read."""
+
+    async def untouched() -> AsyncIterator[bytes]:
+        if size > SMALL:
+            pytest.fail("the body was read")
+        yield blob(3, size)
+
+    return await registry.client.request(method, path, untouched(), {"content-length": str(size)})
 
 
 def refused(answer: Answer, limit: int, used: int) -> None:
@@ -102,14 +123,8 @@ async def test_a_push_is_refused_at_its_post_if_it_does_not_fit(
     assert (await push(registry, blob(1, size))).status == 201
     assert (await push(registry, blob(2, size))).status == 201
 
-    async def untouched() -> AsyncIterator[bytes]:
-        if size > SMALL:
-            pytest.fail("the body was read")
-        yield blob(3, size)
-
     path = f"/v2/dev/app/blobs/uploads/?digest={digest_of(blob(3, size))}"
-    declared = {"content-length": str(size)}
-    refused(await registry.client.request("POST", path, untouched(), declared), 2 * size, 2 * size)
+    refused(await declare(registry, "POST", path, size), 2 * size, 2 * size)
     assert (await push(registry, b"")).status == 201  # nothing always fits
     assert await used(registry) == 2 * size
 
@@ -123,8 +138,8 @@ async def test_a_push_is_refused_at_the_patch_that_goes_over(registry: Registry,
     location = await begin(registry)
     data = blob(2, 2 * size)
     assert (await ask("PATCH", location, data)).status == 202
-    for body in (blob(3, 3 * size), [blob(3, size)] * 3):  # declared, and not
-        refused(await ask("PATCH", location, body), 5 * size, size)
+    refused(await declare(registry, "PATCH", location, 3 * size), 5 * size, size)
+    refused(await ask("PATCH", location, [blob(3, size)] * 3), 5 * size, size)
     # What was acknowledged is there, and goes on.
     assert (await ask("GET", location)).headers["range"] == f"0-{2 * size - 1}"
     more = blob(4, 2 * size)
@@ -193,6 +208,7 @@ async def test_sixteen_racing_pushes_never_exceed_the_limit(registry: Registry) 
                 assert (answer.status, answer.codes) == (403, ["DENIED"])
                 assert answer.json()["errors"][0]["detail"]["limit"] == most
         assert await used(registry) == before + 5 * few
+        await no_stray_bytes(registry)
         # Nothing has leaked: a blob that fits is taken.
         assert (await push(registry, blob(99, few // 2))).status == 201
 
