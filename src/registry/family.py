@@ -143,10 +143,14 @@ def _expiry() -> Sequence[Forget]:
 
 def _uses() -> Sequence[Counted]:
     from registry.metadata import event_rules, logins  # noqa: PLC0415 - SQLAlchemy
-    from registry.metadata.blobs import stored_bytes  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.blobs import stored_bytes, uploads  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.pull_through import rules  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.repositories import counted  # noqa: PLC0415 - SQLAlchemy
 
-    return (event_rules.COUNTED, logins.OPEN, rules.COUNTED, stored_bytes.COUNTED)
+    return (
+        *(event_rules.COUNTED, logins.OPEN, rules.COUNTED),
+        *(stored_bytes.COUNTED, uploads.COUNTED, *counted.COUNTED),
+    )
 
 
 REGISTRY: Final[Family[Process]] = Family(

@@ -37,11 +37,13 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import Counted, Use
+from registry.metadata.account_limits import limit_of
 from registry.metadata.blobs.stored_bytes import IS_BEYOND, USE, read_use, use_of
 from registry.metadata.pull_through.tables import blob_fills
 from registry.metadata.repositories.live import ID_OF_NAMED
 from registry.metadata.tables import ended_uploads, repositories, uploads
+from registry.quotas import UPLOADS
 
 _u = uploads.c
 
@@ -155,8 +157,12 @@ def lease_of(upload: Upload) -> Lease:
     return Lease(upload.id, upload.lease_holder, upload.lease_token)
 
 
-def _has_open(column: str, beyond: str) -> Exists:
-    """Return the condition that more than `beyond` (a parameter's name) sessions are open.
+def _text(text: str) -> ColumnElement[str]:
+    return literal_column(f"'{text}'")
+
+
+def _has_open(column: str, beyond: ColumnElement[int]) -> Exists:
+    """Return the condition that more than `beyond` sessions are open.
 
     They are those with the value of a parameter in the `column` of its name. Those of the platform,
     which fetch a blob from an upstream, are allowed on top: they are few and counted by themselves,
@@ -179,19 +185,33 @@ def _has_open(column: str, beyond: str) -> Exists:
     found = select(_u.expires_at).where(
         _u[column] == bindparam(column), _u.expires_at > bindparam("now")
     )
-    allowed = bindparam(beyond, type_=Integer()) + fills
-    return exists(found.limit(literal_column("1")).offset(allowed))
+    return exists(found.limit(literal_column("1")).offset(beyond + fills))
 
 
+_SESSIONS: Final = limit_of(UPLOADS, bindparam("account_id"))
+_OF_ACCOUNT: Final = func.coalesce(
+    _SESSIONS - literal_column("1"), bindparam("of_account", type_=Integer())
+)
 FULL: Final = case(
-    (_has_open("repository_id", "of_repository"), literal_column("'repository'")),
-    (_has_open("account_id", "of_account"), literal_column("'account'")),
-    (IS_BEYOND, literal_column("'bytes'")),
+    (_has_open("repository_id", bindparam("of_repository", type_=Integer())), _text("repository")),
+    (literal_column("0") == _SESSIONS, _text("account")),  # there is no offset below 0
+    (_has_open("account_id", _OF_ACCOUNT), _text("account")),
+    (IS_BEYOND, _text("bytes")),
 )
 """Which of ``:repository_id`` and ``:account_id`` has its maximum of open sessions, or ``bytes`` if
 ``:adding`` more exceed those of the account, or null."""
 ROOM: Final = (FULL, *USE)
 """The columns that `room_of` reads."""
+COUNTED: Final = Counted(
+    UPLOADS,
+    select(func.count())
+    .select_from(uploads)
+    .where(
+        _u.account_id == bindparam("account_id"),
+        _u.expires_at > bindparam("now"),
+        ~exists().where(blob_fills.c.upload_id == _u.id),
+    ),
+)
 _FIND_ROOM: Final = Statement(select(*ROOM))
 COLUMNS: Final = (
     _u.id,

@@ -117,9 +117,12 @@ def check_room(
     if full == "bytes":
         check_bytes(use, adding)
     elif full is not None:
+        open_ = most[0]
+        if full == "account":
+            open_ = uploads.COUNTED.read(tx, account_id, most[1], now=now).limit
         raise TooManyUploads(
-            f"the {full} has {most[full == 'account']} uploads open, and may have no more; finish"
-            " some, cancel some, or wait until they expire",
+            f"the {full} has {open_} uploads open, and may have no more; finish some, cancel some,"
+            " or wait until they expire",
             retry_after=_RETRY_SECONDS,
         )
     return use
