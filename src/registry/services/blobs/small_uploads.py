@@ -50,10 +50,10 @@ from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.blobs.upload_sessions import (
     Session,
     ending_of,
-    find_room,
     lost_session,
     place_of,
     room_of,
+    room_there,
     unknown,
     unwritten_session,
 )
@@ -278,7 +278,7 @@ def find_unwritten(
     session = unwritten_session(ctx, place_of(known.place), upload_id, now)
     if session is None or room_for_few(ctx, session) < 0:
         return None
-    room = find_room(tx, ctx, known.place, now, upload_id, adding)
+    room = room_there(tx, ctx, known.place, now, upload_id, adding)
     if room is None:
         return None
     return session._replace(use=room.use), UploadKeys(known.writing, None)

@@ -16,7 +16,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
-from cloudcore.db.base import OutcomeUnknown
+from cloudcore.db.base import Connection, OutcomeUnknown
 from cloudcore.errors import QuotaExceeded
 from cloudcore.quotas.limits import Use
 from registry.blobstore.base import ObjectUnknown, StageBusy, Staged, Stored
@@ -161,21 +161,18 @@ async def _held(
         use = await ctx.database.read(check_room, ctx, *place, now)
         # The id of the bytes is that of this moment: they are newer than what was stored so far.
         session = session._replace(upload=upload._replace(stage_id=ctx.new_id()))
-    if expected is not None:
-        use = await use_unless_there(ctx, upload.account_id, expected, use)
+    if use is not None and expected is not None:
+        of = upload.account_id, expected, use
+        use = await ctx.database.read(use_unless_there, *of)
     check_bytes(use, upload.received_bytes + (adding or 0))
     async with ctx.leases.hold(ctx, name, session, partial(find_upload_keys, ctx)) as hold:
         hold.use = use
         yield hold
 
 
-async def use_unless_there(
-    ctx: ServiceContext, account_id: str, digest: Digest, use: Use | None
-) -> Use | None:
+def use_unless_there(tx: Connection, account_id: str, digest: Digest, use: Use) -> Use | None:
     """Return what an account has and may have of bytes; None if it has this blob already."""
-    if use is None or await ctx.database.read(has_object, account_id, digest):
-        return None
-    return use
+    return None if has_object(tx, account_id, digest) else use
 
 
 class _Move:

@@ -128,7 +128,7 @@ def check_room(
     return use
 
 
-def find_room(
+def room_there(
     tx: Connection,
     ctx: ServiceContext,
     place: new_blobs.Place,

@@ -56,9 +56,9 @@ from registry.services.blobs.upload_sessions import (
     Session,
     check_room,
     ending_of,
-    find_room,
     get_session,
     place_of,
+    room_there,
     unwritten_session,
 )
 from registry.services.blobs.writing_places import KnownPlace
@@ -81,7 +81,7 @@ async def start_upload(
     """
     now = ctx.clock()
     known = ctx.places.find(ctx, name)
-    if known is not None and await ctx.database.read(find_room, ctx, known.place, now) is not None:
+    if known is not None and await ctx.database.read(room_there, ctx, known.place, now) is not None:
         return ctx.upload_ids.new(place_of(known.place), algorithm, now)
     found = await ctx.database.read(_may_start, ctx, name, now)
     if found is None:
@@ -249,7 +249,9 @@ async def push_blob(
         return
     repository, writing, use = await repository_and_key(ctx, name, rights)
     ctx.places.keep(name, repository, writing)
-    use = await use_unless_there(ctx, repository.account_id, expected, use)
+    if use is not None:
+        of = repository.account_id, expected, use
+        use = await ctx.database.read(use_unless_there, *of)
     check_bytes(use, chunk.declared_bytes or 0)
     stage_id = ctx.new_id()
     seal = await new_seal(ctx, repository.account_id, writing, stage_id)
