@@ -40,12 +40,16 @@ def _schedule(needs: Install) -> Sequence[Scheduled]:
 
 def _expiry() -> Sequence[Forget]:
     from cloudcore.jobs import outbox, queue  # noqa: PLC0415
+    from cloudcore.metering import reporting, sampling  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.web import idempotency  # noqa: PLC0415 - SQLAlchemy
 
     return (
         idempotency.forget_expired,
         queue.forget_finished,
         outbox.forget_delivered,
+        reporting.forget_hours,
+        reporting.forget_reports,
+        sampling.forget_samples,
     )
 
 

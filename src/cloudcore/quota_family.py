@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import Family
 from cloudcore.iam.vocabulary import ResourceKind
+from cloudcore.quotas.quota import NEARLY_REACHED, REACHED
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -29,6 +30,7 @@ def _routes() -> Sequence[HTTPRouteHandler]:
 
 QUOTAS: Final[Family[QuotaNeeds]] = Family(
     name="quotas",
+    title="Quotas",
     paths=("/v1/quotas",),
     open=_open,
     routes=_routes,
@@ -38,5 +40,10 @@ QUOTAS: Final[Family[QuotaNeeds]] = Family(
             actions=("quotas:GetQuota", "quotas:ListQuotas"),
         ),
     ),
+    other_events=(NEARLY_REACHED, REACHED),
+    event_words={
+        NEARLY_REACHED: "An account has most of what it may have of something",
+        REACHED: "An account has all that it may have of something",
+    },
     recorded_actions=("quotas:ResetQuota", "quotas:SetQuota"),
 )

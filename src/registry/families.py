@@ -15,6 +15,7 @@ from cloudcore.family import Family
 from cloudcore.identity.family import IDENTITY
 from cloudcore.kernel_family import KERNEL
 from cloudcore.kms.family import KMS
+from cloudcore.metering_family import METERING
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.queue.family import QUEUES
 from cloudcore.quota_family import QUOTAS
@@ -33,5 +34,6 @@ FAMILIES: Final[tuple[Family[Any], ...]] = (
     CERTIFICATE,
     EMAIL,
     STORAGE,
+    METERING,
     CATALOG,
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from registry.quotas import QUOTAS
 from registry.services import resource_kinds
+from registry.services.skus import REGISTRY_SKUS, STORAGE
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.metering.sampling import Measure
     from cloudcore.ports import Offer, Opening
     from cloudcore.quotas.limits import Counted
     from registry.process import Process
@@ -141,6 +143,12 @@ def _expiry() -> Sequence[Forget]:
     )
 
 
+def _samples() -> Mapping[str, Measure]:
+    from registry.metadata.metered_storage import stored_by_account  # noqa: PLC0415 - SQLAlchemy
+
+    return {STORAGE.name: stored_by_account}
+
+
 def _uses() -> Sequence[Counted]:
     from registry.metadata import event_rules, logins  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.blobs import stored_bytes, uploads  # noqa: PLC0415 - SQLAlchemy
@@ -176,6 +184,8 @@ REGISTRY: Final[Family[Process]] = Family(
     job_kinds=_job_kinds,
     schedule=_schedule,
     expiry=_expiry,
+    skus=REGISTRY_SKUS,
+    samples=_samples,
     resource_kinds=(
         resource_kinds.REPOSITORY,
         resource_kinds.EVENT_RULE,

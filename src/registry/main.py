@@ -22,13 +22,16 @@ from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.db.statement import compile_all
 from cloudcore.errors import PlatformError
 from cloudcore.events import TOLD_CHANGES
-from cloudcore.family import Family
+from cloudcore.family import Family, skus_of
 from cloudcore.jobs.dead_holders import DeadHolders, WorkerLocks, noticing_deaths
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.running import last_turn, repeated, running
 from cloudcore.jobs.schedule import Scheduled, Scheduler
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.kernel_family import KERNEL
+from cloudcore.metering.counting import METER
+from cloudcore.metering.sampling import SAMPLES
+from cloudcore.metering.sku import SKUS
 from cloudcore.ports import Install, Offer, Opening, known, offer
 from cloudcore.quotas.known import QUOTAS, Known
 from cloudcore.serving.body import Receive, Scope, Send
@@ -202,7 +205,7 @@ class Registry:
                 store = await resources.enter_async_context(open_store(settings))
             manifest_reader = ProcessReader()
             resources.callback(manifest_reader.close)
-            pulls = PullLog(database, self._clock)
+            pulls = PullLog(database, self._clock, settings.region)
             ctx = ServiceContext(
                 database=database,
                 reader=store,
@@ -251,6 +254,9 @@ class Registry:
         offers = (
             known(STORES, stores),
             known(TOLD_CHANGES, told),
+            known(SKUS, skus_of(families)),
+            known(SAMPLES, tuple(family.samples for family in families)),
+            known(METER, ctx.pulls.meter),
             offer(QUOTAS, partial(_quotas_of, families)),
             *own,
             *edition.offers,

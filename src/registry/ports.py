@@ -21,6 +21,9 @@ from cloudcore.identity.services.accounts import PrepareAddition
 from cloudcore.keyring import Keyring, load_keyring
 from cloudcore.kms import needs as kms
 from cloudcore.kms.providers import AwsMissing, AwsProvider, EmbeddedProvider, Providers
+from cloudcore.metering import needs as metering
+from cloudcore.metering.counting import METER, requests_counter
+from cloudcore.metering.sku import SKUS
 from cloudcore.notifications import needs as notifications
 from cloudcore.notifications.needs import Mail
 from cloudcore.ports import KEYRING, Asked, Offer, Opening, Port, known, offer
@@ -113,6 +116,7 @@ async def _platform(opening: Opening) -> Platform:
         authenticator=await opening.get(AUTHENTICATOR),
         auditor=await opening.get(AUDITOR),
         settings=await opening.get(CONTROL_SETTINGS),
+        count_request=requests_counter(await opening.get(METER), await opening.get(SKUS)),
     )
 
 
@@ -177,6 +181,7 @@ CROSSING: Final = (
     known(identity.KEY_KINDS, KEY_KINDS),
     _in_region(audit.NAMED_RESOURCE, lambda region: partial(repository_crn, region)),
     known(audit.MEMBERSHIP_POLICY, membership_policy),
+    known(metering.MEMBERSHIP_POLICY, membership_policy),
     _in_region(registry.FIND_TOPICS, lambda region: partial(topic_states, region)),
     _in_region(registry.RESOLVE_TOPIC, lambda region: partial(named_topic, region)),
     known(registry.OTHER_EVENT_TYPES, _OTHER_EVENT_TYPES),

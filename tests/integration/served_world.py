@@ -43,6 +43,7 @@ from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring, create_root_key, load_keyring
 from cloudcore.kms.family import KMS
 from cloudcore.kms.needs import KmsNeeds
+from cloudcore.metering.counting import METER, Meter
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.serving.dispatch import Application
@@ -102,6 +103,7 @@ class Served:
     notifications: NotificationNeeds
     certificates: CertificateNeeds
     uses: LastUses
+    meter: Meter
     acme: Tenant = field(init=False)
     globex: Tenant = field(init=False)
 
@@ -456,6 +458,7 @@ async def open_served(
             await opening.needs_of(NOTIFICATIONS),
             await opening.needs_of(CERTIFICATE),
             await opening.get(LAST_USES),
+            await opening.get(METER),
         )
         served = Served(app, database, keyring, tokens, clock, specs, auditor, *needs)
         served.acme = await served.add_tenant("acme")

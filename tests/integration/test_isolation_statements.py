@@ -38,6 +38,11 @@ PLATFORMS: Final = {
 """Modules whose statements belong to the platform itself."""
 
 LOOSE: Final = {
+    "cloudcore.kms.rows._COUNT_EACH": "a sample of all; no request's",
+    "cloudcore.storage.bucket_rows._BY_ACCOUNT": "a sample of all; no request's",
+    "registry.metadata.metered_storage._SUMS": "a sample of all; no request's",
+    "cloudcore.metering.reporting._FORGET": "a sweep of what is over",
+    "cloudcore.metering.reporting._FORGET_REPORTS": "a sweep of what is over",
     "cloudcore.audit.rows._FORGET": "a sweep of what is over",
     "cloudcore.identity.rows.accounts._IDS": "handles in a policy become ids; they are public",
     "cloudcore.identity.rows.accounts._LIST": "the operator's command on the host",
@@ -133,6 +138,7 @@ NOT_OF_ACCOUNTS: Final = {
     "certificate_texts": "by a certificate found in its account; they stand in DNS",
     "certificate_users": "by a certificate found in its account",
     "inline_bytes": "by the id of stored bytes, which the row of an object names",
+    "usage_samples": "by a SKU",
     "search_terms": "by a name, which is an account's",
     "quota_defaults": "of the install, for every account alike",
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from typing import Any
 
@@ -110,6 +112,32 @@ async def test_role_sessions_are_capped(oauth: World, monkeypatch: pytest.Monkey
     assert (await oauth.assume(token, two.id)).status_code == 403
     oauth.pass_time(3600)
     assert (await oauth.assume(token, two.id)).status_code == 200
+
+
+@on_both_databases
+async def test_logins_and_sessions_that_race_stay_within_the_limit(oauth: World) -> None:
+    acme = await oauth.add_account("acme")
+    ci = await oauth.add_program(acme, "ci", may("iam:AssumeRole"))
+    role = await oauth.add_role(acme, "one", ci.crn)
+    token = await oauth.token_of(ci, duration_seconds="43200")
+    for name in ("logins", "role_sessions"):
+        await oauth.database.write(put_limit, acme.id, name, CAP, oauth.now)
+
+    async def mint() -> int:
+        try:
+            await oauth.database.write(
+                mint_login, principal_of(ci), uuid7(), new_password(), oauth.now
+            )
+        except QuotaExceeded:
+            return 403
+        return 200
+
+    async def assume() -> int:
+        return (await oauth.assume(token, role.id)).status_code
+
+    for racer in (mint, assume):
+        found = Counter(await asyncio.gather(*(racer() for _ in range(16))))
+        assert found == {200: CAP, 403: 16 - CAP}, racer
 
 
 @pytest.mark.parametrize(

@@ -281,6 +281,9 @@ POST   /v1/subscription-confirmations/page          -                         20
 GET    /v1/unsubscriptions                          -                         200 public
 POST   /v1/unsubscriptions                          -                         200 public
 """
+METERING: Final = """
+GET    /v1/usage                                    GetUsage                  200
+"""
 CATALOG: Final = """
 GET    /v1/regions                                  -                     200,304 public limited
 GET    /v1/prices                                   -                     200,304 public limited
@@ -343,6 +346,7 @@ OPERATIONS: Final = tuple(
         "loadbalancer": LOADBALANCER,
         "compute": COMPUTE,
         "notifications": NOTIFICATIONS,
+        "metering": METERING,
         "catalog": CATALOG,
     }.items()
     for operation in parse(family, table)

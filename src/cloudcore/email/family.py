@@ -9,6 +9,7 @@ from cloudcore.email.ip_pool import IP_POOL
 from cloudcore.email.suppression import SUPPRESSION
 from cloudcore.email.template import TEMPLATE
 from cloudcore.family import CommandGroup, Family
+from cloudcore.metering.sku import Sku
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -25,6 +26,9 @@ def _routes() -> Sequence[HTTPRouteHandler]:
     return (*standard_routes(SUPPRESSIONS), *standard_routes(IP_POOLS), *TEMPLATES)
 
 
+MESSAGES: Final = Sku("email.messages", "Messages, by recipient", "1000 messages", 1000)
+
+
 def _uses() -> Sequence[Counted]:
     from cloudcore.email import ip_pools, suppressions, templates  # noqa: PLC0415 - SQLAlchemy
 
@@ -34,6 +38,7 @@ def _uses() -> Sequence[Counted]:
 EMAIL: Final[Family[None]] = Family(
     name="email",
     routes=_routes,
+    skus=(MESSAGES,),
     uses=_uses,
     resources=(SUPPRESSION, IP_POOL, TEMPLATE),
     commands=(CommandGroup("use the platform's services", ("cloudcore.email.commands",)),),

@@ -17,6 +17,7 @@ from typing import Annotated, ClassVar, Final, NamedTuple
 
 from msgspec import Meta
 
+from cloudcore.account_rows import lock_account
 from cloudcore.clock import MICROSECONDS
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
@@ -26,7 +27,6 @@ from cloudcore.iam.policy import TRUST_ACTION, Policy
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import load_policies
-from cloudcore.identity.quotas import ROLE_SESSIONS
 from cloudcore.identity.role_trust import ASSIGNED, find_asker, has_permission, verdict_on
 from cloudcore.identity.rows import roles, sessions
 from cloudcore.identity.rows.roles import AssumableRole
@@ -34,7 +34,6 @@ from cloudcore.identity.rows.service_accounts import find_key_expiry
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.sessions import hash_of
 from cloudcore.identity.tokens import AccessTokens, clamp_duration, end_after
-from cloudcore.quotas.limits import refuse
 from cloudcore.uuids import Uuid, parse_uuid
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
@@ -180,14 +179,14 @@ def _assume(
     source = asked.source
     if source.sid is not None and sessions.count_line(tx, source.sid) >= MAX_LINE:
         raise AccessDenied("roles were assumed from one another too many times in a row")
-    use = sessions.count_open_of_account(tx, role.account_id, asked.now)
-    if use.used >= use.limit:
-        refuse(
-            ROLE_SESSIONS,
-            use,
-            "the account has {limit} open role sessions; use one for many calls,"
-            " ask for shorter ones, or end unused ones with POST /v1/oauth/revoke",
-        )
+    lock_account(tx, role.account_id)
+    use = sessions.OPEN.check(
+        tx,
+        role.account_id,
+        "the account has {limit} open role sessions; use one for many calls,"
+        " ask for shorter ones, or end unused ones with POST /v1/oauth/revoke",
+        now=asked.now,
+    )
     is_chained = source.kind is PrincipalKind.ROLE_SESSION
     most = CHAINED_SECONDS if is_chained else role.max_session_seconds
     seconds = clamp_duration(asked.seconds, min(most, role.max_session_seconds))
@@ -226,6 +225,7 @@ def _assume(
         resource=iam_crn(role.account_id, "role", role.name),
         details={"session_name": name},
     )
+    sessions.OPEN.tell(tx, role.account_id, use, asked.now)
     return role, expires_at
 
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
+from cloudcore.metering.sku import Sku
 from cloudcore.notifications.topic import (
+    DELIVERIES,
     PUBLISHED_MESSAGES,
     SUBSCRIPTIONS,
     TOPIC,
@@ -78,9 +80,10 @@ def _expiry() -> Sequence[Forget]:
 
 
 def _uses() -> Sequence[Counted]:
-    from cloudcore.notifications.topics import ROWS  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.notifications import delivery_rows, publishing, topics  # noqa: PLC0415
 
-    return (ROWS.counted,)
+    waiting = (delivery_rows.WAITING, delivery_rows.WAITING_SIZE, publishing.ON_THEIR_WAY)
+    return (topics.ROWS.counted, *waiting)
 
 
 NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
@@ -92,6 +95,7 @@ NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
     routes=_routes,
     job_kinds=_job_kinds,
     expiry=_expiry,
+    skus=(DELIVERIES, Sku("notifications.requests", "Requests of topics", "1000 requests", 1000)),
     resources=(TOPIC,),
     foreign_kinds=(
         ResourceKind(

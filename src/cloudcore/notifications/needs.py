@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
+from cloudcore.events import EVENTS, Events
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
@@ -116,6 +117,8 @@ class NotificationNeeds:
     client: HttpClient
     """Asks webhooks."""
     queues: Queues
+    events: Events
+    """Has the topics that rules name."""
     mail: Mail | None = None
     """Sends mail, or None if the install sends none; nobody can subscribe by it then."""
     room: RoomChecks = field(default_factory=RoomChecks)
@@ -137,5 +140,6 @@ async def open_needs(opening: Opening) -> NotificationNeeds:
         url=install.url_of("notifications"),
         client=client,
         queues=await opening.get(QUEUES),
+        events=await opening.get(EVENTS),
         mail=await opening.get(MAIL),
     )

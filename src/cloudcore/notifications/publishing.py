@@ -6,7 +6,7 @@ What waits is released when the topic has a subscription that is active.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid5
@@ -18,15 +18,13 @@ from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import InvalidInput
 from cloudcore.jobs.kinds import Done, Next
-from cloudcore.jobs.outbox import OutboxEvent, count_pending, emit
+from cloudcore.jobs.outbox import UNDELIVERED, OutboxEvent, emit
 from cloudcore.jobs.queue import Job
 from cloudcore.notifications import delivery_rows, missing_topics, subscriptions
 from cloudcore.notifications.delivery_rows import enqueue_release, wake
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.topic import (
     PUBLISHED_MESSAGES,
-    WAITING_BYTES,
-    WAITING_DELIVERIES,
     Publication,
     Topic,
     TopicMissing,
@@ -35,8 +33,7 @@ from cloudcore.notifications.topic import (
     strings_of,
 )
 from cloudcore.notifications.topics import ROWS as TOPICS
-from cloudcore.quotas.limits import Use, limits_of, refuse
-from cloudcore.quotas.quota import Quota
+from cloudcore.quotas.limits import Counted, Use, up_to
 from cloudcore.wire import rfc3339
 
 PUBLISHED: Final = "notifications.message.published"
@@ -45,6 +42,12 @@ PUBLISHED: Final = "notifications.message.published"
 PAGE: Final = 200
 """Subscriptions that one transaction looks at."""
 _RELEASED: Final = 20
+ON_THEIR_WAY: Final = Counted(PUBLISHED_MESSAGES, up_to(PUBLISHED_MESSAGES, UNDELIVERED))
+_COUNTED: Final = {
+    delivery_rows.WAITING: "deliveries wait for",
+    delivery_rows.WAITING_SIZE: "bytes of messages wait for",
+    ON_THEIR_WAY: "messages are on their way to",
+}
 
 
 async def drop_messages(database: Database, topic: Topic) -> None:
@@ -87,8 +90,7 @@ def publish(
     """
     if TOPICS.hold(tx, topic.account_id, topic.id) is None:
         raise TopicMissing
-    if checks_room:
-        _check_room(tx, topic.account_id)
+    uses = _check_room(tx, topic.account_id) if checks_room else ()
     payload = {
         "topic_id": topic.id,
         "subject": subject,
@@ -96,27 +98,23 @@ def publish(
         "attributes": attributes,
         "content_type": content_type,
     }
-    return emit(tx, PUBLISHED, topic.account_id, payload, now)
+    message_id = emit(tx, PUBLISHED, topic.account_id, payload, now)
+    for counted, use in uses:
+        counted.tell(tx, topic.account_id, use, now)
+    return message_id
 
 
-def _check_room(tx: Connection, account_id: str) -> None:
-    limits = limits_of(tx, account_id, (WAITING_DELIVERIES, WAITING_BYTES, PUBLISHED_MESSAGES))
-    deliveries, size, unsorted = limits
-    found = delivery_rows.backlog_of_account(tx, account_id, deliveries)
-    pending = count_pending(tx, account_id, unsorted)
-    _check(WAITING_DELIVERIES, Use(found.deliveries, deliveries), "deliveries wait for")
-    _check(WAITING_BYTES, Use(found.size, size), "bytes of messages wait for")
-    _check(PUBLISHED_MESSAGES, Use(pending, unsorted), "messages are on their way to")
-
-
-def _check(quota: Quota, use: Use, words: str) -> None:
-    if use.used >= use.limit:
-        refuse(
-            quota,
-            use,
-            f"at most {{limit}} {words} an account's subscriptions: publish more slowly, or end"
-            " those whose endpoints do not answer",
+def _check_room(tx: Connection, account_id: str) -> list[tuple[Counted, Use]]:
+    advice = "publish more slowly, or end those whose endpoints do not answer"
+    return [
+        (
+            counted,
+            counted.check(
+                tx, account_id, f"at most {{limit}} {words} an account's subscriptions: {advice}"
+            ),
         )
+        for counted, words in _COUNTED.items()
+    ]
 
 
 class FanOut(NamedTuple):
@@ -129,9 +127,14 @@ class FanOut(NamedTuple):
         payload = event.payload
         if event.type == PUBLISHED:
             await self._publish(event)
-        elif isinstance(payload, Mapping) and isinstance(payload.get("topics"), list):
-            for crn in payload["topics"]:
+        elif isinstance(payload, Mapping) and "data" in payload:
+            for crn in payload["topics"] if "topics" in payload else await self._asking(event):
                 await self._tell(event, crn)
+
+    async def _asking(self, event: OutboxEvent) -> Sequence[str]:
+        """Return the topics that rules name for an event now (`events.tell_later`)."""
+        topics_of = self.needs.events.topics_of
+        return await self.needs.database.read(topics_of, event.account_id, event.type)
 
     async def _publish(self, event: OutboxEvent) -> None:
         """Deliver a message; if its topic is gone, nobody is to have it."""

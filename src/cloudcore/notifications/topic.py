@@ -11,6 +11,7 @@ from msgspec import Meta, field
 
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.jobs.faults import Fault
+from cloudcore.metering.sku import Sku
 from cloudcore.outbound.destinations import Destination
 from cloudcore.quotas.quota import Quota
 from cloudcore.resources.record import Record, fixed, given, own
@@ -22,6 +23,8 @@ Status = Literal["pending_confirmation", "confirmed"]
 FilterPolicy = Mapping[str, Sequence[str]]
 Settings = Mapping[str, Any]
 """The fields of a delivery policy that are set; see `delivery_policy.DeliveryPolicy`."""
+DELIVERIES: Final = Sku("notifications.deliveries", "Deliveries", "1000 deliveries", 1000)
+"""A message that an endpoint took, by webhook, mail or queue."""
 WEBHOOKS: Final = frozenset({"http", "https"})
 
 

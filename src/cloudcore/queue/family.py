@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
+from cloudcore.metering.sku import Sku
 from cloudcore.queue.queue import QUEUE, QUEUE_BYTES, QUEUE_MESSAGES
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ QUEUES: Final[Family[QueueNeeds]] = Family(
     offers=_offers,
     routes=_routes,
     schedule=_schedule,
+    skus=(Sku("queue.requests", "Requests of queues", "1000 requests", 1000),),
     resources=(QUEUE,),
     told_changes={"queue:PurgeQueue": "queue.queue.purged"},
     quotas=(QUEUE_BYTES, QUEUE_MESSAGES),

@@ -6,7 +6,6 @@ by a query, in the same statement (`Counted`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
 from sqlalchemy import (
@@ -16,6 +15,7 @@ from sqlalchemy import (
     ColumnElement,
     ForeignKey,
     Select,
+    Subquery,
     Table,
     bindparam,
     func,
@@ -28,6 +28,7 @@ from cloudcore.db.rows import given, insert_or_change
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement
 from cloudcore.errors import QuotaExceeded
+from cloudcore.quotas.levels import level_told, tell_level
 from cloudcore.quotas.quota import Quota
 
 EVERY_ACCOUNT: Final = ""
@@ -79,6 +80,8 @@ class Use(NamedTuple):
 
     used: int
     limit: int
+    told: int = 0
+    """The level that the account was told last (`levels`)."""
 
 
 class Limits(NamedTuple):
@@ -107,7 +110,9 @@ class Counted:
         self.quota: Final = quota
         found = used.scalar_subquery()
         self.statement: Final = Statement(
-            select(func.coalesce(found, literal_column("0")), limit_set(quota))
+            select(
+                func.coalesce(found, literal_column("0")), limit_set(quota), level_told(quota.name)
+            )
         )
 
     def read(
@@ -116,11 +121,25 @@ class Counted:
         """Return what an account has and may have; `default` is another than the quota's."""
         row = tx.row(self.statement, account_id=account_id, **parameters)
         assert row is not None
-        used, limit = row
-        return Use(int(used), self._default(default) if limit is None else int(limit))
+        used, limit, told = row
+        if limit is None:
+            limit = self.quota.default if default is None else default
+        return Use(int(used), int(limit), told)
 
-    def _default(self, default: int | None) -> int:
-        return self.quota.default if default is None else default
+    def check(self, tx: Connection, account_id: str, words: str, /, **parameters: object) -> Use:
+        """Return what `read` does; refuse one more if it is all that the account may have."""
+        use = self.read(tx, account_id, **parameters)
+        if use.used >= use.limit:
+            refuse(self.quota, use, words)
+        return use
+
+    def tell(self, tx: Connection, account_id: str, use: Use, now: int, added: int = 1) -> None:
+        """Tell the account, which had `use`, if it has most or all of it with what was `added`.
+
+        Call it last in a change; see `levels`.
+        """
+        has, limit, told = use
+        tell_level(tx, account_id, self.quota.name, has, added, limit, told, now)
 
 
 def limit_set(quota: Quota) -> ColumnElement[Any]:
@@ -134,10 +153,10 @@ def limit_of(tx: Connection, account_id: str, quota: Quota) -> int:
     return quota.default if row is None or row[0] is None else int(row[0])
 
 
-def limits_of(tx: Connection, account_id: str, wanted: Sequence[Quota]) -> list[int]:
-    """Return how much an account may have of each of these."""
-    found = set_limits(tx, account_id)
-    return [found.get(each.name, Limits()).limit(each.default) for each in wanted]
+def limited_to(quota: Quota, query: Select[Any]) -> Subquery:
+    """Return a query for no more rows than the limit; it has the parameter ``account_id``."""
+    most = func.coalesce(limit_set(quota), literal_column(str(quota.default)))
+    return query.limit(most).offset(literal_column("0")).subquery()
 
 
 def up_to(quota: Quota, query: Select[Any]) -> Select[Any]:
@@ -145,9 +164,7 @@ def up_to(quota: Quota, query: Select[Any]) -> Select[Any]:
 
     It has the parameter ``account_id``.
     """
-    most = func.coalesce(limit_set(quota), literal_column(str(quota.default)))
-    found = query.limit(most).offset(literal_column("0")).subquery()
-    return select(func.count()).select_from(found)
+    return select(func.count()).select_from(limited_to(quota, query))
 
 
 def check_limit(tx: Connection, account_id: str, quota: Quota, used: int, words: str) -> None:
@@ -160,8 +177,9 @@ def check_limit(tx: Connection, account_id: str, quota: Quota, used: int, words:
 def refuse(
     quota: Quota, use: Use, words: str, kind: type[QuotaExceeded] = QuotaExceeded
 ) -> NoReturn:
-    """Raise `QuotaExceeded`; `words` say what is limited, with ``{limit}`` in them."""
-    raise kind(words.format(limit=use.limit), quota=quota.name, limit=use.limit, used=use.used)
+    """Raise `QuotaExceeded`; `words` say what is limited, with ``{limit}`` and ``{used}``."""
+    message = words.format(limit=use.limit, used=use.used)
+    raise kind(message, quota=quota.name, limit=use.limit, used=use.used)
 
 
 def set_limits(tx: Connection, account_id: str) -> dict[str, Limits]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 Unit = Literal["count", "bytes"]
+
+NEARLY_REACHED: Final = "quotas.quota.nearly_reached"
+"""Type of the event that an account has four fifths of what it may have."""
+REACHED: Final = "quotas.quota.reached"
+"""Type of the event that it has all of it."""
 
 
 class Quota(NamedTuple):

@@ -108,9 +108,11 @@ class Methods(Generic[R]):
 
         """
         lock_account(tx, new.account_id)
-        self.rows.check_room(tx, new.account_id, new.region)
+        use = self.rows.check_room(tx, new.account_id, new.region)
         self._hold_targets(tx, new, None)
-        return self.rows.add(tx, self.before_save(tx, new, None))
+        made = self.rows.add(tx, self.before_save(tx, new, None))
+        self.rows.counted.tell(tx, new.account_id, use, new.created_at)
+        return made
 
     def update(self, tx: Connection, found: R, changes: Mapping[str, Any], now: int) -> R:
         """Change fields of one; one that has these values already stays as it is.

@@ -40,8 +40,8 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, count
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
-from cloudcore.errors import Conflict, NotFound, QuotaExceeded
-from cloudcore.quotas.limits import Counted, refuse
+from cloudcore.errors import Conflict, NotFound
+from cloudcore.quotas.limits import Counted, Use
 from cloudcore.resource_names import with_article
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.resources.record import BASE, DELETING, Described, Record, Reference, Worked
@@ -246,18 +246,13 @@ class Rows(Generic[R]):
         filters = self._asked(asked)
         return count(tx, self.statements["count"], account_id=account_id, region=region, **filters)
 
-    def check_room(
-        self,
-        tx: Connection,
-        account_id: str,
-        region: str,
-        kind: type[QuotaExceeded] = QuotaExceeded,
-    ) -> None:
-        """Raise `QuotaExceeded`, or the `kind` of it, if an account has as many as it may have."""
-        use = self.counted.read(tx, account_id, region=region)
-        if use.used >= use.limit:
-            room, advice = self.of.room, "delete some that nothing uses"
-            refuse(room, use, f"an account has at most {{limit}} {room.words}; {advice}", kind)
+    def check_room(self, tx: Connection, account_id: str, region: str) -> Use:
+        """Raise `QuotaExceeded` if an account has as many as it may have.
+
+        Otherwise return what it has; `counted.tell` takes it, after one more is added.
+        """
+        words = f"an account has at most {{limit}} {self.of.nouns}; delete some that nothing uses"
+        return self.counted.check(tx, account_id, words, region=region)
 
     def add(self, tx: Connection, new: R) -> R:
         """Insert one; raise `Conflict` if its key is taken."""

@@ -59,6 +59,7 @@ def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
         raise (BucketAlreadyExists if own is None else BucketAlreadyOwnedByYou) from None
     if use.used >= use.limit:
         refuse(BUCKET.room, use, "an account has at most {limit} buckets", TooManyBuckets)
+    BUCKET_ROWS.counted.tell(tx, bucket.account_id, use, bucket.created_at)
     return bucket
 
 

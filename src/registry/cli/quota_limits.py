@@ -86,11 +86,23 @@ async def _change(settings: Settings, handle: str | None, quota: Quota, limit: i
                     return False
             else:
                 put_limit(tx, account_id, quota.name, limit, now)
-            verb = "reset" if limit is None else "set"
-            action = "quotas:ResetQuota" if limit is None else "quotas:SetQuota"
+            if limit is None:
+                action, command = "quotas:ResetQuota", f"reset {quota.name}"
+            else:
+                action, command = "quotas:SetQuota", f"set {quota.name} {limit}"
             crn = str(Crn("quotas", settings.region, account_id, "quota", quota.name))
             owners = [account_id] if account_id else []
-            record_on_host(tx, action, owners, crn, f"entrepot quotas {verb}", now)
+            record_on_host(tx, action, owners, crn, f"entrepot quotas {command}", now)
+            if account_id and limit is not None:
+                _tell(tx, account_id, quota, settings.region, now)
             return True
 
         return await ctx.database.write(change)
+
+
+def _tell(tx: Connection, account_id: str, quota: Quota, region: str, now: int) -> None:
+    """Tell an account that has most of its new limit already, or more than it; last in a change."""
+    for counted in (each for family in FAMILIES for each in family.uses()):
+        if counted.quota == quota:
+            use = counted.read(tx, account_id, region=region, now=now)
+            counted.tell(tx, account_id, use, now, added=0)

@@ -17,6 +17,7 @@ from cloudcore.catalog.documents import load_catalog
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.family import skus_of
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
 from cloudcore.identity.names import check_handle, email_address
 from cloudcore.identity.rows.accounts import is_any_account
@@ -37,6 +38,7 @@ from registry.cli.run_server import (
     serve_application,
 )
 from registry.cli.server_options import DEFAULT_DATA, settings_of
+from registry.families import FAMILIES
 from registry.main import DEV_ACCOUNT, Registry, prepare
 from registry.metadata.repositories.live import find_account
 from registry.planes import planes_of
@@ -186,7 +188,13 @@ def _check_names(handle: str, email: str) -> None:
 
 async def _check(settings: Settings) -> None:
     """Raise `SettingsError` if there is no account, or root key or catalog cannot be used."""
-    load_catalog(settings.catalog, settings.region, settings.url, settings.own_urls.items())
+    load_catalog(
+        settings.catalog,
+        settings.region,
+        settings.url,
+        skus_of(FAMILIES),
+        settings.own_urls.items(),
+    )
     async with Registry(settings).open() as process:
         keyring = await check_install(settings, process.ctx)
     key_providers(settings, keyring)

@@ -46,6 +46,7 @@ from registry.console.pages import (
     mirrors,
     my_account,
     people,
+    quotas,
     repositories,
     repository_settings,
     service_accounts,
@@ -55,6 +56,7 @@ from registry.console.pages import (
     tags,
     templates,
     topics,
+    usage,
 )
 from registry.console.pages.nouns import handlers_of
 from registry.console.rendering import template_engine
@@ -77,6 +79,7 @@ _MODULES: Final = (
     mirrors,
     my_account,
     people,
+    quotas,
     repositories,
     repository_settings,
     service_accounts,
@@ -86,6 +89,7 @@ _MODULES: Final = (
     tags,
     templates,
     topics,
+    usage,
 )
 """Those whose handlers are pages, forms and files."""
 

@@ -18,7 +18,7 @@ from cloudcore.identity.tables import (
     login_credentials,
     service_accounts,
 )
-from cloudcore.quotas.limits import Counted, Use, up_to
+from cloudcore.quotas.limits import Counted, up_to
 from registry.quotas import LOGINS
 
 _l = login_credentials.c
@@ -111,6 +111,7 @@ _OPEN: Final = up_to(
     ),
 )
 OPEN: Final = Counted(LOGINS, _OPEN)
+"""The open logins of an account; it takes the moment ``now``."""
 _FORGET: Final = deletion(_l.expires_at)
 _FIND_BY_PASSWORD: Final = _found_by(_l.password_sha256 == bindparam("key"))
 _FIND_BY_ID: Final = _found_by(_l.id == bindparam("key"))
@@ -129,11 +130,6 @@ def find_login(tx: Connection, password_sha256: str, now: int) -> Login | None:
 def find_login_by_id(tx: Connection, login_id: str, now: int) -> Login | None:
     """Return the login with this id, or None if it or what it depends on is not valid."""
     return _login(tx, _FIND_BY_ID, login_id, now)
-
-
-def count_open(tx: Connection, account_id: str, now: int) -> Use:
-    """Count the open logins of an account, up to its limit."""
-    return OPEN.read(tx, account_id, now=now)
 
 
 def forget_expired(tx: Connection, now: int) -> int:

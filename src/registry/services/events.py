@@ -16,7 +16,6 @@ from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.jobs.outbox import emit
-from cloudcore.quotas.limits import check_limit
 from cloudcore.resource_references import Authorize
 from cloudcore.wire import rfc3339
 from registry.errors import NameInvalid
@@ -25,7 +24,6 @@ from registry.metadata.event_rules import EventRule, find_rules
 from registry.metadata.images.manifests import Description, describe
 from registry.metadata.repositories.live import Repository
 from registry.oci.reference import parse_name
-from registry.quotas import EVENT_RULES
 from registry.services.access import repository_crn
 from registry.services.changes import Change
 
@@ -230,8 +228,9 @@ def create_rule(
         if _asks(other) == _asks(rule):
             raise Conflict("there is an equal rule", id=other.id)
     words = "an account has at most {limit} event rules"
-    check_limit(tx, rule.account_id, EVENT_RULES, len(there), words)
+    use = event_rules.COUNTED.check(tx, rule.account_id, words)
     event_rules.add_rule(tx, rule)
+    event_rules.COUNTED.tell(tx, rule.account_id, use, rule.created_at)
     return rule, topic
 
 

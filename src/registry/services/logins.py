@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple
 
+from cloudcore.account_rows import lock_account
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
@@ -31,13 +32,11 @@ from cloudcore.identity.permissions import LoginPermission
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_expiry, find_key_owner
 from cloudcore.identity.rows.sessions import find_sign_in_expiry
-from cloudcore.quotas.limits import refuse
 from cloudcore.serving.source_address import rate_subject
 from cloudcore.web.ratelimit import Budget, count_request, seconds_exhausted
 from registry.metadata import logins
 from registry.metadata.logins import Login, NewLogin
 from registry.metadata.settings import find_settings
-from registry.quotas import LOGINS
 from registry.services.bearers import BEARER_SECONDS
 
 LOGIN_SECONDS: Final = 12 * 3600
@@ -98,14 +97,14 @@ def mint_login(
     """
     if caller.kind is PrincipalKind.USER or caller.account_id is None:
         raise AccessDenied("assume a role in an account first; a person owns no repositories")
-    use = logins.count_open(tx, caller.account_id, now)
-    if use.used >= use.limit:
-        refuse(
-            LOGINS,
-            use,
-            "the account has {limit} open container logins; use one for many jobs,"
-            " or end unused ones with POST /v1/oauth/revoke",
-        )
+    lock_account(tx, caller.account_id)
+    use = logins.OPEN.check(
+        tx,
+        caller.account_id,
+        "the account has {limit} open container logins; use one for many jobs,"
+        " or end unused ones with POST /v1/oauth/revoke",
+        now=now,
+    )
     expires_at = now + LOGIN_SECONDS * MICROSECONDS
     is_session = caller.kind is PrincipalKind.ROLE_SESSION
     end: int | None
@@ -123,6 +122,7 @@ def mint_login(
         expires_at=expires_at if end is None else min(expires_at, end),
     )
     logins.add_login(tx, login, now)
+    logins.OPEN.tell(tx, caller.account_id, use, now)
     return IssuedLogin(password, now, login.expires_at)
 
 

@@ -28,7 +28,7 @@ from cloudcore.identity.tables import (
     sessions,
     users,
 )
-from cloudcore.quotas.limits import Counted, Use, up_to
+from cloudcore.quotas.limits import Counted, up_to
 
 _s = sessions.c
 _ACTIVE: Final = text("'active'")
@@ -238,6 +238,7 @@ _OPEN: Final = up_to(
     ),
 )
 OPEN: Final = Counted(ROLE_SESSIONS, _OPEN)
+"""The open sessions of an account's roles; it takes the moment ``now``."""
 _FORGET: Final = deletion(_s.expires_at)
 
 
@@ -334,11 +335,6 @@ def revoke_sessions_of_role(tx: Connection, role_id: str, now: int) -> None:
 def revoke_sessions_of_assigned(tx: Connection, role_id: str, user_id: str, now: int) -> None:
     """Revoke a person's sessions of a role (after its assignment is deleted)."""
     tx.execute(_REVOKE_OF_ASSIGNED, of_role=role_id, of_user=user_id, now=now)
-
-
-def count_open_of_account(tx: Connection, account_id: str, now: int) -> Use:
-    """Count the open role sessions of an account, up to its limit."""
-    return OPEN.read(tx, account_id, now=now)
 
 
 def forget_sessions(tx: Connection, before: int) -> int:

@@ -8,13 +8,11 @@ from typing import Any, Final, NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.outbound.destinations import Allowed, NotAllowed, check_url
-from cloudcore.quotas.limits import check_limit
 from registry.errors import NameInvalid
 from registry.metadata.pull_through import lookups, tag_lists, upstream_states
 from registry.metadata.pull_through import rules as rows
 from registry.metadata.pull_through.rules import MAX_COMPONENTS, CacheRule, RuleDetails
 from registry.oci.reference import MAX_NAME_LENGTH, parse_name
-from registry.quotas import CACHE_RULES
 from registry.services.pull_through.upstream_states import Condition, conditions
 
 _ASKED_BY: Final = ("upstream_url", "upstream_prefix", "username", "secret_sealed")
@@ -121,7 +119,7 @@ def create_rule(tx: Connection, rule: CacheRule) -> ShownRule:
         if f"{other}/".startswith(f"{rule.prefix}/") or f"{rule.prefix}/".startswith(f"{other}/"):
             raise Conflict(f"the rule of {other} has these names", prefix=other)
     words = "an account has at most {limit} pull-through cache rules"
-    check_limit(tx, rule.account_id, CACHE_RULES, len(prefixes), words)
+    use = rows.COUNTED.check(tx, rule.account_id, words)
     repository = rows.pushed_repository_under(tx, rule.account_id, rule.prefix)
     if repository is not None:
         raise Conflict(
@@ -129,6 +127,7 @@ def create_rule(tx: Connection, rule: CacheRule) -> ShownRule:
             repository=repository,
         )
     rows.add_rule(tx, rule)
+    rows.COUNTED.tell(tx, rule.account_id, use, rule.created_at)
     return get_rule(tx, rule.account_id, rule.id, rule.created_at)
 
 

@@ -30,8 +30,20 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("name", name=op.f("pk_quota_defaults")),
         sa.CheckConstraint("maximum >= 0", name=op.f("ck_quota_defaults_maximum")),
     )
+    op.create_table(
+        "quota_levels",
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("name", ByteOrdered, nullable=False),
+        sa.Column("percent", sa.Integer, nullable=False),
+        sa.PrimaryKeyConstraint("account_id", "name", name=op.f("pk_quota_levels")),
+        sa.ForeignKeyConstraint(
+            ["account_id"], ["accounts.id"], name=op.f("fk_quota_levels_account_id")
+        ),
+        sa.CheckConstraint("percent IN (0, 80, 100)", name=op.f("ck_quota_levels_percent")),
+    )
 
 
 def downgrade() -> None:
+    op.drop_table("quota_levels")
     op.drop_table("quota_defaults")
     op.drop_table("quotas")

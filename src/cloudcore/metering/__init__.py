@@ -1,0 +1,1 @@
+"""Metering: what accounts use, summed by hour; families report it where it happens."""

@@ -1,0 +1,51 @@
+"""What is metered and priced: a SKU is described once, as a value of its family.
+
+This module is cheap to import: the command line reads the descriptions too.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from cloudcore.ports import Port
+
+GIB: Final = 1 << 30
+HOURS_PER_MONTH: Final = 730
+"""Of a GiB-month: 8,760 hours of a year by twelve, so that each hour costs the same."""
+BYTE_HOURS_PER_GIB_MONTH: Final = GIB * HOURS_PER_MONTH
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9-]*\.[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Sku:
+    """One kind of use, as ``GET /v1/prices`` and ``GET /v1/usage`` name it."""
+
+    name: str
+    """``service.what``, such as ``registry.storage``."""
+    words: str
+    """What persons call it."""
+    unit: str
+    """What one price pays for."""
+    divisor: int = 1
+    """How many of the smallest unit, in which use is reported, make one `unit`."""
+
+    def __post_init__(self) -> None:
+        """Refuse a name or a divisor that nothing could be counted by."""
+        if not _NAME.fullmatch(self.name) or self.divisor < 1:
+            raise ValueError(f"no SKU: {self.name!r} by {self.divisor}")
+
+    @property
+    def service(self) -> str:
+        """Return the service that is used."""
+        return self.name.partition(".")[0]
+
+
+REQUESTS: Final = "requests"
+"""What of a service its requests are counted as."""
+REQUESTS_OF_API: Final = Sku("api.requests", "Other requests", "1000 requests", 1000)
+"""Requests of families that have no SKU of their own for them."""
+SKUS: Final[Port[tuple[Sku, ...]]] = Port("metering.skus")
+"""All that the families of the install report."""
