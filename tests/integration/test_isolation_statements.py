@@ -90,6 +90,8 @@ LOOSE: Final = {
     "cloudcore.notifications.subscriptions._LOCK_CONFIRMED_BY": "by the hash of a secret",
     "cloudcore.notifications.missing_topics._FORGET_OLD_MISSING": "a sweep of what is over",
     "cloudcore.notifications.missing_topics._FORGET_WAITING": "a sweep of what is over",
+    "cloudcore.email.identity_rows._LIST_DUE": "a sweep of what is due; no request's",
+    "cloudcore.email.identity_rows._LOCK_CONFIRMED_BY": "by the hash of a secret",
     "cloudcore.certificate.rows._LIST_ENDING": "a sweep of what is over soon; no request's",
     "cloudcore.certificate.rows._LIST_OVER": "a sweep of what is over; no request's",
     "cloudcore.certificate.rows._LIST_RENEWED": "a sweep of what is due; no request's",
@@ -102,6 +104,9 @@ LOOSE: Final = {
     "cloudcore.storage.piece_keys._CLOSED_KEY": "a sweep of what deleted keys sealed",
     "cloudcore.storage.upload_rows._LIST_ABANDONED": "a sweep of what is over",
     "registry.metadata.blobs.uploads._EXPIRED": "a sweep of what is over",
+    "cloudcore.email.message_rows._FORGET": "a sweep of what is over",
+    "cloudcore.email.message_rows._FORGET_CONTENT": "a sweep of what is over",
+    "cloudcore.email.message_rows._FORGET_RATES": "a sweep of what is over",
 }
 """Statements that nothing ties to one thing, each with its reason."""
 

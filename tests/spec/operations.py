@@ -219,8 +219,13 @@ POST   /v1/queues/{queue_id}/messages/extend        LeaseMessages             20
 
 EMAIL: Final = """
 POST   /v1/dedicated-ips                            RequestDedicatedIP        201 key later
+POST   /v1/identities/{identity_id}/verify          VerifyIdentity            202 key
+GET    /v1/identity-confirmations                   -                         200 public
+POST   /v1/identity-confirmations                   -                         200 public
 DELETE /v1/templates/{template_id}                  DeleteTemplate            204
 POST   /v1/templates/{template_id}/preview          PreviewTemplate           200
+POST   /v1/messages                                 SendMessage               202 key
+GET    /v1/messages/{message_id}                    GetMessage                200
 """
 NETWORK: Final = """
 PATCH  /v1/egress-only-gateways/{egress_only_gateway_id}  UpdateEgressOnlyGateway  200 later

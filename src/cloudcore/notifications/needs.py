@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from email.message import EmailMessage
 from typing import Final, Protocol
 
 from cloudcore.clock import Clock
@@ -13,6 +12,7 @@ from cloudcore.events import EVENTS, Events
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
+from cloudcore.outbound.mail import Mail
 from cloudcore.ports import KEYRING, Opening, Port
 from cloudcore.resource_references import Authorize
 from cloudcore.room_checks import RoomChecks
@@ -72,28 +72,6 @@ class Queues(Protocol):
             QuotaExceeded: the queue is full.
 
         """
-        ...
-
-
-class MailRefused(Exception):
-    """A message was not accepted; the text says why, without credentials."""
-
-    def __init__(self, message: str, *, is_permanent: bool) -> None:
-        super().__init__(message)
-        self.is_permanent = is_permanent
-        """True if a retry would not help."""
-
-
-class Mail(Protocol):
-    """Sends mail."""
-
-    @property
-    def sender(self) -> str:
-        """Return the address that messages are from."""
-        ...
-
-    async def send(self, message: EmailMessage) -> None:
-        """Hand a message over for delivery; raise `MailRefused`."""
         ...
 
 

@@ -7,7 +7,7 @@ record by `authorized` and answer with `one`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -52,6 +52,8 @@ class Methods(Generic[R]):
     of the request, and must be pure. It sees a request that changes nothing, too, and a new record
     twice if it has references or composite fields: without what they mean, until policies have
     allowed its creation, and then with it."""
+    prepare: Callable[[RequestContext, R], Awaitable[R]] | None = None
+    """Completes a new record that policies allow by what takes time, such as making a key."""
     before_save: Callable[[Connection, R, R | None], R] = lambda _tx, new, _old: new
     """Does the same in the transaction, for what changes."""
     before_delete: Callable[[Connection, R], None] = lambda _tx, _found: None
@@ -228,6 +230,8 @@ class Methods(Generic[R]):
         new = self.new(ctx, values | dict.fromkeys(named, _UNRESOLVED))
         if found := await self.resolved(ctx, parts | named):
             new = self.check(structs.replace(new, **found), None, new.created_at)
+        if self.prepare is not None:
+            new = await self.prepare(ctx, new)
         return await ctx.commit(self.create, new, wrap=self.one, location=self.location)
 
     async def answer_list(self, ctx: RequestContext) -> ResponseBody:

@@ -48,6 +48,8 @@ from cloudcore.resources.record import BASE, DELETING, Described, Record, Refere
 from cloudcore.resources.resource import Filter, Resource
 
 R = TypeVar("R", bound=Record)
+Condition = Callable[[Table], ColumnElement[bool]]
+"""Returns the condition of a filter for the table."""
 IS_LIVE: Final = sql("deleted_at IS NULL")
 IS_DELETED: Final = sql("deleted_at IS NOT NULL")
 
@@ -64,6 +66,7 @@ class Rows(Generic[R]):
         references: Mapping[str, Rows[Any] | None] | None = None,
         on_delete: Mapping[str, Any] | None = None,
         missing: Callable[[], NotFound] | None = None,
+        conditions: Mapping[str, Condition] | None = None,
         schema: MetaData = metadata,
     ) -> None:
         """Make the table and the statements.
@@ -73,10 +76,12 @@ class Rows(Generic[R]):
         type than usual; `references` are the rows that each field of another resource means, or
         None for those of this resource. `on_delete` are the values that columns of a kept deleted
         row get; the statement has its id as ``of_id``. What it may refer to it refers to no more.
-        `missing` makes the error for one that does not exist. `schema` is another than the
-        product's only in tests.
+        `missing` makes the error for one that does not exist. `conditions` are those of filters
+        that are no column's; each has the parameter of the filter's name. `schema` is another than
+        the product's only in tests.
         """
         self.of: Final = of
+        self._conditions: Final = conditions or {}
         self.missing: Final = missing or (lambda: NotFound(f"there is no such {of.noun}"))
         fields = of.fields.values()
         self._stored: Final = (*BASE[:3], *(each.column for each in fields), *BASE[3:])
@@ -117,7 +122,7 @@ class Rows(Generic[R]):
         live = (c.deleted_at.is_(None),) if of.keeps_deleted else ()
         one = rows.where(c.id == bindparam("id"), account, *live)
         region = (account, c.region == bindparam("region"), *live)
-        wanted = [_wanted(c[each.column or each.name], each) for each in of.filters]
+        wanted = [_wanted(self.table, each, self._conditions.get(each.name)) for each in of.filters]
         listed = rows.where(*region, *wanted, c.id > bindparam("after")).order_by(c.id)
         is_it = (c.id == bindparam("of_id"), account)
         stays = (c.status != sql(f"'{DELETING}'"),) if issubclass(of.record, Worked) else ()
@@ -325,9 +330,12 @@ class Rows(Generic[R]):
         return self.find_named(tx, scope.account_id, scope.region, name)
 
 
-def _wanted(column: Column[Any], by: Filter) -> ColumnElement[bool]:
+def _wanted(table: Table, by: Filter, condition: Condition | None) -> ColumnElement[bool]:
     """Return the condition of a filter, whose parameter is empty if nothing is asked."""
     every = bindparam(by.name) == sql("''")
+    if condition is not None:
+        return every | condition(table)
+    column = table.c[by.column or by.name]
     if by.hides:
         every &= column != sql(f"'{by.hides}'")
     return every | (column == bindparam(by.name))
