@@ -278,7 +278,7 @@ async def test_the_limit_of_all_accounts_holds_for_each_alone(registry: Registry
     use = await registry.ctx.database.read(
         stored_bytes.COUNTED.read, account_id, region="local", now=1
     )
-    assert use == (0, size)
+    assert use[:2] == (0, size)
     await allow(registry, 2 * size)  # its own
     assert (await push(registry, blob(2, size))).status == 201
 

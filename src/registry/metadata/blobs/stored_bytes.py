@@ -31,6 +31,7 @@ from sqlalchemy.ext.compiler import compiles
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
+from cloudcore.quotas.levels import level_told
 from cloudcore.quotas.limits import Counted, Use, refuse
 from registry.metadata.account_limits import limit_of
 from registry.metadata.tables import blob_objects, stored_bytes
@@ -106,7 +107,7 @@ _ADD: Final = Statement(
     stored_bytes.update()
     .where(given(_s.account_id))
     .values(bytes=_s.bytes + bindparam("adding"))
-    .returning(_s.bytes)
+    .returning(_s.bytes, level_told(BLOB_BYTES.name))
 )
 _FORGET: Final = Statement(stored_bytes.delete().where(given(_s.account_id)))
 
@@ -179,8 +180,10 @@ def begin_counting(tx: Connection, account_id: str) -> None:
     tx.execute(_COUNT, account_id=account_id)
 
 
-def count_new(tx: Connection, account_id: str, size: int, found: Allowance) -> None:
+def count_new(tx: Connection, account_id: str, size: int, found: Allowance, now: int) -> None:
     """Count a new object, if the account has a limit; `found` is of the statement that inserted it.
+
+    Tell the account if it has most or all of its bytes now.
 
     Raises:
         QuotaExceeded: the account may not have it.
@@ -194,7 +197,9 @@ def count_new(tx: Connection, account_id: str, size: int, found: Allowance) -> N
     row = None if found.counted is None else tx.row(_ADD, account_id=account_id, adding=size)
     if row is None:
         raise NotCounted
-    check_bytes(Use(int(row[0]) - size, found.limit), size)
+    use = Use(int(row[0]) - size, found.limit, row[1])
+    check_bytes(use, size)
+    COUNTED.tell(tx, account_id, use, now, size)
 
 
 def add_bytes(tx: Connection, account_id: str, change: int) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, bindparam, func, literal_column, select
+from sqlalchemy import ColumnElement, Select, bindparam, func, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given
+from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
-from cloudcore.quotas.limits import Counted, Use, limit_of, refuse
+from cloudcore.quotas.limits import Counted, limit_of, refuse
 from cloudcore.quotas.quota import Quota
 from registry.metadata.tables import repositories
 from registry.quotas import IMAGES, REPOSITORIES, TAGS
@@ -27,14 +27,15 @@ def _of_account(what: ColumnElement[Any]) -> Select[Any]:
     return select(what).where(given(_r.account_id), _r.deleted_at.is_(None))
 
 
-_NUMBERS: Final = {
-    REPOSITORIES: _of_account(func.count()).select_from(repositories),
-    IMAGES: _of_account(func.coalesce(func.sum(_r.image_count), literal_column("0"))),
-    TAGS: _of_account(func.coalesce(func.sum(_r.tag_count), literal_column("0"))),
+_BY_QUOTA: Final = {
+    quota: Counted(quota, query)
+    for quota, query in (
+        (REPOSITORIES, _of_account(func.count()).select_from(repositories)),
+        (IMAGES, _of_account(func.sum(_r.image_count))),
+        (TAGS, _of_account(func.sum(_r.tag_count))),
+    )
 }
-_COUNT_REPOSITORIES, _SUM_IMAGES, _SUM_TAGS = map(Statement, _NUMBERS.values())
-_BY_QUOTA: Final = {REPOSITORIES: _COUNT_REPOSITORIES, IMAGES: _SUM_IMAGES, TAGS: _SUM_TAGS}
-COUNTED: Final = tuple(Counted(*each) for each in _NUMBERS.items())
+COUNTED: Final = tuple(_BY_QUOTA.values())
 _LOCK: Final = Statement(
     select(accounts.c.id)
     .where(accounts.c.id == bindparam("account_id"))
@@ -43,24 +44,29 @@ _LOCK: Final = Statement(
 
 
 def check_added(
-    tx: Connection, account_id: str, quota: Quota, limit: int | None, added: int
+    tx: Connection, account_id: str, quota: Quota, limit: int | None, added: int, now: int
 ) -> None:
     """Check that an account may have what `tx` has added; `limit` is None if none is set.
 
+    Tell the account if it has most or all of it now.
+
     Raises:
-        QuotaExceeded: it has more now than it may have.
+        QuotaExceeded: it has more than it may have.
 
     """
     if limit is None or added <= 0:
         return
     tx.row(_LOCK, account_id=account_id)
-    used = count(tx, _BY_QUOTA[quota], account_id=account_id)
-    if used > limit:
+    counted = _BY_QUOTA[quota]
+    use = counted.read(tx, account_id)
+    before = use._replace(used=use.used - added)
+    if use.used > use.limit:
         words = f"the account may have {{limit}} {quota.words}; delete some, or ask the operator"
-        refuse(quota, Use(used - added, limit), words)
+        refuse(quota, before, words)
+    counted.tell(tx, account_id, before, now, added)
 
 
-def check_restored(tx: Connection, account_id: str, quota: Quota, added: int) -> None:
+def check_restored(tx: Connection, account_id: str, quota: Quota, added: int, now: int) -> None:
     """Check as `check_added`, and read the limit."""
     limit = limit_of(tx, account_id, quota)
-    check_added(tx, account_id, quota, None if limit == quota.default else limit, added)
+    check_added(tx, account_id, quota, None if limit == quota.default else limit, added, now)

@@ -145,7 +145,7 @@ def undelete_repository(tx: Connection, found: DeletedRepository, now: int) -> b
     if not tx.execute(_RESTORE, repository_id=found.id, now=now):
         return False
     for quota, added in ((REPOSITORIES, 1), (IMAGES, found.image_count), (TAGS, found.tag_count)):
-        check_restored(tx, found.account_id, quota, added)
+        check_restored(tx, found.account_id, quota, added, now)
     add_to_folders(tx, found.account_id, found.name)
     return True
 

@@ -246,7 +246,7 @@ def add_repository(
     )
     if added is None:
         return False
-    check_added(tx, account_id, REPOSITORIES, added[0], 1)
+    check_added(tx, account_id, REPOSITORIES, added[0], 1, now)
     add_to_folders(tx, account_id, new.name)
     return True
 

@@ -280,7 +280,7 @@ def find_or_add_repository(
             now=now,
         )
         if added:
-            check_added(tx, account.id, REPOSITORIES, added[0], 1)
+            check_added(tx, account.id, REPOSITORIES, added[0], 1, now)
             add_to_folders(tx, account.id, name)
         found = find_repository(tx, account.handle, name)
         # On PostgreSQL, the one that had the name may have been deleted since.
@@ -303,8 +303,8 @@ def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts
         return
     row = tx.row(_COUNT_MORE, **changes)
     assert row is not None
-    check_added(tx, row[0], IMAGES, row[1], counts.images)
-    check_added(tx, row[0], TAGS, row[2], counts.tags)
+    check_added(tx, row[0], IMAGES, row[1], counts.images, now)
+    check_added(tx, row[0], TAGS, row[2], counts.tags, now)
 
 
 def set_sparse(tx: Connection, repository_id: str) -> None:

@@ -369,7 +369,7 @@ def _record_each(
     elif kept.stored_id != made.stored_id and kept.encoding != PLAIN:
         drop_unused_wraps(tx, account_id, [kept.id])  # those it had while nothing linked it
     if object_id == made.id:
-        count_new(tx, account_id, stored.size, kept.allowed)
+        count_new(tx, account_id, stored.size, kept.allowed, now)
     return result
 
 

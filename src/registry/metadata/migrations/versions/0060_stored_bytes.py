@@ -11,7 +11,7 @@ from alembic import op
 from cloudcore.db.schema import Id
 
 revision = "0060"
-down_revision = "0053"
+down_revision = "0058"
 
 
 def upgrade() -> None:
