@@ -201,6 +201,13 @@ def _slow_certificates(world: World) -> Asked:
     )
 
 
+def _identities(world: World) -> Asked:
+    """Return new sending identities, each of which has a key of its own."""
+    return lambda number, turn: world.call(
+        "POST", "/v1/identities", {"kind": "domain", "value": f"i{number}-{turn}.example.com"}
+    )
+
+
 def _large_bodies(world: World) -> Asked:
     """Return bodies of a megabyte that are nothing but small values."""
     body = {
@@ -402,6 +409,7 @@ LOADS: Final[Mapping[str, Callable[[World], Asked]]] = {
     "uploads": _uploads,
     "slow keys": _slow_keys,
     "slow certificates": _slow_certificates,
+    "sending identities": _identities,
     "large bodies": _large_bodies,
     "policies": _policies,
     "large manifests": _large_manifests,

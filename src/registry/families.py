@@ -18,6 +18,7 @@ from cloudcore.kms.family import KMS
 from cloudcore.metering_family import METERING
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.queue.family import QUEUES
+from cloudcore.quota_family import QUOTAS
 from cloudcore.storage.family import STORAGE
 from registry.family import REGISTRY
 
@@ -25,6 +26,7 @@ FAMILIES: Final[tuple[Family[Any], ...]] = (
     KERNEL,
     IDENTITY,
     AUDIT,
+    QUOTAS,
     KMS,
     NOTIFICATIONS,
     REGISTRY,

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
+from registry.quotas import QUOTAS
 from registry.services import resource_kinds
 from registry.services.skus import REGISTRY_SKUS, STORAGE
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.metering.sampling import Measure
     from cloudcore.ports import Offer, Opening
+    from cloudcore.quotas.limits import Counted
     from registry.process import Process
     from registry.services.context import ServiceContext
 
@@ -59,7 +61,7 @@ def _job_kinds(process: Process) -> Sequence[JobKind]:
 
 def _schedule(process: Process) -> Sequence[Scheduled]:
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415 - SQLAlchemy
-    from registry.gc import orphans  # noqa: PLC0415
+    from registry.gc import orphans, recount  # noqa: PLC0415
     from registry.gc.purge import (  # noqa: PLC0415
         discard_expired_uploads,
         forget_ended_uploads,
@@ -112,6 +114,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
                 partial(retention.expire_cached_images, ctx),
             ),
             ("registry.search_index", search.EVERY_SECONDS, partial(search.index_names, ctx)),
+            ("registry.stored_bytes", recount.EVERY_SECONDS, partial(recount.recount_bytes, ctx)),
             ("registry.tag_history", _HOUR, partial(forget_tag_history, ctx)),
         )
     ]
@@ -146,6 +149,18 @@ def _samples() -> Mapping[str, Measure]:
     return {STORAGE.name: stored_by_account}
 
 
+def _uses() -> Sequence[Counted]:
+    from registry.metadata import event_rules, logins  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.blobs import stored_bytes, uploads  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.pull_through import rules  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.repositories import counted  # noqa: PLC0415 - SQLAlchemy
+
+    return (
+        *(event_rules.COUNTED, logins.OPEN, rules.COUNTED),
+        *(stored_bytes.COUNTED, uploads.COUNTED, *counted.COUNTED),
+    )
+
+
 REGISTRY: Final[Family[Process]] = Family(
     name="registry",
     title="Repositories",
@@ -162,6 +177,7 @@ REGISTRY: Final[Family[Process]] = Family(
         "/v1/storage-usage",
     ),
     open=_open,
+    uses=_uses,
     offers=_offers,
     routes=_routes,
     provided=_services,
@@ -199,7 +215,7 @@ REGISTRY: Final[Family[Process]] = Family(
         "registry:ExpireCachedImages",
         "registry:RunLifecyclePolicy",
     ),
-    quotas=("event_rules", "logins", "pull_through_cache_rules"),
+    quotas=QUOTAS,
     commands=(
         CommandGroup("sign in", ("registry.cli.login",)),
         CommandGroup(
@@ -224,6 +240,7 @@ REGISTRY: Final[Family[Process]] = Family(
                 "registry.cli.gc",
                 "registry.cli.audit",
                 "registry.cli.usage",
+                "registry.cli.quotas",
             ),
         ),
         CommandGroup(

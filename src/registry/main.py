@@ -32,7 +32,8 @@ from cloudcore.kernel_family import KERNEL
 from cloudcore.metering.counting import METER
 from cloudcore.metering.sampling import SAMPLES
 from cloudcore.metering.sku import SKUS
-from cloudcore.ports import Install, Offer, Opening, known
+from cloudcore.ports import Install, Offer, Opening, known, offer
+from cloudcore.quotas.known import QUOTAS, Known
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.serving.kept import KeptAnswers
@@ -256,6 +257,7 @@ class Registry:
             known(SKUS, skus_of(families)),
             known(SAMPLES, tuple(family.samples for family in families)),
             known(METER, ctx.pulls.meter),
+            offer(QUOTAS, partial(_quotas_of, families)),
             *own,
             *edition.offers,
         )
@@ -428,6 +430,12 @@ DEV_REGISTRY: Final = replace(REGISTRY, open=_open_dev, offers=tuple)
 """The registry without sign-in."""
 DEV: Final = Edition((KERNEL, DEV_REGISTRY), (), _make_dev_planes)
 """``entrepot dev``: one account, no sign-in, data plane and health."""
+
+
+async def _quotas_of(families: Sequence[Family[Any]], _opening: Opening) -> Sequence[Known]:
+    """Return the quotas of families, with what counts them."""
+    counted = {each.quota.name: each for family in families for each in family.uses()}
+    return [Known(quota, counted.get(quota.name)) for family in families for quota in family.quotas]
 
 
 def expiry(families: Sequence[Family[Any]], database: Database, clock: Clock) -> Scheduled:

@@ -14,6 +14,7 @@ from cloudcore.acme.conversing import Directory
 from cloudcore.audit import log as audit
 from cloudcore.catalog import documents as catalog
 from cloudcore.certificate import needs as certificate
+from cloudcore.email import needs as email
 from cloudcore.iam.audit import AUDITOR
 from cloudcore.identity import needs as identity
 from cloudcore.identity.routes.organizations import membership_policy
@@ -25,10 +26,13 @@ from cloudcore.metering import needs as metering
 from cloudcore.metering.counting import METER, requests_counter
 from cloudcore.metering.sku import SKUS
 from cloudcore.notifications import needs as notifications
-from cloudcore.notifications.needs import Mail
+from cloudcore.outbound.dns_resolver import DnsResolver
+from cloudcore.outbound.mail import Mail
 from cloudcore.ports import KEYRING, Asked, Offer, Opening, Port, known, offer
 from cloudcore.queue import needs as queue
+from cloudcore.quotas import known as quotas
 from cloudcore.storage import needs as storage
+from cloudcore.storage.bucket import BUCKET_BYTES
 from cloudcore.storage.needs import BucketBytes
 from cloudcore.web.context import (
     AUTHENTICATOR,
@@ -44,6 +48,7 @@ from registry.families import FAMILIES
 from registry.family import REGISTRY
 from registry.gc.orphans import may_judge
 from registry.process import STORES
+from registry.quotas import UPLOADS
 from registry.services.access import repository_crn
 from registry.services.bearers import KEY_KINDS
 from registry.services.logins import login_permission
@@ -91,6 +96,26 @@ def _certificate_settings(settings: Settings) -> certificate.CertificateSettings
     )
 
 
+def _sending(settings: Settings) -> email.SendingTerms:
+    """Return how the mail of accounts is sent."""
+    chosen, name = settings.email, settings.mail_host_name
+    if chosen.email_sending == "off":
+        return email.SendingTerms(None, chosen.email_rate)
+    from cloudcore.outbound import mail_transfer  # noqa: PLC0415 - few installs send mail
+
+    if chosen.email_sending == "smarthost":
+        assert settings.smarthost is not None, "the settings were checked"
+        sender = mail_transfer.SmarthostSender(settings.smarthost, name)
+        return email.SendingTerms(sender, chosen.email_rate)
+    resolver = DnsResolver(settings.resolver)
+    direct = mail_transfer.DirectSender(resolver, chosen.allowed, name, chosen.email_port)
+    return email.SendingTerms(direct, chosen.email_rate)
+
+
+def _return_mail(settings: Settings) -> email.ReturnMail:
+    return email.ReturnMail(settings.email.bounce_domain, settings.email.bounce_address)
+
+
 def _control_settings(settings: Settings) -> ControlSettings:
     return ControlSettings(
         region=settings.region,
@@ -129,7 +154,12 @@ async def _mail(opening: Opening) -> Mail | None:
     """Return what sends mail, by the settings; None if nothing does."""
     settings = (await opening.get(STORES)).settings
     if settings.smarthost is None:
-        return None
+        sending = await opening.get(email.SENDING)
+        if sending.sender is None or not settings.smtp_from:
+            return None
+        from registry.mail import DirectMail  # noqa: PLC0415 - few installs send mail
+
+        return DirectMail(sending.sender, settings.smtp_from)
     from cloudcore.outbound.smtp import SmtpClient  # noqa: PLC0415 - few installs send mail
     from registry.mail import SmarthostMail  # noqa: PLC0415
 
@@ -184,6 +214,7 @@ CROSSING: Final = (
     known(registry.OTHER_EVENT_TYPES, _OTHER_EVENT_TYPES),
     offer(notifications.QUEUES, _from(queue.QUEUES)),
     offer(notifications.MAIL, _mail),
+    offer(email.MAIL, _from(notifications.MAIL)),
     offer(certificate.ACCOUNT_KEYS, _from(kms.PLATFORM_KEYS)),
     offer(storage.BYTES, _bucket_bytes),
     _in_region(storage.KEYS, KeysOfBuckets),
@@ -191,7 +222,18 @@ CROSSING: Final = (
     _set(CONTROL_SETTINGS, _control_settings),
     _set(audit.KEPT_SECONDS, lambda settings: settings.audit_seconds),
     _set(catalog.FILE, lambda settings: settings.catalog),
+    _set(email.RETURN_MAIL, _return_mail),
+    _set(email.DEDICATED_IPS, lambda settings: settings.email.dedicated_ips),
+    _set(email.SENDING, _sending),
+    _set(email.RESOLVER, lambda settings: settings.resolver),
     _set(certificate.SETTINGS, _certificate_settings),
     _set(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
+    _set(
+        quotas.QUOTA_DEFAULTS,
+        lambda settings: {
+            BUCKET_BYTES.name: settings.limits.max_bucket_bytes,
+            UPLOADS.name: settings.limits.max_open_uploads,
+        },
+    ),
     _set(storage.ACCOUNT_BYTES, lambda settings: settings.limits.max_bucket_bytes),
 )

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from registry.acme_settings import AcmeSettings
 from registry.certificate_settings import CertificateSettings
+from registry.email_settings import EmailSettings
 from registry.setting_groups import Delays, Limits, PlainSealing, Scrubbing
 from registry.setting_texts import PREFIX, SettingsError
 from registry.settings import Settings
@@ -28,6 +29,7 @@ CLIENT_VARIABLES: Final = frozenset(
 _GROUPS: Final = {
     "acme": AcmeSettings,
     "certificates": CertificateSettings,
+    "email": EmailSettings,
     "limits": Limits,
     "delays": Delays,
     "scrubbing": Scrubbing,
@@ -45,7 +47,8 @@ LISTS: Final = frozenset(
     {
         *("allowed_hosts", "trusted_proxies", "cors_origins"),
         *("oidc_internal_origins", "upstream_allowed", "webhook_allowed", "mirrors", "tls_acme"),
-        *("certificate_grants", "dns_name_servers", "family_hosts"),
+        *("certificate_grants", "dns_name_servers", "family_hosts", "email_allowed"),
+        "email_dedicated_ips",
     }
 )
 """The settings that are lists, separated by commas."""

@@ -20,6 +20,7 @@ from cloudcore.own_certificate.places import local_folder, own_certificate, own_
 from cloudcore.serving.tls_paths import TlsFiles
 from registry.acme_settings import AcmeSettings
 from registry.certificate_settings import CertificateSettings
+from registry.email_settings import EmailSettings
 from registry.public_url import (
     HOST,
     is_every_address,
@@ -132,10 +133,11 @@ class Settings:
     """Webhooks inside, separated by commas: origins, and networks, that subscriptions may name
     besides those of the public internet."""
     smtp_url: str = ""
-    """Mail server that takes the mail to subscribers: ``smtp://USER:PASSWORD@HOST:PORT``, or
-    ``smtps://``; empty: nobody can subscribe by e-mail."""
+    """Mail server that takes the platform's own mail, such as that to subscribers:
+    ``smtp://USER:PASSWORD@HOST:PORT``, or ``smtps://``; empty: it sends none, unless
+    `email_sending` is ``direct``."""
     smtp_from: str = ""
-    """Address that the mail to subscribers is from."""
+    """Address that the platform's own mail is from."""
     certificate_grants: str = ""
     """Domains, separated by commas, for which accounts get certificates without a proof by DNS,
     such as ``corp.example=acme``; ``=*`` grants one to all accounts."""
@@ -153,6 +155,7 @@ class Settings:
     as ``docker.io=acme/hub``, separated by commas. Before the ``=`` may be a `Host` of requests."""
     acme: AcmeSettings = field(default_factory=AcmeSettings)
     certificates: CertificateSettings = field(default_factory=CertificateSettings)
+    email: EmailSettings = field(default_factory=EmailSettings)
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
     scrubbing: Scrubbing = field(default_factory=Scrubbing)
@@ -162,7 +165,7 @@ class Settings:
         """Raise SettingsError if a value is invalid."""
         self._check_tls()
         self._check_region()
-        if problem := self.certificates.problem(self.zone):
+        if problem := self.certificates.problem(self.zone) or self.email.problem(self.smtp_url):
             raise SettingsError(problem)
         _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
         _ = self.allowed_upstreams, self.allowed_webhooks, self.metrics_address, self.mirrored
@@ -174,7 +177,7 @@ class Settings:
             self.zone,
             self.resolver,
         )
-        groups = (self.limits, self.delays, self.scrubbing, self.plain_sealing)
+        groups = (self.email, self.limits, self.delays, self.scrubbing, self.plain_sealing)
         for group in (self, *groups):
             check_numbers(group)
         self._check_metrics()
@@ -461,6 +464,11 @@ class Settings:
         if not _SENDER.fullmatch(self.smtp_from):
             raise SettingsError("smtp_url needs smtp_from, an address such as news@example.com")
         return found
+
+    @property
+    def mail_host_name(self) -> str:
+        """Return the name by which this machine greets mail servers."""
+        return self.email.email_host_name or urlsplit(self.url).hostname or "localhost"
 
     @property
     def granted_domains(self) -> tuple[Grant, ...]:

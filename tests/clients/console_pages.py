@@ -198,6 +198,7 @@ def pages_of(world: World) -> list[str]:
         "/console/storage/collection",
         "/console/settings",
         "/console/settings/events",
+        "/console/settings/quotas",
         "/console/settings/mirrors",
         "/console/settings/keys",
         f"/console/settings/keys/{key_of(world)}",
@@ -211,6 +212,8 @@ def pages_of(world: World) -> list[str]:
         f"/console/services/buckets/{bucket_of(world)}",
         "/console/services/suppressions",
         f"/console/services/suppressions/{suppression_of(world)}",
+        "/console/services/identities",
+        f"/console/services/identities/{identity_of(world)}",
         "/console/services/templates",
         f"/console/services/templates/{template_of(world)}",
         "/console/audit",
@@ -259,6 +262,15 @@ def template_of(world: World) -> str:
     """Return the id of a new email template."""
     body = {"name": f"welcome-{uuid4()}", "subject": "Welcome, {{ name }}", "html": "<p>Hello</p>"}
     return str(world.pusher.call("POST", "/v1/templates", body)["template"]["id"])
+
+
+def identity_of(world: World) -> str:
+    """Return the id of the only sending identity, which is made when it is asked for first."""
+    identities = world.pusher.call("GET", "/v1/identities")["identities"]
+    if not identities:
+        body = {"kind": "domain", "value": "shop.example"}
+        return str(world.pusher.call("POST", "/v1/identities", body)["identity"]["id"])
+    return str(identities[0]["id"])
 
 
 def suppression_of(world: World) -> str:

@@ -23,6 +23,7 @@ _PAGES = (
     "/console/storage/collection",
     "/console/settings",
     "/console/settings/events",
+    "/console/settings/quotas",
     "/console/settings/mirrors",
     "/console/settings/keys",
     "/console/services/topics",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cloudcore.kms.needs import KmsNeeds
     from cloudcore.metering.sampling import Measure
     from cloudcore.ports import Offer, Opening
+    from cloudcore.quotas.limits import Counted
 
 _DELETION_SECONDS: Final = 900
 _KEYS: Final = Sku("kms.keys", "Keys", "key-month", HOURS_PER_MONTH)
@@ -55,10 +56,17 @@ def _samples() -> Mapping[str, Measure]:
     return {_KEYS.name: keys_by_account}
 
 
+def _uses() -> Sequence[Counted]:
+    from cloudcore.kms.rows import KEY_ROWS  # noqa: PLC0415 - SQLAlchemy
+
+    return (KEY_ROWS.counted,)
+
+
 KMS: Final[Family[KmsNeeds]] = Family(
     name="kms",
     title="Keys",
     open=_open,
+    uses=_uses,
     offers=_offers,
     routes=_routes,
     schedule=_schedule,

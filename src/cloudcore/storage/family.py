@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
-from cloudcore.storage.bucket import BUCKET, OBJECT_CREATED, OBJECT_DELETED
+from cloudcore.storage.bucket import BUCKET, BUCKET_BYTES, OBJECT_CREATED, OBJECT_DELETED
 from cloudcore.storage.skus import STORAGE as STORED
 from cloudcore.storage.skus import STORAGE_SKUS
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.metering.sampling import Measure
     from cloudcore.ports import Opening
+    from cloudcore.quotas.limits import Counted
     from cloudcore.storage.needs import StorageNeeds
 
 
@@ -68,11 +69,18 @@ def _samples() -> Mapping[str, Measure]:
     return {STORED.name: bytes_by_account}
 
 
+def _uses() -> Sequence[Counted]:
+    from cloudcore.storage import bucket_rows, tables  # noqa: PLC0415 - SQLAlchemy
+
+    return (tables.BUCKET_ROWS.counted, bucket_rows.BYTES)
+
+
 STORAGE: Final[Family[StorageNeeds]] = Family(
     name="storage",
     title="Buckets",
     paths=("/v1/buckets",),
     open=_open,
+    uses=_uses,
     routes=_routes,
     job_kinds=_job_kinds,
     schedule=_schedule,
@@ -101,6 +109,6 @@ STORAGE: Final[Family[StorageNeeds]] = Family(
     event_words={
         "storage.object.created": "An object was stored",
     },
-    quotas=("bucket_bytes",),
+    quotas=(BUCKET_BYTES,),
     commands=(CommandGroup("use the platform's services", ("cloudcore.storage.commands",)),),
 )

@@ -68,18 +68,22 @@ def tell_ready(environment: Mapping[str, str] = os.environ) -> None:
         sender.sendto(b"READY=1", address)
 
 
-def check_name_server(settings: Settings) -> None:
-    """Try the address of `dns_listen`, over UDP and TCP, if one is set.
+def check_listeners(settings: Settings) -> None:
+    """Try the addresses of `dns_listen`, over UDP and TCP, and `bounce_listen`, if they are set.
 
     Raises:
-        SettingsError: another process has it, or this one may not.
+        SettingsError: another process has one, or this one may not.
 
     """
-    address = settings.certificates.dns_address
-    if address is None:
-        return
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+    listeners = (
+        ("dns_listen", settings.certificates.dns_address, "name", socket.SOCK_DGRAM),
+        ("dns_listen", settings.certificates.dns_address, "name", socket.SOCK_STREAM),
+        ("bounce_listen", settings.email.bounce_address, "mail", socket.SOCK_STREAM),
+    )
+    for name, address, what, kind in listeners:
+        if address is None:
+            continue
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         with closing(socket.socket(family, kind)) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -87,9 +91,10 @@ def check_name_server(settings: Settings) -> None:
                 sock.bind(address)
             except (OSError, UnicodeError) as error:
                 reason = getattr(error, "strerror", None) or str(error)
+                host = f"[{address[0]}]" if ":" in address[0] else address[0]
                 raise SettingsError(
-                    f"dns_listen: nothing can listen on {settings.certificates.dns_listen}:"
-                    f" {reason}; name an address of this machine that no other name server has,"
+                    f"{name}: nothing can listen on {host}:{address[1]}:"
+                    f" {reason}; name an address of this machine that no other {what} server has,"
                     " and for a port below 1024 see docs/tls.md"
                 ) from None
 
@@ -107,7 +112,7 @@ def run_serve(settings: Settings) -> int:
     limit_arenas()
     settings.check_has_url()
     planes_of(settings)
-    check_name_server(settings)
+    check_listeners(settings)
     if not settings.data.exists():  # do not create it: the name may be a typo
         raise no_account(settings)
     prepare(settings)

@@ -41,6 +41,7 @@ def refusals(settings: Settings) -> Iterator[str]:
         "metrics": settings.metrics_address,
         "tls_acme_http": settings.acme.http_address,
         "dns_listen": settings.certificates.dns_address,
+        "bounce_listen": settings.email.bounce_address,
     }
     for name, address in addresses.items():
         if address is not None and (problem := _address_problem(address[0])):
