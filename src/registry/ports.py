@@ -6,12 +6,15 @@ has by itself is in its ``needs.py``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
 from cloudcore.acme.conversing import Directory
 from cloudcore.audit import log as audit
+from cloudcore.billing import needs as billing
+from cloudcore.billing.embedded import EmbeddedProcessor
+from cloudcore.billing.processor import PROCESSOR, Processor
 from cloudcore.catalog import documents as catalog
 from cloudcore.certificate import needs as certificate
 from cloudcore.iam.audit import AUDITOR
@@ -134,6 +137,31 @@ async def _mail(opening: Opening) -> Mail | None:
     return SmarthostMail(client, settings.smtp_from)
 
 
+async def _processor(opening: Opening) -> Processor:
+    """Return who processes payments, by the settings."""
+    chosen = (await opening.get(STORES)).settings.billing
+    if chosen.payment_processor == "embedded":
+        return EmbeddedProcessor(opening.install.database, opening.install.clock)
+    from cloudcore.billing.stripe_processor import (  # noqa: PLC0415 - few installs use it
+        StripeMissing,
+        StripeProcessor,
+    )
+
+    try:
+        made = StripeProcessor(chosen.read_key(), chosen.stripe_endpoint)
+    except (StripeMissing, ValueError) as error:
+        raise SettingsError(f"payment_processor: {error}") from None
+    opening.resources.callback(made.close)
+    return made
+
+
+def _prices(settings: Settings) -> billing.Prices:
+    def prices() -> Sequence[billing.Price]:
+        return catalog.load_catalog(settings.catalog, settings.region, settings.url).prices
+
+    return prices
+
+
 async def _bucket_bytes(opening: Opening) -> BucketBytes:
     blobs, store = (await opening.get(STORES)).store, await opening.get(registry.BUCKETS)
     ctx = await opening.get(registry.SERVICES)
@@ -181,10 +209,13 @@ CROSSING: Final = (
     offer(notifications.MAIL, _mail),
     offer(certificate.ACCOUNT_KEYS, _from(kms.PLATFORM_KEYS)),
     offer(storage.BYTES, _bucket_bytes),
+    offer(PROCESSOR, _processor),
+    known(billing.SKUS, tuple(sku for family in FAMILIES for sku in family.skus)),
     _in_region(storage.KEYS, KeysOfBuckets),
     _set(KEYRING, lambda settings: load_keyring(settings.root_key)),
     _set(CONTROL_SETTINGS, _control_settings),
     _set(audit.KEPT_SECONDS, lambda settings: settings.audit_seconds),
+    _set(billing.PRICES, _prices),
     _set(catalog.FILE, lambda settings: settings.catalog),
     _set(certificate.SETTINGS, _certificate_settings),
     _set(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from registry.acme_settings import AcmeSettings
+from registry.billing_settings import BillingSettings
 from registry.certificate_settings import CertificateSettings
 from registry.setting_groups import Delays, Limits, PlainSealing, Scrubbing
 from registry.setting_texts import PREFIX, SettingsError
@@ -28,6 +29,7 @@ CLIENT_VARIABLES: Final = frozenset(
 _GROUPS: Final = {
     "acme": AcmeSettings,
     "certificates": CertificateSettings,
+    "billing": BillingSettings,
     "limits": Limits,
     "delays": Delays,
     "scrubbing": Scrubbing,

@@ -19,6 +19,7 @@ from cloudcore.outbound.smarthosts import Smarthost, SmtpUrlError, parse_smartho
 from cloudcore.own_certificate.places import local_folder, own_certificate, own_folder
 from cloudcore.serving.tls_paths import TlsFiles
 from registry.acme_settings import AcmeSettings
+from registry.billing_settings import BillingSettings
 from registry.certificate_settings import CertificateSettings
 from registry.public_url import (
     HOST,
@@ -153,6 +154,7 @@ class Settings:
     as ``docker.io=acme/hub``, separated by commas. Before the ``=`` may be a `Host` of requests."""
     acme: AcmeSettings = field(default_factory=AcmeSettings)
     certificates: CertificateSettings = field(default_factory=CertificateSettings)
+    billing: BillingSettings = field(default_factory=BillingSettings)
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
     scrubbing: Scrubbing = field(default_factory=Scrubbing)
@@ -162,7 +164,7 @@ class Settings:
         """Raise SettingsError if a value is invalid."""
         self._check_tls()
         self._check_region()
-        if problem := self.certificates.problem(self.zone):
+        if problem := self.billing.problem or self.certificates.problem(self.zone):
             raise SettingsError(problem)
         _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
         _ = self.allowed_upstreams, self.allowed_webhooks, self.metrics_address, self.mirrored

@@ -19,6 +19,10 @@ from typing import Any, Final, cast
 import httpx
 
 from cloudcore.audit.log import AuditLog
+from cloudcore.billing.family import BILLING
+from cloudcore.billing.invoice_rows import Invoice, Line, add_invoice
+from cloudcore.billing.months import month_after, month_of
+from cloudcore.billing.needs import BillingNeeds
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.clock import MICROSECONDS, uuid7
@@ -101,6 +105,7 @@ class Served:
     kms: KmsNeeds
     notifications: NotificationNeeds
     certificates: CertificateNeeds
+    billing: BillingNeeds
     uses: LastUses
     acme: Tenant = field(init=False)
     globex: Tenant = field(init=False)
@@ -307,8 +312,35 @@ async def furnish(served: Served, tenant: Tenant) -> None:
     tenant.ids |= {
         "/v1/certificates/{}": issuing.json()["certificate"]["id"],
     }
+    await _furnish_billing(served, tenant)
     await _furnish_bucket(served, tenant)
     await _furnish_registry(served, tenant)
+
+
+async def _furnish_billing(served: Served, tenant: Tenant) -> None:
+    """Add two payment methods, of which the first is the default, and an invoice."""
+    body, token = {"type": "card", "token": "tok_visa"}, tenant.program_token
+    method = [await served.make("/v1/payment-methods", body, token=token) for _ in range(2)][1]
+    now = served.clock()
+    invoice = Invoice(
+        id=uuid7(now),
+        organization_id=tenant.organization_id,
+        period_start=month_after(month_of(now), -3),
+        period_end=month_after(month_of(now), -2),
+        currency="EUR",
+        total="1.50",
+        status="open",
+        attempts=0,
+        due_at=now,
+        charge_at=None,
+        paid_at=None,
+        created_at=now,
+        updated_at=now,
+    )
+    used = (tenant.account_id, "local", "registry.storage", invoice.period_start)
+    line = Line(*used, "GiB-month", "3", "0.50", "1.50")
+    await served.database.write(add_invoice, invoice, [line])
+    tenant.ids |= {"/v1/payment-methods/{}": method["id"], "/v1/invoices/{}": invoice.id}
 
 
 async def _furnish_bucket(served: Served, tenant: Tenant) -> None:
@@ -455,6 +487,7 @@ async def open_served(
             await opening.needs_of(KMS),
             await opening.needs_of(NOTIFICATIONS),
             await opening.needs_of(CERTIFICATE),
+            await opening.needs_of(BILLING),
             await opening.get(LAST_USES),
         )
         served = Served(app, database, keyring, tokens, clock, specs, auditor, *needs)

@@ -68,6 +68,18 @@ MEMBER_ACTIONS: Final = (
     "iam:GetAccount",
 )
 """Actions every member of an organization may do in it."""
+BILLING_ACTIONS: Final = (
+    "billing:CreatePaymentMethod",
+    "billing:DeletePaymentMethod",
+    "billing:GetInvoice",
+    "billing:GetPaymentMethod",
+    "billing:ListInvoices",
+    "billing:ListPaymentMethods",
+    "billing:PayInvoice",
+    "billing:UpdatePaymentMethod",
+)
+"""Actions an owner of an organization, and who has the role ``billing`` in it, may do in it, as
+the policy of that family says."""
 _OWN_ACTIONS: Final = (
     "iam:CreateOrganization",
     "iam:ListOrganizations",
@@ -84,7 +96,7 @@ PERSON: Final = Policy(
     (
         PolicyStatement(
             Effect.ALLOW,
-            Patterns((*OWNER_ACTIONS, *MEMBER_ACTIONS, *_OWN_ACTIONS)),
+            Patterns((*OWNER_ACTIONS, *MEMBER_ACTIONS, *BILLING_ACTIONS, *_OWN_ACTIONS)),
             resources=Patterns(
                 ("crn:iam::*:organization/*", "crn:iam::*:account/*", "crn:iam::*:user/*")
             ),
