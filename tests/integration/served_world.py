@@ -319,7 +319,8 @@ async def furnish(served: Served, tenant: Tenant) -> None:
 
 async def _furnish_billing(served: Served, tenant: Tenant) -> None:
     """Add two payment methods, of which the first is the default, and an invoice."""
-    body, token = {"type": "card", "token": "tok_visa"}, tenant.program_token
+    card = "tok_visa" if served.billing.processor.name == "embedded" else "pm_card_visa"
+    body, token = {"type": "card", "token": card}, tenant.program_token
     method = [await served.make("/v1/payment-methods", body, token=token) for _ in range(2)][1]
     now = served.clock()
     invoice = Invoice(
