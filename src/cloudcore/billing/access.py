@@ -62,7 +62,7 @@ async def authorized(
     found = await ctx.database.read(organization_of, account_id)
     if found is None or named not in (None, found):
         raise NotFound("there is no such organization")
-    ctx.authorize(str(Crn("billing", "", account_id, kind, found_id)))
+    ctx.authorize(str(Crn("billing", ctx.settings.region, account_id, kind, found_id)))
     return found
 
 

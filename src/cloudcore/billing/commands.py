@@ -29,9 +29,7 @@ _METHODS: Final = (
     "created_at",
 )
 _INVOICES: Final = (
-    "id",
-    Cell("FROM", "period_start", "time"),
-    Cell("UNTIL", "period_end", "time"),
+    "name",
     Cell("TOTAL", "total"),
     "currency",
     "status",
@@ -51,7 +49,7 @@ _LINES: Final = (
 
 
 def _show(run: Invocation, invoice: Record) -> None:
-    run.say(run.text("{organization.name}: {total} {currency}, {status}; due {due_at}", invoice))
+    run.say(run.text("{organization.name}, {name}: {total} {currency}, {status}", invoice))
     run.show_rows(invoice["lines"], _LINES)
 
 
@@ -90,9 +88,6 @@ INVOICES: Final = Noun(
     path="/v1/invoices",
     one="invoice",
     many="invoices",
-    metavar="ID",
-    known_by="id",
-    name="id",
     columns=_INVOICES,
     shown=_show,
     filters=(

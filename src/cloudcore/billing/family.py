@@ -56,7 +56,7 @@ BILLING: Final[Family[BillingNeeds]] = Family(
     schedule=_schedule,
     resource_kinds=(
         ResourceKind(
-            crn="crn:billing::<account>:payment-method/<id>",
+            crn="crn:billing:<region>:<account>:payment-method/<id>",
             actions=(
                 "billing:CreatePaymentMethod",
                 "billing:DeletePaymentMethod",
@@ -66,7 +66,7 @@ BILLING: Final[Family[BillingNeeds]] = Family(
             ),
         ),
         ResourceKind(
-            crn="crn:billing::<account>:invoice/<id>",
+            crn="crn:billing:<region>:<account>:invoice/<id>",
             actions=("billing:GetInvoice", "billing:ListInvoices", "billing:PayInvoice"),
         ),
     ),

@@ -71,6 +71,8 @@ class InvoiceRecord(ResponseBody):
     """What an organization owes for a month, in one currency."""
 
     id: Uuid
+    name: str
+    """Of month and currency, such as ``2026-10-EUR``; unique in the organization."""
     organization: ResourceRef
     period_start: RFC3339
     period_end: RFC3339
@@ -109,6 +111,7 @@ def _record(
     owner = invoice.organization_id
     return InvoiceRecord(
         id=invoice.id,
+        name=f"{rfc3339(invoice.period_start)[:7]}-{invoice.currency}",
         organization=ResourceRef(id=owner, crn=f"crn:iam::{owner}:organization/{owner}", name=name),
         period_start=rfc3339(invoice.period_start),
         period_end=rfc3339(invoice.period_end),
