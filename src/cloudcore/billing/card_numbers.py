@@ -39,9 +39,16 @@ def check_body(body: bytes) -> None:
 
 def check_text(text: str) -> None:
     """Raise `CardNumberGiven` if a text has the number of a card."""
-    for found in _GROUPED.finditer(text):
-        if any(map(_is_right, _numbers(_GROUP.findall(found.group())))):
-            raise CardNumberGiven
+    if has_card_number(text):
+        raise CardNumberGiven
+
+
+def has_card_number(text: str) -> bool:
+    """Return True if a text has the number of a card."""
+    return any(
+        any(map(_is_right, _numbers(_GROUP.findall(found.group()))))
+        for found in _GROUPED.finditer(text)
+    )
 
 
 def _numbers(groups: list[str]) -> Iterator[str]:

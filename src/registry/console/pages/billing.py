@@ -16,7 +16,7 @@ _NAME: Final = Input("display_name", "Name", longest=100)
 _DEFAULT: Final = Input("is_default", "Pay invoices by it", "flag")
 _COLUMNS: Final = (
     Column("Kind", "type", words={"card": "card", "sepa_debit": "SEPA direct debit"}),
-    Column("Invoices", "is_default", "mark", {True: "paid by it", False: "–"}, usual="paid by it"),  # type: ignore[dict-item]
+    Column("Default", "is_default", words={True: "yes", False: "no"}),  # type: ignore[dict-item]
     CREATED,
 )
 PAYMENT_METHOD: Final = NounPages(
