@@ -201,6 +201,13 @@ def _slow_certificates(world: World) -> Asked:
     )
 
 
+def _identities(world: World) -> Asked:
+    """Return new sending identities, each of which has a key of its own."""
+    return lambda number, turn: world.call(
+        "POST", "/v1/identities", {"kind": "domain", "value": f"i{number}-{turn}.example.com"}
+    )
+
+
 def _large_bodies(world: World) -> Asked:
     """Return bodies of a megabyte that are nothing but small values."""
     body = {
@@ -281,6 +288,18 @@ def _previews(world: World) -> Asked:
         for number, each in enumerate(patterns, 1)
     ]
     return lambda *_: world.call("POST", path, {"rules": rules})
+
+
+def _mails(world: World) -> Asked:
+    """Return previews of an email template that does about as much as a rendering may."""
+    loops = "{% for a in all %}{% for b in all %}x{% endfor %}{% endfor %}"
+    template = {"name": "bench", "subject": "Hello", "text": loops}
+    made = httpx.post(
+        f"{world.url}/v1/templates", headers=world.acme.headers, json=template, timeout=60
+    )
+    found = made.raise_for_status().json()["template"]["id"]
+    variables = {"variables": {"all": list(range(300))}}
+    return lambda *_: world.call("POST", f"/v1/templates/{found}/preview", variables)
 
 
 def _passwords(world: World) -> Asked:
@@ -390,6 +409,7 @@ LOADS: Final[Mapping[str, Callable[[World], Asked]]] = {
     "uploads": _uploads,
     "slow keys": _slow_keys,
     "slow certificates": _slow_certificates,
+    "sending identities": _identities,
     "large bodies": _large_bodies,
     "policies": _policies,
     "large manifests": _large_manifests,
@@ -397,6 +417,7 @@ LOADS: Final[Mapping[str, Callable[[World], Asked]]] = {
     "descriptions": _descriptions,
     "attachments": _attachments,
     "previews": _previews,
+    "mails": _mails,
     "passwords": _passwords,
     "deletions": _deletions,
     "ranges": _ranges,

@@ -85,6 +85,8 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/db/sqlite.py:__init__": Place(why=_MAKES),
     "cloudcore/db/sqlite.py:close": Place(why=_STARTS, uses=2),
     "cloudcore/db/sqlite_writer.py:__init__": Place(why=_ONE_THREAD),
+    "cloudcore/email/sending_identities.py:_prepare": Place(("sending identities",)),
+    "cloudcore/email/templates.py:preview_template": Place(("mails",)),
     "cloudcore/iam/passwords.py:__init__": Place(why=_MAKES),
     "cloudcore/iam/passwords.py:_run": Place(("passwords",)),
     "cloudcore/identity/routes/policies.py:_check": Place(("policies",)),

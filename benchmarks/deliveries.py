@@ -25,6 +25,7 @@ from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
+from cloudcore.events import NO_EVENTS
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.keyring import Keyring
 from cloudcore.notifications import publishing, topics
@@ -115,6 +116,7 @@ async def measure(database: Database, port: int, count: int, hanging: int, messa
             max_idle=0,
         ),
         queues=Queues("local", system_clock),
+        events=NO_EVENTS,
     )
     topic, ids = await database.write(furnish, port, count, hanging)
     kinds = NOTIFICATIONS.job_kinds(needs)

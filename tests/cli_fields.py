@@ -119,6 +119,7 @@ _BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
         "test": "UpstreamTest",
     },
     "audit": {"list, export": "AuditEventAnswer"},
+    "quotas": {"list, show": "QuotaAnswer"},
 }
 NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
     **{

@@ -17,10 +17,14 @@ import dns.rrset
 
 @dataclass
 class NameServer(asyncio.DatagramProtocol):
-    """Answers with CNAME records; any other name does not exist."""
+    """Answers with CNAME, TXT and other records; any other name does not exist."""
 
     cnames: dict[str, str] = field(default_factory=dict)
     """Both names end in a dot."""
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    """The TXT records of names, which end in a dot, each in the form of a zone file."""
+    records: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    """Those of other types, such as MX, by name, with a dot, and type."""
     fails: bool = False
     asked: list[str] = field(default_factory=list)
     address: str = ""
@@ -35,17 +39,23 @@ class NameServer(asyncio.DatagramProtocol):
         """Answer a query."""
         query = dns.message.from_wire(data)
         name = query.question[0].name
+        kind = dns.rdatatype.to_text(query.question[0].rdtype)
         self.asked.append(name.to_text())
         answer = dns.message.make_response(query)
         answer.flags |= dns.flags.RA
         target = self.cnames.get(name.to_text())
         if self.fails:
             answer.set_rcode(dns.rcode.SERVFAIL)
+        elif texts := self.texts.get(name.to_text()):
+            answer.answer.append(dns.rrset.from_text_list(name, 60, "IN", "TXT", texts))
+        elif found := self.records.get((name.to_text(), kind)):
+            answer.answer.append(dns.rrset.from_text_list(name, 60, "IN", kind, found))
+        elif any(name.to_text() == each for each, _ in self.records):
+            pass  # it exists, and has no records of this type
         elif target is None:
             answer.set_rcode(dns.rcode.NXDOMAIN)
         else:
-            found = dns.rrset.from_text(name, 60, "IN", "CNAME", target)
-            answer.answer.append(found)
+            answer.answer.append(dns.rrset.from_text(name, 60, "IN", "CNAME", target))
         self._transport.sendto(answer.to_wire(), addr)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from sqlalchemy import bindparam, column, select, table
 
@@ -16,12 +16,23 @@ _IS_IT: Final = _accounts.c.id == bindparam("account_id")
 
 _HANDLE: Final = Statement(select(_accounts.c.handle).where(_IS_IT))
 _LOCK: Final = Statement(select(_accounts.c.id).where(_IS_IT).with_for_update(key_share=True))
+_OF_ORGANIZATION: Final = Statement(
+    select(_accounts.c.id, _accounts.c.handle)
+    .where(_accounts.c.organization_id == bindparam("organization_id"))
+    .order_by(_accounts.c.handle)
+)
 
 
 def handle_of(tx: Connection, account_id: str) -> str:
     """Return the handle of an account; it is empty if there is none."""
     row = tx.row(_HANDLE, account_id=account_id)
     return row[0] if row else ""
+
+
+def accounts_of(tx: Connection, organization_id: str) -> list[tuple[str, str]]:
+    """Return the (id, handle) of an organization's accounts, by handle."""
+    rows = tx.rows(_OF_ORGANIZATION, organization_id=organization_id)
+    return [(row[0], row[1]) for row in rows]
 
 
 def lock_account(tx: Connection, account_id: str) -> None:
@@ -40,24 +51,12 @@ _LOCK_ORGANIZATION: Final = Statement(select(_o.id).where(_ORGANIZATION).with_fo
 _ORGANIZATIONS: Final = Statement(
     page(select(_o.id).where(_o.id > bindparam("after")).order_by(_o.id))
 )
-_ACCOUNTS: Final = Statement(
-    select(_accounts.c.id, _accounts.c.handle)
-    .where(_accounts.c.organization_id == bindparam("organization_id"))
-    .order_by(_accounts.c.handle)
-)
 _ROLE: Final = Statement(
     select(_memberships.c.role).where(
         _memberships.c.organization_id == bindparam("organization_id"),
         _memberships.c.user_id == bindparam("user_id"),
     )
 )
-
-
-class NamedAccount(NamedTuple):
-    """An account of an organization."""
-
-    id: str
-    handle: str
 
 
 def organization_of(tx: Connection, account_id: str) -> str | None:
@@ -80,11 +79,6 @@ def lock_organization(tx: Connection, organization_id: str) -> None:
 def list_organizations(tx: Connection, after: str, limit: int) -> list[str]:
     """Return the ids of some organizations of the install, after an id."""
     return [row[0] for row in tx.rows(_ORGANIZATIONS, after=after, limit=limit)]
-
-
-def accounts_of(tx: Connection, organization_id: str) -> list[NamedAccount]:
-    """Return the accounts of an organization, by handle."""
-    return [NamedAccount(*row) for row in tx.rows(_ACCOUNTS, organization_id=organization_id)]
 
 
 def role_in(tx: Connection, organization_id: str, user_id: str) -> str | None:

@@ -13,6 +13,7 @@
     ├── UnsupportedMediaType    the operation does not accept the body's type
     ├── MethodNotAllowed        the resource exists, but not for this method
     ├── IdempotencyKeyReused    the key was used with another request
+    ├── EmailRateExceeded       mail of an identity is accepted no faster
     ├── RateLimited             too many requests in this window (KeyBeingMade: one at a time;
     │                           TooManyAttempts: at passwords and codes; TooManyConfirmations: to
     │                           ask somebody to confirm)
@@ -101,6 +102,10 @@ class MethodNotAllowed(PlatformError):
 
 class IdempotencyKeyReused(PlatformError):
     """The ``Idempotency-Key`` was used with another request."""
+
+
+class EmailRateExceeded(PlatformError):
+    """An identity has sent as many messages in this second as it may; no header says so."""
 
 
 class RateLimited(PlatformError):

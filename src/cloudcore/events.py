@@ -14,7 +14,7 @@ from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.iam.audit import AuditEvent
 from cloudcore.iam.principal import Principal, Source
-from cloudcore.jobs.outbox import emit_all
+from cloudcore.jobs.outbox import emit, emit_all
 from cloudcore.ports import Port
 
 TopicsOf = Callable[[Connection, str, str], Sequence[str]]
@@ -78,6 +78,16 @@ TOLD_CHANGES: Final[Port[Mapping[str, str]]] = Port("platform.told_changes")
 """Types of the events of all families, by the actions that the audit log records."""
 NO_EVENTS: Final = Events(lambda _tx, _account_id, _event_type: ())
 """Tells nobody."""
+
+
+def tell_later(
+    tx: Connection, account_id: str, event_type: str, data: Mapping[str, object], now: int
+) -> None:
+    """Tell an event of the platform's own to the topics that rules name when it is delivered.
+
+    It asks for no rules in the change, of which it must be called last.
+    """
+    emit(tx, event_type, account_id, {"data": {**data, "principal": None, "source": None}}, now)
 
 
 def _data(change: AuditEvent, *, noun: str) -> dict[str, object]:

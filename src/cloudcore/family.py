@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from cloudcore.iam.templates import PolicyTemplate
 from cloudcore.iam.vocabulary import ResourceKind, Vocabulary
 from cloudcore.metering.sku import Sku
+from cloudcore.quotas.quota import Quota
 from cloudcore.resource_names import with_article
 from cloudcore.resources.resource import Resource
 
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.metering.sampling import Measure
     from cloudcore.ports import Offer, Opening
+    from cloudcore.quotas.limits import Counted
     from cloudcore.web.envelope import ErrorShape
 
 Needs = TypeVar("Needs")
@@ -58,6 +61,10 @@ async def _needs_nothing(_opening: Opening) -> Any:  # noqa: ANN401 - of any fam
 
 async def _begin_nothing(_needs: Any, _resources: AsyncExitStack) -> None:  # noqa: ANN401
     pass
+
+
+def _no_samples() -> dict[str, Measure]:
+    return {}
 
 
 def _no_shapes() -> dict[str, ErrorShape]:
@@ -115,10 +122,15 @@ class Family(Generic[Needs]):
     """Types of the events that it tells otherwise."""
     event_words: Mapping[str, str] = field(default_factory=dict, hash=False)
     """What persons read of those events that their types do not say well enough."""
-    quotas: tuple[str, ...] = ()
-    """Names of its quotas, as in errors (``params.quota``)."""
     skus: tuple[Sku, ...] = ()
-    """What it reports of use, and what that is priced by."""
+    """What it reports of use, and what that is priced by. Requests of its routes count as its
+    ``requests``, if they are among them."""
+    samples: Callable[[], Mapping[str, Measure]] = _no_samples
+    """What accounts store of those of `skus` that are sampled each hour, by their names."""
+    quotas: tuple[Quota, ...] = ()
+    """What it limits, as errors name it (``params.quota``)."""
+    uses: Callable[[], Sequence[Counted]] = _nothing
+    """What counts how much an account has, for those of its quotas that can be counted."""
     commands: tuple[CommandGroup, ...] = ()
 
     def __post_init__(self) -> None:
@@ -127,7 +139,7 @@ class Family(Generic[Needs]):
         told = {
             action: name for each in self.resources for action, name in each.told_changes.items()
         }
-        quotas = (*self.quotas, *(each.many for each in self.resources))
+        quotas = (*self.quotas, *(each.room for each in self.resources))
         paths = (*self.paths, *(each.path for each in self.resources))
         object.__setattr__(self, "host", self.name if self.host == "" else self.host)
         object.__setattr__(self, "paths", tuple(dict.fromkeys(paths)))
@@ -164,3 +176,8 @@ def vocabulary(families: Sequence[Family[Any]]) -> Vocabulary:
         action for family in families for action in (*family.told_changes, *family.recorded_actions)
     ]
     return Vocabulary(list((foreign | own).values()), templates, recorded)
+
+
+def skus_of(families: Sequence[Family[Any]]) -> tuple[Sku, ...]:
+    """Return all that families report of use."""
+    return tuple(sku for family in families for sku in family.skus)

@@ -40,7 +40,7 @@ def _schedule(needs: Install) -> Sequence[Scheduled]:
 
 def _expiry() -> Sequence[Forget]:
     from cloudcore.jobs import outbox, queue  # noqa: PLC0415
-    from cloudcore.metering import reporting  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.metering import reporting, sampling  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.web import idempotency  # noqa: PLC0415 - SQLAlchemy
 
     return (
@@ -49,6 +49,7 @@ def _expiry() -> Sequence[Forget]:
         outbox.forget_delivered,
         reporting.forget_hours,
         reporting.forget_reports,
+        sampling.forget_samples,
     )
 
 

@@ -16,8 +16,10 @@ from cloudcore.family import Family
 from cloudcore.identity.family import IDENTITY
 from cloudcore.kernel_family import KERNEL
 from cloudcore.kms.family import KMS
+from cloudcore.metering_family import METERING
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.queue.family import QUEUES
+from cloudcore.quota_family import QUOTAS
 from cloudcore.storage.family import STORAGE
 from registry.family import REGISTRY
 
@@ -25,6 +27,7 @@ FAMILIES: Final[tuple[Family[Any], ...]] = (
     KERNEL,
     IDENTITY,
     AUDIT,
+    QUOTAS,
     KMS,
     NOTIFICATIONS,
     REGISTRY,
@@ -33,5 +36,6 @@ FAMILIES: Final[tuple[Family[Any], ...]] = (
     EMAIL,
     STORAGE,
     BILLING,
+    METERING,
     CATALOG,
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
+from registry.quotas import QUOTAS
 from registry.services import resource_kinds
+from registry.services.skus import REGISTRY_SKUS, STORAGE
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.metering.sampling import Measure
     from cloudcore.ports import Offer, Opening
+    from cloudcore.quotas.limits import Counted
     from registry.process import Process
     from registry.services.context import ServiceContext
 
@@ -138,6 +142,19 @@ def _expiry() -> Sequence[Forget]:
     )
 
 
+def _samples() -> Mapping[str, Measure]:
+    from registry.metadata.metered_storage import stored_by_account  # noqa: PLC0415 - SQLAlchemy
+
+    return {STORAGE.name: stored_by_account}
+
+
+def _uses() -> Sequence[Counted]:
+    from registry.metadata import event_rules, logins  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.pull_through import rules  # noqa: PLC0415 - SQLAlchemy
+
+    return (event_rules.COUNTED, logins.OPEN, rules.COUNTED)
+
+
 REGISTRY: Final[Family[Process]] = Family(
     name="registry",
     title="Repositories",
@@ -154,12 +171,15 @@ REGISTRY: Final[Family[Process]] = Family(
         "/v1/storage-usage",
     ),
     open=_open,
+    uses=_uses,
     offers=_offers,
     routes=_routes,
     provided=_services,
     job_kinds=_job_kinds,
     schedule=_schedule,
     expiry=_expiry,
+    skus=REGISTRY_SKUS,
+    samples=_samples,
     resource_kinds=(
         resource_kinds.REPOSITORY,
         resource_kinds.EVENT_RULE,
@@ -189,7 +209,7 @@ REGISTRY: Final[Family[Process]] = Family(
         "registry:ExpireCachedImages",
         "registry:RunLifecyclePolicy",
     ),
-    quotas=("event_rules", "logins", "pull_through_cache_rules"),
+    quotas=QUOTAS,
     commands=(
         CommandGroup("sign in", ("registry.cli.login",)),
         CommandGroup(
@@ -213,6 +233,7 @@ REGISTRY: Final[Family[Process]] = Family(
                 "registry.cli.events",
                 "registry.cli.gc",
                 "registry.cli.audit",
+                "registry.cli.quotas",
             ),
         ),
         CommandGroup(

@@ -22,14 +22,18 @@ from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.db.statement import compile_all
 from cloudcore.errors import PlatformError
 from cloudcore.events import TOLD_CHANGES
-from cloudcore.family import Family
+from cloudcore.family import Family, skus_of
 from cloudcore.jobs.dead_holders import DeadHolders, WorkerLocks, noticing_deaths
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.running import last_turn, repeated, running
 from cloudcore.jobs.schedule import Scheduled, Scheduler
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.kernel_family import KERNEL
-from cloudcore.ports import Install, Offer, Opening, known
+from cloudcore.metering.counting import METER
+from cloudcore.metering.sampling import SAMPLES
+from cloudcore.metering.sku import SKUS
+from cloudcore.ports import Install, Offer, Opening, known, offer
+from cloudcore.quotas.known import QUOTAS, Known
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.serving.kept import KeptAnswers
@@ -201,7 +205,7 @@ class Registry:
                 store = await resources.enter_async_context(open_store(settings))
             manifest_reader = ProcessReader()
             resources.callback(manifest_reader.close)
-            pulls = PullLog(database, self._clock)
+            pulls = PullLog(database, self._clock, settings.region)
             ctx = ServiceContext(
                 database=database,
                 reader=store,
@@ -247,7 +251,16 @@ class Registry:
         )
         own = [each for family in families for each in family.offers()]
         told = {action: each for family in families for action, each in family.told_changes.items()}
-        offers = (known(STORES, stores), known(TOLD_CHANGES, told), *own, *edition.offers)
+        offers = (
+            known(STORES, stores),
+            known(TOLD_CHANGES, told),
+            known(SKUS, skus_of(families)),
+            known(SAMPLES, tuple(family.samples for family in families)),
+            known(METER, ctx.pulls.meter),
+            offer(QUOTAS, partial(_quotas_of, families)),
+            *own,
+            *edition.offers,
+        )
         opening = Opening(install, resources, offers)
         for family in families:
             await opening.needs_of(family)
@@ -417,6 +430,12 @@ DEV_REGISTRY: Final = replace(REGISTRY, open=_open_dev, offers=tuple)
 """The registry without sign-in."""
 DEV: Final = Edition((KERNEL, DEV_REGISTRY), (), _make_dev_planes)
 """``entrepot dev``: one account, no sign-in, data plane and health."""
+
+
+async def _quotas_of(families: Sequence[Family[Any]], _opening: Opening) -> Sequence[Known]:
+    """Return the quotas of families, with what counts them."""
+    counted = {each.quota.name: each for family in families for each in family.uses()}
+    return [Known(quota, counted.get(quota.name)) for family in families for quota in family.quotas]
 
 
 def expiry(families: Sequence[Family[Any]], database: Database, clock: Clock) -> Scheduled:

@@ -17,6 +17,7 @@ from cloudcore.billing.embedded import EmbeddedProcessor
 from cloudcore.billing.processor import PROCESSOR, Processor
 from cloudcore.catalog import documents as catalog
 from cloudcore.certificate import needs as certificate
+from cloudcore.email import needs as email
 from cloudcore.iam.audit import AUDITOR
 from cloudcore.identity import needs as identity
 from cloudcore.identity.routes.organizations import membership_policy
@@ -24,11 +25,17 @@ from cloudcore.identity.services.accounts import PrepareAddition
 from cloudcore.keyring import Keyring, load_keyring
 from cloudcore.kms import needs as kms
 from cloudcore.kms.providers import AwsMissing, AwsProvider, EmbeddedProvider, Providers
+from cloudcore.metering import needs as metering
+from cloudcore.metering.counting import METER, requests_counter
+from cloudcore.metering.sku import SKUS
 from cloudcore.notifications import needs as notifications
-from cloudcore.notifications.needs import Mail
+from cloudcore.outbound.dns_resolver import DnsResolver
+from cloudcore.outbound.mail import Mail
 from cloudcore.ports import KEYRING, Asked, Offer, Opening, Port, known, offer
 from cloudcore.queue import needs as queue
+from cloudcore.quotas import known as quotas
 from cloudcore.storage import needs as storage
+from cloudcore.storage.bucket import BUCKET_BYTES
 from cloudcore.storage.needs import BucketBytes
 from cloudcore.web.context import (
     AUTHENTICATOR,
@@ -91,6 +98,26 @@ def _certificate_settings(settings: Settings) -> certificate.CertificateSettings
     )
 
 
+def _sending(settings: Settings) -> email.SendingTerms:
+    """Return how the mail of accounts is sent."""
+    chosen, name = settings.email, settings.mail_host_name
+    if chosen.email_sending == "off":
+        return email.SendingTerms(None, chosen.email_rate)
+    from cloudcore.outbound import mail_transfer  # noqa: PLC0415 - few installs send mail
+
+    if chosen.email_sending == "smarthost":
+        assert settings.smarthost is not None, "the settings were checked"
+        sender = mail_transfer.SmarthostSender(settings.smarthost, name)
+        return email.SendingTerms(sender, chosen.email_rate)
+    resolver = DnsResolver(settings.resolver)
+    direct = mail_transfer.DirectSender(resolver, chosen.allowed, name, chosen.email_port)
+    return email.SendingTerms(direct, chosen.email_rate)
+
+
+def _return_mail(settings: Settings) -> email.ReturnMail:
+    return email.ReturnMail(settings.email.bounce_domain, settings.email.bounce_address)
+
+
 def _control_settings(settings: Settings) -> ControlSettings:
     return ControlSettings(
         region=settings.region,
@@ -113,6 +140,7 @@ async def _platform(opening: Opening) -> Platform:
         authenticator=await opening.get(AUTHENTICATOR),
         auditor=await opening.get(AUDITOR),
         settings=await opening.get(CONTROL_SETTINGS),
+        count_request=requests_counter(await opening.get(METER), await opening.get(SKUS)),
     )
 
 
@@ -128,7 +156,12 @@ async def _mail(opening: Opening) -> Mail | None:
     """Return what sends mail, by the settings; None if nothing does."""
     settings = (await opening.get(STORES)).settings
     if settings.smarthost is None:
-        return None
+        sending = await opening.get(email.SENDING)
+        if sending.sender is None or not settings.smtp_from:
+            return None
+        from registry.mail import DirectMail  # noqa: PLC0415 - few installs send mail
+
+        return DirectMail(sending.sender, settings.smtp_from)
     from cloudcore.outbound.smtp import SmtpClient  # noqa: PLC0415 - few installs send mail
     from registry.mail import SmarthostMail  # noqa: PLC0415
 
@@ -155,9 +188,12 @@ async def _processor(opening: Opening) -> Processor:
     return made
 
 
-def _prices(settings: Settings) -> billing.Prices:
+async def _prices(opening: Opening) -> billing.Prices:
+    """Return what reads the catalogue's file, as it is at the moment."""
+    settings, skus = (await opening.get(STORES)).settings, await opening.get(SKUS)
+
     def prices() -> Sequence[billing.Price]:
-        return catalog.load_catalog(settings.catalog, settings.region, settings.url).prices
+        return catalog.load_catalog(settings.catalog, settings.region, settings.url, skus).prices
 
     return prices
 
@@ -202,22 +238,31 @@ CROSSING: Final = (
     known(identity.KEY_KINDS, KEY_KINDS),
     _in_region(audit.NAMED_RESOURCE, lambda region: partial(repository_crn, region)),
     known(audit.MEMBERSHIP_POLICY, membership_policy),
+    known(metering.MEMBERSHIP_POLICY, membership_policy),
     _in_region(registry.FIND_TOPICS, lambda region: partial(topic_states, region)),
     _in_region(registry.RESOLVE_TOPIC, lambda region: partial(named_topic, region)),
     known(registry.OTHER_EVENT_TYPES, _OTHER_EVENT_TYPES),
     offer(notifications.QUEUES, _from(queue.QUEUES)),
     offer(notifications.MAIL, _mail),
+    offer(email.MAIL, _from(notifications.MAIL)),
     offer(certificate.ACCOUNT_KEYS, _from(kms.PLATFORM_KEYS)),
     offer(storage.BYTES, _bucket_bytes),
     offer(PROCESSOR, _processor),
-    known(billing.SKUS, tuple(sku for family in FAMILIES for sku in family.skus)),
+    offer(billing.PRICES, _prices),
     _in_region(storage.KEYS, KeysOfBuckets),
     _set(KEYRING, lambda settings: load_keyring(settings.root_key)),
     _set(CONTROL_SETTINGS, _control_settings),
     _set(audit.KEPT_SECONDS, lambda settings: settings.audit_seconds),
-    _set(billing.PRICES, _prices),
     _set(catalog.FILE, lambda settings: settings.catalog),
+    _set(email.RETURN_MAIL, _return_mail),
+    _set(email.DEDICATED_IPS, lambda settings: settings.email.dedicated_ips),
+    _set(email.SENDING, _sending),
+    _set(email.RESOLVER, lambda settings: settings.resolver),
     _set(certificate.SETTINGS, _certificate_settings),
     _set(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
+    _set(
+        quotas.QUOTA_DEFAULTS,
+        lambda settings: {BUCKET_BYTES.name: settings.limits.max_bucket_bytes},
+    ),
     _set(storage.ACCOUNT_BYTES, lambda settings: settings.limits.max_bucket_bytes),
 )

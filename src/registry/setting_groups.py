@@ -19,6 +19,8 @@ _MOST_SECONDS: Final = 100 * 366 * 24 * 3600
 _RANGES: Final = {
     "port": (0, MOST_PORT),
     "s3_port": (0, MOST_PORT),
+    "email_port": (1, MOST_PORT),
+    "email_rate": (1, 1_000_000),
     "workers": (1, 1000),
     "container_password_seconds": (900, _MOST_SECONDS),
     "scrub_every_seconds": (3600, _MOST_SECONDS),

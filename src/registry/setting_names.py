@@ -10,6 +10,7 @@ from typing import Any, Final
 from registry.acme_settings import AcmeSettings
 from registry.billing_settings import BillingSettings
 from registry.certificate_settings import CertificateSettings
+from registry.email_settings import EmailSettings
 from registry.setting_groups import Delays, Limits, PlainSealing, Scrubbing
 from registry.setting_texts import PREFIX, SettingsError
 from registry.settings import Settings
@@ -30,6 +31,7 @@ _GROUPS: Final = {
     "acme": AcmeSettings,
     "certificates": CertificateSettings,
     "billing": BillingSettings,
+    "email": EmailSettings,
     "limits": Limits,
     "delays": Delays,
     "scrubbing": Scrubbing,
@@ -47,7 +49,8 @@ LISTS: Final = frozenset(
     {
         *("allowed_hosts", "trusted_proxies", "cors_origins"),
         *("oidc_internal_origins", "upstream_allowed", "webhook_allowed", "mirrors", "tls_acme"),
-        *("certificate_grants", "dns_name_servers", "family_hosts"),
+        *("certificate_grants", "dns_name_servers", "family_hosts", "email_allowed"),
+        "email_dedicated_ips",
     }
 )
 """The settings that are lists, separated by commas."""

@@ -21,6 +21,7 @@ from cloudcore.serving.tls_paths import TlsFiles
 from registry.acme_settings import AcmeSettings
 from registry.billing_settings import BillingSettings
 from registry.certificate_settings import CertificateSettings
+from registry.email_settings import EmailSettings
 from registry.public_url import (
     HOST,
     is_every_address,
@@ -133,10 +134,11 @@ class Settings:
     """Webhooks inside, separated by commas: origins, and networks, that subscriptions may name
     besides those of the public internet."""
     smtp_url: str = ""
-    """Mail server that takes the mail to subscribers: ``smtp://USER:PASSWORD@HOST:PORT``, or
-    ``smtps://``; empty: nobody can subscribe by e-mail."""
+    """Mail server that takes the platform's own mail, such as that to subscribers:
+    ``smtp://USER:PASSWORD@HOST:PORT``, or ``smtps://``; empty: it sends none, unless
+    `email_sending` is ``direct``."""
     smtp_from: str = ""
-    """Address that the mail to subscribers is from."""
+    """Address that the platform's own mail is from."""
     certificate_grants: str = ""
     """Domains, separated by commas, for which accounts get certificates without a proof by DNS,
     such as ``corp.example=acme``; ``=*`` grants one to all accounts."""
@@ -155,6 +157,7 @@ class Settings:
     acme: AcmeSettings = field(default_factory=AcmeSettings)
     certificates: CertificateSettings = field(default_factory=CertificateSettings)
     billing: BillingSettings = field(default_factory=BillingSettings)
+    email: EmailSettings = field(default_factory=EmailSettings)
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
     scrubbing: Scrubbing = field(default_factory=Scrubbing)
@@ -164,7 +167,12 @@ class Settings:
         """Raise SettingsError if a value is invalid."""
         self._check_tls()
         self._check_region()
-        if problem := self.billing.problem or self.certificates.problem(self.zone):
+        problems = (
+            self.certificates.problem(self.zone),
+            self.email.problem(self.smtp_url),
+            self.billing.problem,
+        )
+        if problem := next(filter(None, problems), ""):
             raise SettingsError(problem)
         _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
         _ = self.allowed_upstreams, self.allowed_webhooks, self.metrics_address, self.mirrored
@@ -176,7 +184,7 @@ class Settings:
             self.zone,
             self.resolver,
         )
-        groups = (self.limits, self.delays, self.scrubbing, self.plain_sealing)
+        groups = (self.email, self.limits, self.delays, self.scrubbing, self.plain_sealing)
         for group in (self, *groups):
             check_numbers(group)
         self._check_metrics()
@@ -463,6 +471,11 @@ class Settings:
         if not _SENDER.fullmatch(self.smtp_from):
             raise SettingsError("smtp_url needs smtp_from, an address such as news@example.com")
         return found
+
+    @property
+    def mail_host_name(self) -> str:
+        """Return the name by which this machine greets mail servers."""
+        return self.email.email_host_name or urlsplit(self.url).hostname or "localhost"
 
     @property
     def granted_domains(self) -> tuple[Grant, ...]:

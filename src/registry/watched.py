@@ -12,10 +12,10 @@ from registry.families import FAMILIES
 
 _REACHED: Final = tuple(
     CountedEvent(
-        f"{QUOTAS}.{quota}",
+        f"{QUOTAS}.{quota.name}",
         "entrepot_quota_refusals",
         "Requests to /v1, and of the console, refused because a quota is reached.",
-        {"quota": quota},
+        {"quota": quota.name},
     )
     for family in FAMILIES
     for quota in family.quotas

@@ -198,6 +198,7 @@ def pages_of(world: World) -> list[str]:
         "/console/storage/collection",
         "/console/settings",
         "/console/settings/events",
+        "/console/settings/quotas",
         "/console/settings/mirrors",
         "/console/settings/keys",
         f"/console/settings/keys/{key_of(world)}",
@@ -211,12 +212,15 @@ def pages_of(world: World) -> list[str]:
         f"/console/services/buckets/{bucket_of(world)}",
         "/console/services/suppressions",
         f"/console/services/suppressions/{suppression_of(world)}",
+        "/console/services/identities",
+        f"/console/services/identities/{identity_of(world)}",
         "/console/services/templates",
         f"/console/services/templates/{template_of(world)}",
         "/console/services/payment-methods",
         f"/console/services/payment-methods/{payment_method_of(world)}",
         "/console/services/invoices",
         "/console/audit",
+        "/console/usage",
         "/console/service-accounts",
         "/console/policies",
         "/console/policies/new",
@@ -226,6 +230,7 @@ def pages_of(world: World) -> list[str]:
         f"{world.people}/identity-providers",
         world.provider,
         f"{world.people}/audit",
+        f"{world.people}/usage",
         "/console/my-account",
         "/console/accounts",
         "/console/simulator",
@@ -267,6 +272,15 @@ def payment_method_of(world: World) -> str:
     body = {"type": "card", "token": "tok_visa"}
     made = world.pusher.call("POST", "/v1/payment-methods", body)
     return str(made["payment_method"]["id"])
+
+
+def identity_of(world: World) -> str:
+    """Return the id of the only sending identity, which is made when it is asked for first."""
+    identities = world.pusher.call("GET", "/v1/identities")["identities"]
+    if not identities:
+        body = {"kind": "domain", "value": "shop.example"}
+        return str(world.pusher.call("POST", "/v1/identities", body)["identity"]["id"])
+    return str(identities[0]["id"])
 
 
 def suppression_of(world: World) -> str:

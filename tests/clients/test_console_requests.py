@@ -23,6 +23,7 @@ _PAGES = (
     "/console/storage/collection",
     "/console/settings",
     "/console/settings/events",
+    "/console/settings/quotas",
     "/console/settings/mirrors",
     "/console/settings/keys",
     "/console/services/topics",
@@ -31,6 +32,7 @@ _PAGES = (
     "/console/services/buckets",
     "/console/services/suppressions",
     "/console/audit",
+    "/console/usage",
     "/console/service-accounts",
     "/console/policies",
     "/console/policies/new",
@@ -39,7 +41,7 @@ _PAGES = (
     "/console/accounts",
     "/console/simulator",
 )
-_OF_PEOPLE = ("", "/identity-providers", "/audit")
+_OF_PEOPLE = ("", "/identity-providers", "/audit", "/usage")
 """Ends of the addresses of pages about the organization."""
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

@@ -49,6 +49,7 @@ PAGES: Final = (
     "docs/queues.md",
     "docs/certificates.md",
     "docs/buckets.md",
+    "docs/quotas.md",
     "docs/tls.md",
 )
 """In the order in which they are run, over one install."""

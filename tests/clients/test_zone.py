@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from registry.certificate_settings import CertificateSettings
-from registry.cli.serve import check_name_server
+from registry.cli.serve import check_listeners
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
 from tests.clients.programs import run
@@ -54,4 +54,4 @@ def test_an_address_that_another_server_has_is_told_of_at_the_start(tmp_path: Pa
             certificates=CertificateSettings(dns_listen=listen, dns_name_servers="ns1.example.net"),
         )
         with pytest.raises(SettingsError, match="in use; name an address"):
-            check_name_server(settings)
+            check_listeners(settings)

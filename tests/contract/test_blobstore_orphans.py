@@ -96,3 +96,18 @@ async def test_one_process_scans_at_a_time(store: BlobStore) -> None:
         assert is_alone
     async with store.scan_alone() as is_alone:
         assert is_alone
+
+
+async def test_files_of_others_among_the_orphans_are_left_alone(tmp_path: Path) -> None:
+    object_id = new_id()
+    with opened_store("filesystem", tmp_path / "blobs") as store:
+        for name in (
+            "readme",
+            f"then.object.{object_id}",
+            f"7.object.{object_id.replace('-', '_')}",
+        ):
+            (tmp_path / "blobs" / "orphans" / name).touch()
+        assert await listed(store.list_orphans()) == []
+        assert not await store.take_back(object_id)
+        assert not await store.set_aside(object_id, 7)
+    assert len(list((tmp_path / "blobs" / "orphans").iterdir())) == 3

@@ -18,7 +18,6 @@ from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.issuer import Chain, Issuers, Texts
 from cloudcore.certificate.keys import PrivateKeys
 from cloudcore.certificate.needs import CertificateNeeds
-from cloudcore.certificate.resolving import DnsResolver
 from cloudcore.certificate.services import Proofs
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database, P, T
@@ -29,6 +28,7 @@ from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.keyring import Keyring
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.vault import PlatformKeys, Vault
+from cloudcore.outbound.dns_resolver import DnsResolver
 from tests.dying import PassingDatabase
 
 PACE: Final = JobPace(poll_seconds=0.02)

@@ -15,6 +15,7 @@ from typing import Concatenate, Final
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.db.opening import open_database
+from cloudcore.events import NO_EVENTS
 from cloudcore.jobs import queue
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.keyring import Keyring
@@ -91,6 +92,7 @@ def worker(database: Database, origin: str) -> JobWorker:
         url="http://registry.test",
         client=HttpClient(Allowed("ALLOWED", origins=[origin], takes_plain_http=True)),
         queues=Queues("local", system_clock),
+        events=NO_EVENTS,
     )
     return JobWorker(database, NOTIFICATIONS.job_kinds(needs), pace=PACE)
 

@@ -27,6 +27,7 @@ from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User, list_users_by_email
 from cloudcore.identity.services.users import add_person
 from cloudcore.keyring import create_root_key, load_keyring
+from registry.email_settings import EmailSettings
 from registry.main import Registry
 from registry.planes import dispatcher
 from registry.served import SERVE
@@ -88,7 +89,7 @@ class FuzzedInstall:
 @contextmanager
 def open_fuzzed_install(folder: Path, migrated: Path) -> Iterator[FuzzedInstall]:
     """Set an install up over a copy of the `migrated` database, with a caller of every kind."""
-    settings = Settings(data=folder, founders="anyone")
+    settings = Settings(data=folder, founders="anyone", email=EmailSettings(email_sending="direct"))
     shutil.copy(migrated, folder / "metadata.db")
     create_root_key(settings.root_key)
     with asyncio.Runner() as runner:

@@ -46,9 +46,21 @@ def plant(install: FuzzedInstall) -> None:
         _ask(install, "POST", path, bearer(install.bearers["admin"]), json=messages)
     for path, sample in described.samples().items():
         _make(install, path, sample)
+    _plant_mail(install)
     _plant_bucket(install)
     _plant_repository(install)
     install.keep()
+
+
+def _plant_mail(install: FuzzedInstall) -> None:
+    """Verify the sample of a domain, as the DNS would, and have messages accepted."""
+    install.live.execute("UPDATE email_identities SET status = 'verified', verified_at = 0")
+    install.live.commit()
+    admin = bearer(install.bearers["admin"])
+    message = {"to": ["bob@example.com"], "subject": "Hello", "text": "Hello."}
+    for sender in ("ada", "eve"):
+        body = {**message, "from": f"{sender}@mail-0.example.com"}
+        _ask(install, "POST", "/v1/messages", admin, json=body)
 
 
 def _plant_bucket(install: FuzzedInstall) -> None:

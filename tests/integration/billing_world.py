@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httpx
 import msgspec
@@ -17,7 +16,7 @@ from cloudcore.billing import invoice_rows
 from cloudcore.billing.charging import job_kind
 from cloudcore.billing.closing import close_months
 from cloudcore.billing.invoice_routes import shown
-from cloudcore.billing.needs import BillingNeeds
+from cloudcore.billing.needs import BillingNeeds, Prices
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.identity.names import iam_crn
@@ -29,10 +28,11 @@ from tests.integration.served_world import Served, Tenant, open_served
 from tests.jobs import run_due
 
 REGION: Final = "local"
-STORAGE: Final = Sku("registry.storage", "bytes", "GiB-month", divisor=BYTE_HOURS_PER_GIB_MONTH)
-MESSAGES: Final = Sku("email.messages", "messages", "1,000 messages", divisor=1000)
-REQUESTS: Final = Sku("platform.requests", "requests", "request")
-FREE: Final = Sku("queue.messages", "messages", "message")
+# Names that no family reports, so that what the tenants are furnished with does not count.
+STORAGE: Final = Sku("try.storage", "bytes", "GiB-month", divisor=BYTE_HOURS_PER_GIB_MONTH)
+MESSAGES: Final = Sku("try.messages", "messages", "1000 messages", divisor=1000)
+REQUESTS: Final = Sku("try.requests", "requests", "request")
+FREE: Final = Sku("try.free", "messages", "message")
 SKUS: Final = (STORAGE, MESSAGES, REQUESTS, FREE)
 PRICES: Final = {STORAGE: "0.0213", MESSAGES: "0.105", REQUESTS: "0.000004"}
 HOUR: Final = 3600
@@ -126,33 +126,28 @@ class World:
         return made
 
 
-def catalog(path: Path, prices: dict[Sku, str], currency: str = "EUR") -> Path:
-    """Write a catalogue of these prices."""
-    region = {"name": REGION, "display_name": "Here", "status": "available", "endpoints": {}}
-    listed = [
-        {
-            "sku": sku.name,
-            "service": sku.service,
-            "region": REGION,
-            "unit": sku.unit,
-            "currency": currency,
-            "amount": amount,
-        }
-        for sku, amount in prices.items()
-    ]
-    path.write_text(json.dumps({"regions": [region], "prices": listed}))
-    return path
+class Price(NamedTuple):
+    """What one unit costs."""
+
+    sku: str
+    region: str
+    unit: str
+    currency: str
+    amount: str
+
+
+def priced(prices: Mapping[Sku, str], currency: str = "EUR") -> Prices:
+    """Return a catalogue of these prices."""
+    found = [Price(sku.name, REGION, sku.unit, currency, each) for sku, each in prices.items()]
+    return lambda: found
 
 
 @asynccontextmanager
 async def open_world(data: Path, database_url: str = "", **changes: object) -> AsyncIterator[World]:
     """Open a served install at the beginning of October 2026, without invoices."""
     clock = ManualClock(moment(2026, 10, 1))
-    file = catalog(data.parent / "catalog.json", PRICES)
-    async with open_served(
-        data, database_url, clock=clock, catalog_file=str(file), **changes
-    ) as served:
-        needs = replace(served.billing, skus=SKUS)
+    async with open_served(data, database_url, clock=clock, **changes) as served:
+        needs = replace(served.billing, skus=SKUS, prices=priced(PRICES))
         world = World(served, needs)
         await served.database.write(_forget_invoices)
         yield world

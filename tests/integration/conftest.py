@@ -22,7 +22,13 @@ from tests.databases import (
     postgresql_database,
     sqlite_database,
 )
-from tests.integration import billing_world, certificates_world, notifications_world, oauth_world
+from tests.integration import (
+    billing_world,
+    certificates_world,
+    mail_world,
+    notifications_world,
+    oauth_world,
+)
 from tests.integration.images_world import reader
 from tests.integration.lifecycle_world import LifecycleWorld
 from tests.integration.pushing import World, make_world
@@ -73,6 +79,13 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 async def notified(tmp_path: Path, metadata_url: str) -> AsyncIterator[notifications_world.World]:
     """Return a served install, and what subscribers of its topics see."""
     async with notifications_world.open_world(tmp_path / "data", metadata_url) as made:
+        yield made
+
+
+@pytest.fixture
+async def mailing(tmp_path: Path, metadata_url: str) -> AsyncIterator[mail_world.World]:
+    """Return a served install that sends mail, and a name server."""
+    async with mail_world.open_world(tmp_path / "data", metadata_url) as made:
         yield made
 
 

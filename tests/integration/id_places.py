@@ -43,6 +43,8 @@ BODIES: Final[dict[str, object]] = {
 OF_PERSONS: Final = ("/v1/organizations", "/v1/users/me")
 CHOSEN: Final = ("{tag}", "{name}", "{key}", "{part_number}")
 """Parameters that a caller chooses: what is put under them is made."""
+OF_ALL: Final = ("/v1/quotas/{name}",)
+"""Parameters that mean the same for every account."""
 
 
 class Place(NamedTuple):
@@ -60,7 +62,8 @@ def places() -> Iterator[Place]:
         if operation.is_built and not operation.is_public:
             for number, found in enumerate(re.finditer(r"\{\w+\}", operation.path)):
                 prefix = operation.path[: found.end()]
-                if operation.method == "PUT" and prefix.endswith(CHOSEN):
+                is_chosen = operation.method == "PUT" and prefix.endswith(CHOSEN)
+                if is_chosen or prefix in OF_ALL:
                     continue
                 yield Place(operation, re.sub(r"\{\w+\}", "{}", prefix), number)
 

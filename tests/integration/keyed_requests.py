@@ -14,7 +14,7 @@ from registry.services.blobs import rewrapping
 from registry.services.lifecycle import runs
 from tests import described
 from tests.certificates import uploaded
-from tests.integration.served_world import Served
+from tests.integration.served_world import MESSAGE, Served
 from tests.jobs import run_due
 
 DOCUMENT: Final = {
@@ -101,6 +101,8 @@ async def asked(served: Served) -> dict[str, Asked]:
         **{path: Asked(program, new) for path, new in described.samples(described.NEW).items()},
         "/v1/payment-methods": Asked(program, {"type": "card", "token": "tok_amex"}),
         "/v1/invoices/{}/pay": Asked(program),
+        "/v1/identities/{}/verify": Asked(program),
+        "/v1/messages": Asked(program, MESSAGE),
         "/v1/queues/{}/purge": Asked(program),
         "/v1/queues/{}/messages": Asked(program, {"body": "x"}),
         "/v1/buckets": Asked(program, {"name": "new-bucket"}),

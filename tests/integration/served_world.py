@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import httpx
+from msgspec import structs
 
 from cloudcore.audit.log import AuditLog
 from cloudcore.billing.family import BILLING
@@ -28,6 +29,10 @@ from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.opening import open_database
+from cloudcore.email.family import EMAIL
+from cloudcore.email.identity_rows import ROWS as IDENTITIES
+from cloudcore.email.needs import EmailNeeds
+from cloudcore.email.sending_identity import SendingIdentity
 from cloudcore.iam.audit import AUDITOR
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
@@ -47,11 +52,13 @@ from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring, create_root_key, load_keyring
 from cloudcore.kms.family import KMS
 from cloudcore.kms.needs import KmsNeeds
+from cloudcore.metering.counting import METER, Meter
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.app import ControlPlane
 from cloudcore.web.route_spec import RouteSpec
+from registry.email_settings import EmailSettings
 from registry.main import Registry, prepare
 from registry.oci.media_types import OCI_MANIFEST
 from registry.planes import dispatcher, planes_of
@@ -90,6 +97,17 @@ class Tenant:
     upload_id: str = ""
 
 
+_ADDRESSES: Final = ",".join(f"198.51.100.{number}" for number in range(256))
+"""What the tenants may get to send from."""
+MESSAGE: Final = {
+    "from": "ada@mail-0.example.com",
+    "to": ["bob@example.com"],
+    "subject": "Hello",
+    "text": "Hello.",
+}
+"""A message that the tenants may send."""
+
+
 @dataclass
 class Served:
     """The application, the client in front of it, and its tenants."""
@@ -106,7 +124,9 @@ class Served:
     notifications: NotificationNeeds
     certificates: CertificateNeeds
     billing: BillingNeeds
+    email: EmailNeeds
     uses: LastUses
+    meter: Meter
     acme: Tenant = field(init=False)
     globex: Tenant = field(init=False)
 
@@ -313,6 +333,7 @@ async def furnish(served: Served, tenant: Tenant) -> None:
         "/v1/certificates/{}": issuing.json()["certificate"]["id"],
     }
     await _furnish_billing(served, tenant)
+    await _furnish_mail(served, tenant)
     await _furnish_bucket(served, tenant)
     await _furnish_registry(served, tenant)
 
@@ -342,6 +363,25 @@ async def _furnish_billing(served: Served, tenant: Tenant) -> None:
     line = Line(*used, "GiB-month", "3", "0.50", "1.50")
     await served.database.write(add_invoice, invoice, [line])
     tenant.ids |= {"/v1/payment-methods/{}": method["id"], "/v1/invoices/{}": invoice.id}
+
+
+async def _furnish_mail(served: Served, tenant: Tenant) -> None:
+    """Make the sample of a domain a verified one, and have a message accepted that is from it."""
+    of = (tenant.account_id, tenant.ids["/v1/identities/{}"])
+
+    def verify(tx: Connection) -> SendingIdentity:
+        found = IDENTITIES.lock(tx, *of)
+        return IDENTITIES.save(
+            tx, structs.replace(found, status="verified", verified_at=found.created_at)
+        )
+
+    identity = await served.database.write(verify)
+    body = {**MESSAGE, "from": f"ada@{identity.value}"}
+    sent = await served.ask("POST", "/v1/messages", body, token=tenant.program_token)
+    assert sent.status_code == 202, sent.text
+    address = await served.make("/v1/dedicated-ips", {}, token=tenant.program_token)
+    tenant.ids["/v1/dedicated-ips/{}"] = address["id"]
+    tenant.ids["/v1/messages/{}"] = sent.json()["message"]["id"]
 
 
 async def _furnish_bucket(served: Served, tenant: Tenant) -> None:
@@ -462,6 +502,7 @@ async def open_served(
         public_url=URL,
         founders="anyone",
         certificate_grants="granted.test=*",
+        email=EmailSettings(email_sending="direct", email_dedicated_ips=_ADDRESSES),
     )
     settings = replace(settings, **cast("dict[str, Any]", changes))
     if not database_url:
@@ -489,7 +530,9 @@ async def open_served(
             await opening.needs_of(NOTIFICATIONS),
             await opening.needs_of(CERTIFICATE),
             await opening.needs_of(BILLING),
+            await opening.needs_of(EMAIL),
             await opening.get(LAST_USES),
+            await opening.get(METER),
         )
         served = Served(app, database, keyring, tokens, clock, specs, auditor, *needs)
         served.acme = await served.add_tenant("acme")

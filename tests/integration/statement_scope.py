@@ -26,6 +26,7 @@ import registry
 from cloudcore.db.schema import metadata
 from cloudcore.db.statement import Statement, _Unindexed, _Unseen
 from cloudcore.identity.rows.owned import Listed
+from cloudcore.quotas.limits import Counted
 from cloudcore.resources.rows import Rows
 
 ROOTS: Final = (cloudcore, registry)
@@ -35,6 +36,7 @@ MAKERS: Final = (
     "cloudcore.db.statement",
     "cloudcore.resources.rows",
     "cloudcore.identity.rows.owned",
+    "cloudcore.quotas.limits",
 )
 """What a module imports that makes statements, itself or by a description."""
 Place = tuple[int, str]
@@ -65,8 +67,12 @@ def all_statements() -> dict[str, Statement]:
 
 
 def _within(value: object) -> list[tuple[object, Statement]]:
-    if isinstance(value, Rows | Listed):
+    if isinstance(value, Rows):
+        value = {**value.statements, "counted": value.counted.statement}
+    elif isinstance(value, Listed):
         value = value.statements
+    elif isinstance(value, Counted):
+        value = {"counted": value.statement}
     if isinstance(value, dict):
         values = list(value.items())
     else:

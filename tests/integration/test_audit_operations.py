@@ -34,6 +34,7 @@ READS: Final = {
 }
 """They change nothing."""
 MESSAGES: Final = {
+    "POST /v1/messages",
     "POST /v1/queues/{}/messages",
     "POST /v1/queues/{}/messages/lease",
     "POST /v1/queues/{}/messages/acknowledge",

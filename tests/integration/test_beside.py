@@ -25,6 +25,7 @@ REACHED: Final = {
     "descriptions": (200, "N59999=v"),
     "attachments": (200, "{}"),
     "previews": (200, '"evaluated":'),
+    "mails": (200, "xxxxxxxx"),
     "passwords": (400, "the current password is wrong"),
     "deletions": (200, "DeleteResult"),
     "ranges": (206, f"Content-Range: bytes {510 << 20}-"),

@@ -149,7 +149,7 @@ async def test_an_operator_lists_other_regions_and_prices(tmp_path: Path) -> Non
     file = tmp_path / "catalog.json"
     region = {"name": "eu-1", "display_name": "Europe", "status": "degraded", "endpoints": {}}
     price = {
-        "sku": "storage.standard",
+        "sku": "storage.storage",
         "service": "storage",
         "region": "eu-1",
         "unit": "GiB-month",

@@ -29,6 +29,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
 from cloudcore.jobs.outbox import outbox
 from cloudcore.jobs.tables import jobs
+from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit
 from cloudcore.web.idempotency import idempotency_records
 from tests.certificates import uploaded
 from tests.databases import on_both_databases
@@ -414,11 +415,9 @@ async def test_one_in_use_is_not_deleted_and_what_serves_it_sees_a_renewal(
     assert (await certified.ask("DELETE", f"/{made['id']}")).status_code == 204
 
 
-async def test_an_account_has_at_most_a_thousand(
-    certified: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_account_has_at_most_a_thousand(certified: World) -> None:
     assert CERTIFICATE.quota == 1000
-    monkeypatch.setitem(vars(CERTIFICATE), "quota", 2)
+    await certified.served.database.write(put_limit, EVERY_ACCOUNT, "certificates", 2, 1)
     await certified.request("a", "a.acme.test")
     answer = await certified.ask("POST", "", {"name": "b", "domains": ["b.acme.test"]})
     assert answer.status_code == 403

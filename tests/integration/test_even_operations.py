@@ -37,6 +37,7 @@ UNFILTERED: Final = {
 CHANGED: Final[dict[str, object]] = {
     "description": "x",
     "tags": {"a": "b"},
+    "ip_pool": "ip-pool-0",
     "kms_key": "key",
     "delay_seconds": 1,
     "lease_seconds": 1,

@@ -8,8 +8,7 @@ from cloudcore.clock import uuid7
 from cloudcore.iam.founders import Founders
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.services.accounts import MAX_ACCOUNTS
-from cloudcore.identity.services.organizations import MAX_OWNED
+from cloudcore.identity.quotas import ACCOUNTS, OWNED
 from tests.databases import on_both_databases
 from tests.identity_world import START, World, open_world
 
@@ -148,14 +147,14 @@ async def test_the_operator_chooses_who_founds(
 
 async def test_a_person_and_an_organization_own_so_many(identity: World) -> None:
     acme = {"organization": identity.acme.organization_id}
-    for number in range(MAX_ACCOUNTS - 1):
+    for number in range(ACCOUNTS.default - 1):
         another = {"handle": f"another-{number}", **acme}
         await identity.make("/v1/accounts", another, token="person")
-    for number in range(MAX_OWNED - 1):
+    for number in range(OWNED.default - 1):
         await identity.make("/v1/organizations", {"name": f"{number}"}, token="person")
     for path, body, quota, limit in (
-        ("/v1/accounts", {"handle": "more", **acme}, "accounts", MAX_ACCOUNTS),
-        ("/v1/organizations", {"name": "More"}, "organizations", MAX_OWNED),
+        ("/v1/accounts", {"handle": "more", **acme}, "accounts", ACCOUNTS.default),
+        ("/v1/organizations", {"name": "More"}, "organizations", OWNED.default),
     ):
         answer = await identity.ask("POST", path, body, token="person")
         assert answer.status_code == 403

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from cloudcore.identity.rows.users import find_user
-from cloudcore.identity.services import accounts
+from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit
 from tests.databases import on_both_databases
 from tests.identity_world import ALLOW_ALL, World
 
@@ -155,10 +155,8 @@ async def test_two_owners_do_not_end_one_another(identity: World, how: str) -> N
         assert all(answer.status_code < 500 for answer in found)
 
 
-async def test_an_organization_has_its_accounts_and_no_more(
-    identity: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(accounts, "MAX_ACCOUNTS", 4)
+async def test_an_organization_has_its_accounts_and_no_more(identity: World) -> None:
+    await identity.database.write(put_limit, EVERY_ACCOUNT, "accounts", 4, 1)
 
     acme = identity.acme.organization_id
     found = await answers(

@@ -7,16 +7,13 @@ import random
 from collections import defaultdict
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from sqlalchemy import select
 
-from cloudcore.account_rows import NamedAccount
 from cloudcore.billing import closing
 from cloudcore.billing.tables import billed_usage
-from cloudcore.catalog.documents import load_catalog
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
@@ -32,8 +29,8 @@ from tests.integration.billing_world import (
     SKUS,
     STORAGE,
     World,
-    catalog,
     moment,
+    priced,
 )
 from tests.integration.served_world import Tenant
 from tests.soak import IS_SOAK
@@ -172,7 +169,7 @@ async def test_a_closer_that_is_late_bills_nothing_twice(billed: World) -> None:
     october, november = moment(2026, 10), moment(2026, 11)
     costs, handles = closing.tariff(needs), {account: "acme"}
     await billed.use(account, MESSAGES, 1_000, moment(2026, 10, 3))
-    (seen,) = await closing._owed(needs, NamedAccount(account, "acme"), october)
+    (seen,) = await closing._owed(needs, account, october)
     await closing.close_month(needs, november)  # another process, which is ahead
     with pytest.raises(Conflict):
         await needs.database.write(
@@ -201,7 +198,7 @@ async def test_an_invoice_of_nothing_is_paid_at_once(billed: World) -> None:
 
 
 async def test_what_had_no_price_is_not_billed_when_it_gets_one(
-    billed: World, tmp_path: Path
+    billed: World,
 ) -> None:
     account = billed.acme.account_id
     await billed.use(account, FREE, 1_000, moment(2026, 10, 3))
@@ -209,22 +206,17 @@ async def test_what_had_no_price_is_not_billed_when_it_gets_one(
     await billed.close()
     assert await billed.invoices() == []
     await billed.use(account, FREE, 10, moment(2026, 10, 3))
-    file = catalog(tmp_path / "dearer.json", {**PRICES, FREE: "1"})
-    billed.needs = replace(
-        billed.needs, prices=lambda: load_catalog(file, "local", "http://x").prices
-    )
+    billed.needs = replace(billed.needs, prices=priced({**PRICES, FREE: "1"}))
     billed.at(2026, 12, 1, 3)
     await billed.close()
     (invoice,) = await billed.invoices()
     assert invoice["total"] == "10.00"
 
 
-async def test_each_currency_has_an_invoice(billed: World, tmp_path: Path) -> None:
+async def test_each_currency_has_an_invoice(billed: World) -> None:
     account = billed.acme.account_id
-    file = catalog(tmp_path / "yen.json", {REQUESTS: "0.7"}, "JPY")
-    other = load_catalog(file, "local", "http://x").prices
-    euros = [each for each in billed.needs.prices() if each.sku != REQUESTS.name]
-    billed.needs = replace(billed.needs, prices=lambda: [*euros, *other])
+    yen, euros = priced({REQUESTS: "0.7"}, "JPY")(), priced({MESSAGES: "0.105"})()
+    billed.needs = replace(billed.needs, prices=lambda: [*euros, *yen])
     await billed.use(account, REQUESTS, 5, moment(2026, 10, 3))
     await billed.use(account, MESSAGES, 1_000, moment(2026, 10, 3))
     billed.at(2026, 11, 1, 3)
@@ -258,9 +250,9 @@ async def test_what_is_billed_is_what_was_used(billed: World) -> None:
     def recorded(tx: Connection) -> dict[str, int]:
         found: dict[str, int] = defaultdict(int)
         b = billed_usage.c
-        for account, quantity in tx.rows(Statement(select(b.account_id, b.quantity))):
-            found[account] += quantity
-        return dict(found)
+        for account, sku, quantity in tx.rows(Statement(select(b.account_id, b.sku, b.quantity))):
+            found[account] += quantity if sku == MESSAGES.name else 0
+        return {account: quantity for account, quantity in found.items() if quantity}
 
     assert await billed.served.database.read(recorded) == dict(total)
 

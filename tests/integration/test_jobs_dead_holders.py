@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Concatenate
 
 import pytest
 
 from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.jobs import queue, turns
-from cloudcore.jobs.dead_holders import QUICK_ATTEMPTS, DeadHolders, noticing_deaths
+from cloudcore.jobs.dead_holders import QUICK_ATTEMPTS, DeadHolders, WorkerLocks, noticing_deaths
 from cloudcore.jobs.queue import LeaseLost, LeaseTerms
 from cloudcore.jobs.worker import JobWorker
 from tests.databases import on_both_databases
@@ -142,3 +145,29 @@ async def test_a_worker_that_stops_hands_back_what_it_holds(database: Database) 
     async with noticing_deaths(DeadHolders(database, Clock(), list), "own"):
         await database.write(queue.lease, terms("token", "own"), START)
     assert (await get(database, identity)).due_at == START
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_a_full_disk_keeps_no_worker_from_its_work(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    locks = WorkerLocks(tmp_path / "workers")
+    worked = []
+
+    def work() -> None:
+        with locks.hold("one"):
+            worked.append("one")
+
+    def full(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as disk:
+        disk.setattr("os.open", full)
+        if number == errno.EROFS:
+            with pytest.raises(OSError, match="Read-only"):
+                work()
+            return
+        work()
+    assert worked == ["one"]
+    assert "a death of this worker will be noticed late" in caplog.text
+    assert locks.dead() == []

@@ -292,6 +292,7 @@ async def test_the_job_of_a_removed_run_ends(database: Database) -> None:
     clock = Clock()
     begun = await database.write(start_copy, await make_account(database), uuid7(), 5, START)
     await database.write(remove_runs, SCOPE)
+    await database.write(add_run_fault, begun.id, "A", "too late", START)
     assert await database.read(find_run, COPY, SCOPE, begun.id) is None
     ended: list[Run] = []
     async with working(database, copying(database, clock, ended), clock):

@@ -14,6 +14,7 @@ from cloudcore.identity.names import iam_crn
 from cloudcore.kms.key import KEY, Key, KeySpec
 from cloudcore.kms.rows import KeyVersion, count_versions, find_platform_key
 from cloudcore.kms.services import MAX_VERSIONS, KeyMaker, delete_due_keys, rotate_key
+from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit
 from tests.integration.served_world import Served
 
 DAY = 24 * 3600
@@ -312,11 +313,9 @@ async def test_a_key_has_a_bounded_number_of_versions(
     assert params == {"reason": "too_many_versions", "limit": 2}
 
 
-async def test_an_account_has_a_bounded_number_of_keys(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_account_has_a_bounded_number_of_keys(served: Served) -> None:
     assert KEY.quota == 1000
-    monkeypatch.setitem(vars(KEY), "quota", 3)
+    await served.database.write(put_limit, EVERY_ACCOUNT, "keys", 3, 1)
     await key_of(served, "POST", "", {"name": "third"})
     answer = await ask(served, "POST", "", {"name": "fourth"})
     assert answer.status_code == 403

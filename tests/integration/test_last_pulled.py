@@ -257,9 +257,9 @@ async def test_an_image_takes_one_write_a_minute_and_a_pull_no_read_for_it(
             assert (await ask("GET", "/v2/dev/r/manifests/v1")).status == 200
         assert len(counted.seen) == 5
         await registry.ctx.pulls.flush()
-        # The image's last pull, the pulls of the day (the repository's and the account's), and a
-        # look which rule of the pull-through cache counts them.
-        assert len(counted.seen) == 5 + 5
+        # The image's last pull, the pulls of the day (the repository's and the account's) and of
+        # the hour, and a look which rule of the pull-through cache counts them.
+        assert len(counted.seen) == 5 + 6
         assert counted.changes == 1
         await registry.ctx.pulls.flush()
         assert counted.changes == 1

@@ -43,6 +43,7 @@ class Naming(NamedTuple):
 
 
 KINDS: Final = {
+    "ip-pool": "crn:email:local:{}:ip-pool/",
     "key": "crn:kms:local:{}:key/",
     "queue": "crn:queue:local:{}:queue/",
     "topic": "crn:notifications:local:{}:topic/",
@@ -50,6 +51,7 @@ KINDS: Final = {
     "role": "crn:iam::{}:role/",
 }
 _KEY: Final = ("kms_key", "key", "kms:UseKey")
+_POOL: Final = ("ip_pool", "ip-pool", "email:GetIPPool")
 _REDRIVE: Final = ("redrive_policy.dead_letter_queue", "queue", "queue:SendMessage")
 
 
@@ -118,6 +120,18 @@ NAMING: Final = (
         *_REDRIVE,
         lambda value: {"redrive_policy": {"dead_letter_queue": value}},
         "notifications:UpdateSubscription",
+    ),
+    Naming(
+        "POST /v1/identities",
+        *_POOL,
+        lambda value: {"value": "new.example.com", "kind": "domain", "ip_pool": value},
+        "email:CreateIdentity",
+    ),
+    Naming(
+        "PATCH /v1/identities/{identity_id}",
+        *_POOL,
+        lambda value: {"ip_pool": value},
+        "email:UpdateIdentity",
     ),
     Naming(
         "POST /v1/event-rules",
@@ -237,6 +251,7 @@ async def there(served: Served) -> dict[str, str]:
     trusted = {"effect": "allow", "principals": [served.acme.account_id]}
     trust = {"version": "1", "statements": [trusted]}
     made = {
+        "ip-pool": await served.make("/v1/ip-pools", {"name": "there"}, token=token),
         "key": await served.make("/v1/keys", {"name": "there"}, token=token),
         "queue": await served.make("/v1/queues", {"name": "there"}, token=token),
         "topic": await served.make("/v1/topics", {"name": "there"}, token=token),

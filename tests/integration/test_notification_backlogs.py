@@ -13,6 +13,7 @@ from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement
 from cloudcore.notifications import delivering, delivery_rows, missing_topics, publishing
 from cloudcore.notifications.delivery_rows import deliveries, publications
+from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit, remove_limit
 from tests.databases import on_both_databases
 from tests.integration.notifications_world import World
 from tests.webhook_receiver import status
@@ -51,32 +52,33 @@ async def test_of_too_many_messages_for_an_endpoint_the_oldest_fail(
 
 @on_both_databases
 async def test_nothing_is_published_while_an_account_has_too_much_that_waits(
-    notified: World, monkeypatch: pytest.MonkeyPatch
+    notified: World,
 ) -> None:
+    database = notified.served.database
     topic = await notified.topic()
     await notified.confirmed(topic)
-    for name, most, quota in (
-        ("MAX_UNSORTED", 2, "published_messages"),
-        ("MAX_DELIVERIES", 2, "waiting_deliveries"),
-        ("MAX_DELIVERY_BYTES", 10, "waiting_bytes"),
+    for most, quota in (
+        (2, "published_messages"),
+        (2, "waiting_deliveries"),
+        (10, "waiting_bytes"),
     ):
         notified.hook.answer = lambda _got: status(503)
-        with monkeypatch.context() as limits:
-            limits.setattr(publishing, name, most)
-            path, taken = f"/v1/topics/{topic['id']}/messages", 0
-            while (refused := await notified.ask("POST", path, {"message": "Größe"})).is_success:
-                taken += 1
-                notified.served.clock.now += 1_000_000  # each counts
-                if name != "MAX_UNSORTED":
-                    await notified.deliver()
-            assert 1 <= taken <= 2
-            assert refused.status_code == 403
-            assert refused.json()["error"]["code"] == "QUOTA_EXCEEDED"
-            assert refused.json()["error"]["params"]["quota"] == quota
-            notified.hook.answer = lambda _got: status(204)
-            await notified.deliver(after=20)
-            await notified.publish(topic)  # there is room again
-            await notified.deliver(after=1)
+        await database.write(put_limit, EVERY_ACCOUNT, quota, most, 1)
+        path, taken = f"/v1/topics/{topic['id']}/messages", 0
+        while (refused := await notified.ask("POST", path, {"message": "Größe"})).is_success:
+            taken += 1
+            notified.served.clock.now += 1_000_000  # each counts
+            if quota != "published_messages":
+                await notified.deliver()
+        assert 1 <= taken <= 2
+        assert refused.status_code == 403
+        assert refused.json()["error"]["code"] == "QUOTA_EXCEEDED"
+        assert refused.json()["error"]["params"]["quota"] == quota
+        await database.write(remove_limit, EVERY_ACCOUNT, quota)
+        notified.hook.answer = lambda _got: status(204)
+        await notified.deliver(after=20)
+        await notified.publish(topic)  # there is room again
+        await notified.deliver(after=1)
 
 
 @on_both_databases

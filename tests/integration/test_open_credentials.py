@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from typing import Any
 
@@ -12,11 +14,10 @@ from cloudcore.clock import uuid7
 from cloudcore.db.statement import Statement
 from cloudcore.errors import QuotaExceeded
 from cloudcore.iam.principal import Principal, PrincipalKind
-from cloudcore.identity import assume_role
 from cloudcore.identity.rows import sessions as session_rows
+from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit
 from cloudcore.serving.body import Receive, Scope, Send
 from registry.metadata import logins as login_rows
-from registry.services import logins
 from registry.services.logins import LOGIN_SECONDS, hash_of, mint_login, new_password
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import Program, World, may
@@ -39,8 +40,8 @@ def principal_of(program: Program) -> Principal:
 
 
 @on_both_databases
-async def test_logins_are_capped(oauth: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logins, "MAX_OPEN", CAP)
+async def test_logins_are_capped(oauth: World) -> None:
+    await oauth.database.write(put_limit, EVERY_ACCOUNT, "logins", CAP, oauth.now)
 
     ci = principal_of(await oauth.add_program(await oauth.add_account("acme")))
     other = principal_of(await oauth.add_program(await oauth.add_account("other")))
@@ -82,7 +83,7 @@ def events_of(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @on_both_databases
 async def test_role_sessions_are_capped(oauth: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assume_role, "MAX_OPEN", CAP)
+    await oauth.database.write(put_limit, EVERY_ACCOUNT, "role_sessions", CAP, oauth.now)
 
     acme, other = await oauth.add_account("acme"), await oauth.add_account("other")
     ci = await oauth.add_program(acme, "ci", may("iam:AssumeRole"))
@@ -113,14 +114,42 @@ async def test_role_sessions_are_capped(oauth: World, monkeypatch: pytest.Monkey
     assert (await oauth.assume(token, two.id)).status_code == 200
 
 
+@on_both_databases
+async def test_logins_and_sessions_that_race_stay_within_the_limit(oauth: World) -> None:
+    acme = await oauth.add_account("acme")
+    ci = await oauth.add_program(acme, "ci", may("iam:AssumeRole"))
+    role = await oauth.add_role(acme, "one", ci.crn)
+    token = await oauth.token_of(ci, duration_seconds="43200")
+    for name in ("logins", "role_sessions"):
+        await oauth.database.write(put_limit, acme.id, name, CAP, oauth.now)
+
+    async def mint() -> int:
+        try:
+            await oauth.database.write(
+                mint_login, principal_of(ci), uuid7(), new_password(), oauth.now
+            )
+        except QuotaExceeded:
+            return 403
+        return 200
+
+    async def assume() -> int:
+        return (await oauth.assume(token, role.id)).status_code
+
+    for racer in (mint, assume):
+        found = Counter(await asyncio.gather(*(racer() for _ in range(16))))
+        assert found == {200: CAP, 403: 16 - CAP}, racer
+
+
 @pytest.mark.parametrize(
-    "statement", [login_rows._COUNT_OPEN, session_rows._COUNT_OPEN], ids=["logins", "sessions"]
+    "statement",
+    [login_rows.OPEN.statement, session_rows.OPEN.statement],
+    ids=["logins", "sessions"],
 )
 def test_counting_reads_an_index_alone_and_ends_at_the_cap(
     sqlite_database: str, statement: Statement
 ) -> None:
     with closing(sqlite3.connect(sqlite_database.removeprefix("sqlite:///"))) as raw:
-        given = {"account_id": "", "now": 0, "limit": 1}
+        given = {"account_id": "", "now": 0}
         plan = raw.execute(f"EXPLAIN QUERY PLAN {statement.sqlite}", given).fetchall()
     details = [row[3] for row in plan]
     (searched,) = [each for each in details if "expires_at>?" in each]

@@ -14,8 +14,8 @@ from cloudcore.identity.rows.accounts import find_account
 from cloudcore.keyring import KeyringError
 from registry.metadata.pull_through import lookups
 from registry.metadata.pull_through.rules import find_rule_for
+from registry.quotas import CACHE_RULES
 from registry.services.pull_through.remote import credential_of
-from registry.services.pull_through.rules import MAX_RULES
 from registry.services.pull_through.upstream_states import record_failure, record_success
 from registry.upstream.base import Credential, RateLimit, UpstreamLimited, UpstreamRefused
 from tests.databases import on_both_databases
@@ -240,14 +240,14 @@ async def test_a_new_rule_takes_over_what_an_earlier_one_cached(install: Install
 
 async def test_a_rule_too_many_is_refused(install: Install) -> None:
     client = await client_of(install, "acme")
-    for number in range(MAX_RULES):
+    for number in range(CACHE_RULES.default):
         await make(client, f"p{number}")
     answer = await client.post(PATH, json={"prefix": "more", "upstream_url": QUAY})
     refused(answer, 403, "QUOTA_EXCEEDED")
     assert answer.json()["error"]["params"] == {
         "quota": "pull_through_cache_rules",
-        "limit": MAX_RULES,
-        "used": MAX_RULES,
+        "limit": CACHE_RULES.default,
+        "used": CACHE_RULES.default,
     }
 
 

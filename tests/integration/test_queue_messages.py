@@ -15,8 +15,9 @@ from cloudcore.errors import Conflict, InvalidInput, QuotaExceeded
 from cloudcore.queue import messages, needs, queues
 from cloudcore.queue.messages import lease_id, new_token
 from cloudcore.queue.needs import QueueNeeds
-from cloudcore.queue.queue import QUEUE, Queue, QueueMissing
+from cloudcore.queue.queue import Queue, QueueMissing
 from cloudcore.queue.queues import QUEUES
+from cloudcore.quotas.limits import put_limit
 from tests.databases import on_both_databases
 from tests.kms_world import ACME, GLOBEX
 from tests.queue_world import NO_REDRIVE, REGION, QueueWorld, Redrive, make_queue_world
@@ -274,25 +275,21 @@ async def test_the_depth_tells_what_a_queue_holds(world: QueueWorld) -> None:
     assert await world.depth(queue) == (3, 0, 1, first.oldest_at)
 
 
-async def test_a_full_queue_takes_no_more(
-    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_queue_takes_no_more(world: QueueWorld) -> None:
     queue = await world.make("jobs")
-    monkeypatch.setattr(messages, "MAX_MESSAGES", 3)
+    await world.database.write(put_limit, queue.account_id, "queue_messages", 3, 1)
     await world.send(queue, "a", "b", "c")
     with pytest.raises(QuotaExceeded, match="at most 3 messages"):
         await world.send(queue, "d")
     (leased,) = await world.lease(queue, 1)
     await world.acknowledge(queue, leased.lease_id)
-    monkeypatch.setattr(messages, "MAX_QUEUE_BYTES", 2)
+    await world.database.write(put_limit, queue.account_id, "queue_bytes", 2, 1)
     with pytest.raises(QuotaExceeded, match="at most 2 bytes"):
         await world.send(queue, "d")
 
 
-async def test_an_account_has_so_many_queues(
-    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(vars(QUEUE), "quota", 2)
+async def test_an_account_has_so_many_queues(world: QueueWorld) -> None:
+    await world.database.write(put_limit, ACME, "queues", 2, 1)
     await world.make("a")
     await world.make("b")
     with pytest.raises(QuotaExceeded, match="at most 2 queues"):

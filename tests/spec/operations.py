@@ -27,6 +27,11 @@ GET    /v1/openapi.json                             -                         20
 GET    /v1/reference                                -                         200 public
 """
 
+QUOTAS: Final = """
+GET    /v1/quotas                                   ListQuotas                200
+GET    /v1/quotas/{name}                            GetQuota                  200
+"""
+
 REGISTRY: Final = """
 POST   /v1/repositories                             CreateRepository          201 key
 GET    /v1/repositories                             DescribeRepositories      200
@@ -213,9 +218,16 @@ POST   /v1/queues/{queue_id}/messages/extend        LeaseMessages             20
 """
 
 EMAIL: Final = """
-POST   /v1/dedicated-ips                            RequestDedicatedIP        201 key later
+POST   /v1/dedicated-ips                            RequestDedicatedIP        201 key
+POST   /v1/dedicated-ips/{dedicated_ip_id}/pause    PauseDedicatedIP          200 key
+POST   /v1/dedicated-ips/{dedicated_ip_id}/resume   ResumeDedicatedIP         200 key
+POST   /v1/identities/{identity_id}/verify          VerifyIdentity            202 key
+GET    /v1/identity-confirmations                   -                         200 public
+POST   /v1/identity-confirmations                   -                         200 public
 DELETE /v1/templates/{template_id}                  DeleteTemplate            204
 POST   /v1/templates/{template_id}/preview          PreviewTemplate           200
+POST   /v1/messages                                 SendMessage               202 key
+GET    /v1/messages/{message_id}                    GetMessage                200
 """
 NETWORK: Final = """
 PATCH  /v1/egress-only-gateways/{egress_only_gateway_id}  UpdateEgressOnlyGateway  200 later
@@ -286,6 +298,9 @@ POST   /v1/subscription-confirmations/page          -                         20
 GET    /v1/unsubscriptions                          -                         200 public
 POST   /v1/unsubscriptions                          -                         200 public
 """
+METERING: Final = """
+GET    /v1/usage                                    GetUsage                  200
+"""
 CATALOG: Final = """
 GET    /v1/regions                                  -                     200,304 public limited
 GET    /v1/prices                                   -                     200,304 public limited
@@ -338,6 +353,7 @@ OPERATIONS: Final = tuple(
         "registry": REGISTRY,
         "iam": IAM,
         "audit": AUDIT,
+        "quotas": QUOTAS,
         "kms": KMS,
         "queue": QUEUE,
         "email": EMAIL,
@@ -348,6 +364,7 @@ OPERATIONS: Final = tuple(
         "loadbalancer": LOADBALANCER,
         "compute": COMPUTE,
         "notifications": NOTIFICATIONS,
+        "metering": METERING,
         "catalog": CATALOG,
     }.items()
     for operation in parse(family, table)

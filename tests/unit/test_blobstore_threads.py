@@ -241,3 +241,10 @@ def test_only_a_large_duplicate_needs_a_thread_to_be_closed(
         assert not staged.closes_slowly
         files.delete(UPLOAD)
         assert staged.closes_slowly == is_slow
+
+
+def test_a_system_without_the_call_is_blind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached_lookup, "_OPENAT2", 1 << 20)
+    assert cached_lookup._find_system_call() is None
+    monkeypatch.setattr("sys.platform", "freebsd")
+    assert cached_lookup._find_system_call() is None

@@ -10,9 +10,13 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.catalog.documents import MAX_BYTES, CatalogFile, CatalogInvalid, load_catalog
+from cloudcore.family import skus_of
+from cloudcore.metering.sku import GIB, Sku
 from registry.cli.main import main
+from registry.families import FAMILIES
 from registry.settings import Settings
 
+SKUS: Final = (Sku("storage.b", "What is stored", "GiB", GIB), Sku("queue.c", "Sent", "message"))
 GOOD: Final[dict[str, Any]] = {
     "regions": [
         {
@@ -24,7 +28,7 @@ GOOD: Final[dict[str, Any]] = {
     ],
     "prices": [
         {
-            "sku": "a.b",
+            "sku": "storage.b",
             "service": "storage",
             "region": "{region}",
             "unit": "GiB",
@@ -38,7 +42,7 @@ GOOD: Final[dict[str, Any]] = {
 def load(folder: Path, document: object) -> CatalogFile:
     file = folder / "catalog.json"
     file.write_bytes(document if isinstance(document, bytes) else json.dumps(document).encode())
-    return load_catalog(file, "eu-1", "https://cloud.example.com")
+    return load_catalog(file, "eu-1", "https://cloud.example.com", SKUS)
 
 
 def test_the_words_of_the_install_are_filled_in(tmp_path: Path) -> None:
@@ -50,9 +54,19 @@ def test_the_words_of_the_install_are_filled_in(tmp_path: Path) -> None:
 
 
 def test_the_packaged_file_is_good() -> None:
-    catalog = load_catalog(Settings(data=Path()).catalog, "local", "http://[::1]:5000")
+    catalog = load_catalog(
+        Settings(data=Path()).catalog, "local", "http://[::1]:5000", skus_of(FAMILIES)
+    )
     assert [region.name for region in catalog.regions] == ["local"]
-    assert catalog.prices
+    assert [(each.sku, each.service, each.unit) for each in catalog.prices] == [
+        (each.name, each.service, each.unit) for each in skus_of(FAMILIES)
+    ]
+    assert {each.amount for each in catalog.prices} == {"0.00"}
+
+
+def test_what_has_no_price_costs_nothing(tmp_path: Path) -> None:
+    assert [each.sku for each in load(tmp_path, GOOD).prices] == ["storage.b"]
+    assert load(tmp_path, {**GOOD, "prices": []}).prices == ()
 
 
 @pytest.mark.parametrize(
@@ -68,9 +82,12 @@ def test_the_packaged_file_is_good() -> None:
         (("prices", 0, "amount"), "1e3", "prices[0].amount"),
         (("prices", 0, "amount"), "01", "prices[0].amount"),
         (("prices", 0, "currency"), "eur", "prices[0].currency"),
-        (("prices", 0, "region"), "us-1", "a.b is of the region us-1, which is not listed"),
+        (("prices", 0, "region"), "us-1", "storage.b is of the region us-1, which is not listed"),
+        (("prices", 0, "sku"), "storage.d", "metered as that, only storage.b, queue.c"),
+        (("prices", 0, "service"), "queue", "the price of storage.b is of the service storage"),
+        (("prices", 0, "unit"), "GB", "is of the service storage, for 1 GiB"),
         (("regions",), GOOD["regions"] * 2, "the region eu-1 is there twice"),
-        (("prices",), GOOD["prices"] * 2, "the price of a.b in eu-1 is there twice"),
+        (("prices",), GOOD["prices"] * 2, "the price of storage.b in eu-1 is there twice"),
     ],
 )
 def test_the_first_wrong_field_is_named(

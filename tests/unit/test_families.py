@@ -13,9 +13,12 @@ import pytest
 
 from cloudcore.billing.events import EVENTS as OF_BILLING
 from cloudcore.certificate.certificate import EVENTS
+from cloudcore.email.dedicated_ip import PAUSED
+from cloudcore.email.sending_identity import FAILED, VERIFIED
 from cloudcore.family import Family, vocabulary
 from cloudcore.kms.services import ACTION as KEY_DELETED
 from cloudcore.notifications.recipient_routes import CONFIRM, UNSUBSCRIBE
+from cloudcore.quotas.quota import NEARLY_REACHED, REACHED
 from cloudcore.storage.bucket import OBJECT_CREATED, OBJECT_DELETED
 from registry.families import FAMILIES
 from registry.main import DEV
@@ -44,7 +47,7 @@ def test_names_are_told_apart() -> None:
         [kind.crn for family in ALL for kind in family.resource_kinds],
         actions(ALL),
         [event for family in ALL for event in family.events],
-        [quota for family in ALL for quota in family.quotas],
+        [quota.name for family in ALL for quota in family.quotas],
         [module for family in ALL for group in family.commands for module in group.modules],
     ):
         assert max(Counter(names).values()) == 1
@@ -69,15 +72,17 @@ def test_an_action_and_a_name_are_of_the_family() -> None:
 
 def test_events_and_quotas_are_those_of_the_code() -> None:
     told = {event for family in FAMILIES for event in family.other_events}
-    assert told == {*EVENT_TYPES, *EVENTS, *OF_BILLING, OBJECT_CREATED, OBJECT_DELETED}
+    of_quotas = {NEARLY_REACHED, REACHED}
+    of_others = {VERIFIED, FAILED, PAUSED, *OF_BILLING}
+    assert told == {*EVENT_TYPES, *EVENTS, *of_others, OBJECT_CREATED, OBJECT_DELETED, *of_quotas}
     page = (SOURCES.parent / "docs" / "events.md").read_text()
     events = {event for family in FAMILIES for event in family.events}
     assert set(re.findall(r"`([a-z]+\.[a-z_]+\.[a-z_]+)`", page)) == events
     changes = {action for family in FAMILIES for action in family.told_changes}
     assert changes - set(actions(FAMILIES)) == {CONFIRM, UNSUBSCRIBE, KEY_DELETED}
     described = {each.many for family in FAMILIES for each in family.resources}
-    counted = described | set(named(r'quota="(\w+)"'))
-    assert {quota for family in FAMILIES for quota in family.quotas} == counted
+    counted = described | set(named(r'\bQuota\(\s*"(\w+)"'))
+    assert {quota.name for family in FAMILIES for quota in family.quotas} == counted
 
 
 def test_what_the_audit_log_has_is_known() -> None:

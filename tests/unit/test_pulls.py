@@ -12,7 +12,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, P, T
 from registry.errors import StoreUnavailable
 from registry.metadata.repositories.days import DAY
-from registry.services.images.pulls import PullLog
+from registry.services.images.pulls import Batch, PullLog
 from tests.inprocess import START, ManualClock
 
 MINUTE = 60 * MICROSECONDS
@@ -44,11 +44,13 @@ class Notebook:
         self.meanwhile()
         if self.is_down:
             raise StoreUnavailable("down")
-        pulls, counts, _ = args
-        assert isinstance(pulls, dict)
-        assert isinstance(counts, Counter)
-        self.written.append(pulls)
-        self.counted.update(counts)
+        (batch,) = args
+        assert isinstance(batch, Batch)
+        last: dict[str, int] = {}
+        for (manifest_id, minute), count in batch.pulls.items():
+            last[manifest_id] = max(minute * MINUTE, last.get(manifest_id, 0))
+            self.counted[manifest_id, minute * MINUTE // DAY] += count
+        self.written.append(last)
         return None  # type: ignore[return-value] # record_pulls returns nothing
 
     def listen(self, listener: Callable[[], None]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from cloudcore.serving.planes import Headers, Planes
 from cloudcore.serving.response import refusal_response
+from cloudcore.storage.s3.requests import bucket_of_host
 from registry.planes import PLANES, planes_of
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
@@ -29,6 +30,8 @@ def owner(planes: Planes, path: bytes, host: bytes, port: int | None) -> str:
         (b"/v1/buckets", b"anything", 9000, "objects"),
         (b"/v2/x", b"s3.example", 5000, "objects"),
         (b"/key", b"Bucket.S3.example:5000", 5000, "objects"),
+        (b"/key", b"bucket.s3.example.", 5000, "objects"),
+        (b"/key", b"s3.example.:5000", 5000, "objects"),
         (b"/v2/x", b"registry.example", 5000, "data"),
         (b"/v1/buckets", b"registry.example", 5000, "control"),
         (b"/v1/buckets", b"xs3.example", 5000, "control"),
@@ -49,6 +52,7 @@ def test_a_host_of_a_family_is_no_bucket_of_the_domain_that_it_is_in() -> None:
     planes = planes_of(settings)
     assert owner(planes, b"/v2/x", b"CR.example:80", 5000) == "data"
     assert owner(planes, b"/v1/buckets", b"one.example", 5000) == "control"
+    assert owner(planes, b"/v1/buckets", b"one.example.:5000", 5000) == "control"
     assert owner(planes, b"/v2/x", b"photos.example", 5000) == "objects"
 
 
@@ -73,3 +77,17 @@ def test_the_server_itself_refuses_in_xml_at_the_port_of_s3() -> None:
 def test_settings_of_s3_are_checked(changes: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match="s3_"):
         Settings(data=Path("x"), **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("received", "bucket"),
+    [
+        ("Photos.S3.example:9000", "photos"),
+        ("photos.s3.example.", "photos"),
+        ("a.b.s3.example.:443", "a.b"),
+        ("s3.example.", ""),
+        ("other.example", ""),
+    ],
+)
+def test_a_host_below_that_of_s3_names_a_bucket(received: str, bucket: str) -> None:
+    assert bucket_of_host(received, "s3.example") == bucket

@@ -184,8 +184,8 @@ def tell(tx: Connection, needs: BillingNeeds, event: str, invoice: Invoice, now:
         "status": invoice.status,
         "attempts": invoice.attempts,
     }
-    for account in accounts_of(tx, invoice.organization_id):
-        needs.events.tell(tx, account.id, event, [told], now)
+    for account_id, _ in accounts_of(tx, invoice.organization_id):
+        needs.events.tell(tx, account_id, event, [told], now)
 
 
 def refused(charge: Charge, declined: Declined) -> PaymentDeclined:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, func, select
 
-from cloudcore.account_rows import NamedAccount, accounts_of, list_organizations, lock_organization
+from cloudcore.account_rows import accounts_of, list_organizations, lock_organization
 from cloudcore.billing import invoice_rows as rows
 from cloudcore.billing.charging import tell, wake
 from cloudcore.billing.events import CREATED
@@ -116,21 +116,20 @@ async def close_month(needs: BillingNeeds, month: int) -> None:
 
 
 async def _close(needs: BillingNeeds, organization_id: str, month: int, costs: Tariff) -> None:
-    accounts = await needs.database.read(accounts_of, organization_id)
-    owed = [each for account in accounts for each in await _owed(needs, account, month)]
+    handles = dict(await needs.database.read(accounts_of, organization_id))
+    owed = [each for account_id in handles for each in await _owed(needs, account_id, month)]
     if owed:
-        handles = {account.id: account.handle for account in accounts}
         await needs.database.write(_issue, needs, organization_id, month, owed, handles, costs)
 
 
-async def _owed(needs: BillingNeeds, account: NamedAccount, month: int) -> Sequence[Owed]:
+async def _owed(needs: BillingNeeds, account_id: str, month: int) -> Sequence[Owed]:
     """Return what is not billed of the use of an account up to the end of a month."""
     first = month_after(month, -LATE_MONTHS)
-    billed = await needs.database.read(rows.billed, account.id, first)
+    billed = await needs.database.read(rows.billed, account_id, first)
     found = []
     for each in months_between(first, month):
-        for region, sku, quantity in await needs.database.read(_sums, account.id, each):
-            use = Use(account.id, region, sku, each)
+        for region, sku, quantity in await needs.database.read(_sums, account_id, each):
+            use = Use(account_id, region, sku, each)
             before = billed.get(use, 0)
             if quantity > before:
                 found.append(Owed(use, before, quantity))

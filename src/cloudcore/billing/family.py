@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.billing.events import CREATED, EVENTS, PAYMENT_FAILED
+from cloudcore.billing.quotas import PAYMENT_METHODS
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
 
@@ -75,6 +76,6 @@ BILLING: Final[Family[BillingNeeds]] = Family(
         CREATED: "The invoice of a month was made",
         PAYMENT_FAILED: "The payment of an invoice was declined",
     },
-    quotas=("payment_methods",),
+    quotas=(PAYMENT_METHODS,),
     commands=(CommandGroup("billing", ("cloudcore.billing.commands",)),),
 )

@@ -10,7 +10,7 @@ from cloudcore.billing.processor import PROCESSOR, Processor
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from cloudcore.events import EVENTS, Events
-from cloudcore.metering.sku import Sku
+from cloudcore.metering.sku import SKUS, Sku
 from cloudcore.ports import Opening, Port
 
 
@@ -46,8 +46,6 @@ class Price(Protocol):
 Prices = Callable[[], Sequence[Price]]
 """Returns what the catalogue says at the moment."""
 PRICES: Final[Port[Prices]] = Port("billing.prices")
-SKUS: Final[Port[Sequence[Sku]]] = Port("billing.skus")
-"""What all families report of use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

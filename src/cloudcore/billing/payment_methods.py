@@ -10,10 +10,11 @@ from cloudcore.billing import method_rows as rows
 from cloudcore.billing.method_rows import PaymentMethod
 from cloudcore.billing.needs import BillingNeeds
 from cloudcore.billing.processor import Kept, MethodRefused, MethodType
+from cloudcore.billing.quotas import PAYMENT_METHODS
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, InvalidInput, QuotaExceeded, Unavailable
+from cloudcore.errors import Conflict, InvalidInput, Unavailable
+from cloudcore.quotas.limits import EVERY_ACCOUNT, check_limit
 
-MAX_METHODS: Final = 20
 _BRANDS: Final = {"amex": "American Express", "diners": "Diners Club", "jcb": "JCB"}
 
 
@@ -55,18 +56,13 @@ def add_method(tx: Connection, new: PaymentMethod) -> PaymentMethod:
     """Insert a payment method; the first one of an organization is its default.
 
     Raises:
-        QuotaExceeded: the organization has `MAX_METHODS`.
+        QuotaExceeded: the organization has as many as it may.
 
     """
     lock_organization(tx, new.organization_id)
     used = rows.count_methods(tx, new.organization_id)
-    if used >= MAX_METHODS:
-        raise QuotaExceeded(
-            f"an organization has at most {MAX_METHODS} payment methods; delete one",
-            quota="payment_methods",
-            limit=MAX_METHODS,
-            used=used,
-        )
+    words = "an organization has at most {limit} payment methods; delete one"
+    check_limit(tx, EVERY_ACCOUNT, PAYMENT_METHODS, used, words)
     new = new._replace(is_default=new.is_default or used == 0)
     if new.is_default:
         rows.unset_default(tx, new.organization_id, new.created_at)

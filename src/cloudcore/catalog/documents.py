@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple, TypeVar
 
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from cloudcore.crn import REGION_PATTERN
 from cloudcore.errors import InvalidInput
+from cloudcore.metering.sku import SKUS, Sku
 from cloudcore.ports import Opening, Port
 from cloudcore.web.strict_json import convert, parse
 from cloudcore.wire import RequestBody, ResponseBody
@@ -25,7 +26,7 @@ MAX_BYTES: Final = 1 << 20
 """Maximum size of the file."""
 
 RegionName = Annotated[str, Meta(pattern=rf"\A{REGION_PATTERN}\Z")]
-Sku = Annotated[str, Meta(pattern=r"\A[a-z0-9](?:[a-z0-9._-]{0,126}[a-z0-9])?\Z")]
+SkuName = Annotated[str, Meta(pattern=r"\A[a-z0-9](?:[a-z0-9._-]{0,126}[a-z0-9])?\Z")]
 Word = Annotated[str, Meta(pattern=r"\A[a-z][a-z0-9-]{0,62}\Z")]
 Label = Annotated[str, Meta(min_length=1, max_length=100)]
 Url = Annotated[str, Meta(pattern=r"\Ahttps?://[!-~]+\Z", max_length=2000)]
@@ -51,7 +52,7 @@ class Region(ResponseBody, forbid_unknown_fields=True):
 class Price(ResponseBody, forbid_unknown_fields=True):
     """What one unit of something costs in a region."""
 
-    sku: Sku
+    sku: SkuName
     """The name under which use of the service is counted."""
     service: Word
     region: RegionName
@@ -70,12 +71,17 @@ class CatalogFile(RequestBody):
 
 
 def load_catalog(
-    path: Path, region: str, url: str, own_urls: Iterable[tuple[str, str]] = ()
+    path: Path,
+    region: str,
+    url: str,
+    skus: Iterable[Sku],
+    own_urls: Iterable[tuple[str, str]] = (),
 ) -> CatalogFile:
     """Load the catalogues from a file.
 
     In its texts, ``{region}`` and ``{url}`` stand for the region and the base URL of this install.
-    What has a URL of its own, in `own_urls` by its name, is an endpoint of that region too.
+    What has a URL of its own, in `own_urls` by its name, is an endpoint of that region too. Prices
+    are of `skus`, what is metered; those without a price cost nothing.
 
     Raises:
         CatalogInvalid: the file cannot be read, is not JSON, or has an invalid field.
@@ -94,7 +100,7 @@ def load_catalog(
     except InvalidInput as error:
         words = error.message.replace("the body", "the file", 1)
         raise CatalogInvalid(f"the catalog {path}: {words}") from None
-    for fault in _faults(catalog):
+    for fault in (*_faults(catalog), *_unmetered(catalog, {each.name: each for each in skus})):
         raise CatalogInvalid(f"the catalog {path}: {fault}")
     own = dict(own_urls)
     regions = (
@@ -129,6 +135,16 @@ def _faults(catalog: CatalogFile) -> Iterable[str]:
             yield f"the price of {price.sku} is of the region {price.region}, which is not listed"
 
 
+def _unmetered(catalog: CatalogFile, skus: Mapping[str, Sku]) -> Iterable[str]:
+    """Yield the prices that no use could be billed by."""
+    for price in catalog.prices:
+        sku = skus.get(price.sku)
+        if sku is None:
+            yield f"the price of {price.sku}: nothing is metered as that, only {', '.join(skus)}"
+        elif (price.service, price.unit) != (sku.service, sku.unit):
+            yield f"the price of {price.sku} is of the service {sku.service}, for 1 {sku.unit}"
+
+
 def _repeated(values: Sequence[T]) -> list[T]:
     return [value for value, count in Counter(values).items() if count > 1]
 
@@ -144,6 +160,8 @@ class CatalogNeeds(NamedTuple):
     region: str
     url: str
     """Base URL of this install."""
+    skus: tuple[Sku, ...]
+    """All that is metered."""
     own_urls: tuple[tuple[str, str], ...]
     """Names and base URLs of what has one of its own."""
 
@@ -152,4 +170,10 @@ async def open_needs(opening: Opening) -> CatalogNeeds:
     """Return the dependencies of one process."""
     install = opening.install
     own_urls = tuple(install.own_urls.items())
-    return CatalogNeeds(await opening.get(FILE), install.region, install.url, own_urls)
+    return CatalogNeeds(
+        await opening.get(FILE),
+        install.region,
+        install.url,
+        await opening.get(SKUS),
+        own_urls,
+    )

@@ -40,7 +40,7 @@ def _loaded(needs: CatalogNeeds, _state: object) -> Catalogues:
     from cloudcore.catalog.documents import load_catalog  # noqa: PLC0415
     from cloudcore.catalog.routes import Catalogues  # noqa: PLC0415 - the web framework
 
-    return Catalogues(load_catalog(needs.file, needs.region, needs.url, needs.own_urls))
+    return Catalogues(load_catalog(needs.file, needs.region, needs.url, needs.skus, needs.own_urls))
 
 
 CATALOG: Final[Family[CatalogNeeds]] = Family(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.ports import Opening
+    from cloudcore.quotas.limits import Counted
 
 
 async def _open(opening: Opening) -> CertificateNeeds:
@@ -58,11 +59,18 @@ def _schedule(needs: CertificateNeeds) -> Sequence[Scheduled]:
     )
 
 
+def _uses() -> Sequence[Counted]:
+    from cloudcore.certificate.rows import ROWS  # noqa: PLC0415 - SQLAlchemy
+
+    return (ROWS.counted,)
+
+
 CERTIFICATE: Final[Family[CertificateNeeds]] = Family(
     name="certificate",
     title="Certificates",
     paths=("/v1/certificate-authorities", "/v1/certificate-settings"),
     open=_open,
+    uses=_uses,
     begin=_begin,
     routes=_routes,
     job_kinds=_job_kinds,

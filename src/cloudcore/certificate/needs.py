@@ -13,12 +13,12 @@ from cloudcore.certificate.domains import Grant, Grants, is_within
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.certificate.issuer import AcmeIssuer, Issuers, account_key
 from cloudcore.certificate.keys import AccountKeys, PrivateKeys
-from cloudcore.certificate.resolving import DnsResolver
 from cloudcore.certificate.services import Proofs
 from cloudcore.certificate.work import SlowKeys
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from cloudcore.events import EVENTS, Events
+from cloudcore.outbound.dns_resolver import DnsResolver
 from cloudcore.ports import KEYRING, Opening, Port
 
 

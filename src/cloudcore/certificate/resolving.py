@@ -4,53 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from cloudcore.certificate.certificate import Challenge, FaultCode
+from cloudcore.outbound.dns_resolver import DnsFailed, DnsResolver
 
-if TYPE_CHECKING:
-    from dns.asyncresolver import Resolver as Dns
-
-_LOOKUP_SECONDS: Final = 5.0
 _AT_ONCE: Final = 10
-
-
-class DnsFailed(Exception):
-    """No name server answered, or its answer was malformed; the text says which name was asked."""
-
-
-class DnsResolver:
-    """Asks name servers: those of the machine, or the one that the operator has set."""
-
-    def __init__(self, server: tuple[str, int] | None = None) -> None:
-        self._server = server
-        self._dns: Dns | None = None
-
-    async def cname(self, name: str) -> str | None:
-        """Return what a name's CNAME points to, with a dot at its end; None if it has none.
-
-        Raise `DnsFailed`.
-        """
-        from dns import exception, resolver  # noqa: PLC0415 - a tenth of a second
-
-        try:
-            answer = await self._resolver().resolve(name, "CNAME", search=False)
-        except (resolver.NXDOMAIN, resolver.NoAnswer):
-            return None
-        except (exception.DNSException, OSError) as error:
-            raise DnsFailed(f"{name} was not resolved: {type(error).__name__}") from None
-        return str(answer[0].target).lower()
-
-    def _resolver(self) -> Dns:
-        from dns.asyncresolver import Resolver as Dns  # noqa: PLC0415 - a tenth of a second
-
-        if self._dns is None:
-            self._dns = Dns(configure=self._server is None)
-            if self._server is not None:
-                host, port = self._server
-                self._dns.nameservers, self._dns.port = [host], port
-            self._dns.lifetime = _LOOKUP_SECONDS
-        return self._dns
 
 
 class Seen(NamedTuple):

@@ -1,18 +1,80 @@
-"""``entrepot suppressions``, ``entrepot ip-pools`` and ``entrepot templates``."""
+"""The commands of email: ``suppressions``, ``ip-pools``, ``dedicated-ips`` and so on."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from cloudcore.command_line import Act, Option
+from cloudcore.email.dedicated_ip import DEDICATED_IP
 from cloudcore.email.ip_pool import IP_POOL
+from cloudcore.email.message import MESSAGE
+from cloudcore.email.sending_identity import SENDING_IDENTITY
 from cloudcore.email.suppression import SUPPRESSION
 from cloudcore.email.template import TEMPLATE
 from cloudcore.resources.nouns import noun_of
 
+_SEND: Final = Act(
+    verb="send",
+    words="send a message",
+    is_of_all=True,
+    takes_key=True,
+    options=(
+        Option("from", "who it is from: an address of a verified identity", is_required=True),
+        Option("to", "who gets it", "many", metavar="ADDRESS"),
+        Option("cc", "who gets a copy", "many", metavar="ADDRESS"),
+        Option(
+            "bcc", "who gets a copy that the message does not tell of", "many", metavar="ADDRESS"
+        ),
+        Option("subject", "its subject"),
+        Option("text", "its body as text", "file"),
+        Option("html", "its body as HTML", "file"),
+        Option("template", "email template instead of subject and body: name, id or CRN"),
+        Option("variables", "variables of the template, as a JSON object in a file", "document"),
+        Option("headers", "a header field, X-… or List-…", "tags", metavar="NAME=VALUE"),
+    ),
+    answer="message",
+    said="Accepted {id}; 'entrepot messages show {id}' says what becomes of it",
+)
 COMMANDS: Final = (
     noun_of(SUPPRESSION, words="addresses that get no mail of the account"),
     noun_of(IP_POOL, words="groups of dedicated IP addresses to send mail from"),
+    noun_of(
+        DEDICATED_IP,
+        words="addresses that only this account sends mail from",
+        acts=(
+            Act(
+                verb="pause",
+                words="accept no more mail for one",
+                path="pause",
+                takes_key=True,
+                answer="dedicated_ip",
+                said="Paused {address}",
+            ),
+            Act(
+                verb="resume",
+                words="go on with one that is paused",
+                path="resume",
+                takes_key=True,
+                answer="dedicated_ip",
+                said="Resumed {address}",
+            ),
+        ),
+    ),
+    noun_of(
+        SENDING_IDENTITY,
+        words="domains and addresses to send mail from",
+        acts=(
+            Act(
+                verb="verify",
+                words="look for the record of a domain now, or send an address a new link",
+                path="verify",
+                takes_key=True,
+                answer="identity",
+                said="Checking {value}",
+            ),
+        ),
+    ),
     noun_of(
         TEMPLATE,
         words="subjects and bodies of mail, with places for variables",
@@ -29,5 +91,9 @@ COMMANDS: Final = (
                 answer="preview",
             ),
         ),
+    ),
+    replace(
+        noun_of(MESSAGE, words="mail that was sent, and what became of it", acts=(_SEND,)),
+        create=None,
     ),
 )

@@ -3,29 +3,129 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from cloudcore.email.dedicated_ip import DEDICATED_IP, PAUSED
 from cloudcore.email.ip_pool import IP_POOL
-from cloudcore.email.suppression import SUPPRESSION
+from cloudcore.email.message import MESSAGE, MESSAGES
+from cloudcore.email.sending_identity import CONFIRM, FAILED, SENDING_IDENTITY, VERIFIED
+from cloudcore.email.suppression import SUPPRESSION, UNSUBSCRIBE
 from cloudcore.email.template import TEMPLATE
 from cloudcore.family import CommandGroup, Family
 
 if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
     from litestar.handlers import HTTPRouteHandler
+
+    from cloudcore.db.deletion import Forget
+    from cloudcore.email.needs import EmailNeeds
+    from cloudcore.jobs.kinds import JobKind
+    from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.ports import Opening
+    from cloudcore.quotas.limits import Counted
+
+
+async def _open(opening: Opening) -> EmailNeeds:
+    from cloudcore.email import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return await needs.open_needs(opening)
+
+
+async def _begin(needs: EmailNeeds, resources: AsyncExitStack) -> None:
+    from cloudcore.email.needs import take_return_mail  # noqa: PLC0415 - SQLAlchemy
+
+    await take_return_mail(needs, resources)
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
+    from cloudcore.email.dedicated_ips import HANDLERS as DEDICATED_IPS  # noqa: PLC0415 - as below
+    from cloudcore.email.identity_routes import HANDLERS as IDENTITIES  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.ip_pools import IP_POOLS  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email.message_routes import HANDLERS as OF_MESSAGES  # noqa: PLC0415
     from cloudcore.email.suppressions import SUPPRESSIONS  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.templates import HANDLERS as TEMPLATES  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email.unsubscribe_routes import HANDLERS as UNSUBSCRIPTIONS  # noqa: PLC0415
     from cloudcore.resources.routes import standard_routes  # noqa: PLC0415 - the web framework
 
-    return (*standard_routes(SUPPRESSIONS), *standard_routes(IP_POOLS), *TEMPLATES)
+    return (
+        *standard_routes(SUPPRESSIONS),
+        *standard_routes(IP_POOLS),
+        *DEDICATED_IPS,
+        *IDENTITIES,
+        *TEMPLATES,
+        *OF_MESSAGES,
+        *UNSUBSCRIPTIONS,
+    )
 
 
-EMAIL: Final[Family[None]] = Family(
+def _expiry() -> Sequence[Forget]:
+    from cloudcore.email import message_rows  # noqa: PLC0415 - SQLAlchemy
+
+    return (message_rows.forget_content, message_rows.forget, message_rows.forget_rates)
+
+
+def _job_kinds(needs: EmailNeeds) -> Sequence[JobKind]:
+    from cloudcore.email import identity_checks  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email.sending import Postman  # noqa: PLC0415 - SQLAlchemy
+
+    return (identity_checks.WORK.job_kind(needs), Postman(needs=needs).job_kind())
+
+
+def _schedule(needs: EmailNeeds) -> Sequence[Scheduled]:
+    from cloudcore.email import dedicated_ips, identity_checks  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
+
+    check, tell = (
+        partial(identity_checks.check_due, needs),
+        partial(dedicated_ips.tell_others, needs),
+    )
+    return (
+        Scheduled("email.identity_checks", identity_checks.EVERY_SECONDS, check),
+        Scheduled("email.dedicated_ips", dedicated_ips.EVERY_SECONDS, tell),
+    )
+
+
+def _uses() -> Sequence[Counted]:
+    from cloudcore.email import (  # noqa: PLC0415 - SQLAlchemy
+        dedicated_ip_rows,
+        identity_rows,
+        ip_pool_rows,
+        message_rows,
+        suppressions,
+        templates,
+    )
+
+    rows = (
+        suppressions.ROWS,
+        ip_pool_rows.ROWS,
+        dedicated_ip_rows.ROWS,
+        identity_rows.ROWS,
+        templates.ROWS,
+    )
+    return (*(each.counted for each in rows), message_rows.WAITING_MESSAGES)
+
+
+EMAIL: Final[Family[EmailNeeds]] = Family(
     name="email",
+    paths=("/v1/email-unsubscriptions", "/v1/identity-confirmations"),
+    open=_open,
+    begin=_begin,
     routes=_routes,
-    resources=(SUPPRESSION, IP_POOL, TEMPLATE),
+    job_kinds=_job_kinds,
+    schedule=_schedule,
+    expiry=_expiry,
+    resources=(SUPPRESSION, IP_POOL, DEDICATED_IP, SENDING_IDENTITY, TEMPLATE, MESSAGE),
+    skus=(MESSAGES,),
+    uses=_uses,
+    recorded_actions=(CONFIRM,),
+    told_changes={UNSUBSCRIBE: "email.suppression.created"},
+    other_events=(VERIFIED, FAILED, PAUSED),
+    event_words={
+        PAUSED: "A dedicated IP sends no more, as too much of its mail bounced",
+        VERIFIED: "Mail may be sent from a domain or an address",
+        FAILED: "The DKIM record of a domain is not there",
+    },
     commands=(CommandGroup("use the platform's services", ("cloudcore.email.commands",)),),
 )

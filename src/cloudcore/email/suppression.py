@@ -10,6 +10,9 @@ from cloudcore.errors import InvalidInput
 from cloudcore.resources.record import Record, fixed, given, own
 from cloudcore.resources.resource import Filter, Resource
 
+UNSUBSCRIBE: Final = "email:Unsubscribe"
+"""What the audit log calls it when a recipient wants no more mail; no policy names it."""
+
 
 class Suppression(Record, frozen=True, kw_only=True):
     """An address that gets no mail from the account."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import UNSET, UnsetType, structs
-from sqlalchemy import bindparam
+from sqlalchemy import bindparam, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement
+from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.email.suppression import SUPPRESSION, Suppression, folded
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.rows import Rows, one_of
@@ -27,6 +28,15 @@ _REMOVE_EXPIRED: Final = Statement(
         _s.region == bindparam("region"),
         _s.folded == bindparam("folded"),
         _s.expires_at <= bindparam("now"),
+    )
+)
+
+_WHICH: Final = Statement(
+    select(_s.folded).where(
+        _s.account_id == bindparam("account_id"),
+        _s.region == bindparam("region"),
+        _s.folded.in_(listed("folded")),
+        _s.expires_at.is_(None) | (_s.expires_at > bindparam("now")),
     )
 )
 
@@ -59,6 +69,18 @@ def _replace_expired(tx: Connection, new: Suppression, old: Suppression | None) 
     return new
 
 
+def add_automatic(tx: Connection, new: Suppression) -> Suppression | None:
+    """Insert one that the platform makes; return None if the address is suppressed already.
+
+    It is made also when the account has as many as it may have: the quota is a bound on what
+    requests create, and mail that goes on to this address harms the sender of all accounts.
+    """
+    try:
+        return ROWS.add(tx, _replace_expired(tx, new, None))
+    except Conflict:
+        return None
+
+
 def _source(found: Suppression) -> SourceMessage | UnsetType:
     if (message := found.source_message_id) is None:
         return UNSET
@@ -73,3 +95,11 @@ SUPPRESSIONS: Final = Methods(
     composites=(Composite(name="source_message", shown=SourceMessage, show=_source),),
     docs={"create": "Suppress an address: it gets no mail from the account."},
 )
+
+
+def suppressed(
+    tx: Connection, account_id: str, region: str, addresses: Sequence[str], now: int
+) -> frozenset[str]:
+    """Return which of these folded addresses get no mail of an account now (E1, E4)."""
+    wanted = {"account_id": account_id, "region": region, "folded": text_list(addresses)}
+    return frozenset(row[0] for row in tx.rows(_WHICH, **wanted, now=now))

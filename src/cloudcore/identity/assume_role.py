@@ -17,10 +17,11 @@ from typing import Annotated, ClassVar, Final, NamedTuple
 
 from msgspec import Meta
 
+from cloudcore.account_rows import lock_account
 from cloudcore.clock import MICROSECONDS
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError, QuotaExceeded
+from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError
 from cloudcore.iam.decision import Verdict, could_allow
 from cloudcore.iam.policy import TRUST_ACTION, Policy
 from cloudcore.iam.principal import Principal, PrincipalKind
@@ -39,8 +40,6 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 CHAINED_SECONDS: Final = 3600
 """Maximum duration of a role session assumed from another role session."""
-MAX_OPEN: Final = 5_000
-"""Maximum number of open sessions of one account's roles."""
 MAX_LINE: Final = 10
 """Maximum length of a chain of sessions, each assumed from the previous one."""
 
@@ -117,7 +116,7 @@ async def assume_role(
 
     Raises:
         AccessDenied: the permission or the trust is missing, or the account is suspended.
-        QuotaExceeded: the account's roles have `MAX_OPEN` open sessions.
+        QuotaExceeded: the account's roles have as many open sessions as they may.
         NotFound: the role does not exist, or is not visible to the caller.
         InvalidInput: `role` is no reference to a role, or matches several.
 
@@ -180,15 +179,14 @@ def _assume(
     source = asked.source
     if source.sid is not None and sessions.count_line(tx, source.sid) >= MAX_LINE:
         raise AccessDenied("roles were assumed from one another too many times in a row")
-    used = sessions.count_open_of_account(tx, role.account_id, asked.now, MAX_OPEN)
-    if used >= MAX_OPEN:
-        raise QuotaExceeded(
-            f"the account has {MAX_OPEN} open role sessions; use one for many calls,"
-            " ask for shorter ones, or end unused ones with POST /v1/oauth/revoke",
-            quota="role_sessions",
-            limit=MAX_OPEN,
-            used=used,
-        )
+    lock_account(tx, role.account_id)
+    use = sessions.OPEN.check(
+        tx,
+        role.account_id,
+        "the account has {limit} open role sessions; use one for many calls,"
+        " ask for shorter ones, or end unused ones with POST /v1/oauth/revoke",
+        now=asked.now,
+    )
     is_chained = source.kind is PrincipalKind.ROLE_SESSION
     most = CHAINED_SECONDS if is_chained else role.max_session_seconds
     seconds = clamp_duration(asked.seconds, min(most, role.max_session_seconds))
@@ -227,6 +225,7 @@ def _assume(
         resource=iam_crn(role.account_id, "role", role.name),
         details={"session_name": name},
     )
+    sessions.OPEN.tell(tx, role.account_id, use, asked.now)
     return role, expires_at
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.policy import TRUST_ACTION, PolicyKind
 from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
+from cloudcore.identity.quotas import QUOTAS
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from cloudcore.db.deletion import Forget
     from cloudcore.identity.needs import IdentityNeeds
     from cloudcore.ports import Offer, Opening
+    from cloudcore.quotas.limits import Counted
     from cloudcore.web.envelope import ErrorShape
 
 
@@ -71,6 +73,12 @@ def _trust_policy(tx: Connection, crn: Crn) -> StoredPolicy | None:
     return None if role is None else StoredPolicy(role.trust_policy, role.trust_ids)
 
 
+def _uses() -> Sequence[Counted]:
+    from cloudcore.identity.rows import sessions  # noqa: PLC0415 - SQLAlchemy
+
+    return (sessions.OPEN,)
+
+
 IDENTITY: Final[Family[IdentityNeeds]] = Family(
     name="iam",
     host="auth",
@@ -91,6 +99,7 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
         "/v1/users",
     ),
     open=_open,
+    uses=_uses,
     offers=_offers,
     routes=_routes,
     error_shapes=_error_shapes,
@@ -200,7 +209,7 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
         ),
     ),
     recorded_actions=("iam:LinkUser", "iam:SignIn", "iam:SignOut"),
-    quotas=("accounts", "organizations", "role_sessions"),
+    quotas=QUOTAS,
     commands=(
         CommandGroup(
             "people and rights",

@@ -51,6 +51,7 @@ OWNER_ACTIONS: Final = (
     "iam:DeleteUser",
     "audit:ListAuditEvents",
     "audit:GetAuditEvent",
+    "metering:GetUsage",
     "iam:CreateIdentityProvider",
     "iam:GetIdentityProvider",
     "iam:ListIdentityProviders",

@@ -22,7 +22,6 @@ from sqlalchemy import (
     Table,
     Text,
     bindparam,
-    func,
     insert,
     literal_column,
     select,
@@ -32,7 +31,7 @@ from sqlalchemy import (
 from cloudcore.clock import MICROSECONDS, Clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.deletion import deletion, forget_all
-from cloudcore.db.rows import bound, count
+from cloudcore.db.rows import bound
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.kinds import Done, JobKind, Next
@@ -118,10 +117,10 @@ _MARK: Final = Statement(
     .where(_o.id.in_(listed("ids")))
     .values(delivered_at=bindparam("now"), payload=literal_column("'null'"))
 )
-_some: Final = page(
-    select(_o.sequence).where(_o.account_id == bindparam("account_id"), _o.delivered_at.is_(None))
-).subquery("listed")
-_COUNT_PENDING: Final = Statement(select(func.count()).select_from(_some))
+UNDELIVERED: Final = select(_o.sequence).where(
+    _o.account_id == bindparam("account_id"), _o.delivered_at.is_(None)
+)
+"""A query for the events of an account that are not delivered yet."""
 _FORGET: Final = deletion(_o.delivered_at)
 _FORGET_UNDELIVERED: Final = deletion(_o.created_at, _o.delivered_at.is_(None))
 
@@ -152,11 +151,6 @@ def emit_all(
             now=now,
         )
     return ids
-
-
-def count_pending(tx: Connection, account_id: str, most: int) -> int:
-    """Count the events of an account that are not delivered yet, up to `most`."""
-    return count(tx, _COUNT_PENDING, account_id=account_id, limit=most)
 
 
 def delivery(database: Database, clock: Clock, subscribers: Sequence[Subscriber]) -> JobKind:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import Family
 from cloudcore.kms.key import KEY
+from cloudcore.metering.sku import HOURS_PER_MONTH, Sku
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
 
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.kms.needs import KmsNeeds
+    from cloudcore.metering.sampling import Measure
     from cloudcore.ports import Offer, Opening
+    from cloudcore.quotas.limits import Counted
 
 _DELETION_SECONDS: Final = 900
+_KEYS: Final = Sku("kms.keys", "Keys", "key-month", HOURS_PER_MONTH)
+_REQUESTS: Final = Sku("kms.requests", "Requests of keys", "1000 requests", 1000)
 
 
 async def _open(opening: Opening) -> KmsNeeds:
@@ -45,13 +50,28 @@ def _schedule(needs: KmsNeeds) -> Sequence[Scheduled]:
     return (Scheduled("kms.due_deletions", _DELETION_SECONDS, chore),)
 
 
+def _samples() -> Mapping[str, Measure]:
+    from cloudcore.kms.rows import keys_by_account  # noqa: PLC0415 - SQLAlchemy
+
+    return {_KEYS.name: keys_by_account}
+
+
+def _uses() -> Sequence[Counted]:
+    from cloudcore.kms.rows import KEY_ROWS  # noqa: PLC0415 - SQLAlchemy
+
+    return (KEY_ROWS.counted,)
+
+
 KMS: Final[Family[KmsNeeds]] = Family(
     name="kms",
     title="Keys",
     open=_open,
+    uses=_uses,
     offers=_offers,
     routes=_routes,
     schedule=_schedule,
+    skus=(_KEYS, _REQUESTS),
+    samples=_samples,
     resources=(KEY,),
     told_changes={
         "kms:EnableKey": "kms.key.enabled",

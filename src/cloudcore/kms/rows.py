@@ -6,6 +6,7 @@ exist, and a CRN tells only whether it is this account's and region's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple, cast, get_args
 
 from sqlalchemy import (
@@ -28,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import bound, count
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
 from cloudcore.db.statement import Statement, page
@@ -124,6 +125,11 @@ _IS_VERSIONS: Final = (
     _v.account_id == bindparam("account_id"),
 )
 
+_COUNT_EACH: Final = Statement(
+    select(_k.account_id, func.count())
+    .where(text("origin = 'customer' AND state IN ('enabled', 'disabled')"))
+    .group_by(_k.account_id)
+)
 _HOLD: Final = Statement(
     select(_k.state).where(_k.id == bindparam("id"), _OF_ACCOUNT).with_for_update(read=True)
 )
@@ -170,6 +176,12 @@ _LIST_WITHOUT_PLATFORM: Final = Statement(
         .order_by(_accounts.c.id)
     )
 )
+
+
+async def keys_by_account(database: Database) -> Mapping[str, int]:
+    """Return how many keys each account has made, and not scheduled for deletion."""
+    rows = await database.read(lambda tx: tx.rows(_COUNT_EACH))
+    return {row[0]: row[1] for row in rows}
 
 
 def hold_key(tx: Connection, account_id: str, key_id: str) -> KeyState | None:

@@ -25,6 +25,7 @@ from cloudcore.kms.rows import (
     list_due,
 )
 from cloudcore.kms.rules import SLOW, KeyUnusable, check_encrypts, new_material
+from cloudcore.quotas.limits import Use
 from cloudcore.threads import SLOW_KEYS
 
 if TYPE_CHECKING:
@@ -47,25 +48,27 @@ class RotatedMeanwhile(Conflict):
         super().__init__("other requests rotate the key; see its versions before another try")
 
 
-def check_can_create(tx: Connection, account_id: str, region: str, name: str) -> None:
-    """Refuse a customer's key for which there is no room or no name.
+def check_can_create(tx: Connection, account_id: str, region: str, name: str) -> Use:
+    """Refuse a customer's key for which there is no room or no name; return how many there are.
 
     Raise `Conflict` if the account has an undeleted key of this name, `QuotaExceeded` if the
     account has as many as it may have.
     """
-    KEY_ROWS.check_room(tx, account_id, region)
+    use = KEY_ROWS.check_room(tx, account_id, region)
     # The platform key of an older install is added at the next start; its name stays free for it.
     if name == PLATFORM_NAME or KEY_ROWS.find_named(tx, account_id, region, name):
         raise Conflict("there is a key of this name", name=name)
+    return use
 
 
 def create_key(tx: Connection, key: Key, version: KeyVersion) -> Key:
     """Insert a customer's key with its first version; see `check_can_create`."""
     assert key.name is not None
     lock_account(tx, key.account_id)
-    check_can_create(tx, key.account_id, key.region, key.name)
+    use = check_can_create(tx, key.account_id, key.region, key.name)
     KEY_ROWS.add(tx, key)
     add_version(tx, version)
+    KEY_ROWS.counted.tell(tx, key.account_id, use, key.created_at)
     return key
 
 

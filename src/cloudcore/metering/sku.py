@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from cloudcore.ports import Port
+
 GIB: Final = 1 << 30
 HOURS_PER_MONTH: Final = 730
 """Of a GiB-month: 8,760 hours of a year by twelve, so that each hour costs the same."""
@@ -39,3 +41,11 @@ class Sku:
     def service(self) -> str:
         """Return the service that is used."""
         return self.name.partition(".")[0]
+
+
+REQUESTS: Final = "requests"
+"""What of a service its requests are counted as."""
+REQUESTS_OF_API: Final = Sku("api.requests", "Other requests", "1000 requests", 1000)
+"""Requests of families that have no SKU of their own for them."""
+SKUS: Final[Port[tuple[Sku, ...]]] = Port("metering.skus")
+"""All that the families of the install report."""

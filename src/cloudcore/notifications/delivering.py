@@ -29,7 +29,7 @@ from cloudcore.notifications import delivery_rows, envelope, subscriptions
 from cloudcore.notifications.delivery_policy import Retries, merged
 from cloudcore.notifications.delivery_rows import wake
 from cloudcore.notifications.envelope import Links
-from cloudcore.notifications.needs import MailRefused, NotificationNeeds
+from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.outcomes import BACKLOG_FULL, DELIVERED, Attempted, Outcome, record
 from cloudcore.notifications.sending import mail_of, post
 from cloudcore.notifications.topic import (
@@ -39,6 +39,7 @@ from cloudcore.notifications.topic import (
     Subscription,
     Topic,
 )
+from cloudcore.outbound.mail import MailRefused
 
 SLOW_SECONDS: Final = 1.0
 REMEMBERED_TURNS: Final = 5

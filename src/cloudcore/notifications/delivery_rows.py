@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from sqlalchemy import (
@@ -10,7 +10,6 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
-    Select,
     Table,
     Text,
     UniqueConstraint,
@@ -33,7 +32,14 @@ from cloudcore.db.schema import Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.jobs.queue import NewJob, enqueue
 from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS
-from cloudcore.notifications.topic import Delivery, Publication, encoded
+from cloudcore.notifications.topic import (
+    WAITING_BYTES,
+    WAITING_DELIVERIES,
+    Delivery,
+    Publication,
+    encoded,
+)
+from cloudcore.quotas.limits import Counted, limited_to, up_to
 
 KEPT_SECONDS: Final = 3600
 """Seconds for which a publication without deliveries is kept."""
@@ -129,19 +135,20 @@ _LIST_OLDEST: Final = Statement(_WITH_PUBLICATION.where(*_OF_SUBSCRIPTION, _d.id
 _FIRST_DUE: Final = Statement(select(func.min(_d.due_at)).where(*_OF_SUBSCRIPTION))
 
 
-def _summed(sizes: Select[Any]) -> Statement:
-    some = page(sizes).subquery()
-    return Statement(
-        select(func.count(), func.coalesce(func.sum(some.c.size), literal_column("0")))
-    )
-
-
-_BACKLOG: Final = _summed(select(_d.size).where(*_OF_SUBSCRIPTION))
-_BACKLOG_OF_ACCOUNT: Final = _summed(
+_some_of_it: Final = page(select(_d.size).where(*_OF_SUBSCRIPTION)).subquery()
+_BACKLOG: Final = Statement(
+    select(func.count(), func.coalesce(func.sum(_some_of_it.c.size), literal_column("0")))
+)
+_of_account: Final = (
     select(_d.size)
     .join_from(SUBSCRIPTION_ROWS.table, deliveries, _d.subscription_id == _s.id)
     .where(_s.account_id == bindparam("account_id"))
 )
+WAITING: Final = Counted(WAITING_DELIVERIES, up_to(WAITING_DELIVERIES, _of_account))
+"""The deliveries that wait for all subscriptions of an account."""
+_counted: Final = limited_to(WAITING_DELIVERIES, _of_account)
+WAITING_SIZE: Final = Counted(WAITING_BYTES, select(func.sum(_counted.c.size)))
+"""Their bytes; of no more deliveries than may wait."""
 _POSTPONE: Final = Statement(
     update(deliveries)
     .where(*_IS_OURS)
@@ -252,12 +259,6 @@ def first_due(tx: Connection, account_id: str, subscription_id: str) -> int | No
 def backlog(tx: Connection, account_id: str, subscription_id: str, most: int) -> Backlog:
     """Return what waits for a subscription; of no more than `most` deliveries."""
     row = tx.row(_BACKLOG, account_id=account_id, subscription_id=subscription_id, limit=most)
-    return Backlog(*map(int, row or (0, 0)))
-
-
-def backlog_of_account(tx: Connection, account_id: str, most: int) -> Backlog:
-    """Return what waits for all subscriptions of an account; of no more than `most` deliveries."""
-    row = tx.row(_BACKLOG_OF_ACCOUNT, account_id=account_id, limit=most)
     return Backlog(*map(int, row or (0, 0)))
 
 

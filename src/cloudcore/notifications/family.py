@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
-from cloudcore.notifications.topic import TOPIC
+from cloudcore.metering.sku import Sku
+from cloudcore.notifications.topic import (
+    DELIVERIES,
+    PUBLISHED_MESSAGES,
+    SUBSCRIPTIONS,
+    TOPIC,
+    WAITING_BYTES,
+    WAITING_DELIVERIES,
+)
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -16,6 +24,7 @@ if TYPE_CHECKING:
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.notifications.needs import NotificationNeeds
     from cloudcore.ports import Opening
+    from cloudcore.quotas.limits import Counted
 
 STEP_SECONDS: Final = 120
 SEND_MESSAGE: Final = "queue:SendMessage"
@@ -70,14 +79,23 @@ def _expiry() -> Sequence[Forget]:
     )
 
 
+def _uses() -> Sequence[Counted]:
+    from cloudcore.notifications import delivery_rows, publishing, topics  # noqa: PLC0415
+
+    waiting = (delivery_rows.WAITING, delivery_rows.WAITING_SIZE, publishing.ON_THEIR_WAY)
+    return (topics.ROWS.counted, *waiting)
+
+
 NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
     name="notifications",
     title="Topics",
     paths=("/v1/subscription-confirmations", "/v1/unsubscriptions"),
     open=_open,
+    uses=_uses,
     routes=_routes,
     job_kinds=_job_kinds,
     expiry=_expiry,
+    skus=(DELIVERIES, Sku("notifications.requests", "Requests of topics", "1000 requests", 1000)),
     resources=(TOPIC,),
     foreign_kinds=(
         ResourceKind(
@@ -95,10 +113,5 @@ NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
         "notifications:DeleteSubscription": "notifications.subscription.deleted",
         "notifications:Unsubscribe": "notifications.subscription.deleted",
     },
-    quotas=(
-        "published_messages",
-        "subscriptions",
-        "waiting_bytes",
-        "waiting_deliveries",
-    ),
+    quotas=(PUBLISHED_MESSAGES, SUBSCRIPTIONS, WAITING_BYTES, WAITING_DELIVERIES),
 )

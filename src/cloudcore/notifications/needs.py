@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from email.message import EmailMessage
 from typing import Final, Protocol
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
+from cloudcore.events import EVENTS, Events
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
+from cloudcore.outbound.mail import Mail
 from cloudcore.ports import KEYRING, Opening, Port
 from cloudcore.resource_references import Authorize
 from cloudcore.room_checks import RoomChecks
@@ -74,28 +75,6 @@ class Queues(Protocol):
         ...
 
 
-class MailRefused(Exception):
-    """A message was not accepted; the text says why, without credentials."""
-
-    def __init__(self, message: str, *, is_permanent: bool) -> None:
-        super().__init__(message)
-        self.is_permanent = is_permanent
-        """True if a retry would not help."""
-
-
-class Mail(Protocol):
-    """Sends mail."""
-
-    @property
-    def sender(self) -> str:
-        """Return the address that messages are from."""
-        ...
-
-    async def send(self, message: EmailMessage) -> None:
-        """Hand a message over for delivery; raise `MailRefused`."""
-        ...
-
-
 QUEUES: Final[Port[Queues]] = Port("notifications.queues")
 MAIL: Final[Port[Mail | None]] = Port("notifications.mail")
 WEBHOOKS: Final[Port[Allowed]] = Port("notifications.webhooks")
@@ -116,6 +95,8 @@ class NotificationNeeds:
     client: HttpClient
     """Asks webhooks."""
     queues: Queues
+    events: Events
+    """Has the topics that rules name."""
     mail: Mail | None = None
     """Sends mail, or None if the install sends none; nobody can subscribe by it then."""
     room: RoomChecks = field(default_factory=RoomChecks)
@@ -137,5 +118,6 @@ async def open_needs(opening: Opening) -> NotificationNeeds:
         url=install.url_of("notifications"),
         client=client,
         queues=await opening.get(QUEUES),
+        events=await opening.get(EVENTS),
         mail=await opening.get(MAIL),
     )

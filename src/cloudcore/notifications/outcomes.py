@@ -10,12 +10,14 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound, QuotaExceeded
 from cloudcore.jobs.faults import Fault, add_fault
+from cloudcore.metering.reporting import report
 from cloudcore.notifications import delivery_rows
 from cloudcore.notifications.delivery_policy import LONGEST_DELAY_SECONDS, Retries
 from cloudcore.notifications.delivery_rows import wake
 from cloudcore.notifications.needs import Queues
 from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS, current, save_faults
 from cloudcore.notifications.topic import (
+    DELIVERIES,
     Delivery,
     Publication,
     Subscription,
@@ -91,6 +93,9 @@ def record(
     due_at = delivery_rows.first_due(tx, found.account_id, found.id)
     if due_at is not None:
         wake(tx, found.account_id, found.id, now, max(due_at, not_before))
+    if recording.delivered:
+        count = recording.delivered
+        report(tx, found.account_id, found.region, DELIVERIES.name, count, now)
 
 
 @dataclass(slots=True)
@@ -103,12 +108,15 @@ class _Recording:
     retries: Retries
     now: int
     faults: list[Fault]
+    delivered: int = 0
 
     def apply(self, attempted: Attempted) -> None:
         """Apply what an attempt came to."""
         delivery, now = attempted.delivery, self.now
         outcome = attempted.outcome or self._send(attempted)
         if outcome.result == "delivered":
+            if delivery.publication is not None:
+                self.delivered += 1
             delivery_rows.remove_delivery(self.tx, delivery)
             self.faults = [each for each in current(self.faults, now) if each.code in _LASTING]
             return

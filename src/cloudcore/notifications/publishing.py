@@ -6,7 +6,7 @@ What waits is released when the topic has a subscription that is active.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid5
@@ -16,17 +16,15 @@ import msgspec
 from cloudcore.account_rows import lock_account
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
-from cloudcore.errors import InvalidInput, QuotaExceeded
+from cloudcore.errors import InvalidInput
 from cloudcore.jobs.kinds import Done, Next
-from cloudcore.jobs.outbox import OutboxEvent, count_pending, emit
+from cloudcore.jobs.outbox import UNDELIVERED, OutboxEvent, emit
 from cloudcore.jobs.queue import Job
 from cloudcore.notifications import delivery_rows, missing_topics, subscriptions
 from cloudcore.notifications.delivery_rows import enqueue_release, wake
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.topic import (
-    MAX_DELIVERIES,
-    MAX_DELIVERY_BYTES,
-    MAX_UNSORTED,
+    PUBLISHED_MESSAGES,
     Publication,
     Topic,
     TopicMissing,
@@ -35,6 +33,7 @@ from cloudcore.notifications.topic import (
     strings_of,
 )
 from cloudcore.notifications.topics import ROWS as TOPICS
+from cloudcore.quotas.limits import Counted, Use, up_to
 from cloudcore.wire import rfc3339
 
 PUBLISHED: Final = "notifications.message.published"
@@ -43,6 +42,12 @@ PUBLISHED: Final = "notifications.message.published"
 PAGE: Final = 200
 """Subscriptions that one transaction looks at."""
 _RELEASED: Final = 20
+ON_THEIR_WAY: Final = Counted(PUBLISHED_MESSAGES, up_to(PUBLISHED_MESSAGES, UNDELIVERED))
+_COUNTED: Final = {
+    delivery_rows.WAITING: "deliveries wait for",
+    delivery_rows.WAITING_SIZE: "bytes of messages wait for",
+    ON_THEIR_WAY: "messages are on their way to",
+}
 
 
 async def drop_messages(database: Database, topic: Topic) -> None:
@@ -85,8 +90,7 @@ def publish(
     """
     if TOPICS.hold(tx, topic.account_id, topic.id) is None:
         raise TopicMissing
-    if checks_room:
-        _check_room(tx, topic.account_id)
+    uses = _check_room(tx, topic.account_id) if checks_room else ()
     payload = {
         "topic_id": topic.id,
         "subject": subject,
@@ -94,26 +98,23 @@ def publish(
         "attributes": attributes,
         "content_type": content_type,
     }
-    return emit(tx, PUBLISHED, topic.account_id, payload, now)
+    message_id = emit(tx, PUBLISHED, topic.account_id, payload, now)
+    for counted, use in uses:
+        counted.tell(tx, topic.account_id, use, now)
+    return message_id
 
 
-def _check_room(tx: Connection, account_id: str) -> None:
-    found = delivery_rows.backlog_of_account(tx, account_id, MAX_DELIVERIES)
-    unsorted = count_pending(tx, account_id, MAX_UNSORTED)
-    _check(found.deliveries, MAX_DELIVERIES, "deliveries wait for", quota="waiting_deliveries")
-    _check(found.size, MAX_DELIVERY_BYTES, "bytes of messages wait for", quota="waiting_bytes")
-    _check(unsorted, MAX_UNSORTED, "messages are on their way to", quota="published_messages")
-
-
-def _check(used: int, limit: int, words: str, *, quota: str) -> None:
-    if used >= limit:
-        raise QuotaExceeded(
-            f"at most {limit} {words} an account's subscriptions: publish more slowly, or end those"
-            " whose endpoints do not answer",
-            quota=quota,
-            limit=limit,
-            used=used,
+def _check_room(tx: Connection, account_id: str) -> list[tuple[Counted, Use]]:
+    advice = "publish more slowly, or end those whose endpoints do not answer"
+    return [
+        (
+            counted,
+            counted.check(
+                tx, account_id, f"at most {{limit}} {words} an account's subscriptions: {advice}"
+            ),
         )
+        for counted, words in _COUNTED.items()
+    ]
 
 
 class FanOut(NamedTuple):
@@ -126,9 +127,14 @@ class FanOut(NamedTuple):
         payload = event.payload
         if event.type == PUBLISHED:
             await self._publish(event)
-        elif isinstance(payload, Mapping) and isinstance(payload.get("topics"), list):
-            for crn in payload["topics"]:
+        elif isinstance(payload, Mapping) and "data" in payload:
+            for crn in payload["topics"] if "topics" in payload else await self._asking(event):
                 await self._tell(event, crn)
+
+    async def _asking(self, event: OutboxEvent) -> Sequence[str]:
+        """Return the topics that rules name for an event now (`events.tell_later`)."""
+        topics_of = self.needs.events.topics_of
+        return await self.needs.database.read(topics_of, event.account_id, event.type)
 
     async def _publish(self, event: OutboxEvent) -> None:
         """Deliver a message; if its topic is gone, nobody is to have it."""

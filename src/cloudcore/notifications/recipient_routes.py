@@ -9,7 +9,7 @@ from html import escape
 from typing import Any, Final
 
 import msgspec
-from litestar import MediaType, Request, Response, get, post
+from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
@@ -22,29 +22,13 @@ from cloudcore.notifications.topic import Status, Subscription, Topic
 from cloudcore.outbound.destinations import origin_of
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import RequestContext
-from cloudcore.web.urlencoded import parse_fields
+from cloudcore.web.link_pages import MAX_FORM_BYTES, LinkQuery, button, page, refused, token_of
 from cloudcore.wire import RequestBody, ResponseBody
 
-HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self';"
-    " base-uri 'none'; frame-ancestors 'none'",
-    "Cache-Control": "no-store",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
-_PAGE: Final = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<meta name="viewport" content="width=device-width">
-<style>body{{font:1rem/1.5 system-ui;max-width:36rem;margin:4rem auto;padding:0 1rem}}
-button{{font:inherit;padding:.4rem 1rem}}</style></head>
-<body><h1>{title}</h1><p>{words}</p>{rest}</body></html>
-"""
 PATH: Final = "/v1/subscription-confirmations"
 CONFIRM: Final = "notifications:ConfirmSubscription"
 UNSUBSCRIBE: Final = "notifications:Unsubscribe"
 """What the audit log calls these acts; no policy names them."""
-_MAX_FORM_BYTES: Final = 4096
-_MAX_FIELDS: Final = 8
 
 
 class Confirm(RequestBody):
@@ -63,12 +47,6 @@ class Confirmed(ResponseBody):
     topic_name: str
 
 
-class LinkQuery(msgspec.Struct):
-    """The query of a link."""
-
-    token: str = ""
-
-
 class OneClick(msgspec.Struct):
     """The form that a mail program posts (RFC 8058 §3.2), or the page."""
 
@@ -82,7 +60,7 @@ async def confirm_subscription(
     """Confirm a subscription by its token; any other token is refused alike."""
     text = data.token.strip()
     is_link = text.startswith(("https://", "http://"))
-    token = _token(text.partition("?")[2].encode()) if is_link else text
+    token = token_of(text.partition("?")[2].encode()) if is_link else text
     found, topic = await ctx.database.write(_confirm, ctx, token)
     return Confirmed(
         subscription_id=found.id,
@@ -98,30 +76,30 @@ async def confirm_subscription(
 )
 async def show_confirmation(request: Request[Any, Any, Any]) -> Response[str]:
     """Show a page whose button confirms the subscription; it does not look at the token."""
-    return _page(
+    return page(
         "Confirm the subscription?",
         "You were asked to confirm a subscription. If you do not expect this, do nothing.",
-        _form(CONFIRM_PATH, _token(request.scope["query_string"]), "Confirm"),
+        button(CONFIRM_PATH, token_of(request.scope["query_string"]), "Confirm"),
     )
 
 
 @post(
     CONFIRM_PATH,
     status_code=200,
-    request_max_body_size=_MAX_FORM_BYTES,
+    request_max_body_size=MAX_FORM_BYTES,
     opt={"action": None, "public": True, "form": OneClick, "pages": (200, 400)},
 )
 async def confirm_on_page(
     request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
 ) -> Response[str]:
     """Confirm the subscription, as the page's button asks."""
-    token = _token(await request.body())
+    token = token_of(await request.body())
     try:
         found, topic = await ctx.database.write(_confirm, ctx, token)
     except InvalidInput:
-        return _refused()
+        return refused()
     endpoint, name = escape(found.endpoint), escape(topic.name)
-    return _page("Confirmed", f"{endpoint} is sent what is published to {name} from now on.")
+    return page("Confirmed", f"{endpoint} is sent what is published to {name} from now on.")
 
 
 @get(
@@ -130,17 +108,17 @@ async def confirm_on_page(
 )
 async def show_unsubscription(request: Request[Any, Any, Any]) -> Response[str]:
     """Show a page whose button ends the subscription."""
-    return _page(
+    return page(
         "Unsubscribe?",
         "Nothing more will be sent to you for this subscription.",
-        _form(UNSUBSCRIBE_PATH, _token(request.scope["query_string"]), "Unsubscribe"),
+        button(UNSUBSCRIBE_PATH, token_of(request.scope["query_string"]), "Unsubscribe"),
     )
 
 
 @post(
     UNSUBSCRIBE_PATH,
     status_code=200,
-    request_max_body_size=_MAX_FORM_BYTES,
+    request_max_body_size=MAX_FORM_BYTES,
     opt={
         "action": None,
         "public": True,
@@ -156,12 +134,12 @@ async def unsubscribe(
 
     The token is in the query or the form. A subscription that is gone already is a success.
     """
-    token = _token(request.scope["query_string"]) or _token(await request.body())
+    token = token_of(request.scope["query_string"]) or token_of(await request.body())
     named = read_unsubscribe_token(ctx.keyring, token)
     if named is None:
-        return _refused()
+        return refused()
     await ctx.database.write(_unsubscribe, ctx, *named)
-    return _page("Unsubscribed", "Nothing more will be sent to you.")
+    return page("Unsubscribed", "Nothing more will be sent to you.")
 
 
 def _confirm(tx: Connection, ctx: RequestContext, token: str) -> tuple[Subscription, Topic]:
@@ -191,33 +169,6 @@ def _audit(
     }
     owners = [found.account_id]
     ctx.audit(tx, action, owners, principal="", source=None, resource=topic.crn, details=details)
-
-
-def _token(encoded: bytes) -> str:
-    """Return the token of a query or a form; empty if there is none."""
-    try:
-        return dict(parse_fields(encoded, max_fields=_MAX_FIELDS)).get("token", "")
-    except InvalidInput:
-        return ""
-
-
-def _form(action: str, token: str, label: str) -> str:
-    """Return a form with a button alone."""
-    return (
-        f'<form method="post" action="{action}">'
-        f'<input type="hidden" name="token" value="{escape(token)}">'
-        f"<button>{label}</button></form>"
-    )
-
-
-def _refused() -> Response[str]:
-    words = "The link is not valid: it may have expired or been used, or there is a newer one."
-    return _page("This link does nothing", words, status=400)
-
-
-def _page(title: str, words: str, rest: str = "", *, status: int = 200) -> Response[str]:
-    html = _PAGE.format(title=title, words=words, rest=rest)
-    return Response(html, status_code=status, headers=HEADERS, media_type=MediaType.HTML)
 
 
 HANDLERS: Final = (

@@ -10,14 +10,15 @@ from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded, TooManyConfirmations
+from cloudcore.errors import Conflict, InvalidInput, NotFound, TooManyConfirmations
 from cloudcore.notifications import delivery_rows, subscriptions
 from cloudcore.notifications.delivery_rows import wake
 from cloudcore.notifications.publishing import release_waiting
 from cloudcore.notifications.signing import token_hash
 from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS as ROWS
-from cloudcore.notifications.topic import Subscription, SubscriptionMissing, Topic
+from cloudcore.notifications.topic import SUBSCRIPTIONS, Subscription, SubscriptionMissing, Topic
 from cloudcore.notifications.topics import ROWS as TOPICS
+from cloudcore.quotas.limits import check_limit
 from cloudcore.web.ratelimit import Budget, count_request
 
 _HOUR: Final = 3600
@@ -56,8 +57,6 @@ def _endpoint(subscription: Subscription) -> str:
     return sha256(common.encode()).hexdigest()
 
 
-MAX_SUBSCRIPTIONS: Final = 1000
-"""Maximum number of subscriptions to a topic."""
 CONFIRMATION_SECONDS: Final = 72 * 3600
 """Seconds for which a request to confirm is valid."""
 COSIGN_SECONDS: Final = 24 * 3600
@@ -101,7 +100,7 @@ def find_or_create(
 
     Raises:
         TopicMissing: the topic was deleted.
-        QuotaExceeded: the topic has `MAX_SUBSCRIPTIONS`.
+        QuotaExceeded: the topic has as many as it may.
         TooManyConfirmations: the endpoint, or the account's, were asked to confirm too often.
 
     """
@@ -112,13 +111,8 @@ def find_or_create(
     if there is not None:
         return there
     used = subscriptions.count_subscriptions(tx, topic.account_id, topic.id)
-    if used >= MAX_SUBSCRIPTIONS:
-        raise QuotaExceeded(
-            f"a topic has at most {MAX_SUBSCRIPTIONS} subscriptions",
-            quota="subscriptions",
-            limit=MAX_SUBSCRIPTIONS,
-            used=used,
-        )
+    words = "a topic has at most {limit} subscriptions"
+    check_limit(tx, topic.account_id, SUBSCRIPTIONS, used, words)
     made = ROWS.add(tx, finish(tx, wanted))
     if made.active_since is None:
         _ask(tx, made, now)

@@ -11,7 +11,9 @@ from msgspec import Meta, field
 
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.jobs.faults import Fault
+from cloudcore.metering.sku import Sku
 from cloudcore.outbound.destinations import Destination
+from cloudcore.quotas.quota import Quota
 from cloudcore.resources.record import Record, fixed, given, own
 from cloudcore.resources.resource import Filter, Resource
 from cloudcore.uuids import parse_uuid
@@ -21,6 +23,8 @@ Status = Literal["pending_confirmation", "confirmed"]
 FilterPolicy = Mapping[str, Sequence[str]]
 Settings = Mapping[str, Any]
 """The fields of a delivery policy that are set; see `delivery_policy.DeliveryPolicy`."""
+DELIVERIES: Final = Sku("notifications.deliveries", "Deliveries", "1000 deliveries", 1000)
+"""A message that an endpoint took, by webhook, mail or queue."""
 WEBHOOKS: Final = frozenset({"http", "https"})
 
 
@@ -64,12 +68,16 @@ MAX_BACKLOG: Final = 10_000
 """Deliveries that wait for one subscription; then those that are due longest fail."""
 MAX_BACKLOG_BYTES: Final = 256 * 1024 * 1024
 """Bytes of the messages that wait for one subscription."""
-MAX_DELIVERIES: Final = 200_000
-"""Deliveries that wait for the subscriptions of an account; then nothing is published."""
-MAX_DELIVERY_BYTES: Final = 1024 * 1024 * 1024
-"""Bytes of the messages that wait for the subscriptions of an account."""
-MAX_UNSORTED: Final = 5_000
-"""Messages and events of an account that are not yet deliveries; then nothing is published."""
+SUBSCRIPTIONS: Final = Quota("subscriptions", 1000, "subscriptions to a topic", per="topic")
+WAITING_DELIVERIES: Final = Quota("waiting_deliveries", 200_000, "deliveries that wait")
+"""For the subscriptions of an account; then nothing is published."""
+WAITING_BYTES: Final = Quota(
+    "waiting_bytes", 1 << 30, "bytes of the messages that wait for delivery", unit="bytes"
+)
+PUBLISHED_MESSAGES: Final = Quota(
+    "published_messages", 5_000, "messages and events that are not yet deliveries"
+)
+"""Then nothing is published."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,255}")
 _ATTRIBUTE: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")

@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
-from cloudcore.queue.queue import QUEUE
+from cloudcore.metering.sku import Sku
+from cloudcore.queue.queue import QUEUE, QUEUE_BYTES, QUEUE_MESSAGES
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.ports import Offer, Opening
     from cloudcore.queue.needs import QueueNeeds
+    from cloudcore.quotas.limits import Counted
 
 
 async def _open(opening: Opening) -> QueueNeeds:
@@ -49,15 +51,23 @@ def _schedule(needs: QueueNeeds) -> Sequence[Scheduled]:
     )
 
 
+def _uses() -> Sequence[Counted]:
+    from cloudcore.queue.queues import ROWS  # noqa: PLC0415 - SQLAlchemy
+
+    return (ROWS.counted,)
+
+
 QUEUES: Final[Family[QueueNeeds]] = Family(
     name="queue",
     title="Queues",
     open=_open,
+    uses=_uses,
     offers=_offers,
     routes=_routes,
     schedule=_schedule,
+    skus=(Sku("queue.requests", "Requests of queues", "1000 requests", 1000),),
     resources=(QUEUE,),
     told_changes={"queue:PurgeQueue": "queue.queue.purged"},
-    quotas=("queue_bytes", "queue_messages"),
+    quotas=(QUEUE_BYTES, QUEUE_MESSAGES),
     commands=(CommandGroup("use the platform's services", ("cloudcore.queue.commands",)),),
 )

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
-from cloudcore.errors import QuotaExceeded
 from cloudcore.queue import message_rows
 from cloudcore.queue.message_rows import Message
 from cloudcore.queue.queue import (
     MAX_LEASED_BYTES,
-    MAX_MESSAGES,
-    MAX_QUEUE_BYTES,
+    QUEUE_BYTES,
+    QUEUE_MESSAGES,
     Queue,
     QueueMissing,
 )
 from cloudcore.queue.queues import ROWS, erase_queue, list_deleted, list_live
+from cloudcore.quotas.limits import check_limit
 from cloudcore.wire import ResponseBody
 
 if TYPE_CHECKING:
@@ -235,21 +235,11 @@ def settle(tx: Connection, queue: Queue, now: int) -> int:
 def _check_room(tx: Connection, queue: Queue) -> None:
     """Refuse more messages in a full queue (`QuotaExceeded`)."""
     count, size = message_rows.used(tx, queue)
-    if count >= MAX_MESSAGES:
-        raise QuotaExceeded(
-            f"a queue holds at most {MAX_MESSAGES} messages; lease and acknowledge some first",
-            quota="queue_messages",
-            limit=MAX_MESSAGES,
-            used=count,
-        )
-    if size >= MAX_QUEUE_BYTES:
-        raise QuotaExceeded(
-            f"the messages of a queue have at most {MAX_QUEUE_BYTES} bytes; "
-            "lease and acknowledge some first",
-            quota="queue_bytes",
-            limit=MAX_QUEUE_BYTES,
-            used=size,
-        )
+    advice = "lease and acknowledge some first"
+    words = f"a queue holds at most {{limit}} messages; {advice}"
+    check_limit(tx, queue.account_id, QUEUE_MESSAGES, count, words)
+    words = f"the messages of a queue have at most {{limit}} bytes; {advice}"
+    check_limit(tx, queue.account_id, QUEUE_BYTES, size, words)
 
 
 def _move(tx: Connection, queue: Queue, dead: Sequence[Message], now: int) -> None:

@@ -9,13 +9,14 @@ from typing import Annotated, Final
 from msgspec import Meta, field
 
 from cloudcore.errors import InvalidInput, NotFound
+from cloudcore.quotas.quota import Quota
 from cloudcore.resources.record import Record, Reference, fixed, given, own
 from cloudcore.resources.resource import Filter, Resource
 
-MAX_MESSAGES: Final = 100_000
-"""Most messages of a queue."""
-MAX_QUEUE_BYTES: Final = 1 << 30
-"""Most bytes of the messages of a queue."""
+QUEUE_MESSAGES: Final = Quota("queue_messages", 100_000, "messages of a queue", per="queue")
+QUEUE_BYTES: Final = Quota(
+    "queue_bytes", 1 << 30, "bytes of the messages of a queue", unit="bytes", per="queue"
+)
 MAX_MESSAGE_BYTES: Final = 256 * 1024
 """Most bytes of the body and the attributes of a message."""
 MAX_BATCH: Final = 100

@@ -7,7 +7,7 @@ record by `authorized` and answer with `one`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -52,6 +52,8 @@ class Methods(Generic[R]):
     of the request, and must be pure. It sees a request that changes nothing, too, and a new record
     twice if it has references or composite fields: without what they mean, until policies have
     allowed its creation, and then with it."""
+    prepare: Callable[[RequestContext, R], Awaitable[R]] | None = None
+    """Completes a new record that policies allow by what takes time, such as making a key."""
     before_save: Callable[[Connection, R, R | None], R] = lambda _tx, new, _old: new
     """Does the same in the transaction, for what changes."""
     before_delete: Callable[[Connection, R], None] = lambda _tx, _found: None
@@ -108,9 +110,11 @@ class Methods(Generic[R]):
 
         """
         lock_account(tx, new.account_id)
-        self.rows.check_room(tx, new.account_id, new.region)
+        use = self.rows.check_room(tx, new.account_id, new.region)
         self._hold_targets(tx, new, None)
-        return self.rows.add(tx, self.before_save(tx, new, None))
+        made = self.rows.add(tx, self.before_save(tx, new, None))
+        self.rows.counted.tell(tx, new.account_id, use, new.created_at)
+        return made
 
     def update(self, tx: Connection, found: R, changes: Mapping[str, Any], now: int) -> R:
         """Change fields of one; one that has these values already stays as it is.
@@ -177,6 +181,8 @@ class Methods(Generic[R]):
         for name, described in self.of.fields.items():
             if described.is_moment and values.get(name) is not None:
                 values[name] = moment_of(values[name])
+            elif described.is_reference and described.is_optional and values.get(name) == "":
+                values[name] = None  # E5: empty is none
         return values
 
     def new(self, ctx: RequestContext, values: Mapping[str, Any]) -> R:
@@ -226,6 +232,8 @@ class Methods(Generic[R]):
         new = self.new(ctx, values | dict.fromkeys(named, _UNRESOLVED))
         if found := await self.resolved(ctx, parts | named):
             new = self.check(structs.replace(new, **found), None, new.created_at)
+        if self.prepare is not None:
+            new = await self.prepare(ctx, new)
         return await ctx.commit(self.create, new, wrap=self.one, location=self.location)
 
     async def answer_list(self, ctx: RequestContext) -> ResponseBody:

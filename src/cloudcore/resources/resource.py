@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from cloudcore.iam.vocabulary import ResourceKind
+from cloudcore.quotas.quota import Quota
 from cloudcore.resource_names import check_name
 from cloudcore.resources.record import Described, Record, fields_of
 
@@ -65,7 +66,7 @@ class Resource(Generic[R]):
     check_key: Callable[[str], None] = check_name
     """Raises `InvalidInput` if a new one cannot have this key."""
     quota: int = 1000
-    """Most that an account has."""
+    """Most that an account has, where no operator has set another limit."""
     filters: tuple[Filter, ...] = ()
     refers: Mapping[str, Target] = field(default_factory=dict, hash=False)
     """What the fields of other resources mean; a field that is not here means one of this kind."""
@@ -108,6 +109,11 @@ class Resource(Generic[R]):
         """Return what several are called in sentences."""
         *before, _ = self.noun.split(" ")
         return " ".join((*before, self.many.rpartition("_")[2]))
+
+    @property
+    def room(self) -> Quota:
+        """Return how many an account may have in a region, as a quota of the family."""
+        return Quota(self.many, self.quota, self.nouns)
 
     @property
     def path(self) -> str:

@@ -40,13 +40,16 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, count
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
-from cloudcore.errors import Conflict, NotFound, QuotaExceeded
+from cloudcore.errors import Conflict, NotFound
+from cloudcore.quotas.limits import Counted, Use
 from cloudcore.resource_names import with_article
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.resources.record import BASE, DELETING, Described, Record, Reference, Worked
 from cloudcore.resources.resource import Filter, Resource
 
 R = TypeVar("R", bound=Record)
+Condition = Callable[[Table], ColumnElement[bool]]
+"""Returns the condition of a filter for the table."""
 IS_LIVE: Final = sql("deleted_at IS NULL")
 IS_DELETED: Final = sql("deleted_at IS NOT NULL")
 
@@ -63,6 +66,7 @@ class Rows(Generic[R]):
         references: Mapping[str, Rows[Any] | None] | None = None,
         on_delete: Mapping[str, Any] | None = None,
         missing: Callable[[], NotFound] | None = None,
+        conditions: Mapping[str, Condition] | None = None,
         schema: MetaData = metadata,
     ) -> None:
         """Make the table and the statements.
@@ -72,10 +76,12 @@ class Rows(Generic[R]):
         type than usual; `references` are the rows that each field of another resource means, or
         None for those of this resource. `on_delete` are the values that columns of a kept deleted
         row get; the statement has its id as ``of_id``. What it may refer to it refers to no more.
-        `missing` makes the error for one that does not exist. `schema` is another than the
-        product's only in tests.
+        `missing` makes the error for one that does not exist. `conditions` are those of filters
+        that are no column's; each has the parameter of the filter's name. `schema` is another than
+        the product's only in tests.
         """
         self.of: Final = of
+        self._conditions: Final = conditions or {}
         self.missing: Final = missing or (lambda: NotFound(f"there is no such {of.noun}"))
         fields = of.fields.values()
         self._stored: Final = (*BASE[:3], *(each.column for each in fields), *BASE[3:])
@@ -97,6 +103,8 @@ class Rows(Generic[R]):
             each.column: sql("NULL") for each in fields if each.is_reference and each.is_optional
         }
         self.statements: Final = self._statements({**freed, **(on_delete or {})})
+        self.counted: Final = Counted(of.room, self._number())
+        """How many an account has in a ``region``, and may have."""
         self.kind: Final[Kind[Any]] = Kind(
             of.service,
             of.type,
@@ -114,7 +122,7 @@ class Rows(Generic[R]):
         live = (c.deleted_at.is_(None),) if of.keeps_deleted else ()
         one = rows.where(c.id == bindparam("id"), account, *live)
         region = (account, c.region == bindparam("region"), *live)
-        wanted = [_wanted(c[each.column or each.name], each) for each in of.filters]
+        wanted = [_wanted(self.table, each, self._conditions.get(each.name)) for each in of.filters]
         listed = rows.where(*region, *wanted, c.id > bindparam("after")).order_by(c.id)
         is_it = (c.id == bindparam("of_id"), account)
         stays = (c.status != sql(f"'{DELETING}'"),) if issubclass(of.record, Worked) else ()
@@ -142,6 +150,13 @@ class Rows(Generic[R]):
                 .offset(literal_column("0"))
             )
         return {name: Statement(each) for name, each in made.items()}
+
+    def _number(self) -> Select[Any]:
+        """Return a query of the number of those of an account and region."""
+        c = self.table.c
+        live = (c.deleted_at.is_(None),) if self.of.keeps_deleted else ()
+        of_account = (c.account_id == bindparam("account_id"), c.region == bindparam("region"))
+        return select(func.count()).select_from(self.table).where(*of_account, *live)
 
     def _columns(self, targets: Mapping[str, Rows[Any]]) -> Select[Any]:
         """Return a query of the stored columns, and after them the names of what is referred to."""
@@ -236,17 +251,13 @@ class Rows(Generic[R]):
         filters = self._asked(asked)
         return count(tx, self.statements["count"], account_id=account_id, region=region, **filters)
 
-    def check_room(self, tx: Connection, account_id: str, region: str) -> None:
-        """Raise `QuotaExceeded` if an account has as many as it may have."""
-        of, every = self.of, [""] * len(self.of.filters)
-        used = self.count(tx, account_id, region, every)
-        if used >= of.quota:
-            raise QuotaExceeded(
-                f"an account has at most {of.quota} {of.nouns}; delete some that nothing uses",
-                quota=of.many,
-                limit=of.quota,
-                used=used,
-            )
+    def check_room(self, tx: Connection, account_id: str, region: str) -> Use:
+        """Raise `QuotaExceeded` if an account has as many as it may have.
+
+        Otherwise return what it has; `counted.tell` takes it, after one more is added.
+        """
+        words = f"an account has at most {{limit}} {self.of.nouns}; delete some that nothing uses"
+        return self.counted.check(tx, account_id, words, region=region)
 
     def add(self, tx: Connection, new: R) -> R:
         """Insert one; raise `Conflict` if its key is taken."""
@@ -319,9 +330,12 @@ class Rows(Generic[R]):
         return self.find_named(tx, scope.account_id, scope.region, name)
 
 
-def _wanted(column: Column[Any], by: Filter) -> ColumnElement[bool]:
+def _wanted(table: Table, by: Filter, condition: Condition | None) -> ColumnElement[bool]:
     """Return the condition of a filter, whose parameter is empty if nothing is asked."""
     every = bindparam(by.name) == sql("''")
+    if condition is not None:
+        return every | condition(table)
+    column = table.c[by.column or by.name]
     if by.hides:
         every &= column != sql(f"'{by.hides}'")
     return every | (column == bindparam(by.name))

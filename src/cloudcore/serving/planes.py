@@ -125,9 +125,13 @@ PLAIN: Final = Planes(Plane("application", _plain_refusal))
 
 
 def host_of(headers: Headers) -> bytes:
-    """Return the ``Host`` in lower case without its port, or an empty string."""
+    """Return the ``Host`` in lower case without its port, or an empty string.
+
+    Nor has it the dot of the root that a client may name it with: both forms are one name.
+    """
     for name, value in headers:
         if name == b"host":
             host, colon, port = value.lower().rpartition(b":")
-            return host if colon and (not port or port.isdigit()) else value.lower()
+            found = host if colon and (not port or port.isdigit()) else value.lower()
+            return found.removesuffix(b".")
     return b""

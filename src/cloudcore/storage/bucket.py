@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from msgspec import field
 
+from cloudcore.quotas.quota import Quota
 from cloudcore.resources.record import Record, fixed, given, own
 from cloudcore.resources.resource import Filter, Resource
 from cloudcore.storage.errors import (
@@ -21,6 +22,9 @@ from cloudcore.storage.errors import (
     MetadataTooLarge,
     NoSuchBucket,
 )
+
+BUCKET_BYTES: Final = Quota("bucket_bytes", 1 << 40, "bytes in buckets", unit="bytes")
+"""The install has its own default (`ACCOUNT_BYTES` of the needs)."""
 
 StorageClass = Literal[
     "STANDARD",

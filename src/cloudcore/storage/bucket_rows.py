@@ -15,10 +15,11 @@ from sqlalchemy import bindparam, func, literal_column, select
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count
+from cloudcore.db.base import Connection, Database, Row
+from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.storage.bucket import Bucket
+from cloudcore.quotas.limits import Counted, Use, refuse
+from cloudcore.storage.bucket import BUCKET_BYTES, Bucket
 from cloudcore.storage.errors import QuotaOfBytes
 from cloudcore.storage.tables import (
     BUCKET_ROWS,
@@ -167,36 +168,49 @@ _CHANGE_BYTES: Final = Statement(
         index_elements=["account_id", "shard"], set_={"bytes": _a.bytes + _add_bytes.excluded.bytes}
     )
 )
-_USED: Final = Statement(
-    select(func.coalesce(func.sum(_a.bytes), literal_column("0"))).where(
-        _a.account_id == bindparam("account_id")
-    )
+BYTES: Final = Counted(
+    BUCKET_BYTES, select(func.sum(_a.bytes)).where(_a.account_id == bindparam("account_id"))
 )
+_BY_ACCOUNT: Final = Statement(select(_a.account_id, func.sum(_a.bytes)).group_by(_a.account_id))
 
 
-def check_room(tx: Connection, account_id: str, adding: int, most: int) -> None:
-    """Refuse bytes for which an account's buckets have no room.
+def check_room(tx: Connection, account_id: str, adding: int, most: int) -> Use | None:
+    """Refuse what would exceed an account's quota of bytes in buckets; each upload asks.
 
     What is stored at the same moment is not seen, so an account may exceed its quota by that.
 
-    Raise `QuotaOfBytes` if there are more than `most` with `adding`.
+    Return what it has, for `tell_bytes`, if anything is added. Raise `QuotaOfBytes` if there are
+    more than they may hold with `adding`; that is `most` where no operator has set a limit.
     """
     if adding <= 0:
-        return
-    used = used_bytes(tx, account_id)
-    if used + adding > most:
-        raise QuotaOfBytes(
-            f"the buckets of the account may hold {most} bytes; they hold {used}, with those that"
+        return None
+    use = BYTES.read(tx, account_id, most)
+    if use.used + adding > use.limit:
+        refuse(
+            BUCKET_BYTES,
+            use,
+            "the buckets of the account may hold {limit} bytes; they hold {used}, with those that"
             " were deleted within the last hour",
-            quota="bucket_bytes",
-            limit=most,
-            used=used,
+            QuotaOfBytes,
         )
+    return use
+
+
+def tell_bytes(tx: Connection, account_id: str, use: Use | None, added: int, now: int) -> None:
+    """Tell an account if its buckets hold most of what they may hold; `Counted.tell`."""
+    if use is not None:
+        BYTES.tell(tx, account_id, use, now, added)
 
 
 def used_bytes(tx: Connection, account_id: str) -> int:
     """Return the bytes that an account has in buckets."""
-    return int(count(tx, _USED, account_id=account_id))
+    return BYTES.read(tx, account_id).used
+
+
+async def bytes_by_account(database: Database) -> Mapping[str, int]:
+    """Return the bytes that each account has in buckets."""
+    rows = await database.read(lambda tx: tx.rows(_BY_ACCOUNT))
+    return {row[0]: int(row[1]) for row in rows}
 
 
 def add_bytes(tx: Connection, account_id: str, piece_id: str, size: int) -> None:

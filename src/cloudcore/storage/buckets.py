@@ -11,6 +11,7 @@ from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.jobs.runs import remove_runs
+from cloudcore.quotas.limits import refuse
 from cloudcore.resources.methods import Methods
 from cloudcore.storage import bucket_rows as rows
 from cloudcore.storage import object_rows, upload_rows
@@ -50,19 +51,15 @@ def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
     """
     lock_account(tx, bucket.account_id)
     of = bucket.account_id, bucket.region
-    used = BUCKET_ROWS.count(tx, *of, [""])
+    use = BUCKET_ROWS.counted.read(tx, bucket.account_id, region=bucket.region)
     try:
         BUCKET_ROWS.add(tx, bucket)
     except Conflict:
         own = BUCKET_ROWS.find_named(tx, *of, bucket.name)
         raise (BucketAlreadyExists if own is None else BucketAlreadyOwnedByYou) from None
-    if used >= BUCKET.quota:
-        raise TooManyBuckets(
-            f"an account has at most {BUCKET.quota} buckets",
-            quota="buckets",
-            limit=BUCKET.quota,
-            used=used,
-        )
+    if use.used >= use.limit:
+        refuse(BUCKET.room, use, "an account has at most {limit} buckets", TooManyBuckets)
+    BUCKET_ROWS.counted.tell(tx, bucket.account_id, use, bucket.created_at)
     return bucket
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
-from cloudcore.storage.bucket import BUCKET, OBJECT_CREATED, OBJECT_DELETED
+from cloudcore.storage.bucket import BUCKET, BUCKET_BYTES, OBJECT_CREATED, OBJECT_DELETED
+from cloudcore.storage.skus import STORAGE as STORED
+from cloudcore.storage.skus import STORAGE_SKUS
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.metering.sampling import Measure
     from cloudcore.ports import Opening
+    from cloudcore.quotas.limits import Counted
     from cloudcore.storage.needs import StorageNeeds
 
 
@@ -59,15 +63,30 @@ def _expiry() -> Sequence[Forget]:
     return (chores.forget_completed,)
 
 
+def _samples() -> Mapping[str, Measure]:
+    from cloudcore.storage.bucket_rows import bytes_by_account  # noqa: PLC0415 - SQLAlchemy
+
+    return {STORED.name: bytes_by_account}
+
+
+def _uses() -> Sequence[Counted]:
+    from cloudcore.storage import bucket_rows, tables  # noqa: PLC0415 - SQLAlchemy
+
+    return (tables.BUCKET_ROWS.counted, bucket_rows.BYTES)
+
+
 STORAGE: Final[Family[StorageNeeds]] = Family(
     name="storage",
     title="Buckets",
     paths=("/v1/buckets",),
     open=_open,
+    uses=_uses,
     routes=_routes,
     job_kinds=_job_kinds,
     schedule=_schedule,
     expiry=_expiry,
+    skus=STORAGE_SKUS,
+    samples=_samples,
     resources=(BUCKET,),
     resource_kinds=(
         ResourceKind(
@@ -90,6 +109,6 @@ STORAGE: Final[Family[StorageNeeds]] = Family(
     event_words={
         "storage.object.created": "An object was stored",
     },
-    quotas=("bucket_bytes",),
+    quotas=(BUCKET_BYTES,),
     commands=(CommandGroup("use the platform's services", ("cloudcore.storage.commands",)),),
 )

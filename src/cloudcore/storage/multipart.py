@@ -25,7 +25,7 @@ from cloudcore.storage.bucket import (
     Bucket,
     check_size,
 )
-from cloudcore.storage.bucket_rows import Held, change_held, check_room
+from cloudcore.storage.bucket_rows import Held, change_held, check_room, tell_bytes
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions
 from cloudcore.storage.errors import (
@@ -121,9 +121,10 @@ def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, mo
     if before is not None:
         piece_rows.condemn_part(tx, *of, piece.number, piece.created_at)
         added -= before.stored.size
-    check_room(tx, upload.account_id, piece.stored.size, most)
+    use = check_room(tx, upload.account_id, piece.stored.size, most)
     piece_rows.add_piece(tx, upload.account_id, piece, upload_id=upload.id)
     change_held(tx, bucket.account_id, bucket.id, upload.id, Held(upload_bytes=added))
+    tell_bytes(tx, upload.account_id, use, piece.stored.size, piece.created_at)
     return piece
 
 

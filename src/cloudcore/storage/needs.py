@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, Protocol
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import EVENTS, Events
+from cloudcore.metering.counting import METER, Meter
 from cloudcore.ports import Opening, Port
 from cloudcore.web.references import Identified
 
@@ -260,6 +261,7 @@ class StorageNeeds:
     bytes: BucketBytes
     keys: BucketKeys
     events: Events
+    meter: Meter
     account_bytes: int
     """Most bytes in the buckets of an account."""
 
@@ -273,5 +275,6 @@ async def open_needs(opening: Opening) -> StorageNeeds:
         bytes=await opening.get(BYTES),
         keys=await opening.get(KEYS),
         events=await opening.get(EVENTS),
+        meter=await opening.get(METER),
         account_bytes=await opening.get(ACCOUNT_BYTES),
     )

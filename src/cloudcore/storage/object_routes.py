@@ -347,7 +347,7 @@ async def _reply(needs: StorageNeeds, asked: FoundObject, *, is_head: bool) -> S
         headers.append((b"content-range", span))
     if is_head:
         return StreamReply(_whole(b""), status=status, headers=headers, length=length)
-    opened = await reading.open_object(needs, asked)
+    opened = await reading.open_to_send(needs, asked)
     region = opened.file_region()
     if region is not None:
         body = FileRange(region.descriptor, region.offset, region.count)

@@ -16,7 +16,7 @@ from cloudcore.storage.bucket import (
     key_bytes,
     object_crn,
 )
-from cloudcore.storage.bucket_rows import Held, change_held, check_room
+from cloudcore.storage.bucket_rows import Held, change_held, check_room, tell_bytes
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
 from cloudcore.storage.errors import ConditionFailed, NoSuchBucket, NoSuchKey
 from cloudcore.storage.object_rows import StoredObject
@@ -50,10 +50,11 @@ def record_object(
     is no room for it.
     """
     before = put_in_place(tx, bucket, made, conditions)
-    check_room(tx, bucket.account_id, made.size, most)
+    use = check_room(tx, bucket.account_id, made.size, most)
     add_piece(tx, bucket.account_id, piece, object_id=made.id)
     change = Held(1 - before.objects, made.size - before.object_bytes)
     change_held(tx, bucket.account_id, bucket.id, made.id, change)
+    tell_bytes(tx, bucket.account_id, use, made.size, made.created_at)
     tell(tx, events, OBJECT_CREATED, bucket, [made], made.created_at)
     return made
 

@@ -22,6 +22,7 @@ from cloudcore.storage.errors import BytesDamaged, InvalidPartNumber, NoSuchPart
 from cloudcore.storage.needs import Looked, OpenBytes, Region, StorageNeeds, StoredPiece
 from cloudcore.storage.object_rows import Checksum, StoredObject
 from cloudcore.storage.piece_rows import ListedPiece, Piece
+from cloudcore.storage.skus import TRANSFER
 
 _LOOKS: Final = 5
 
@@ -175,6 +176,13 @@ def list_parts(tx: Connection, bucket: Bucket, key: str) -> tuple[StoredObject, 
         if _are_all(found, [(each.number, each.size) for each in listed]):
             return found, listed
     raise BytesDamaged
+
+
+async def open_to_send(needs: StorageNeeds, found: FoundObject) -> OpenRange:
+    """Open the range of an object that a client gets, as `open_object`, and count its bytes."""
+    opened = await open_object(needs, found)
+    needs.meter.count(found.object.account_id, TRANSFER.name, opened.length)
+    return opened
 
 
 async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenRange:

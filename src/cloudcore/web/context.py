@@ -112,6 +112,14 @@ class Authenticator(Protocol):
 AUTHENTICATOR: Final[Port[Authenticator]] = Port("platform.authenticator")
 
 
+CountRequest = Callable[[str, str], None]
+"""Counts a request of an account, to the family that answered it."""
+
+
+def _count_nothing(_account_id: str, _family: str) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
     """The services shared by all control-plane requests."""
@@ -126,6 +134,8 @@ class Platform:
     proxy_watch: ProxyWatch = field(default_factory=ProxyWatch)
     auditor: Auditor | None = None
     """Records every change, or None to record nothing."""
+    count_request: CountRequest = _count_nothing
+    """Counts a request that was answered; it must be quick."""
 
 
 PLATFORM: Final[Port[Platform]] = Port("platform.platform")
@@ -179,6 +189,7 @@ class RequestContext:
         self.keyring: Keyring = platform.keyring
         self.settings: ControlSettings = platform.settings
         self.passwords: PasswordChecks = platform.passwords
+        self._count_request = platform.count_request
         self.vocabulary: Vocabulary = vocabulary or Vocabulary()
         """What policies can name."""
         self.request_id = request_id
@@ -433,6 +444,11 @@ class RequestContext:
             client=client_of("control", self.source_ip, self._user_agent, self.request_id),
             details=details,
         )
+
+    def note_answered(self, family: str) -> None:
+        """Count this request, which was not refused, as one of the caller's account."""
+        if self.caller is not None and self.caller.account_id is not None:
+            self._count_request(self.caller.account_id, family)
 
     def check_authorized(self) -> None:
         """Raise RuntimeError if the route has an action and `authorize` was not called."""

@@ -86,6 +86,9 @@ class RequestState:
                 await self._keep(context, context.claim, start, body)
             except idempotency.InProgress as taken_over:  # the other attempt's outcome counts
                 start, body = self._answer(taken_over, b"%d" % taken_over.retry_after)
+        spec = self.spec
+        if context is not None and spec is not None and not spec.public and start["status"] < 400:
+            context.note_answered(spec.family or "")
         headers = [*start["headers"], (b"x-request-id", self.request_id.encode())]
         if self.rate_limit is not None and (start["status"] < 300 or start["status"] == 429):
             headers.extend(_rate_headers(self.rate_limit))

@@ -81,6 +81,7 @@ def _values(settings: Settings) -> Mapping[str, object]:
         settings.acme,
         settings.certificates,
         settings.billing,
+        settings.email,
         settings.limits,
         settings.delays,
         settings.scrubbing,

@@ -17,6 +17,7 @@ from cloudcore.catalog.documents import load_catalog
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.family import skus_of
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
 from cloudcore.identity.names import check_handle, email_address
 from cloudcore.identity.rows.accounts import is_any_account
@@ -37,6 +38,7 @@ from registry.cli.run_server import (
     serve_application,
 )
 from registry.cli.server_options import DEFAULT_DATA, settings_of
+from registry.families import FAMILIES
 from registry.main import DEV_ACCOUNT, Registry, prepare
 from registry.metadata.repositories.live import find_account
 from registry.planes import planes_of
@@ -66,18 +68,22 @@ def tell_ready(environment: Mapping[str, str] = os.environ) -> None:
         sender.sendto(b"READY=1", address)
 
 
-def check_name_server(settings: Settings) -> None:
-    """Try the address of `dns_listen`, over UDP and TCP, if one is set.
+def check_listeners(settings: Settings) -> None:
+    """Try the addresses of `dns_listen`, over UDP and TCP, and `bounce_listen`, if they are set.
 
     Raises:
-        SettingsError: another process has it, or this one may not.
+        SettingsError: another process has one, or this one may not.
 
     """
-    address = settings.certificates.dns_address
-    if address is None:
-        return
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+    listeners = (
+        ("dns_listen", settings.certificates.dns_address, "name", socket.SOCK_DGRAM),
+        ("dns_listen", settings.certificates.dns_address, "name", socket.SOCK_STREAM),
+        ("bounce_listen", settings.email.bounce_address, "mail", socket.SOCK_STREAM),
+    )
+    for name, address, what, kind in listeners:
+        if address is None:
+            continue
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         with closing(socket.socket(family, kind)) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -85,9 +91,10 @@ def check_name_server(settings: Settings) -> None:
                 sock.bind(address)
             except (OSError, UnicodeError) as error:
                 reason = getattr(error, "strerror", None) or str(error)
+                host = f"[{address[0]}]" if ":" in address[0] else address[0]
                 raise SettingsError(
-                    f"dns_listen: nothing can listen on {settings.certificates.dns_listen}:"
-                    f" {reason}; name an address of this machine that no other name server has,"
+                    f"{name}: nothing can listen on {host}:{address[1]}:"
+                    f" {reason}; name an address of this machine that no other {what} server has,"
                     " and for a port below 1024 see docs/tls.md"
                 ) from None
 
@@ -105,7 +112,7 @@ def run_serve(settings: Settings) -> int:
     limit_arenas()
     settings.check_has_url()
     planes_of(settings)
-    check_name_server(settings)
+    check_listeners(settings)
     if not settings.data.exists():  # do not create it: the name may be a typo
         raise no_account(settings)
     prepare(settings)
@@ -186,7 +193,13 @@ def _check_names(handle: str, email: str) -> None:
 
 async def _check(settings: Settings) -> None:
     """Raise `SettingsError` if there is no account, or root key or catalog cannot be used."""
-    load_catalog(settings.catalog, settings.region, settings.url, settings.own_urls.items())
+    load_catalog(
+        settings.catalog,
+        settings.region,
+        settings.url,
+        skus_of(FAMILIES),
+        settings.own_urls.items(),
+    )
     async with Registry(settings).open() as process:
         keyring = await check_install(settings, process.ctx)
     key_providers(settings, keyring)

@@ -9,8 +9,10 @@ from contextlib import closing
 
 from cloudcore.billing.stripe_processor import StripeMissing, StripeProcessor
 from cloudcore.catalog.documents import CatalogInvalid, load_catalog
+from cloudcore.family import skus_of
 from cloudcore.kms.providers import AwsMissing, AwsProvider
 from cloudcore.serving.tls_files import TlsFilesError, load_tls
+from registry.families import FAMILIES
 from registry.planes import planes_of
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
@@ -40,12 +42,19 @@ def refusals(settings: Settings) -> Iterator[str]:
         "metrics": settings.metrics_address,
         "tls_acme_http": settings.acme.http_address,
         "dns_listen": settings.certificates.dns_address,
+        "bounce_listen": settings.email.bounce_address,
     }
     for name, address in addresses.items():
         if address is not None and (problem := _address_problem(address[0])):
             yield f"{name}: this machine cannot listen on {address[0]!r}: {problem}"
     try:
-        load_catalog(settings.catalog, settings.region, settings.url, settings.own_urls.items())
+        load_catalog(
+            settings.catalog,
+            settings.region,
+            settings.url,
+            skus_of(FAMILIES),
+            settings.own_urls.items(),
+        )
     except CatalogInvalid as error:
         yield f"catalog_file: {error}"
     yield from _client_refusals(settings)

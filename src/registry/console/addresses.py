@@ -39,6 +39,7 @@ CONTAINER_PASSWORDS: Final = f"{MY_ACCOUNT}/container-passwords"
 ACCOUNTS: Final = "/console/accounts"
 SIMULATOR: Final = "/console/simulator"
 AUDIT: Final = "/console/audit"
+USAGE: Final = "/console/usage"
 
 REPOSITORY: Final = f"{HOME}/{{repository:str}}"
 IMAGE: Final = f"{REPOSITORY}/images/{{digest:str}}"
@@ -66,6 +67,7 @@ OWN_WORDS: Final = frozenset(
         "signed-out",
         "static",
         "storage",
+        "usage",
     }
 )
 """Words with which the paths of routes begin, after ``/console/``."""

@@ -47,6 +47,7 @@ from registry.console.pages import (
     mirrors,
     my_account,
     people,
+    quotas,
     repositories,
     repository_settings,
     service_accounts,
@@ -56,6 +57,7 @@ from registry.console.pages import (
     tags,
     templates,
     topics,
+    usage,
 )
 from registry.console.pages.nouns import handlers_of
 from registry.console.rendering import template_engine
@@ -79,6 +81,7 @@ _MODULES: Final = (
     mirrors,
     my_account,
     people,
+    quotas,
     repositories,
     repository_settings,
     service_accounts,
@@ -88,6 +91,7 @@ _MODULES: Final = (
     tags,
     templates,
     topics,
+    usage,
 )
 """Those whose handlers are pages, forms and files."""
 

@@ -14,6 +14,7 @@ from registry.console.noun_pages import Act, Column, NounPages
 from registry.console.pages.billing import INVOICE, PAYMENT_METHOD
 from registry.console.pages.buckets import BUCKET
 from registry.console.pages.certificates import CERTIFICATE
+from registry.console.pages.identities import IDENTITY
 from registry.console.pages.keys import KEY
 from registry.console.pages.service_accounts import SERVICE_ACCOUNT
 from registry.console.pages.templates import TEMPLATE
@@ -40,7 +41,7 @@ _QUEUES: Final = replace(
     commands=(("Lease from it", "entrepot queues lease NAME"),),
     parts="noun_queue.html",
 )
-_SHOWN: Final = (TOPIC, _QUEUES, CERTIFICATE, BUCKET, TEMPLATE, PAYMENT_METHOD, INVOICE)
+_SHOWN: Final = (TOPIC, _QUEUES, CERTIFICATE, BUCKET, TEMPLATE, IDENTITY, PAYMENT_METHOD, INVOICE)
 _ELSEWHERE: Final = (KEY, SERVICE_ACCOUNT)
 """Nouns that have another place in the menu."""
 

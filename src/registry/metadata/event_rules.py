@@ -11,7 +11,9 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, count, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
+from cloudcore.quotas.limits import Counted
 from registry.metadata.control_tables import event_rules
+from registry.quotas import EVENT_RULES
 
 _e = event_rules.c
 
@@ -47,7 +49,9 @@ _ALL: Final = Statement(
 )
 _FIND: Final = Statement(_columns().where(given(_e.id)))
 _LIST: Final = Statement(page(_columns().where(_e.id > bindparam("after")).order_by(_e.id)))
-_COUNT: Final = Statement(select(func.count()).select_from(event_rules).where(given(_e.account_id)))
+_number: Final = select(func.count()).select_from(event_rules).where(given(_e.account_id))
+_COUNT: Final = Statement(_number)
+COUNTED: Final = Counted(EVENT_RULES, _number)
 _ADD: Final = Statement(event_rules.insert().values(bound(EventRule._fields)))
 _REMOVE: Final = Statement(event_rules.delete().where(given(_e.account_id, _e.id)))
 

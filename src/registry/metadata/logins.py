@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, bindparam, func, or_, select, text
+from sqlalchemy import ColumnElement, bindparam, or_, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import bound, count, given
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.rows import bound, given
+from cloudcore.db.statement import Statement
 from cloudcore.iam.principal import Source, read_source
 from cloudcore.identity.rows.sessions import find_session_of_login
 from cloudcore.identity.tables import (
@@ -18,6 +18,8 @@ from cloudcore.identity.tables import (
     login_credentials,
     service_accounts,
 )
+from cloudcore.quotas.limits import Counted, up_to
+from registry.quotas import LOGINS
 
 _l = login_credentials.c
 _ACTIVE: Final = text("'active'")
@@ -100,14 +102,16 @@ def _found_by(key: ColumnElement[bool]) -> Statement:
     )
 
 
-_OPEN: Final = page(
+_OPEN: Final = up_to(
+    LOGINS,
     select(_l.expires_at).where(
         given(_l.account_id),
         _l.revoked_at.is_(None),
         _l.expires_at > bindparam("now"),
-    )
-).subquery()
-_COUNT_OPEN: Final = Statement(select(func.count()).select_from(_OPEN))
+    ),
+)
+OPEN: Final = Counted(LOGINS, _OPEN)
+"""The open logins of an account; it takes the moment ``now``."""
 _FORGET: Final = deletion(_l.expires_at)
 _FIND_BY_PASSWORD: Final = _found_by(_l.password_sha256 == bindparam("key"))
 _FIND_BY_ID: Final = _found_by(_l.id == bindparam("key"))
@@ -126,11 +130,6 @@ def find_login(tx: Connection, password_sha256: str, now: int) -> Login | None:
 def find_login_by_id(tx: Connection, login_id: str, now: int) -> Login | None:
     """Return the login with this id, or None if it or what it depends on is not valid."""
     return _login(tx, _FIND_BY_ID, login_id, now)
-
-
-def count_open(tx: Connection, account_id: str, now: int, most: int) -> int:
-    """Return the number of open logins of an account, at most `most`."""
-    return count(tx, _COUNT_OPEN, account_id=account_id, now=now, limit=most)
 
 
 def forget_expired(tx: Connection, now: int) -> int:

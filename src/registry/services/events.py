@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
+from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.jobs.outbox import emit
 from cloudcore.resource_references import Authorize
 from cloudcore.wire import rfc3339
@@ -167,9 +167,6 @@ def no_topics(_tx: Connection, _account_id: str, crns: Sequence[str]) -> Mapping
     return {crn: NamedTopic(None) for crn in crns}
 
 
-MAX_RULES: Final = 50
-"""The most rules that an account can have; every change of its repositories is matched with all."""
-
 EVENT_TYPES: Final = (
     IMAGE_PUSHED,
     IMAGE_CACHED,
@@ -219,7 +216,7 @@ def create_rule(
     Raises:
         TopicNotFound
         Conflict: the account has an equal rule.
-        QuotaExceeded: the account has `MAX_RULES` rules.
+        QuotaExceeded: the account has as many rules as it may.
 
     """
     topic = find_topics(tx, rule.account_id, [rule.topic])[rule.topic]
@@ -230,14 +227,10 @@ def create_rule(
     for other in there:
         if _asks(other) == _asks(rule):
             raise Conflict("there is an equal rule", id=other.id)
-    if len(there) >= MAX_RULES:
-        raise QuotaExceeded(
-            f"an account has at most {MAX_RULES} event rules",
-            quota="event_rules",
-            limit=MAX_RULES,
-            used=len(there),
-        )
+    words = "an account has at most {limit} event rules"
+    use = event_rules.COUNTED.check(tx, rule.account_id, words)
     event_rules.add_rule(tx, rule)
+    event_rules.COUNTED.tell(tx, rule.account_id, use, rule.created_at)
     return rule, topic
 
 

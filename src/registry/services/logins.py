@@ -21,10 +21,11 @@ from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple
 
+from cloudcore.account_rows import lock_account
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
-from cloudcore.errors import AccessDenied, QuotaExceeded, TooManyAttempts, Unauthenticated
+from cloudcore.errors import AccessDenied, TooManyAttempts, Unauthenticated
 from cloudcore.iam.principal import Principal, PrincipalKind, Source
 from cloudcore.identity.names import source_of_program
 from cloudcore.identity.permissions import LoginPermission
@@ -38,8 +39,6 @@ from registry.metadata.logins import Login, NewLogin
 from registry.metadata.settings import find_settings
 from registry.services.bearers import BEARER_SECONDS
 
-MAX_OPEN: Final = 10_000
-"""The most open logins of one account."""
 LOGIN_SECONDS: Final = 12 * 3600
 LOG_IN: Final = "registry:GetAuthorizationToken"
 USERNAME: Final = "token"
@@ -93,20 +92,19 @@ def mint_login(
 
     Raises:
         AccessDenied: the caller is a person that has not assumed a role, so it has no account.
-        QuotaExceeded: the account has `MAX_OPEN` open logins.
+        QuotaExceeded: the account has as many open logins as it may.
 
     """
     if caller.kind is PrincipalKind.USER or caller.account_id is None:
         raise AccessDenied("assume a role in an account first; a person owns no repositories")
-    used = logins.count_open(tx, caller.account_id, now, MAX_OPEN)
-    if used >= MAX_OPEN:
-        raise QuotaExceeded(
-            f"the account has {MAX_OPEN} open container logins; use one for many jobs,"
-            " or end unused ones with POST /v1/oauth/revoke",
-            quota="logins",
-            limit=MAX_OPEN,
-            used=used,
-        )
+    lock_account(tx, caller.account_id)
+    use = logins.OPEN.check(
+        tx,
+        caller.account_id,
+        "the account has {limit} open container logins; use one for many jobs,"
+        " or end unused ones with POST /v1/oauth/revoke",
+        now=now,
+    )
     expires_at = now + LOGIN_SECONDS * MICROSECONDS
     is_session = caller.kind is PrincipalKind.ROLE_SESSION
     end: int | None
@@ -124,6 +122,7 @@ def mint_login(
         expires_at=expires_at if end is None else min(expires_at, end),
     )
     logins.add_login(tx, login, now)
+    logins.OPEN.tell(tx, caller.account_id, use, now)
     return IssuedLogin(password, now, login.expires_at)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, bindparam, func, not_, or_, select, text, union_all
+from sqlalchemy import ColumnElement, and_, bindparam, not_, or_, select, text, union_all
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import count, insert_new
+from cloudcore.db.rows import insert_new
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.provider_tables import provider_subjects
+from cloudcore.identity.quotas import ROLE_SESSIONS
 from cloudcore.identity.rows.container_passwords import (
     remove_container_passwords,
     remove_container_passwords_of_provider,
@@ -27,6 +28,7 @@ from cloudcore.identity.tables import (
     sessions,
     users,
 )
+from cloudcore.quotas.limits import Counted, up_to
 
 _s = sessions.c
 _ACTIVE: Final = text("'active'")
@@ -225,16 +227,18 @@ _REVOKE_OF_ASSIGNED: Final = _revoking(
     _OF_ROLE,
     _s.parent_sid.in_(select(_sign_ins.c.id).where(_sign_ins.c.user_id == bindparam("of_user"))),
 )
-_OPEN: Final = page(
+_OPEN: Final = up_to(
+    ROLE_SESSIONS,
     select(_s.expires_at)
     .join(roles, roles.c.id == _s.role_id)
     .where(
         roles.c.account_id == bindparam("account_id"),
         _s.revoked_at.is_(None),
         _s.expires_at > bindparam("now"),
-    )
-).subquery()
-_COUNT_OPEN: Final = Statement(select(func.count()).select_from(_OPEN))
+    ),
+)
+OPEN: Final = Counted(ROLE_SESSIONS, _OPEN)
+"""The open sessions of an account's roles; it takes the moment ``now``."""
 _FORGET: Final = deletion(_s.expires_at)
 
 
@@ -331,11 +335,6 @@ def revoke_sessions_of_role(tx: Connection, role_id: str, now: int) -> None:
 def revoke_sessions_of_assigned(tx: Connection, role_id: str, user_id: str, now: int) -> None:
     """Revoke a person's sessions of a role (after its assignment is deleted)."""
     tx.execute(_REVOKE_OF_ASSIGNED, of_role=role_id, of_user=user_id, now=now)
-
-
-def count_open_of_account(tx: Connection, account_id: str, now: int, most: int) -> int:
-    """Count the open role sessions of an account, up to `most`."""
-    return count(tx, _COUNT_OPEN, account_id=account_id, now=now, limit=most)
 
 
 def forget_sessions(tx: Connection, before: int) -> int:

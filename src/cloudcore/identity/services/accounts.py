@@ -8,19 +8,19 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, QuotaExceeded
+from cloudcore.errors import Conflict
 from cloudcore.identity.names import missing
+from cloudcore.identity.quotas import ACCOUNTS as ACCOUNTS_OF_ONE
 from cloudcore.identity.rows import accounts as rows
 from cloudcore.identity.rows.accounts import ACCOUNTS, Account
 from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow
 from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, Role
 from cloudcore.identity.services.members import lock_organization
+from cloudcore.quotas.limits import EVERY_ACCOUNT, check_limit
 
 ADMIN: Final = "admin"
 """Name of the first role, policy and service account of an account."""
 ADMIN_SESSION_SECONDS: Final = 43_200
-MAX_ACCOUNTS: Final = 100
-"""Maximum number of accounts of one organization."""
 _ADMIN_DOCUMENT: Final = {
     "version": "1",
     "statements": [{"effect": "allow", "actions": ["*"], "resources": ["*"]}],
@@ -69,20 +69,15 @@ def found_account(
     `add` adds what other families give each account.
 
     Raises:
-        QuotaExceeded: the organization has `MAX_ACCOUNTS` already.
+        QuotaExceeded: the organization has as many as it may.
         Conflict: the handle is taken.
 
     """
     assert account.organization_id is not None
     lock_organization(tx, account.organization_id)
     used = ACCOUNTS.count(tx, account.organization_id)
-    if used >= MAX_ACCOUNTS:
-        raise QuotaExceeded(
-            f"an organization has at most {MAX_ACCOUNTS} accounts; use another organization",
-            quota="accounts",
-            limit=MAX_ACCOUNTS,
-            used=used,
-        )
+    words = "an organization has at most {limit} accounts; use another organization"
+    check_limit(tx, EVERY_ACCOUNT, ACCOUNTS_OF_ONE, used, words)
     if not ACCOUNTS.add(tx, account):
         raise Conflict("the handle is taken", handle=account.handle)
     now = account.created_at

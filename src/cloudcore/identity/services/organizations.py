@@ -13,8 +13,9 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, QuotaExceeded
+from cloudcore.errors import Conflict
 from cloudcore.identity.names import missing
+from cloudcore.identity.quotas import OWNED
 from cloudcore.identity.rows import organizations as rows
 from cloudcore.identity.rows.accounts import ACCOUNTS
 from cloudcore.identity.rows.identity_providers import unlink_person
@@ -34,27 +35,20 @@ from cloudcore.identity.rows.users import PEOPLE, find_user, lock_user
 from cloudcore.identity.services.members import check_owner_remains, lock_organization
 from cloudcore.identity.services.roles import unassign_all
 from cloudcore.identity.sessions import hash_of
-
-MAX_OWNED: Final = 10
-"""Maximum number of organizations a person may own, without the personal one."""
+from cloudcore.quotas.limits import EVERY_ACCOUNT, check_limit
 
 
 def create_organization(tx: Connection, organization: Organization, owner: str) -> Joined:
     """Create an organization with `owner` as its first owner.
 
     Raises:
-        QuotaExceeded: the person owns `MAX_OWNED` already.
+        QuotaExceeded: the person owns as many as one may.
 
     """
     lock_user(tx, owner)
     used = rows.count_owned(tx, owner)
-    if used >= MAX_OWNED:
-        raise QuotaExceeded(
-            f"a person owns at most {MAX_OWNED} organizations; leave or delete one",
-            quota="organizations",
-            limit=MAX_OWNED,
-            used=used,
-        )
+    words = "a person owns at most {limit} organizations; leave or delete one"
+    check_limit(tx, EVERY_ACCOUNT, OWNED, used, words)
     rows.add_organization(tx, organization)
     membership = Membership(organization.id, owner, "owner", organization.created_at)
     MEMBERS.add(tx, membership)

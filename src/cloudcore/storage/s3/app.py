@@ -56,6 +56,7 @@ from cloudcore.storage.s3.signature import (
     verify,
     verify_text,
 )
+from cloudcore.storage.skus import SERVICE
 from cloudcore.web.context import Platform, RequestContext
 from cloudcore.web.context import refusal as denied
 
@@ -243,11 +244,13 @@ class S3Endpoint:
             form=form,
         )
         try:
-            return await operation.handler(call)
+            answer = await operation.handler(call)
         except AccessDenied:
             assert ctx.caller is not None
             ctx.note_refusal_of(ctx.caller)
             raise
+        ctx.note_answered(SERVICE)
+        return answer
 
     def _context(
         self, action: str, scope: Scope, request_id: str, *, is_change: bool

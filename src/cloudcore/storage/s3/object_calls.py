@@ -98,7 +98,7 @@ async def get_object(call: S3Call) -> Answer:
     status = 206 if found.is_range else 200
     if call.request.method == "HEAD":
         return Answer(status, fields)
-    opened = await reading.open_object(call.needs, found)
+    opened = await reading.open_to_send(call.needs, found)
     if is_streamed(call.scope, opened):
         await opened.begin()
     return Answer(status, fields, opened)

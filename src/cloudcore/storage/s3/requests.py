@@ -210,7 +210,7 @@ def read_request(
 
 def bucket_of_host(received: str, host: str) -> str:
     """Return the bucket that the ``Host`` of a request names, or an empty text."""
-    name = _PORT.sub("", received.lower())
+    name = _PORT.sub("", received.lower()).removesuffix(".")
     suffix = f".{host}"
     return name[: -len(suffix)] if host and name.endswith(suffix) else ""
 

@@ -64,11 +64,11 @@ async def _show(
         events=events,
         older=older,
         organization_id=organization_id,
-        owned=await _owned(page),
+        owned=await owned_organizations(page),
     )
 
 
-async def _owned(page: PageRequest) -> list[dict[str, Any]]:
+async def owned_organizations(page: PageRequest) -> list[dict[str, Any]]:
     """Return the organizations that the person owns, but for the personal one."""
     found = await unless_refused(page.person.get("/v1/organizations", limit=200))
     every = [] if found is None else found["organizations"]

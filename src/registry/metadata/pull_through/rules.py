@@ -20,9 +20,11 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, count, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
+from cloudcore.quotas.limits import Counted
 from registry.metadata.pull_through.stats import Totals
 from registry.metadata.pull_through.tables import pull_through_cache_rules, pull_through_stats
 from registry.metadata.tables import repositories, tags
+from registry.quotas import CACHE_RULES
 
 MAX_COMPONENTS: Final = 3
 """The most components of a prefix."""
@@ -159,9 +161,11 @@ def _columns() -> Select[Any]:
 
 _FIND: Final = Statement(_columns().where(given(_r.id)))
 _LIST: Final = Statement(page(_columns().where(_r.prefix > bindparam("after")).order_by(_r.prefix)))
-_COUNT: Final = Statement(
+_number: Final = (
     select(func.count()).select_from(pull_through_cache_rules).where(given(_r.account_id))
 )
+_COUNT: Final = Statement(_number)
+COUNTED: Final = Counted(CACHE_RULES, _number)
 # Conflicts with the key-share locks of the transactions that insert a repository of the account.
 _LOCK_ACCOUNT: Final = Statement(
     select(accounts.c.id).where(accounts.c.id == bindparam("account_id")).with_for_update()

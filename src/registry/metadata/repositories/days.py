@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import (
@@ -50,6 +50,7 @@ _REPOSITORIES_OF: Final = Statement(
         manifests.c.id.in_(listed("ids"))
     )
 )
+_ACCOUNTS_OF: Final = Statement(select(_r.id, _r.account_id).where(_r.id.in_(listed("ids"))))
 
 
 def _upsert(*which: ColumnElement[bool]) -> Insert:
@@ -213,13 +214,24 @@ class Measured(NamedTuple):
     """The bytes of each account's live repositories of the batch."""
 
 
-def add_pulls(tx: Connection, pulls: Mapping[tuple[str, int], int]) -> None:
+def accounts_of(tx: Connection, repository_ids: Sequence[str]) -> list[tuple[str, str]]:
+    """Return (repository id, account id) of those that exist, deleted ones too."""
+    if not repository_ids:
+        return []
+    rows = tx.rows(_ACCOUNTS_OF, ids=text_list(sorted(repository_ids)))
+    return [(row[0], row[1]) for row in rows]
+
+
+def add_pulls(tx: Connection, pulls: Mapping[tuple[str, int], int]) -> dict[str, str]:
     """Add pulls to the days of their repositories and accounts, given by manifest id and day.
 
-    It takes one statement for each repository and day, and one for each account and day.
+    Return the accounts of the manifests that exist. It takes one statement for each repository and
+    day, and one for each account and day.
     """
     ids = sorted({manifest_id for manifest_id, _ in pulls})
-    owners = {row[0]: row[1:] for row in tx.rows(_REPOSITORIES_OF, ids=text_list(ids))}
+    if not ids:
+        return {}
+    owners = {row[0]: (row[1], row[2]) for row in tx.rows(_REPOSITORIES_OF, ids=text_list(ids))}
     counts: Counter[tuple[str, int]] = Counter()
     of_accounts: Counter[tuple[str, int]] = Counter()
     for (manifest_id, day), count in pulls.items():
@@ -232,6 +244,7 @@ def add_pulls(tx: Connection, pulls: Mapping[tuple[str, int], int]) -> None:
         tx.execute(_ADD_PULLS, day=day, pulls=count, repository_id=repository_id)
     for (account_id, day), count in sorted(of_accounts.items()):
         tx.execute(_ADD_ACCOUNT_PULLS, account_id=account_id, day=day, pulls=count)
+    return {manifest_id: account_id for manifest_id, (_, account_id) in owners.items()}
 
 
 def measure_batch(tx: Connection, day: int, after: str) -> Measured | None:

@@ -1,5 +1,6 @@
 """Record when and how often images were pulled: collected in memory, written in batches.
 
+With them goes what accounts have used of the registry, and of all else that is counted in memory.
 The last pull of an image is kept by the minute, the number of pulls by repository and day.
 
 What the pull-through cache saves is counted with them. A *pull* is a GET of a manifest, a *miss*
@@ -15,10 +16,13 @@ from typing import NamedTuple
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
+from cloudcore.metering.counting import Meter
+from cloudcore.metering.reporting import HOUR, Use, add
 from registry.metadata.images.manifests import note_pulls
 from registry.metadata.pull_through import stats as rows
 from registry.metadata.pull_through.stats import Totals
-from registry.metadata.repositories.days import DAY, add_pulls
+from registry.metadata.repositories.days import DAY, accounts_of, add_pulls
+from registry.services.skus import PULLS, TRANSFER
 
 
 class Counted(NamedTuple):
@@ -91,13 +95,15 @@ _MINUTE = 60 * MICROSECONDS
 class PullLog:
     """The pulls in this process since the last flush; at most one write per image and minute."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock, region: str = "local") -> None:
         self._database = database
         self._clock = clock
         self._counts: Counter[tuple[str, int]] = Counter()
         """Pulls by manifest and minute."""
         self.cache = CacheCounts()
         """What is counted of the pull-through cache; written with the pulls."""
+        self.meter = Meter(clock, region)
+        """What else is used; written with the pulls."""
 
     def note(self, manifest_id: str) -> None:
         """Record a pull of a manifest now."""
@@ -105,37 +111,59 @@ class PullLog:
 
     async def flush(self) -> None:
         """Write the recorded pulls; keep them for the next flush if the database fails."""
-        cached = self.cache.take()
-        if not self._counts and not any(cached):
+        cached, used = self.cache.take(), self.meter.take()
+        if not self._counts and not any(cached) and not used:
             return
         noted, self._counts = self._counts, Counter()
-        counts: Counter[tuple[str, int]] = Counter()
-        last: dict[tuple[str, int], int] = {}  # minute by manifest and day
-        for (manifest_id, minute), count in noted.items():
-            key = manifest_id, minute * _MINUTE // DAY
-            counts[key] += count
-            last[key] = max(minute, last.get(key, 0))
-        pulls = {manifest_id: last[manifest_id, day] * _MINUTE for manifest_id, day in sorted(last)}
+        batch = Batch(noted, cached, used, self._clock() // HOUR, self.meter.region)
         try:
-            await self._database.write_relaxed(record_pulls, pulls, counts, cached)
+            await self._database.write_relaxed(record_pulls, batch)
         except BaseException:
-            for key, count in counts.items():
-                self._counts[key[0], last[key]] += count
+            self._counts.update(noted)
             self.cache.put_back(cached)
+            self.meter.put_back(used)
             raise
 
 
-def record_pulls(
-    tx: Connection,
-    last: Mapping[str, int],
-    counts: Mapping[tuple[str, int], int],
-    cached: Counted,
-) -> None:
-    """Record the last pull of each manifest, and add to the pulls of repositories and rules."""
+class Batch(NamedTuple):
+    """What is written at once."""
+
+    pulls: Mapping[tuple[str, int], int]
+    """By manifest and minute."""
+    cached: Counted
+    used: Mapping[Use, int]
+    hour: int
+    """In which the bytes of `cached` were served, or a few seconds before it."""
+    region: str
+
+
+def record_pulls(tx: Connection, batch: Batch) -> None:
+    """Record the last pull of each manifest, and add to the pulls of repositories and rules.
+
+    Then add to what accounts have used.
+    """
+    days: Counter[tuple[str, int]] = Counter()
+    pulls: Counter[str] = Counter()
+    last: dict[str, int] = {}
+    for (manifest_id, minute), count in batch.pulls.items():
+        days[manifest_id, minute * _MINUTE // DAY] += count
+        pulls[manifest_id] += count
+        last[manifest_id] = max(minute * _MINUTE, last.get(manifest_id, 0))
     # Sorted, so that two processes lock rows in the same order and never deadlock.
     note_pulls(tx, sorted(last.items()))
-    add_pulls(tx, counts)
-    pulls: Counter[str] = Counter()
-    for (manifest_id, _day), count in counts.items():
-        pulls[manifest_id] += count
-    record_counts(tx, pulls, cached)
+    owners = add_pulls(tx, days)
+    record_counts(tx, pulls, batch.cached)
+    add(tx, _used(tx, batch, owners))
+
+
+def _used(tx: Connection, batch: Batch, owners: Mapping[str, str]) -> Mapping[Use, int]:
+    """Return what accounts have used, with pulls, by the `owners` of manifests, and bytes."""
+    used = Counter(batch.used)
+    for (manifest_id, minute), count in batch.pulls.items():
+        if manifest_id in owners:
+            hour = minute * _MINUTE // HOUR
+            used[Use(owners[manifest_id], batch.region, PULLS.name, hour)] += count
+    served = batch.cached.served_bytes
+    for repository_id, account_id in accounts_of(tx, list(served)):
+        used[Use(account_id, batch.region, TRANSFER.name, batch.hour)] += served[repository_id]
+    return used

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
+from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.outbound.destinations import Allowed, NotAllowed, check_url
 from registry.errors import NameInvalid
 from registry.metadata.pull_through import lookups, tag_lists, upstream_states
@@ -14,9 +14,6 @@ from registry.metadata.pull_through import rules as rows
 from registry.metadata.pull_through.rules import MAX_COMPONENTS, CacheRule, RuleDetails
 from registry.oci.reference import MAX_NAME_LENGTH, parse_name
 from registry.services.pull_through.upstream_states import Condition, conditions
-
-MAX_RULES: Final = 50
-"""The most rules of an account."""
 
 _ASKED_BY: Final = ("upstream_url", "upstream_prefix", "username", "secret_sealed")
 """What decides whom an upstream answers, and for what."""
@@ -113,7 +110,7 @@ def create_rule(tx: Connection, rule: CacheRule) -> ShownRule:
 
     Raises:
         Conflict: its prefix overlaps with another one's, or another repository is under it.
-        QuotaExceeded: the account has `MAX_RULES` rules.
+        QuotaExceeded: the account has as many rules as it may.
 
     """
     rows.lock_account(tx, rule.account_id)
@@ -121,13 +118,8 @@ def create_rule(tx: Connection, rule: CacheRule) -> ShownRule:
     for other in prefixes:
         if f"{other}/".startswith(f"{rule.prefix}/") or f"{rule.prefix}/".startswith(f"{other}/"):
             raise Conflict(f"the rule of {other} has these names", prefix=other)
-    if len(prefixes) >= MAX_RULES:
-        raise QuotaExceeded(
-            f"an account has at most {MAX_RULES} pull-through cache rules",
-            quota="pull_through_cache_rules",
-            limit=MAX_RULES,
-            used=len(prefixes),
-        )
+    words = "an account has at most {limit} pull-through cache rules"
+    use = rows.COUNTED.check(tx, rule.account_id, words)
     repository = rows.pushed_repository_under(tx, rule.account_id, rule.prefix)
     if repository is not None:
         raise Conflict(
@@ -135,6 +127,7 @@ def create_rule(tx: Connection, rule: CacheRule) -> ShownRule:
             repository=repository,
         )
     rows.add_rule(tx, rule)
+    rows.COUNTED.tell(tx, rule.account_id, use, rule.created_at)
     return get_rule(tx, rule.account_id, rule.id, rule.created_at)
 
 

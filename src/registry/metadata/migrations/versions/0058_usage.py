@@ -8,7 +8,7 @@ from alembic import op
 from cloudcore.db.schema import ByteOrdered, Id
 
 revision = "0058"
-down_revision = "0052"
+down_revision = "0056"
 
 
 def upgrade() -> None:

@@ -1,0 +1,161 @@
+"""The bytes of a message as SMTP carries them: a pure function of what was accepted.
+
+A message has the same ``Message-ID`` and ``Date`` in every attempt (E9). What a request gives is
+checked before: it has no line breaks, and what looks like an encoded word is taken apart here,
+since the mail library would decode it, and write the line breaks that it holds (E8).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import Struct
+
+from cloudcore.email.mailboxes import check_line, mailbox
+from cloudcore.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from email.headerregistry import Address, BaseHeader
+    from email.message import EmailMessage
+    from email.policy import EmailPolicy, Policy
+
+MOST_HEADERS: Final = 20
+_MOST_NAME: Final = 76
+_MOST_VALUE: Final = 900
+"""A line has at most 998 characters (RFC 5322 §2.1.1)."""
+_NAME: Final = re.compile(r"(?i:x|list)-[A-Za-z0-9-]+")
+_OURS: Final = ("x-entrepot-",)
+_LIST_FIELDS: Final = (
+    "list-archive",
+    "list-help",
+    "list-id",
+    "list-owner",
+    "list-post",
+    "list-subscribe",
+    "list-unsubscribe",
+    "list-unsubscribe-post",
+)
+"""Those of RFC 2369, RFC 2919 and RFC 8058, whose values are addresses in one piece."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Content(Struct, frozen=True, omit_defaults=True):
+    """What a message says, as it is stored: sealed."""
+
+    html: str | None = None
+    text: str | None = None
+    headers: dict[str, str] = {}
+    variables: dict[str, Any] = {}
+    """Those that the template was rendered with."""
+
+
+class Heading(Struct, frozen=True):
+    """The fields of a message that are the same for all its recipients."""
+
+    id: str
+    sender: str
+    to: Sequence[str]
+    cc: Sequence[str]
+    subject: str
+    created_at: int
+    """Microseconds since the epoch."""
+
+    @property
+    def message_id(self) -> str:
+        """Return its ``Message-ID``: the same in every attempt, at the sender's domain."""
+        return f"<{self.id}@{mailbox(self.sender, 'from').address.rpartition('@')[2]}>"
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Refuse header fields that a message may not have.
+
+    Raises:
+        InvalidInput: one is not of ``X-…`` or ``List-…``, or its value is not one line (E8).
+
+    """
+    if len(headers) > MOST_HEADERS:
+        raise InvalidInput(f"headers: at most {MOST_HEADERS}", field="headers", reason="too_many")
+    if len({name.lower() for name in headers}) < len(headers):
+        raise InvalidInput("headers: one is there twice", field="headers", reason="duplicate")
+    for name, value in headers.items():
+        field, low = f"headers.{name[:_MOST_NAME]}", name.lower()
+        check_line(name, "headers")
+        is_ours = low.startswith(_OURS) or (low.startswith("list-") and low not in _LIST_FIELDS)
+        if not _NAME.fullmatch(name) or len(name) > _MOST_NAME or is_ours:
+            words = f"headers: {name[:_MOST_NAME]!r} is none of X-… or List-… that can be given"
+            raise InvalidInput(words, field="headers", reason="not_allowed")
+        check_line(value, field)
+        is_plain = value.isascii() or not low.startswith("list-")
+        if not value.strip() or len(value) > _MOST_VALUE or "=?" in value or not is_plain:
+            words = f"{field}: 1 to {_MOST_VALUE} characters without =?, and of List-… of ASCII"
+            raise InvalidInput(words, field=field, reason="malformed")
+
+
+def composed(of: Heading, content: Content, more: Mapping[str, str]) -> bytes:
+    """Return a message, with ``more`` header fields than its content has; CRLF ends its lines."""
+    from email.message import EmailMessage  # noqa: PLC0415 - few installs send mail
+
+    mail: EmailMessage = EmailMessage(policy=_policy())
+    mail["From"] = _address(of.sender)
+    mail["To"] = [_address(each) for each in of.to] or "undisclosed-recipients:;"
+    if of.cc:
+        mail["Cc"] = [_address(each) for each in of.cc]
+    mail["Subject"] = _as_it_is(of.subject)
+    mail["Date"] = format_datetime(_EPOCH + timedelta(microseconds=of.created_at))
+    mail["Message-ID"] = of.message_id
+    given = {name.lower() for name in content.headers}
+    for name, value in content.headers.items():
+        mail[name] = value
+    if "list-unsubscribe" not in given:
+        for name, value in more.items():
+            mail[name] = value
+    _set_bodies(mail, content, of.id)
+    return mail.as_bytes()
+
+
+def _set_bodies(mail: EmailMessage, content: Content, message_id: str) -> None:
+    """Add text, HTML or both (RFC 2046 §5.1.4), in seven bits that no server needs to change."""
+    if content.text is not None:
+        mail.set_content(content.text)
+        if content.html is not None:
+            mail.add_alternative(content.html, subtype="html")
+            # The same in every attempt; of a message that nobody could foresee.
+            mail.set_boundary(f"=_{message_id}")
+    else:
+        mail.set_content(content.html or "", subtype="html")
+
+
+def _address(text: str) -> Address:
+    from email.headerregistry import Address  # noqa: PLC0415 - as above
+
+    found = mailbox(text, "to")
+    return Address(display_name=_as_it_is(found.name), addr_spec=found.address)
+
+
+def _as_it_is(text: str) -> str:
+    """Return a text in which the mail library finds no encoded word (RFC 2047)."""
+    return text.replace("=?", "= ?")
+
+
+@cache
+def _policy() -> EmailPolicy[EmailMessage]:
+    """Return the form of mails: that of SMTP in seven bits, with fields of lists in one piece.
+
+    The library would fold their URLs into encoded words, which are no part of them (RFC 2369 §2).
+    """
+    from email.headerregistry import HeaderRegistry, UniqueUnstructuredHeader  # noqa: PLC0415
+    from email.policy import SMTP  # noqa: PLC0415 - as above
+
+    class OneLine(UniqueUnstructuredHeader):
+        def fold(self, *, policy: Policy) -> str:
+            return f"{self.name}: {self}{policy.linesep}"  # type: ignore[attr-defined]
+
+    headers = HeaderRegistry()
+    for name in _LIST_FIELDS:
+        headers.map_to_type(name, cast("type[BaseHeader]", OneLine))
+    return SMTP.clone(header_factory=headers, cte_type="7bit")

@@ -1,0 +1,190 @@
+"""``/v1/dedicated-ips``: addresses of the inventory that one account alone sends mail from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from litestar import post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import structs
+
+from cloudcore.account_rows import lock_account
+from cloudcore.db.base import Connection
+from cloudcore.email import dedicated_ip_rows
+from cloudcore.email.dedicated_ip import DEDICATED_IP, DedicatedIP, WarmupStatus, seen
+from cloudcore.email.dedicated_ip_rows import ROWS
+from cloudcore.email.ip_pool_rows import ROWS as IP_POOLS
+from cloudcore.email.needs import EmailNeeds
+from cloudcore.errors import Conflict
+from cloudcore.resources.methods import Methods
+from cloudcore.resources.record import Reference
+from cloudcore.resources.routes import answers_one, standard_routes
+from cloudcore.web.app import Needs
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.wire import RequestBody, ResponseBody
+
+EVERY_SECONDS: Final = 24 * 3600
+"""Between two looks for addresses that are not in the inventory."""
+_MOST_NAMED: Final = 20
+_log = logging.getLogger(__name__)
+
+
+class RequestDedicatedIP(RequestBody):
+    """Which pool an address is to be in."""
+
+    ip_pool: str | None = None
+    """Id, CRN or name of an IP pool; empty or absent: the address is in none yet."""
+
+
+def _before_delete(tx: Connection, found: DedicatedIP) -> None:
+    if dedicated_ip_rows.has_waiting(tx, found.account_id, found.address):
+        words = f"mail waits to be sent from {found.address}; take it out of its pool, and wait"
+        raise Conflict(words, reason="in_use")
+
+
+DEDICATED_IPS: Final = Methods(
+    ROWS,
+    seen=seen,
+    before_delete=_before_delete,
+    targets={"ip_pool": IP_POOLS},
+    docs={
+        "delete": "Give a dedicated IP back, which another account may get then.\n\nIt is refused"
+        " (409) while mail waits to be sent from it.",
+    },
+    statuses={"delete": (409,)},
+)
+
+
+@post(
+    DEDICATED_IP.path,
+    status_code=201,
+    opt={"action": DEDICATED_IP.action("create"), "idempotent": True, "statuses": (409,)},
+)
+@answers_one(DEDICATED_IPS)
+async def request_dedicated_ip(
+    data: JSONBody[RequestDedicatedIP],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[EmailNeeds],
+) -> Reply[ResponseBody]:
+    """Get an address of the operator's inventory that no other account sends from.
+
+    An account has at most 50. It is 409 if no address is left.
+    """
+    account_id, region = account_of(ctx), ctx.settings.region
+    ctx.authorize(DEDICATED_IP.crn(region, account_id, "*"))
+    pool = None
+    if data.ip_pool:
+        right = ctx.right_to(DEDICATED_IP.refers["ip_pool"].action)
+        where = (account_id, region, "ip_pool", data.ip_pool)
+        found = await ctx.database.read(IP_POOLS.resolve, *where, right)
+        pool = Reference(found.id, found.name)
+    now = ctx.clock()
+    new = DedicatedIP(
+        id=ctx.new_id(),
+        account_id=account_id,
+        region=region,
+        created_at=now,
+        updated_at=now,
+        address="",
+        ip_pool=pool,
+    )
+    wrap, location = DEDICATED_IPS.one, DEDICATED_IPS.location
+    return await ctx.commit(request, new, needs.dedicated_ips, wrap=wrap, location=location)
+
+
+@post(
+    DEDICATED_IP.path_of_one + "/pause",
+    status_code=200,
+    opt={"action": "email:PauseDedicatedIP", "idempotent": True},
+)
+@answers_one(DEDICATED_IPS)
+async def pause_dedicated_ip(
+    dedicated_ip_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> Reply[ResponseBody]:
+    """Let no more mail be accepted for a dedicated IP; what waits already leaves from it."""
+    return await _changed(ctx, dedicated_ip_id, "paused")
+
+
+@post(
+    DEDICATED_IP.path_of_one + "/resume",
+    status_code=200,
+    opt={"action": "email:ResumeDedicatedIP", "idempotent": True},
+)
+@answers_one(DEDICATED_IPS)
+async def resume_dedicated_ip(
+    dedicated_ip_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> Reply[ResponseBody]:
+    """Go on with a dedicated IP that is paused; what bounced before is forgotten.
+
+    The days of its warm-up went on meanwhile.
+    """
+    return await _changed(ctx, dedicated_ip_id, "new")
+
+
+async def _changed(
+    ctx: RequestContext, dedicated_ip_id: str, status: WarmupStatus
+) -> Reply[ResponseBody]:
+    found, now = await DEDICATED_IPS.authorized(ctx, dedicated_ip_id), ctx.clock()
+    wrap = DEDICATED_IPS.at(now)
+    return await ctx.commit(set_status, found, status, now, wrap=wrap)
+
+
+HANDLERS: Final = (
+    *standard_routes(DEDICATED_IPS),
+    request_dedicated_ip,
+    pause_dedicated_ip,
+    resume_dedicated_ip,
+)
+
+
+def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> DedicatedIP:
+    """Insert a dedicated IP with an address of the inventory that nobody has.
+
+    Raises:
+        Conflict: there is none.
+        NotFound: its pool was deleted meanwhile.
+        QuotaExceeded: the account has as many as it may have.
+
+    """
+    lock_account(tx, new.account_id)
+    use = ROWS.check_room(tx, new.account_id, new.region)
+    if new.ip_pool is not None and IP_POOLS.hold(tx, new.account_id, new.ip_pool.id) is None:
+        raise IP_POOLS.missing()
+    taken = dedicated_ip_rows.taken(tx, inventory)
+    for address in inventory:
+        if address not in taken:
+            with suppress(Conflict):  # another account was faster
+                made = ROWS.add(tx, structs.replace(new, address=address))
+                ROWS.counted.tell(tx, new.account_id, use, new.created_at)
+                return made
+    raise Conflict("no dedicated IP is left; the operator of the install adds some")
+
+
+def set_status(tx: Connection, found: DedicatedIP, status: WarmupStatus, now: int) -> DedicatedIP:
+    """Pause a dedicated IP, or, with ``new``, go on with one that is paused.
+
+    Raise `NotFound` if it was deleted meanwhile.
+    """
+    old = ROWS.lock(tx, found.account_id, found.id)
+    if (old.warmup_status == "paused") == (status == "paused"):
+        return old
+    outcomes = old.outcomes if status == "paused" else b""
+    changed = structs.replace(old, warmup_status=status, outcomes=outcomes, updated_at=now)
+    return ROWS.save(tx, seen(changed, now))
+
+
+async def tell_others(needs: EmailNeeds) -> None:
+    """Log which addresses accounts have that are not, or no more, in the inventory."""
+    find = partial(dedicated_ip_rows.others, addresses=needs.dedicated_ips, limit=_MOST_NAMED)
+    found = await needs.database.read(find)
+    if found:
+        _log.warning(
+            "accounts send from %s, which email_dedicated_ips does not list (any more)",
+            ", ".join(found),
+        )

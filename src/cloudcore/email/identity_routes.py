@@ -1,0 +1,96 @@
+"""``/v1/identities``: the standard methods, the verification, and the page of a confirmation."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any, Final
+
+from litestar import Request, Response, get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+from msgspec import Struct
+
+from cloudcore.db.base import Connection
+from cloudcore.email.identity_checks import tell_status
+from cloudcore.email.identity_confirming import CONFIRM_PATH, BadToken, confirm
+from cloudcore.email.needs import EmailNeeds
+from cloudcore.email.sending_identities import IDENTITIES, verify
+from cloudcore.email.sending_identity import CONFIRM, SENDING_IDENTITY, SendingIdentity
+from cloudcore.resources.routes import answers_one, standard_routes
+from cloudcore.web.app import Needs
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.link_pages import MAX_FORM_BYTES, LinkQuery, button, page, refused, token_of
+from cloudcore.wire import ResponseBody
+
+
+class ConfirmationForm(Struct):
+    """The form of the page."""
+
+    token: str = ""
+
+
+@post(
+    SENDING_IDENTITY.path_of_one + "/verify",
+    status_code=202,
+    opt={"action": "email:VerifyIdentity", "idempotent": True, "statuses": (409, 429)},
+)
+@answers_one(IDENTITIES)
+async def verify_identity(
+    identity_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> Reply[ResponseBody]:
+    """Look for the record of a domain now, or send an address a new link.
+
+    The link before is no longer valid. An address that is verified is refused (409).
+    """
+    found = await IDENTITIES.authorized(ctx, identity_id)
+    now = ctx.clock()
+    return await ctx.commit(verify, found, ctx.keyring, now, wrap=IDENTITIES.at(now))
+
+
+@get(CONFIRM_PATH, opt={"action": None, "public": True, "query": LinkQuery, "pages": (200,)})
+async def show_identity_confirmation(request: Request[Any, Any, Any]) -> Response[str]:
+    """Show a page whose button confirms an address; it does not look at the token."""
+    return page(
+        "Allow mail from your address?",
+        "You were asked to let mail be sent from your address. If you do not expect this,"
+        " do nothing.",
+        button(CONFIRM_PATH, token_of(request.scope["query_string"]), "Allow it"),
+    )
+
+
+@post(
+    CONFIRM_PATH,
+    status_code=200,
+    request_max_body_size=MAX_FORM_BYTES,
+    opt={"action": None, "public": True, "form": ConfirmationForm, "pages": (200, 400)},
+)
+async def confirm_identity(
+    request: Request[Any, Any, Any],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[EmailNeeds],
+) -> Response[str]:
+    """Confirm an address, as the page's button asks."""
+    token = token_of(await request.body())
+    try:
+        found = await ctx.database.write(_confirm, ctx, needs, token)
+    except BadToken:
+        return refused()
+    return page("Confirmed", f"Mail may be sent from {escape(found.value)} from now on.")
+
+
+def _confirm(tx: Connection, ctx: RequestContext, needs: EmailNeeds, token: str) -> SendingIdentity:
+    """Confirm an address; record what somebody did who has a link."""
+    found = confirm(tx, token, ctx.clock())
+    tell_status(needs, tx, found)
+    crn, details = SENDING_IDENTITY.crn_of(found), {"identity_id": found.id}
+    owners = [found.account_id]
+    ctx.audit(tx, CONFIRM, owners, principal="", source=None, resource=crn, details=details)
+    return found
+
+
+HANDLERS: Final = (
+    *standard_routes(IDENTITIES),
+    verify_identity,
+    show_identity_confirmation,
+    confirm_identity,
+)

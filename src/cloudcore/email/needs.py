@@ -1,0 +1,121 @@
+"""What email depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, NamedTuple
+
+from cloudcore.clock import Clock
+from cloudcore.db.base import Database
+from cloudcore.email.verp import return_path
+from cloudcore.events import EVENTS, Events
+from cloudcore.keyring import Keyring
+from cloudcore.outbound.dns_resolver import DnsResolver
+from cloudcore.outbound.mail import Mail
+from cloudcore.outbound.mail_transfer import MailSender
+from cloudcore.ports import KEYRING, Opening, Port
+from cloudcore.room_checks import RoomChecks
+
+MAIL: Final[Port[Mail | None]] = Port("email.mail")
+"""Sends the platform's own mail."""
+RESOLVER: Final[Port[tuple[str, int] | None]] = Port("email.resolver")
+"""Address of the DNS resolver; None for those of the machine."""
+
+
+class ReturnMail(NamedTuple):
+    """Where what mail servers send back arrives."""
+
+    domain: str = ""
+    """Of return paths; empty: messages have none of ours, and nothing is read."""
+    address: tuple[str, int] | None = None
+    """Where this install takes that mail: address and port; None if it does not."""
+
+
+NO_RETURN_MAIL: Final = ReturnMail()
+RETURN_MAIL: Final[Port[ReturnMail]] = Port("email.return_mail")
+
+
+class SendingTerms(NamedTuple):
+    """How the mail of accounts is sent."""
+
+    sender: MailSender | None = None
+    """Hands it over, or None if the install sends none."""
+    most_a_second: int = 10
+    """Messages that are accepted of an identity in a second."""
+
+
+NOT_SENT: Final = SendingTerms()
+SENDING: Final[Port[SendingTerms]] = Port("email.sending")
+
+
+DEDICATED_IPS: Final[Port[Sequence[str]]] = Port("email.dedicated_ips")
+"""The addresses that accounts may get for themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmailNeeds:
+    """The dependencies of the routes, the jobs and the timers of email."""
+
+    database: Database
+    clock: Clock
+    new_id: Callable[[], str]
+    keyring: Keyring
+    events: Events
+    url: str
+    """Base URL in the links that recipients get."""
+    resolver: DnsResolver
+    sending: SendingTerms = NOT_SENT
+    room: RoomChecks = field(default_factory=RoomChecks)
+    """Which accounts were found to have room for messages that wait."""
+    mail: Mail | None = None
+    """Sends the platform's own mail, or None if the install sends none."""
+    return_mail: ReturnMail = NO_RETURN_MAIL
+    dedicated_ips: Sequence[str] = ()
+    """The addresses that accounts may get for themselves."""
+
+    def return_path(self, message_id: str, position: int) -> str:
+        """Return the envelope sender of a message to one recipient.
+
+        It is empty, the null sender, if the operator has set no domain.
+        """
+        domain = self.return_mail.domain
+        return domain and return_path(domain, self.return_key, message_id, position)
+
+    @property
+    def return_key(self) -> bytes:
+        """Return the key that return paths are made with (`cloudcore.email.verp`)."""
+        return self.keyring.derive("email return path")
+
+
+async def open_needs(opening: Opening) -> EmailNeeds:
+    """Return the dependencies of one process."""
+    install = opening.install
+    return EmailNeeds(
+        database=install.database,
+        clock=install.clock,
+        new_id=install.new_id,
+        keyring=await opening.get(KEYRING),
+        events=await opening.get(EVENTS),
+        url=install.url_of("email"),
+        resolver=DnsResolver(await opening.get(RESOLVER)),
+        mail=await opening.get(MAIL),
+        return_mail=await opening.get(RETURN_MAIL),
+        sending=await opening.get(SENDING),
+        dedicated_ips=await opening.get(DEDICATED_IPS),
+    )
+
+
+async def take_return_mail(needs: EmailNeeds, resources: AsyncExitStack) -> None:
+    """Take what mail servers send back, if the operator wants that, until `resources` ends."""
+    domain, address = needs.return_mail
+    if address is None:
+        return
+    from cloudcore.email import outcomes  # noqa: PLC0415 - few installs take mail
+    from cloudcore.email.return_mail import Reader, taking_mail  # noqa: PLC0415 - as above
+
+    find, note = partial(outcomes.delivery_of, needs), partial(outcomes.note_report, needs)
+    reader = Reader(domain, needs.return_key, find, note)
+    await resources.enter_async_context(taking_mail(reader, domain, *address))

@@ -1,0 +1,148 @@
+"""The sending identities of accounts, their rules, and which one a sender has."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import UNSET, UnsetType, structs
+
+from cloudcore.db.base import Connection
+from cloudcore.email.dkim import new_key, record_value, seal_key
+from cloudcore.email.identity_checks import WORK
+from cloudcore.email.identity_confirming import count_mail, waiting
+from cloudcore.email.identity_rows import ROWS
+from cloudcore.email.ip_pool_rows import ROWS as IP_POOLS
+from cloudcore.email.sending_identity import SendingIdentity, normal, record_name, selector_of
+from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.keyring import Keyring
+from cloudcore.resources.bodies import Composite
+from cloudcore.resources.methods import Methods
+from cloudcore.threads import SLOW_KEYS
+from cloudcore.web.context import RequestContext
+from cloudcore.wire import ResponseBody
+
+
+class DkimRecord(ResponseBody):
+    """The TXT record that the owner of a domain publishes once."""
+
+    selector: str
+    record_name: str
+    record_value: str
+    """In one piece; where a text has at most 255 characters, it is given in several."""
+
+
+def _check(new: SendingIdentity, old: SendingIdentity | None, now: int) -> SendingIdentity:
+    """Complete a new identity: its value in the normal form, and the selector of a domain."""
+    if old is not None:
+        return new
+    value, selector = normal(new.value, new.kind), None
+    if new.kind == "domain":
+        selector = selector_of(new.id)
+        record_name(selector, value)
+    return structs.replace(new, value=value, dkim_selector=selector, check_at=now)
+
+
+async def _prepare(ctx: RequestContext, new: SendingIdentity) -> SendingIdentity:
+    """Make the key of a domain, or the token that confirms an address."""
+    if new.kind == "address":
+        return waiting(new, ctx.keyring, new.created_at)
+    key, public = await SLOW_KEYS.run(new.account_id, new_key)
+    return structs.replace(new, dkim_public=public, dkim_key=seal_key(ctx.keyring, new.id, key))
+
+
+def _before_save(
+    tx: Connection, new: SendingIdentity, old: SendingIdentity | None
+) -> SendingIdentity:
+    if old is None and new.kind == "address":
+        count_mail(tx, new, new.created_at)
+    return WORK.begin(tx, new, old)
+
+
+def _dkim(found: SendingIdentity) -> DkimRecord | UnsetType:
+    if found.dkim_selector is None or found.dkim_public is None:
+        return UNSET
+    return DkimRecord(
+        selector=found.dkim_selector,
+        record_name=record_name(found.dkim_selector, found.value),
+        record_value=record_value(found.dkim_public),
+    )
+
+
+IDENTITIES: Final = Methods(
+    ROWS,
+    check=_check,
+    prepare=_prepare,
+    before_save=_before_save,
+    targets={"ip_pool": IP_POOLS},
+    composites=(
+        Composite(
+            name="dkim",
+            words="What the owner of a domain publishes; absent for an address.",
+            shown=DkimRecord,
+            show=_dkim,
+        ),
+    ),
+    docs={
+        "create": "Ask to send mail from a domain or an address. An account has at most 1,000.\n\n"
+        "A domain is verified once its `dkim` record is published; an address once the link of a"
+        " mail that is sent there is confirmed. Mail to one address is asked for at most 10 times"
+        " an hour, and 300 times of an account; then it is 429.",
+    },
+    statuses={"create": (429,)},
+)
+
+
+def verify(
+    tx: Connection, identity: SendingIdentity, keyring: Keyring, now: int
+) -> SendingIdentity:
+    """Let the record of a domain be looked for now, or let an address be sent a new link.
+
+    Raises:
+        NotFound: it was deleted meanwhile.
+        Conflict: the address is verified.
+        TooManyConfirmations: the address, or those of the account, were sent too many.
+
+    """
+    WORK.wake(tx, identity, now)  # first: a step too locks its job, and then the record
+    found = ROWS.lock(tx, identity.account_id, identity.id)
+    asked = structs.replace(found, asked=found.asked + 1, check_at=now, updated_at=now)
+    if found.kind == "address":
+        if found.status == "verified":
+            raise Conflict("the address is verified", reason="verified")
+        count_mail(tx, found, now)
+        asked = waiting(asked, keyring, now)
+    return ROWS.save(tx, asked)
+
+
+def for_sender(tx: Connection, account_id: str, region: str, address: str) -> SendingIdentity:
+    """Return the verified identity that mail from an address is sent by; until `tx` ends it stays.
+
+    It is that of the address, else that of its domain; none of a domain above it.
+
+    Raises:
+        InvalidInput: there is none.
+
+    """
+    try:
+        value = normal(address, "address")
+    except InvalidInput as error:
+        raise _unverified(f"it is no address: {address!r}") from error
+    for key in (value, value.rpartition("@")[2]):
+        found = ROWS.find_named(tx, account_id, region, key)
+        if found is not None and found.status == "verified":
+            held = ROWS.hold(tx, account_id, found.id)
+            if held is not None and held.status == "verified":
+                return held
+    raise _unverified(f"no verified identity of {address} or its domain")
+
+
+def signer_of(tx: Connection, identity: SendingIdentity) -> SendingIdentity | None:
+    """Return the verified domain that signs the mail of an identity, or None."""
+    if identity.kind == "domain":
+        return identity
+    found = ROWS.find_named(tx, identity.account_id, identity.region, identity.domain)
+    return found if found is not None and found.status == "verified" else None
+
+
+def _unverified(words: str) -> InvalidInput:
+    return InvalidInput(f"from: {words}", field="from", reason="not_verified")

@@ -1,0 +1,92 @@
+"""``/v1/email-unsubscriptions``: what the recipients of mail open to get no more of it.
+
+Opening a link changes nothing; the POST of a mail program, or of the page's button, does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from litestar import Request, Response, get, post
+from litestar.di import NamedDependency
+
+from cloudcore.account_rows import handle_of
+from cloudcore.db.base import Connection
+from cloudcore.email import suppressions
+from cloudcore.email.suppression import SUPPRESSION, UNSUBSCRIBE, Suppression
+from cloudcore.email.unsubscribing import PATH, Unsubscription, read_unsubscribe_token
+from cloudcore.web.context import RequestContext
+from cloudcore.web.link_pages import MAX_FORM_BYTES, LinkQuery, button, page, refused, token_of
+
+
+class OneClickForm(msgspec.Struct):
+    """The form that a mail program posts (RFC 8058 §3.2), or the page."""
+
+    token: str = ""
+    one_click: str = msgspec.field(name="List-Unsubscribe", default="")
+
+
+@get(PATH, opt={"action": None, "public": True, "query": LinkQuery, "pages": (200,)})
+async def show_email_unsubscription(request: Request[Any, Any, Any]) -> Response[str]:
+    """Show a page whose button suppresses the address; it does not look at the token."""
+    return page(
+        "Unsubscribe?",
+        "The sender of the message will be able to send nothing more to your address.",
+        button(PATH, token_of(request.scope["query_string"]), "Unsubscribe"),
+    )
+
+
+@post(
+    PATH,
+    status_code=200,
+    request_max_body_size=MAX_FORM_BYTES,
+    opt={
+        "action": None,
+        "public": True,
+        "query": LinkQuery,
+        "form": OneClickForm,
+        "pages": (200, 400),
+    },
+)
+async def unsubscribe_from_email(
+    request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
+) -> Response[str]:
+    """Suppress an address: one click in a mail program, or the page's button.
+
+    The token is in the query or the form. An address that is suppressed already is a success.
+    """
+    token = token_of(request.scope["query_string"]) or token_of(await request.body())
+    named = read_unsubscribe_token(ctx.keyring, token)
+    if named is None:
+        return refused()
+    await ctx.database.write(_unsubscribe, ctx, named)
+    return page("Unsubscribed", "Nothing more will be sent to you by this sender.")
+
+
+def _unsubscribe(tx: Connection, ctx: RequestContext, of: Unsubscription) -> None:
+    if not handle_of(tx, of.account_id):
+        return
+    now = ctx.clock()
+    made = suppressions.add_automatic(
+        tx,
+        Suppression(
+            id=ctx.new_id(),
+            account_id=of.account_id,
+            region=of.region,
+            created_at=now,
+            updated_at=now,
+            address=of.address,
+            folded=of.address.lower(),
+            reason="unsubscribe",
+            source_message_id=of.message_id,
+        ),
+    )
+    if made is not None:
+        details = {"suppression_id": made.id, "message_id": of.message_id}
+        crn = SUPPRESSION.crn_of(made)
+        owners = [made.account_id]
+        ctx.audit(tx, UNSUBSCRIBE, owners, principal="", source=None, resource=crn, details=details)
+
+
+HANDLERS: Final = (show_email_unsubscription, unsubscribe_from_email)

@@ -1,0 +1,66 @@
+"""The envelope sender of each delivery, which says what came back (VERP), and that it is ours.
+
+The local part is ``bounces-`` and, in base32, the message's id, the recipient's position and an
+HMAC-SHA-256 of both, cut to 80 bits: nobody can make one that suppresses an address. Base32 is of
+one case, since some mail servers write local parts in lower case.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b32decode, b32encode
+from contextlib import suppress
+from typing import Final, NamedTuple
+from uuid import UUID
+
+CONTEXT: Final = "email return path"
+"""What the key is derived for (`cloudcore.keyring.Keyring.derive`)."""
+MOST_POSITION: Final = 0xFFFF
+PREFIX: Final = "bounces-"
+_ID_BYTES: Final = 16
+_POSITION_BYTES: Final = 2
+_MAC_BYTES: Final = 10
+ENCODED: Final = 45
+"""Characters of 28 bytes, without the padding."""
+
+
+class Returned(NamedTuple):
+    """The delivery that a return path names."""
+
+    message_id: str
+    position: int
+    """Of the recipient within the message."""
+
+
+def return_path(domain: str, key: bytes, message_id: str, position: int) -> str:
+    """Return the envelope sender of a message to the recipient at `position`, from 0.
+
+    Its local part has 53 characters of the 64 that RFC 5321 §4.5.3.1.1 allows.
+    """
+    named = UUID(message_id).bytes + position.to_bytes(_POSITION_BYTES)
+    encoded = b32encode(named + _mac(key, named)).decode().rstrip("=").lower()
+    return f"{PREFIX}{encoded}@{domain}"
+
+
+def read_return_path(domain: str, key: bytes, address: str) -> Returned | None:
+    """Return the delivery that an address names, or None if `return_path` did not make it.
+
+    Letters may be of either case.
+    """
+    if not address.isascii():  # some letters are ASCII's in the other case
+        return None
+    local, _, at = address.lower().rpartition("@")
+    encoded = local.removeprefix(PREFIX)
+    if at != domain.lower() or encoded == local or len(encoded) != ENCODED:
+        return None
+    with suppress(ValueError):  # not of the alphabet
+        named = b32decode(f"{encoded.upper()}===")[: _ID_BYTES + _POSITION_BYTES]
+        message_id, position = str(UUID(bytes=named[:_ID_BYTES])), named[_ID_BYTES:]
+        found = Returned(message_id, int.from_bytes(position))
+        ours = return_path(at, key, *found)
+        return found if hmac.compare_digest(ours, address.lower()) else None
+    return None
+
+
+def _mac(key: bytes, named: bytes) -> bytes:
+    return hmac.digest(key, named, "sha256")[:_MAC_BYTES]

@@ -1,0 +1,85 @@
+"""Which address a message leaves from, within what a warm-up allows; and what comes of it.
+
+All is counted in the transaction that accepts the message, with the addresses of the pool locked:
+no two senders count on the same room, and what was counted outlives a restart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from cloudcore.db.base import Connection
+from cloudcore.email.dedicated_ip import (
+    DEDICATED_IP,
+    PAUSED,
+    DedicatedIP,
+    counted,
+    room,
+    share,
+    with_outcome,
+)
+from cloudcore.email.dedicated_ip_rows import ROWS, lock_address, lock_pool
+from cloudcore.email.message_rows import Recipient, save_source
+from cloudcore.events import Events
+
+
+def sources_of(
+    tx: Connection, account_id: str, region: str, ip_pool_id: str | None, count: int, now: int
+) -> Sequence[str | None]:
+    """Return the addresses that mail to `count` recipients leaves from, and count it.
+
+    Each is the address of the pool that has used least of what it may send today. None stands for
+    the shared address: there is no pool, or no address in it has room (E6).
+    """
+    if ip_pool_id is None or count == 0:
+        return [None] * count
+    found = {each.address: each for each in lock_pool(tx, account_id, region, ip_pool_id)}
+    used = Counter[str]()
+
+    def has_room(address: str) -> bool:
+        left = room(found[address], now)
+        return left is None or left > used[address]
+
+    sources: list[str | None] = []
+    while len(sources) < count and (fit := [each for each in found if has_room(each)]):
+        best = min(fit, key=lambda each: share(found[each], used[each], now))
+        used[best] += 1
+        sources.append(best)
+    for address, recipients in used.items():
+        ROWS.save(tx, counted(found[address], recipients, now))
+    return [*sources, *[None] * (count - len(sources))]
+
+
+def counted_again(tx: Connection, of: Recipient, ip_pool_id: str | None, now: int) -> Recipient:
+    """Return a recipient that is tried on another day than it was counted on, with its new source.
+
+    What is sent on a day is within the cap of that day, whenever it was accepted.
+    """
+    (source,) = sources_of(tx, of.account_id, of.region, ip_pool_id, 1, now)
+    changed = of._replace(source_ip=source)
+    save_source(tx, changed)
+    return changed
+
+
+def note_outcome(
+    tx: Connection, events: Events, of: Recipient, now: int, *, was_sent: bool = False
+) -> None:
+    """Note at its address whether mail to a recipient was taken or bounced.
+
+    `was_sent` says that it was noted as taken before. The address is paused, and its owner told, if
+    over a tenth of the last thousand bounced.
+    """
+    if of.source_ip is None or of.status not in ("sent", "bounced"):
+        return
+    before = lock_address(tx, of.account_id, of.region, of.source_ip)
+    if before is None:  # its account has it no more
+        return
+    bounced = of.status == "bounced"
+    after = ROWS.save(tx, with_outcome(before, bounced=bounced, was_sent=was_sent))
+    if after.warmup_status != before.warmup_status:
+        events.tell(tx, of.account_id, PAUSED, [{"dedicated_ip": _told(after)}], now)
+
+
+def _told(of: DedicatedIP) -> dict[str, str]:
+    return {"id": of.id, "crn": DEDICATED_IP.crn_of(of), "name": of.address}

@@ -1,0 +1,186 @@
+"""``GET /v1/usage``: what the account, or each of an organization, has used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
+from typing import Annotated, Final, Literal
+
+from litestar import get
+from litestar.di import NamedDependency
+from msgspec import Meta, field
+
+from cloudcore.account_rows import accounts_of, handle_of
+from cloudcore.crn import Crn
+from cloudcore.db.base import Connection
+from cloudcore.errors import InvalidInput
+from cloudcore.metering.needs import MeteringNeeds
+from cloudcore.metering.reporting import HOUR
+from cloudcore.metering.sku import Sku
+from cloudcore.metering.sums import Asked, Sum, count_sums, list_sums
+from cloudcore.uuids import UUID_PATTERN
+from cloudcore.web.app import Needs
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import RequestContext
+from cloudcore.web.pagination import Limit, PageMeta, PageQuery
+from cloudcore.web.query import PLUS
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import RFC3339, ResponseBody, Timestamp, moment_of, rfc3339
+
+PATH: Final = "/v1/usage"
+_HOURS: Final = {"hour": 1, "day": 24}
+_DEFAULT_DAYS: Final = 30
+_MOST_HOURS: Final = 800 * 24
+_PLACES: Final = Decimal("1e-12")
+_Moment = Annotated[Timestamp, PLUS]
+
+
+class UsageQuery(PageQuery, kw_only=True):
+    """Which use is listed."""
+
+    start: (
+        Annotated[
+            _Moment,
+            Meta(
+                description="The first moment; its whole hour or day counts. 30 days before `to`."
+            ),
+        ]
+        | None
+    ) = field(default=None, name="from")
+    end: (
+        Annotated[_Moment, Meta(description="The first moment that is not listed; by default now.")]
+        | None
+    ) = field(default=None, name="to")
+    sku: Annotated[str, Meta(max_length=128, description="Only this one.")] = ""
+    granularity: Literal["hour", "day"] = "day"
+    """Hours and days are those of UTC."""
+    organization_id: (
+        Annotated[
+            str,
+            Meta(
+                pattern=f"^{UUID_PATTERN}$",
+                max_length=36,
+                extra_json_schema={"format": "uuid"},
+                description="For a person: an organization of the caller's, whose accounts' use"
+                " is listed.",
+            ),
+        ]
+        | None
+    ) = None
+    limit: Limit = 50
+
+
+class UsageAnswer(ResponseBody):
+    """What an account used of one SKU in an hour or a day."""
+
+    start: RFC3339 = field(name="from")
+    end: RFC3339 = field(name="to")
+    account: ResourceRef
+    sku: str
+    """As the price list names it."""
+    quantity: str
+    """A decimal number of `unit`, rounded to 12 places."""
+    unit: str
+    """What one price pays for."""
+
+
+class ManyUsage(ResponseBody):
+    """A page of what was used, by time, SKU and account; what was not used is not listed."""
+
+    usage: Sequence[UsageAnswer]
+    meta: PageMeta
+
+
+@get(PATH, opt={"action": "metering:GetUsage", "query": UsageQuery, "statuses": (404,)})
+async def list_usage(
+    ctx: NamedDependency[RequestContext], needs: Needs[MeteringNeeds]
+) -> ManyUsage:
+    """List what the account has used, by hour or by day.
+
+    An owner of an organization lists the use of all its accounts, with `organization_id`. What was
+    used in the last seconds may not be in it yet. Hours are kept for 25 months.
+    """
+    query = ctx.query(UsageQuery)
+    accounts = await _accounts(ctx, needs, query.organization_id)
+    asked = _asked(query, needs.skus, tuple(accounts), ctx.clock())
+    pager = ctx.pager(query, *accounts)
+    after = (
+        None
+        if pager.position is None
+        else (pager.position[0], pager.position[1], pager.position[2])
+    )
+
+    def read(tx: Connection) -> tuple[list[Sum], int]:
+        return list_sums(tx, asked, after, pager.wanted), count_sums(tx, asked)
+
+    sums, meta = pager.cut(*await ctx.database.read(read), key=lambda each: each.place)
+    span = asked.hours * HOUR
+    return ManyUsage(
+        usage=[
+            UsageAnswer(
+                start=rfc3339(each.span * span),
+                end=rfc3339((each.span + 1) * span),
+                account=accounts[each.account_id],
+                sku=each.sku,
+                quantity=quantity_text(each.quantity, needs.skus.get(each.sku)),
+                unit=needs.skus[each.sku].unit if each.sku in needs.skus else "",
+            )
+            for each in sums
+        ],
+        meta=meta,
+    )
+
+
+async def _accounts(
+    ctx: RequestContext, needs: MeteringNeeds, organization_id: str | None
+) -> Mapping[str, ResourceRef]:
+    """Authorize the route's action; return the accounts whose use is read, by id."""
+    if organization_id is None:
+        account_id = account_of(ctx)
+        ctx.authorize(str(Crn("metering", ctx.settings.region, account_id, "usage", "*")))
+        return {account_id: _reference(account_id, await ctx.database.read(handle_of, account_id))}
+    owner_id = organization_id.lower()
+    crn = str(Crn("iam", "", owner_id, "organization", owner_id))
+    ctx.authorize(crn, resource_policy=await needs.membership_policy(ctx, crn))
+    found = await ctx.database.read(accounts_of, owner_id)
+    return {account_id: _reference(account_id, handle) for account_id, handle in found}
+
+
+def _reference(account_id: str, handle: str) -> ResourceRef:
+    crn = str(Crn("iam", "", account_id, "account", account_id))
+    return ResourceRef(id=account_id, crn=crn, name=handle)
+
+
+def _asked(query: UsageQuery, skus: Mapping[str, Sku], accounts: Sequence[str], now: int) -> Asked:
+    """Return what a query asks for.
+
+    Raises:
+        InvalidInput: there is no such SKU, or the time is none, or too long.
+
+    """
+    if query.sku and query.sku not in skus:
+        raise InvalidInput(f"nothing is reported as {query.sku!r}", field="sku", reason="unknown")
+    hours = _HOURS[query.granularity]
+    until = -(-_hour_of(query.end, now, up=True) // hours) * hours
+    by_default = until - _DEFAULT_DAYS * 24
+    first = by_default if query.start is None else _hour_of(query.start, now) // hours * hours
+    if first >= until:
+        raise InvalidInput("from is not before to", field="from", reason="out_of_range")
+    return Asked(accounts, query.sku, max(first, until - _MOST_HOURS), until, hours)
+
+
+def _hour_of(at: datetime | None, now: int, *, up: bool = False) -> int:
+    moment = now if at is None else moment_of(at)
+    return -(-moment // HOUR) if up else moment // HOUR
+
+
+def quantity_text(quantity: int, sku: Sku | None) -> str:
+    """Return a number of the smallest unit as a decimal number of the unit that is priced."""
+    with localcontext(prec=60):
+        units = Decimal(quantity) / (1 if sku is None else sku.divisor)
+        text = f"{units.quantize(_PLACES, ROUND_HALF_EVEN):f}"
+    return text.rstrip("0").rstrip(".")
+
+
+HANDLERS: Final = (list_usage,)

@@ -1,0 +1,97 @@
+"""Sample once for each hour what accounts store, also for hours in which nothing ran.
+
+An hour is sampled after it has ended, with what is stored then. Each SKU has a row for every hour
+that is done: so two samplers at once, or a clock that is set back, count no hour twice. The sums of
+a sampled SKU are set, not added to: a sampler that died on its way is begun again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+from sqlalchemy import bindparam, func, select
+
+from cloudcore.clock import Clock
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import given, insert_new, insert_or_change
+from cloudcore.db.statement import Statement
+from cloudcore.metering.reporting import HOUR, KEPT_HOURS, Use
+from cloudcore.metering.tables import usage_hours, usage_samples
+from cloudcore.ports import Port
+
+EVERY_SECONDS: Final = 600
+"""So an hour whose sample failed is sampled soon after."""
+MOST_HOURS: Final = 31 * 24
+"""Hours that are made up for: no more are billed at once if the clock is set to a later year."""
+_BATCH: Final = 500
+"""Accounts in one transaction."""
+
+Measure = Callable[[Database], Awaitable[Mapping[str, int]]]
+"""Returns what each account stores now, in the SKU's smallest unit for one hour."""
+Samples = Callable[[], Mapping[str, Measure]]
+"""Returns what is sampled of a family, by the name of its SKU."""
+SAMPLES: Final[Port[Sequence[Samples]]] = Port("metering.samples")
+"""What is sampled of all families."""
+
+_s = usage_samples.c
+_SAMPLED: Final = Statement(
+    select(_s.hour).where(given(_s.sku), _s.hour >= bindparam("first"), _s.hour < bindparam("end"))
+)
+_FIRST: Final = Statement(select(func.min(_s.hour)).where(given(_s.sku)))
+_DONE: Final = Statement(insert_new(usage_samples, ("sku", "hour")))
+_SET: Final = Statement(
+    insert_or_change(usage_hours, ("account_id", "hour", "sku", "region", "quantity"))
+)
+_FORGET: Final = deletion(_s.hour)
+
+
+async def sample(database: Database, clock: Clock, region: str, samples: Iterable[Samples]) -> None:
+    """Count what is stored for all hours that have ended and are not sampled yet."""
+    for family in samples:
+        for sku, measure in family().items():
+            if hours := await database.write_relaxed(_due, sku, clock() // HOUR):
+                stored = await measure(database)
+                await _sample_hours(database, region, sku, hours, stored)
+
+
+async def _sample_hours(
+    database: Database, region: str, sku: str, hours: Sequence[int], stored: Mapping[str, int]
+) -> None:
+    for hour in hours:
+        accounts = iter(sorted(stored.items()))
+        while batch := tuple(islice(accounts, _BATCH)):
+            await database.write_relaxed(_put, region, sku, hour, batch)
+        await database.write_relaxed(_end, sku, hour)
+
+
+def _due(tx: Connection, sku: str, end: int) -> list[int]:
+    """Return the hours before `end` to sample; a new SKU is sampled from its next hour on."""
+    row = tx.row(_FIRST, sku=sku)
+    if row is None or row[0] is None or row[0] >= end:  # or the clock was ahead when it began
+        _end(tx, sku, end - 1)
+        return []
+    first = max(row[0], end - MOST_HOURS)
+    done = {found[0] for found in tx.rows(_SAMPLED, sku=sku, first=first, end=end)}
+    return [hour for hour in range(first, end) if hour not in done]
+
+
+def _put(
+    tx: Connection, region: str, sku: str, hour: int, stored: Sequence[tuple[str, int]]
+) -> None:
+    """Set what accounts stored in an hour; `stored` is sorted, so that no two samplers deadlock."""
+    for account_id, quantity in stored:
+        if quantity:
+            use = Use(account_id, region, sku, hour)
+            tx.execute(_SET, **use._asdict(), quantity=quantity)
+
+
+def _end(tx: Connection, sku: str, hour: int) -> None:
+    tx.execute(_DONE, sku=sku, hour=hour)
+
+
+def forget_samples(tx: Connection, now: int) -> int:
+    """Delete a batch of the hours of which no sums are kept; return how many."""
+    return tx.execute(_FORGET, before=now // HOUR - KEPT_HOURS)

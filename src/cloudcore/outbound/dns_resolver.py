@@ -1,0 +1,94 @@
+"""Look up records of the DNS by the name servers of the machine, or the operator's."""
+
+from __future__ import annotations
+
+import asyncio
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
+
+from cloudcore.outbound.addresses import Address
+
+if TYPE_CHECKING:
+    from dns.asyncresolver import Resolver as Dns
+    from dns.resolver import Answer
+
+_LOOKUP_SECONDS: Final = 5.0
+
+
+class DnsFailed(Exception):
+    """No name server answered, or its answer was malformed; the text says which name was asked."""
+
+
+class DnsResolver:
+    """Asks name servers: those of the machine, or the one that the operator has set."""
+
+    def __init__(self, server: tuple[str, int] | None = None) -> None:
+        self._server = server
+        self._dns: Dns | None = None
+
+    async def cname(self, name: str) -> str | None:
+        """Return what a name's CNAME points to, with a dot at its end; None if it has none.
+
+        Raise `DnsFailed`.
+        """
+        answer = await self._answer(name, "CNAME")
+        return None if answer is None else str(answer[0].target).lower()
+
+    async def texts(self, name: str) -> list[bytes]:
+        """Return the TXT records of a name, each in one piece (RFC 7208 §3.3); none if none is.
+
+        Raise `DnsFailed`.
+        """
+        answer = await self._answer(name, "TXT")
+        return [] if answer is None else [b"".join(each.strings) for each in answer]
+
+    async def mail_exchangers(self, name: str) -> list[tuple[int, str]]:
+        """Return preference and host of the MX records of a domain, best first; none if none is.
+
+        A null MX (RFC 7505) has an empty host. Raise `DnsFailed`.
+        """
+        answer = await self._answer(name, "MX")
+        found: Any = answer or ()
+        hosts = [(each.preference, str(each.exchange).rstrip(".").lower()) for each in found]
+        return sorted(hosts)
+
+    async def addresses(self, name: str) -> list[Address]:
+        """Return the addresses of a host, those of IPv4 first; none if it has none.
+
+        Raise `DnsFailed`.
+        """
+        kinds = ("A", "AAAA")
+        asked = (self._answer(name, kind) for kind in kinds)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        found = [
+            ip_address(each.address)
+            for answer in answers
+            if answer is not None and not isinstance(answer, BaseException)
+            for each in answer
+        ]
+        failed = [each for each in answers if isinstance(each, BaseException)]
+        if failed and not found:
+            raise failed[0]
+        return found
+
+    async def _answer(self, name: str, kind: str) -> Answer | None:
+        """Return the records of a kind, or None if the name has none."""
+        from dns import exception, resolver  # noqa: PLC0415 - a tenth of a second
+
+        try:
+            return await self._resolver().resolve(name, kind, search=False)
+        except (resolver.NXDOMAIN, resolver.NoAnswer):
+            return None
+        except (exception.DNSException, OSError) as error:
+            raise DnsFailed(f"{name} was not resolved: {type(error).__name__}") from None
+
+    def _resolver(self) -> Dns:
+        from dns.asyncresolver import Resolver as Dns  # noqa: PLC0415 - a tenth of a second
+
+        if self._dns is None:
+            self._dns = Dns(configure=self._server is None)
+            if self._server is not None:
+                host, port = self._server
+                self._dns.nameservers, self._dns.port = [host], port
+            self._dns.lifetime = _LOOKUP_SECONDS
+        return self._dns

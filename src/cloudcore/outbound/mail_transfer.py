@@ -1,0 +1,367 @@
+"""Hand one message for one recipient to a mail server, by SMTP (RFC 5321).
+
+Either to that of the recipient's domain, whose addresses are vetted, or to the operator's
+smarthost. Each delivery is a transaction of its own, so that a recipient is refused alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+
+from cloudcore.outbound.addresses import Address
+from cloudcore.outbound.destinations import (
+    Allowed,
+    Destination,
+    NotAllowed,
+    check_addresses,
+    literal_address,
+)
+from cloudcore.outbound.dns_resolver import DnsFailed, DnsResolver
+from cloudcore.outbound.smarthosts import Smarthost
+
+if TYPE_CHECKING:
+    from aiosmtplib import SMTP
+
+SMTP_PORT: Final = 25
+_MOST_HOSTS: Final = 5
+"""Mail servers of a domain that one attempt tries; RFC 5321 §5.1 asks for two at least."""
+_CONNECT_SECONDS: Final = 30.0
+_COMMAND_SECONDS: Final = 60.0
+_DATA_SECONDS: Final = 300.0
+"""For the end of a message, which a server may look at before it answers."""
+ATTEMPT_SECONDS: Final = 480.0
+"""The most that one attempt takes, over all mail servers."""
+_MOST_REASON: Final = 400
+_PERMANENT: Final = 500
+
+
+class Envelope(NamedTuple):
+    """A message as it is handed over."""
+
+    sender: str
+    """To which it is given back (``MAIL FROM``)."""
+    recipient: str
+    message: bytes
+    source: str | None = None
+    """The address of this machine that it is sent from; None for any."""
+
+
+class TransferFailed(Exception):
+    """A message was not handed over; the text says why, without credentials."""
+
+    def __init__(
+        self, message: str, *, is_permanent: bool = False, refuses_address: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.is_permanent = is_permanent
+        """True if a retry would not help."""
+        self.refuses_address = refuses_address
+        """True if the address gets no mail at all, whatever the message says."""
+
+
+class _TryNext(Exception):
+    """Another host or address of the same domain may take it."""
+
+
+class MailSender(Protocol):
+    """Hands mail over."""
+
+    def destination_of(self, recipient: str) -> str:
+        """Return what deliveries have in common that go the same way."""
+        ...
+
+    async def send(self, envelope: Envelope) -> None:
+        """Hand a message over.
+
+        It may have been taken even if this fails: the connection broke before the answer.
+
+        Raises:
+            TransferFailed
+
+        """
+        ...
+
+
+@dataclass(frozen=True)  # no slots: cached properties
+class DirectSender:
+    """Hands mail over to the mail servers of the recipients' domains."""
+
+    resolver: DnsResolver
+    allowed: Allowed
+    """Which addresses may be dialled besides public ones."""
+    host_name: str
+    """As this machine calls itself (``EHLO``)."""
+    port: int = SMTP_PORT
+
+    def destination_of(self, recipient: str) -> str:
+        """Return the domain."""
+        return recipient.rpartition("@")[2].lower()
+
+    async def send(self, envelope: Envelope) -> None:
+        """Hand a message over to the first mail server of the domain that can be reached.
+
+        TLS is used if it is offered, whatever the certificate: nothing says which would be right.
+
+        Raises:
+            TransferFailed
+
+        """
+        domain = self.destination_of(envelope.recipient)
+        try:
+            async with asyncio.timeout(ATTEMPT_SECONDS):
+                await self._send(domain, envelope)
+        except TimeoutError:
+            raise TransferFailed(
+                f"the mail servers of {domain} took more than {ATTEMPT_SECONDS:.0f} seconds"
+            ) from None
+
+    async def _send(self, domain: str, envelope: Envelope) -> None:
+        failures: list[TransferFailed] = []
+        for host in await self._hosts(domain):
+            try:
+                addresses, source = _reachable(await self._addresses(domain, host), envelope.source)
+            except TransferFailed as error:
+                failures.append(error)
+                continue
+            for address in addresses:
+                try:
+                    await self._send_to(host, address, envelope._replace(source=source))
+                except _TryNext as error:
+                    failures.append(TransferFailed(f"{host}: {error}"))
+                else:
+                    return
+        # A later attempt may find what this one could not reach.
+        raise next((each for each in failures if not each.is_permanent), failures[0])
+
+    async def _hosts(self, domain: str) -> list[str]:
+        """Return the mail servers of a domain, best first; without records, the domain itself."""
+        try:
+            found = await self.resolver.mail_exchangers(domain)
+        except DnsFailed as error:
+            raise TransferFailed(str(error)) from None
+        if found and all(not host for _, host in found):
+            raise TransferFailed(
+                f"{domain} takes no mail (RFC 7505)", is_permanent=True, refuses_address=True
+            )
+        return [host for _, host in found if host][:_MOST_HOSTS] or [domain]
+
+    async def _addresses(self, domain: str, host: str) -> list[Address]:
+        literal = literal_address(host)
+        try:
+            found = await self.resolver.addresses(host) if literal is None else [literal]
+        except DnsFailed as error:
+            raise TransferFailed(str(error)) from None
+        if not found:
+            raise TransferFailed(
+                f"{host} has no address", is_permanent=True, refuses_address=host == domain
+            )
+        try:
+            check_addresses(
+                Destination("smtp", host, self.port, "", is_listed=False), found, self.allowed
+            )
+        except NotAllowed as error:
+            raise TransferFailed(str(error), is_permanent=True) from None
+        return found
+
+    async def _send_to(self, host: str, address: Address, envelope: Envelope) -> None:
+        for offers_tls in (True, False):
+            async with _connected(str(address), self.port, envelope.source, self.host_name) as smtp:
+                if offers_tls and smtp.supports_extension("starttls"):
+                    try:
+                        await _start_tls(smtp, host, self._tls)
+                    except _TryNext:
+                        continue  # as mail servers do among themselves: plain rather than never
+                await _hand_over(smtp, envelope)
+                return
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return _unverified()
+
+
+@dataclass(frozen=True)  # no slots: cached properties
+class SmarthostSender:
+    """Hands mail over to the operator's smarthost, which is not vetted.
+
+    Credentials go only over TLS whose certificate is verified; without them, TLS is used if it is
+    offered, whatever its certificate.
+    """
+
+    smarthost: Smarthost
+    host_name: str
+    trusted: ssl.SSLContext | None = None
+    """Replaces the machine's roots."""
+
+    def destination_of(self, recipient: str) -> str:  # noqa: ARG002 - as the protocol has it
+        """Return the same for all."""
+        return ""
+
+    async def send(self, envelope: Envelope) -> None:
+        """Hand a message over.
+
+        Raises:
+            TransferFailed
+
+        """
+        where = self.smarthost
+        is_tls = where.scheme == "smtps"
+        tls = self._tls if is_tls or where.user else None
+        try:
+            async with (
+                asyncio.timeout(ATTEMPT_SECONDS),
+                _connected(
+                    where.host,
+                    where.port,
+                    envelope.source,
+                    self.host_name,
+                    tls if is_tls else None,
+                ) as smtp,
+            ):
+                if not is_tls and smtp.supports_extension("starttls"):
+                    await _start_tls(smtp, where.host, tls or _unverified())
+                    is_tls = True
+                if where.user:
+                    await self._sign_in(smtp, is_tls=is_tls)
+                await _hand_over(smtp, envelope)
+        except TimeoutError:
+            raise TransferFailed("the smarthost took too long") from None
+        except _TryNext as error:
+            raise TransferFailed(f"the smarthost: {error}") from None
+
+    async def _sign_in(self, smtp: SMTP, *, is_tls: bool) -> None:
+        from aiosmtplib import SMTPException, SMTPResponseException  # noqa: PLC0415
+
+        if not is_tls:
+            raise _TryNext("it offers no TLS, and credentials go over TLS only")
+        try:
+            await smtp.login(self.smarthost.user, self.smarthost.password)
+        except SMTPResponseException as error:
+            raise _TryNext(f"it refused the sign-in with {error.code}") from None
+        except SMTPException as error:
+            raise _TryNext(_words(error)) from None
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return self.trusted or ssl.create_default_context()
+
+
+def _reachable(addresses: list[Address], source: str | None) -> tuple[list[Address], str | None]:
+    """Return the addresses that can be dialled from `source`, which has one version of IP.
+
+    If there are none, all of them, which are dialled from any address.
+    """
+    of = None if source is None else literal_address(source)
+    same = [each for each in addresses if of is not None and each.version == of.version]
+    return (same, source) if same else (addresses, None)
+
+
+@asynccontextmanager
+async def _connected(
+    host: str, port: int, source: str | None, name: str, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[SMTP]:
+    """Connect and greet; raise `_TryNext` if the server cannot be reached or does not want us."""
+    from aiosmtplib import SMTP, SMTPException, SMTPResponseException  # noqa: PLC0415 - 3 MiB
+
+    smtp = SMTP(
+        hostname=host,
+        port=port,
+        source_address=None if source is None else (source, 0),
+        local_hostname=name,
+        timeout=_CONNECT_SECONDS,
+        use_tls=tls is not None,
+        tls_context=tls,
+        start_tls=False,
+    )
+    try:
+        try:
+            await smtp.connect()
+            smtp.timeout = _COMMAND_SECONDS
+            await _greet(smtp)
+        except SMTPResponseException as error:
+            raise _TryNext(_answered(error.code, error.message)) from None
+        except (SMTPException, OSError) as error:
+            raise _TryNext(_words(error)) from None
+        yield smtp
+    finally:
+        smtp.close()
+
+
+async def _greet(smtp: SMTP) -> None:
+    from aiosmtplib import SMTPHeloError  # noqa: PLC0415 - as above
+
+    try:
+        await smtp.ehlo()
+    except SMTPHeloError:
+        await smtp.helo()
+
+
+async def _start_tls(smtp: SMTP, host: str, tls: ssl.SSLContext) -> None:
+    """Go on over TLS; raise `_TryNext` if that fails."""
+    from aiosmtplib import SMTPException  # noqa: PLC0415 - as above
+
+    try:
+        await smtp.starttls(server_hostname=host, tls_context=tls)
+        await smtp.ehlo()
+    except ssl.SSLError as error:
+        raise _TryNext(f"TLS failed: {error.reason}") from None
+    except (SMTPException, OSError) as error:
+        raise _TryNext(f"TLS failed: {_words(error)}") from None
+
+
+_Stage = Literal["sender", "recipient", "message"]
+
+
+async def _hand_over(smtp: SMTP, envelope: Envelope) -> None:
+    """Send one message; return as soon as the server has taken it.
+
+    Raises:
+        TransferFailed
+
+    """
+    from aiosmtplib import SMTPException, SMTPResponseException  # noqa: PLC0415 - as above
+
+    stage: _Stage = "sender"
+    size = [f"SIZE={len(envelope.message)}"] if smtp.supports_extension("size") else []
+    try:
+        await smtp.mail(envelope.sender, options=size)
+        stage = "recipient"
+        await smtp.rcpt(envelope.recipient)
+        stage = "message"
+        await smtp.data(envelope.message, timeout=_DATA_SECONDS)
+    except SMTPResponseException as error:
+        is_permanent = error.code >= _PERMANENT
+        raise TransferFailed(
+            f"the mail server refused the {stage}: {_answered(error.code, error.message)}",
+            is_permanent=is_permanent,
+            refuses_address=is_permanent
+            and (stage == "recipient" or error.message.startswith("5.1.")),
+        ) from None
+    except (SMTPException, OSError) as error:
+        raise TransferFailed(f"the mail server failed at the {stage}: {_words(error)}") from None
+    if smtp.transport is not None:  # a farewell whose answer nobody waits for
+        smtp.transport.write(b"QUIT\r\n")  # type: ignore[attr-defined]
+
+
+def _answered(code: int, message: str) -> str:
+    """Return an answer as one line."""
+    words = " ".join("".join(c if c.isprintable() else " " for c in message).split())
+    return f"{code} {words}"[:_MOST_REASON]
+
+
+def _words(error: Exception) -> str:
+    """Return why there was no answer."""
+    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(said.split())[:_MOST_REASON]
+
+
+def _unverified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,201 @@
+"""The limits that operators have set, and what is refused by them.
+
+They are read in the transaction of the change that they may refuse: where what is there is counted
+by a query, in the same statement (`Counted`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, NoReturn
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ColumnElement,
+    ForeignKey,
+    Select,
+    Subquery,
+    Table,
+    bindparam,
+    func,
+    literal_column,
+    select,
+)
+
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import given, insert_or_change
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.statement import Statement
+from cloudcore.errors import QuotaExceeded
+from cloudcore.quotas.levels import level_told, tell_level
+from cloudcore.quotas.quota import Quota
+
+EVERY_ACCOUNT: Final = ""
+"""Instead of an account's id: the limits of those that have none of their own."""
+MOST: Final = 2**62
+"""The largest limit."""
+
+_AT_LEAST_NONE: Final = "maximum >= 0"
+quotas = Table(
+    "quotas",
+    metadata,
+    # The type is said, since accounts may not be known yet when the statements are made.
+    Column("account_id", Id, ForeignKey("accounts.id"), primary_key=True),
+    Column("name", ByteOrdered, primary_key=True),
+    Column("maximum", BigInteger, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    CheckConstraint(_AT_LEAST_NONE, name="maximum"),
+)
+quota_defaults = Table(
+    "quota_defaults",
+    metadata,
+    Column("name", ByteOrdered, primary_key=True),
+    Column("maximum", BigInteger, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    CheckConstraint(_AT_LEAST_NONE, name="maximum"),
+)
+_q, _d = quotas.c, quota_defaults.c
+_OF_ACCOUNT: Final = _q.account_id == bindparam("account_id")
+
+
+def _set_limit(name: ColumnElement[str]) -> ColumnElement[Any]:
+    """Return the limit of ``:account_id`` as a scalar query: its own, or the install's, or null."""
+    own = select(_q.maximum).where(_OF_ACCOUNT, _q.name == name)
+    every = select(_d.maximum).where(_d.name == name)
+    return func.coalesce(own.scalar_subquery(), every.scalar_subquery())
+
+
+_LIMIT: Final = Statement(select(_set_limit(bindparam("name"))))
+_PUT: Final = Statement(insert_or_change(quotas, ("account_id", "name", "maximum", "updated_at")))
+_PUT_DEFAULT: Final = Statement(insert_or_change(quota_defaults, ("name", "maximum", "updated_at")))
+_REMOVE: Final = Statement(quotas.delete().where(given(_q.account_id, _q.name)))
+_REMOVE_DEFAULT: Final = Statement(quota_defaults.delete().where(given(_d.name)))
+_LIST: Final = Statement(select(_q.name, _q.maximum).where(_OF_ACCOUNT))
+_LIST_DEFAULTS: Final = Statement(select(_d.name, _d.maximum))
+
+
+class Use(NamedTuple):
+    """What there is of something, and how much there may be."""
+
+    used: int
+    limit: int
+    told: int = 0
+    """The level that the account was told last (`levels`)."""
+
+
+class Limits(NamedTuple):
+    """What operators have set."""
+
+    own: int | None = None
+    """For the account."""
+    every: int | None = None
+    """For every account."""
+
+    def limit(self, default: int) -> int:
+        """Return what holds."""
+        if self.own is not None:
+            return self.own
+        return default if self.every is None else self.every
+
+
+class Counted:
+    """A quota with the query that counts what an account has.
+
+    Make it while a module of the family is imported, as all statements.
+    """
+
+    def __init__(self, quota: Quota, used: Select[Any]) -> None:
+        """Count by `used`, a query of one number, which has the parameter ``account_id``."""
+        self.quota: Final = quota
+        found = used.scalar_subquery()
+        self.statement: Final = Statement(
+            select(
+                func.coalesce(found, literal_column("0")), limit_set(quota), level_told(quota.name)
+            )
+        )
+
+    def read(
+        self, tx: Connection, account_id: str, default: int | None = None, /, **parameters: object
+    ) -> Use:
+        """Return what an account has and may have; `default` is another than the quota's."""
+        row = tx.row(self.statement, account_id=account_id, **parameters)
+        assert row is not None
+        used, limit, told = row
+        if limit is None:
+            limit = self.quota.default if default is None else default
+        return Use(int(used), int(limit), told)
+
+    def check(self, tx: Connection, account_id: str, words: str, /, **parameters: object) -> Use:
+        """Return what `read` does; refuse one more if it is all that the account may have."""
+        use = self.read(tx, account_id, **parameters)
+        if use.used >= use.limit:
+            refuse(self.quota, use, words)
+        return use
+
+    def tell(self, tx: Connection, account_id: str, use: Use, now: int, added: int = 1) -> None:
+        """Tell the account, which had `use`, if it has most or all of it with what was `added`.
+
+        Call it last in a change; see `levels`.
+        """
+        has, limit, told = use
+        tell_level(tx, account_id, self.quota.name, has, added, limit, told, now)
+
+
+def limit_set(quota: Quota) -> ColumnElement[Any]:
+    """Return what operators have set for ``:account_id`` as a scalar query; null if nothing."""
+    return _set_limit(literal_column(f"'{quota.name}'"))
+
+
+def limit_of(tx: Connection, account_id: str, quota: Quota) -> int:
+    """Return how much an account may have."""
+    row = tx.row(_LIMIT, account_id=account_id, name=quota.name)
+    return quota.default if row is None or row[0] is None else int(row[0])
+
+
+def limited_to(quota: Quota, query: Select[Any]) -> Subquery:
+    """Return a query for no more rows than the limit; it has the parameter ``account_id``."""
+    most = func.coalesce(limit_set(quota), literal_column(str(quota.default)))
+    return query.limit(most).offset(literal_column("0")).subquery()
+
+
+def up_to(quota: Quota, query: Select[Any]) -> Select[Any]:
+    """Return a query of the number of rows that `query` finds, counted no further than the limit.
+
+    It has the parameter ``account_id``.
+    """
+    return select(func.count()).select_from(limited_to(quota, query))
+
+
+def check_limit(tx: Connection, account_id: str, quota: Quota, used: int, words: str) -> None:
+    """Refuse one more if an account `used` all it may have; see `refuse`."""
+    limit = limit_of(tx, account_id, quota)
+    if used >= limit:
+        refuse(quota, Use(used, limit), words)
+
+
+def refuse(
+    quota: Quota, use: Use, words: str, kind: type[QuotaExceeded] = QuotaExceeded
+) -> NoReturn:
+    """Raise `QuotaExceeded`; `words` say what is limited, with ``{limit}`` and ``{used}``."""
+    message = words.format(limit=use.limit, used=use.used)
+    raise kind(message, quota=quota.name, limit=use.limit, used=use.used)
+
+
+def set_limits(tx: Connection, account_id: str) -> dict[str, Limits]:
+    """Return what operators have set, by name."""
+    own: dict[str, int] = dict(tx.rows(_LIST, account_id=account_id))
+    every: dict[str, int] = dict(tx.rows(_LIST_DEFAULTS))
+    return {name: Limits(own.get(name), every.get(name)) for name in {*own, *every}}
+
+
+def put_limit(tx: Connection, account_id: str, name: str, maximum: int, now: int) -> None:
+    """Set a limit of an account, or of `EVERY_ACCOUNT`."""
+    of, owner = (_PUT, {"account_id": account_id}) if account_id else (_PUT_DEFAULT, {})
+    tx.execute(of, **owner, name=name, maximum=maximum, updated_at=now)
+
+
+def remove_limit(tx: Connection, account_id: str, name: str) -> bool:
+    """Forget a limit that was set; return False if there is none."""
+    of, owner = (_REMOVE, {"account_id": account_id}) if account_id else (_REMOVE_DEFAULT, {})
+    return tx.execute(of, **owner, name=name) == 1

@@ -1,0 +1,67 @@
+"""Pages that the recipients of mail open by a link, whose token is all they need.
+
+Opening a link changes nothing, so that scanners of mail do nothing by it; a button does.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Final
+
+from litestar import MediaType, Response
+from msgspec import Struct
+
+from cloudcore.errors import InvalidInput
+from cloudcore.web.urlencoded import parse_fields
+
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self';"
+    " base-uri 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+_PAGE: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width">
+<style>body{{font:1rem/1.5 system-ui;max-width:36rem;margin:4rem auto;padding:0 1rem}}
+button{{font:inherit;padding:.4rem 1rem}}</style></head>
+<body><h1>{title}</h1><p>{words}</p>{rest}</body></html>
+"""
+MAX_FORM_BYTES: Final = 4096
+_MAX_FIELDS: Final = 8
+
+
+class LinkQuery(Struct):
+    """The query of a link."""
+
+    token: str = ""
+
+
+def token_of(encoded: bytes) -> str:
+    """Return the token of a query or a form; empty if there is none."""
+    try:
+        return dict(parse_fields(encoded, max_fields=_MAX_FIELDS)).get("token", "")
+    except InvalidInput:
+        return ""
+
+
+def button(action: str, token: str, label: str) -> str:
+    """Return a form with a button alone, which posts the token."""
+    return (
+        f'<form method="post" action="{action}">'
+        f'<input type="hidden" name="token" value="{escape(token)}">'
+        f"<button>{label}</button></form>"
+    )
+
+
+def page(title: str, words: str, rest: str = "", *, status: int = 200) -> Response[str]:
+    """Return a page; `words` and `rest` are HTML."""
+    html = _PAGE.format(title=title, words=words, rest=rest)
+    return Response(html, status_code=status, headers=HEADERS, media_type=MediaType.HTML)
+
+
+def refused() -> Response[str]:
+    """Return the page for a token that does nothing."""
+    words = "The link is not valid: it may have expired or been used, or there is a newer one."
+    return page("This link does nothing", words, status=400)

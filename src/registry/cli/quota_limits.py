@@ -1,0 +1,108 @@
+"""``entrepot quotas set`` and ``reset``; the audit log of an account has what was set for it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+from typing import Final
+
+from cloudcore.crn import Crn
+from cloudcore.db.base import Connection
+from cloudcore.errors import NotFound
+from cloudcore.identity.rows.accounts import find_account_ids
+from cloudcore.quotas.limits import EVERY_ACCOUNT, MOST, put_limit, remove_limit
+from cloudcore.quotas.quota import Quota
+from cloudcore.serving.logs import configure_logging
+from registry.cli.existing_data import prepare_existing
+from registry.cli.failure import Missing, Misuse
+from registry.cli.lost_credentials import record_on_host
+from registry.cli.output import write_now
+from registry.cli.serve import check_install
+from registry.cli.server_options import settings_of
+from registry.families import FAMILIES
+from registry.main import Registry
+from registry.settings import Settings
+
+_KNOWN: Final = {each.name: each for family in FAMILIES for each in family.quotas}
+_log = logging.getLogger(__name__)
+
+
+def run_set(options: argparse.Namespace) -> int:
+    """Set a limit; return the exit status."""
+    text = options.limit
+    if not (text.isascii() and text.isdigit()) or int(text) > MOST:
+        raise Misuse(f"{text!r} is not a whole number up to {MOST}")
+    return _run(options, int(text))
+
+
+def run_reset(options: argparse.Namespace) -> int:
+    """Forget a limit; return the exit status."""
+    return _run(options, None)
+
+
+def _run(options: argparse.Namespace, limit: int | None) -> int:
+    settings, handle = settings_of(options), options.account
+    quota = _KNOWN.get(options.quota)
+    if quota is None:
+        raise Misuse(f"there is no quota {options.quota}; there are {', '.join(sorted(_KNOWN))}")
+    if handle and not quota.is_of_account:
+        raise Misuse(
+            f"{quota.name} are of each {quota.per}, not of an account: leave --account out"
+        )
+    configure_logging()
+    prepare_existing(settings)
+    try:
+        was_there = asyncio.run(_change(settings, handle, quota, limit))
+    except NotFound as error:
+        raise Missing(str(error)) from None
+    whose = handle or "every account without a limit of its own"
+    if limit is not None:
+        _log.warning("the quota %s of %s is %d, set on this machine", quota.name, whose, limit)
+        write_now(f"{whose} may have {limit} {quota.words}.\n")
+    elif was_there:
+        _log.warning("the quota %s of %s was reset on this machine", quota.name, whose)
+        write_now(f"The limit of {quota.words} that was set for {whose} is forgotten.\n")
+    else:
+        write_now(f"No limit of {quota.words} was set for {whose}; nothing was changed.\n")
+    return 0
+
+
+async def _change(settings: Settings, handle: str | None, quota: Quota, limit: int | None) -> bool:
+    """Set or forget the limit; return True if one was set, or forgotten."""
+    async with Registry(settings).open() as process:
+        ctx = process.ctx
+        await check_install(settings, ctx)
+        now = ctx.clock()
+
+        def change(tx: Connection) -> bool:
+            account_id = EVERY_ACCOUNT
+            if handle:
+                account_id = find_account_ids(tx, [handle]).get(handle, "")
+                if not account_id:
+                    raise NotFound(f"there is no account {handle}")
+            if limit is None:
+                if not remove_limit(tx, account_id, quota.name):
+                    return False
+            else:
+                put_limit(tx, account_id, quota.name, limit, now)
+            if limit is None:
+                action, command = "quotas:ResetQuota", f"reset {quota.name}"
+            else:
+                action, command = "quotas:SetQuota", f"set {quota.name} {limit}"
+            crn = str(Crn("quotas", settings.region, account_id, "quota", quota.name))
+            owners = [account_id] if account_id else []
+            record_on_host(tx, action, owners, crn, f"entrepot quotas {command}", now)
+            if account_id and limit is not None:
+                _tell(tx, account_id, quota, settings.region, now)
+            return True
+
+        return await ctx.database.write(change)
+
+
+def _tell(tx: Connection, account_id: str, quota: Quota, region: str, now: int) -> None:
+    """Tell an account that has most of its new limit already, or more than it; last in a change."""
+    for counted in (each for family in FAMILIES for each in family.uses()):
+        if counted.quota == quota:
+            use = counted.read(tx, account_id, region=region, now=now)
+            counted.tell(tx, account_id, use, now, added=0)

@@ -1,0 +1,501 @@
+"""Messages: what is accepted, who gets them, and what is recorded of each recipient."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime
+from email.message import EmailMessage
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dkim
+import pytest
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.email import message_rows, sending
+from cloudcore.email.family import EMAIL
+from cloudcore.email.message import MOST_RECIPIENTS
+from cloudcore.email.needs import NOT_SENT
+from cloudcore.email.verp import read_return_path
+from cloudcore.wire import moment_of, rfc3339
+from tests.databases import on_both_databases
+from tests.integration.sending_world import BOUNCES, DAY, HOST_NAME, SendingWorld, open_world
+
+
+@pytest.fixture
+async def sending_world(tmp_path: Path, metadata_url: str) -> AsyncIterator[SendingWorld]:
+    async with open_world(tmp_path / "data", metadata_url) as made:
+        yield made
+
+
+@on_both_databases
+async def test_each_recipient_gets_a_signed_message_of_its_own(sending_world: SendingWorld) -> None:
+    world = sending_world
+    await world.mail_server("one.example.com", "127.0.0.2")
+    await world.mail_server("two.example.com", "127.0.0.3")
+    made = await world.sent(
+        "Ada Lövelace <ada@acme.example.com>",
+        to=["Bob <bob@one.example.com>", "eve@two.example.com"],
+        bcc=["secret@one.example.com"],
+        subject="Grüße",
+        html="<p>Hallo</p>",
+        headers={"X-Trace": "7", "List-Id": "<news.acme.example.com>"},
+    )
+    assert made["status"] == "queued"
+    assert [each["status"] for each in made["recipients"]] == ["queued"] * 3
+    await world.work()
+    found = await world.message(made)
+    assert found["status"] == "sent"
+    assert [(each["status"], each["attempts"]) for each in found["recipients"]] == [("sent", 1)] * 3
+    assert [each["kind"] for each in found["recipients"]] == ["to", "to", "bcc"]
+    by_recipient = {each.recipients[0]: each for each in world.deliveries}
+    assert {to: each.server for to, each in by_recipient.items()} == {
+        "bob@one.example.com": "127.0.0.2",
+        "eve@two.example.com": "127.0.0.3",
+        "secret@one.example.com": "127.0.0.2",
+    }
+    key = world.served.email.return_key
+    for position, each in enumerate(found["recipients"]):
+        got = by_recipient[each["address"]]
+        assert len(got.recipients) == 1, "a transaction of its own"
+        assert got.greeted == HOST_NAME
+        assert read_return_path(BOUNCES, key, got.sender) == (made["id"], position)
+        assert b"secret" not in got.content, "nobody sees who gets it too"
+        mail = got.mail
+        assert mail["From"] == "Ada Lövelace <ada@acme.example.com>"
+        assert mail["To"] == "Bob <bob@one.example.com>, eve@two.example.com"
+        assert mail["Subject"] == "Grüße"
+        assert mail["Message-ID"] == f"<{made['id']}@acme.example.com>"
+        assert (mail["X-Trace"], mail["List-Id"]) == ("7", "<news.acme.example.com>")
+        assert "List-Unsubscribe=One-Click" in mail["List-Unsubscribe-Post"]
+        assert body_of(mail, "plain") == "Hello.\n"
+        assert body_of(mail, "html") == "<p>Hallo</p>\n"
+        assert dkim.verify(got.content, dnsfunc=partial(look_up, world))
+
+
+def body_of(mail: EmailMessage, kind: str) -> str | None:
+    found = mail.get_body((kind,))
+    return None if found is None else found.get_content().replace("\r\n", "\n")
+
+
+def moment(text: str) -> int:
+    return moment_of(datetime.fromisoformat(text))
+
+
+def look_up(world: SendingWorld, name: bytes, **_: object) -> bytes:
+    """Return the DKIM record of a name as the name server of the test has it."""
+    (text,) = world.names.texts[name.decode()]
+    return text.replace('" "', "").strip('"').encode()
+
+
+@on_both_databases
+async def test_e4_a_suppressed_recipient_is_dropped_before_smtp_and_the_others_go(
+    sending_world: SendingWorld,
+) -> None:
+    world = sending_world
+    await world.mail_server("one.example.com", "127.0.0.2")
+    later = rfc3339(world.served.clock() + 60 * MICROSECONDS)
+    for body in (
+        {"address": "Never@One.example.com"},
+        {"address": "over@one.example.com", "expires_at": later},
+    ):
+        made = await world.served.ask("POST", "/v1/suppressions", body, token=world.token())
+        assert made.status_code == 201
+    world.served.clock.advance(61)
+    message = await world.sent(
+        to=["never@one.example.com", "bob@one.example.com", "over@one.example.com"],
+        cc=["NEVER@one.example.com"],
+    )
+    statuses = {each["address"]: each["status"] for each in message["recipients"]}
+    assert statuses == {
+        "never@one.example.com": "suppressed",
+        "bob@one.example.com": "queued",
+        "over@one.example.com": "queued",
+    }, "an address that stands there twice is one; an expired suppression blocks nothing"
+    await world.work()
+    got = [each.recipients for each in world.deliveries]
+    assert sorted(got) == [["bob@one.example.com"], ["over@one.example.com"]]
+    found = await world.message(message)
+    assert found["status"] == "sent"
+    assert found["recipients"][0]["reason"] == "the address is suppressed"
+    alone = await world.sent(to=["never@one.example.com"])
+    assert alone["status"] == "suppressed"
+
+
+@on_both_databases
+async def test_e4_one_suppressed_after_the_acceptance_gets_nothing_either(
+    sending_world: SendingWorld,
+) -> None:
+    world = sending_world
+    await world.mail_server("one.example.com", "127.0.0.2")
+    message = await world.sent(to=["bob@one.example.com"])
+    body = {"address": "bob@one.example.com"}
+    await world.served.ask("POST", "/v1/suppressions", body, token=world.token())
+    await world.work()
+    assert world.deliveries == []
+    found = await world.message(message)
+    assert (found["status"], found["recipients"][0]["attempts"]) == ("suppressed", 0)
+
+
+@on_both_databases
+async def test_e7_the_rate_is_per_account_identity_and_second_and_no_header_tells_of_it(
+    sending_world: SendingWorld,
+) -> None:
+    world = sending_world
+    await world.mail_server("one.example.com", "127.0.0.2")
+    await world.verified("more.example.com")
+    await world.verified("acme.example.com", of=world.served.globex)
+    to = {"to": ["bob@one.example.com"]}
+    at_second(world)
+    asked = [world.send(to) for _ in range(12)]
+    answers = await asyncio.gather(*asked)
+    codes = sorted(each.status_code for each in answers)
+    assert codes == [202] * 10 + [429] * 2
+    refused = next(each for each in answers if each.status_code == 429)
+    assert refused.json()["error"]["code"] == "EMAIL_RATE_LIMIT"
+    names = {name.lower() for name in refused.headers}
+    assert not {name for name in names if "ratelimit" in name or name == "retry-after"}
+    other = await world.send({"from": "ada@more.example.com", **to})
+    assert other.status_code == 202, "another identity has a rate of its own"
+    theirs = await world.send(to, of=world.served.globex)
+    assert theirs.status_code == 202, "another account too"
+    assert (await world.send(to)).status_code == 429
+    world.served.clock.advance(1)
+    assert (await world.send(to)).status_code == 202
+
+
+def at_second(world: SendingWorld) -> None:
+    """Let a second begin."""
+    clock = world.served.clock
+    clock.now += -clock.now % MICROSECONDS
+
+
+async def suppressed(world: SendingWorld, address: str) -> list[dict[str, Any]]:
+    """Return the suppressions of an address."""
+    path = f"/v1/suppressions?address={address}"
+    answer = await world.served.ask("GET", path, token=world.token())
+    return list(answer.json()["suppressions"])
+
+
+@pytest.mark.parametrize(
+    ("field", "body"),
+    [
+        ("subject", {"subject": "a\r\nBcc: eve@example.com"}),
+        ("subject", {"subject": "a\nb"}),
+        ("from", {"from": "Ada\r\nX: y <ada@acme.example.com>"}),
+        ("to[0]", {"to": ["bob@example.com\r\nBcc: eve@example.com"]}),
+        ("cc[0]", {"cc": ["Bob\n <bob@example.com>"]}),
+        ("headers.X-A", {"headers": {"X-A": "b\r\nBcc: eve@example.com"}}),
+        ("headers", {"headers": {"X-A\r\nBcc": "eve@example.com"}}),
+        ("headers", {"headers": {"Bcc": "eve@example.com"}}),
+        ("headers", {"headers": {"X-Entrepot-Id": "1"}}),
+        ("headers", {"headers": {"X-A": "1", "x-a": "2"}}),
+        ("headers.X-A", {"headers": {"X-A": "=?utf-8?q?=0D=0ABcc:_eve@example.com?="}}),
+    ],
+)
+async def test_e8_a_line_break_in_what_becomes_a_header_is_refused(
+    sending_world: SendingWorld, field: str, body: dict[str, object]
+) -> None:
+    refused = await sending_world.send({"to": ["bob@example.com"], **body})
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"]) == (400, "INVALID_INPUT")
+    assert error["params"]["field"] == field
+
+
+async def test_e8_an_encoded_word_in_subject_or_name_is_never_decoded(
+    sending_world: SendingWorld,
+) -> None:
+    world = sending_world
+    await world.mail_server("one.example.com", "127.0.0.2")
+    word = "=?utf-8?q?a=0D=0ABcc:_eve@one.example.com?="
+    await world.sent(to=[f'"{word}" <bob@one.example.com>'], subject=word)
+    await world.work()
+    (got,) = world.deliveries
+    head = got.content.partition(b"\r\n\r\n")[0]
+    assert b"\r\nBcc" not in head
+    assert "=0D=0ABcc:_eve@one.example.com" in got.mail["Subject"]
+
+
+@on_both_databases
+async def test_e8_a_template_is_rendered_at_the_acceptance(sending_world: SendingWorld) -> None:
+    world = sending_world
+    await world.mail_server("one.example.com", "127.0.0.2")
+    body = {"name": "hi", "subject": "Hi {{ name }}", "html": "<p>{{ name }}</p>"}
+    made = await world.served.ask("POST", "/v1/templates", body, token=world.token())
+    template = made.json()["template"]
+    bare: dict[str, Any] = {"subject": None, "text": None, "to": ["bob@one.example.com"]}
+    for named in ("hi", template["id"], template["crn"]):
+        message = await world.sent(**bare, template=named, variables={"name": "<Bob>"})
+        assert message["template"] == {name: template[name] for name in ("id", "crn", "name")}
+    missing = await world.send({**bare, "template": "hi"})
+    assert missing.json()["error"]["params"]["variable"] == "name"
+    both = await world.send({"to": ["bob@one.example.com"], "template": "hi"})
+    assert both.json()["error"]["params"]["field"] == "subject"
+    assert (await world.send({**bare, "template": "none"})).status_code == 404
+    path = f"/v1/templates/{template['id']}"
+    assert (await world.served.ask("DELETE", path, token=world.token())).status_code == 204
+    await world.work()
+    assert len(world.deliveries) == 3, "its deletion breaks nothing that was accepted"
+    mail = world.deliveries[0].mail
+    assert (mail["Subject"], body_of(mail, "html")) == ("Hi <Bob>", "<p>&lt;Bob&gt;</p>\n")
+    found = await world.message(message)
+    assert (found["subject"], found["variables"]) == ("Hi <Bob>", {"name": "<Bob>"})
+
+
+@on_both_databases
+async def test_e9_a_key_that_comes_again_never_sends_twice(sending_world: SendingWorld) -> None:
+    world = sending_world
+    await world.mail_server("one.example.com", "127.0.0.2")
+    body = {"to": ["bob@one.example.com"]}
+    answers = await asyncio.gather(*(world.send(body, key="once") for _ in range(4)))
+    assert {each.status_code for each in answers} <= {202, 409}
+    await world.work()
+    again = await world.send(body, key="once")
+    assert again.status_code == 202
+    await world.work()
+    (got,) = world.deliveries
+    assert got.mail["Message-ID"] == f"<{again.json()['message']['id']}@acme.example.com>"
+    reused = await world.send({"to": ["eve@one.example.com"]}, key="once")
+    assert (reused.status_code, reused.json()["error"]["code"]) == (422, "IDEMPOTENCY_KEY_REUSED")
+
+
+@on_both_databases
+async def test_e9_every_attempt_has_the_same_message_id(sending_world: SendingWorld) -> None:
+    world = sending_world
+    server = await world.mail_server("one.example.com", "127.0.0.2")
+    server.drops = True
+    message = await world.sent(to=["bob@one.example.com"])
+    await world.work()
+    found = (await world.message(message))["recipients"][0]
+    assert found["status"] == "deferred", "nobody knows whether it was taken"
+    waits = moment(found["next_attempt_at"]) - moment(found["last_attempt_at"])
+    assert waits == sending.FIRST_RETRY_SECONDS * MICROSECONDS
+    server.drops = False
+    await world.work(after=60)
+    first, second = world.deliveries
+    assert first.mail["Message-ID"] == second.mail["Message-ID"]
+    assert first.mail["Date"] == second.mail["Date"]
+    assert (await world.message(message))["status"] == "sent"
+
+
+@on_both_databases
+async def test_a_refusal_for_now_is_tried_again_and_one_for_good_is_not(
+    sending_world: SendingWorld,
+) -> None:
+    world = sending_world
+    server = await world.mail_server("one.example.com", "127.0.0.2")
+    server.refusals = {
+        "later@one.example.com": "451 4.7.1 Come back later",
+        "none@one.example.com": "550 5.1.1 No such user",
+    }
+    message = await world.sent(
+        to=["later@one.example.com", "none@one.example.com", "bob@one.example.com"]
+    )
+    await world.work()
+    found = await world.message(message)
+    later, none, bob = found["recipients"]
+    assert found["status"] == "deferred"
+    assert (later["status"], later["attempts"]) == ("deferred", 1)
+    assert "451 4.7.1 Come back later" in later["reason"]
+    assert (none["status"], bob["status"]) == ("bounced", "sent")
+    assert "550 5.1.1 No such user" in none["reason"]
+    assert "next_attempt_at" not in none
+    (suppression,) = await suppressed(world, "none@one.example.com")
+    assert suppression["source_message"]["id"] == message["id"]
+    waits = []
+    while later["status"] == "deferred":
+        pause = moment(later["next_attempt_at"]) - moment(later["last_attempt_at"])
+        waits.append(pause / MICROSECONDS)
+        await world.work(after=waits[-1])
+        (later, *_) = (await world.message(message))["recipients"]
+    assert later["status"] == "bounced"
+    assert later["reason"].startswith("given up: ")
+    assert waits[:9] == [60.0 * 2**times for times in range(8)] + [sending.LONGEST_RETRY_SECONDS]
+    assert sum(waits) > 2 * DAY
+    assert (await world.message(message))["status"] == "bounced"
+    assert await suppressed(world, "later@one.example.com") == [], "nor what is given up"
+
+
+@on_both_databases
+async def test_a_content_that_is_refused_suppresses_nobody(sending_world: SendingWorld) -> None:
+    world = sending_world
+    server = await world.mail_server("one.example.com", "127.0.0.2")
+    server.refusal = "554 5.7.1 Looks like spam"
+    message = await world.sent(to=["bob@one.example.com"])
+    await world.work()
+    found = await world.message(message)
+    assert (found["status"], "554 5.7.1" in found["recipients"][0]["reason"]) == ("bounced", True)
+    assert await suppressed(world, "bob@one.example.com") == []
+
+
+async def test_where_mail_goes_follows_the_dns(sending_world: SendingWorld) -> None:
+    """RFC 5321 §5.1 and RFC 7505; an address that is not public is dialled if it is listed."""
+    world = sending_world
+    await world.mail_server("one.example.com", "127.0.0.2")
+    records = world.names.records
+    records["null.example.com.", "MX"] = ["0 ."]
+    records["bare.example.com.", "A"] = ["127.0.0.2"]
+    records["second.example.com.", "MX"] = ["10 down.example.com.", "20 mx.one.example.com."]
+    records["down.example.com.", "A"] = ["127.0.0.99"]
+    records["inside.example.com.", "MX"] = ["10 db.inside.example.com."]
+    records["db.inside.example.com.", "A"] = ["10.0.0.5"]
+    names = ("null", "bare", "second", "inside", "nowhere")
+    message = await world.sent(to=[f"bob@{name}.example.com" for name in names])
+    await world.work()
+    found = (await world.message(message))["recipients"]
+    statuses = dict(zip(names, (each["status"] for each in found), strict=True))
+    assert statuses == {
+        "null": "bounced",
+        "bare": "sent",
+        "second": "sent",
+        "inside": "bounced",
+        "nowhere": "bounced",
+    }
+    reasons = dict(zip(names, (each.get("reason", "") for each in found), strict=True))
+    assert "RFC 7505" in reasons["null"]
+    assert "ENTREPOT_EMAIL_ALLOWED" in reasons["inside"]
+    assert reasons["nowhere"] == "nowhere.example.com has no address"
+    world.names.fails = True
+    message = await world.sent(to=["bob@bare.example.com"])
+    await world.work()
+    assert (await world.message(message))["status"] == "deferred"
+
+
+async def test_one_slow_mail_server_holds_up_no_other(sending_world: SendingWorld) -> None:
+    world = sending_world
+    slow = await world.mail_server("slow.example.com", "127.0.0.2")
+    await world.mail_server("one.example.com", "127.0.0.3")
+    slow.held = asyncio.Event()
+    most = sending.MOST_OF_DESTINATION
+    await world.sent(to=[f"bob{number}@slow.example.com" for number in range(2 * most)])
+    await world.sent(to=["bob@one.example.com"])
+    working = asyncio.create_task(world.work())
+    while not world.deliveries or len(slow.waiting) < most:
+        await asyncio.sleep(0)
+        assert not working.done()
+    assert [each.server for each in world.deliveries] == ["127.0.0.3"]
+    assert len(slow.waiting) == most, "of one destination at once"
+    slow.held.set()
+    await working
+    for _ in range(3):
+        await world.work(after=5)
+    assert len(world.deliveries) == 2 * most + 1
+
+
+@on_both_databases
+async def test_the_list_is_filtered_and_shows_no_content(sending_world: SendingWorld) -> None:
+    world = sending_world
+    await world.mail_server("one.example.com", "127.0.0.2")
+    more = await world.verified("more.example.com")
+    first = await world.sent(to=["bob@one.example.com"])
+    await world.work()
+    second = await world.sent(
+        "x@more.example.com", to=["eve@one.example.com"], cc=["Bob@one.example.com"]
+    )
+    for query, wanted in (
+        ("status=sent", [first]),
+        ("status=queued", [second]),
+        ("recipient=BOB@one.example.com", [first, second]),
+        ("recipient=eve@one.example.com", [second]),
+        ("identity=acme.example.com", [first]),
+        (f"identity={more['id']}", [second]),
+        ("status=sent&identity=more.example.com", []),
+    ):
+        answer = (await world.get(f"?{query}")).json()
+        assert [each["id"] for each in answer["messages"]] == [each["id"] for each in wanted]
+        assert answer["meta"]["total"] == len(wanted), query
+        for each in answer["messages"]:
+            assert not {"text", "html", "recipients", "headers"} & each.keys()
+    assert (await world.get("", of=world.served.globex)).json()["messages"] == []
+    theirs = await world.get(f"/{first['id']}", of=world.served.globex)
+    assert theirs.status_code == 404
+
+
+@on_both_databases
+async def test_what_a_message_says_is_sealed_and_kept_for_a_week(
+    sending_world: SendingWorld,
+) -> None:
+    world = sending_world
+    await world.mail_server("one.example.com", "127.0.0.2")
+    message = await world.sent(to=["bob@one.example.com"], text="a secret\n")
+    of = (world.served.acme.account_id, message["id"])
+    sealed = await world.served.database.read(message_rows.find_content, *of)
+    assert sealed is not None
+    assert b"secret" not in sealed
+    assert (await world.message(message))["text"] == "a secret\n"
+    world.served.clock.advance(40 * DAY)
+    await forget(world)
+    assert (await world.message(message))["text"] == "a secret\n", "it waits"
+    await world.work()
+    world.served.clock.advance(7 * DAY - 1)
+    await forget(world)
+    assert "text" in await world.message(message)
+    world.served.clock.advance(1)
+    await forget(world)
+    assert "text" not in await world.message(message)
+    world.served.clock.advance(23 * DAY)
+    await forget(world)
+    assert (await world.get(f"/{message['id']}")).status_code == 404
+
+
+async def forget(world: SendingWorld) -> None:
+    for each in EMAIL.expiry():
+        await world.served.database.write(each, world.served.clock())
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "reason"),
+    [
+        ({"to": []}, "to", "out_of_range"),
+        (
+            {"to": ["a@example.com"] * MOST_RECIPIENTS, "cc": ["b@example.com"]},
+            "to",
+            "out_of_range",
+        ),
+        ({"from": "ada@other.example.com"}, "from", "not_verified"),
+        ({"from": "ada@sub.acme.example.com"}, "from", "not_verified"),
+        ({"from": "ada"}, "from", "malformed"),
+        ({"to": ["Bob bob@example.com"]}, "to[0]", "malformed"),
+        ({"to": ["a@example.com, b@example.com"]}, "to[0]", "malformed"),
+        ({"text": None}, "text", "missing"),
+        ({"subject": None}, "subject", "missing"),
+        ({"subject": "  "}, "subject", "out_of_range"),
+        ({"variables": {"a": 1}}, "variables", "ambiguous"),
+        ({"headers": {"Received": "x"}}, "headers", "not_allowed"),
+        ({"headers": {"List-Foo": "x"}}, "headers", "not_allowed"),
+        ({"headers": {f"X-{number}": "x" for number in range(21)}}, "headers", "too_many"),
+    ],
+)
+async def test_what_cannot_be_sent_is_refused(
+    sending_world: SendingWorld, body: dict[str, object], field: str, reason: str
+) -> None:
+    refused = await sending_world.send({"to": ["bob@example.com"], **body})
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"]) == (400, "INVALID_INPUT"), error
+    assert (error["params"]["field"], error["params"]["reason"]) == (field, reason)
+
+
+async def test_an_install_that_sends_no_mail_of_accounts_accepts_none(
+    sending_world: SendingWorld,
+) -> None:
+    served = sending_world.served
+    object.__setattr__(served.email, "sending", NOT_SENT)
+    refused = await sending_world.send({"to": ["bob@example.com"]})
+    error = refused.json()["error"]
+    assert (refused.status_code, error["params"]["reason"]) == (409, "not_available")
+
+
+async def test_a_message_whose_identity_was_deleted_is_not_sent(
+    sending_world: SendingWorld,
+) -> None:
+    world = sending_world
+    await world.mail_server("one.example.com", "127.0.0.2")
+    more = await world.verified("more.example.com")
+    message = await world.sent("x@more.example.com", to=["bob@one.example.com"])
+    assert (await world.ask("DELETE", f"/{more['id']}")).status_code == 204
+    await world.work()
+    found = await world.message(message)
+    assert found["recipients"][0]["reason"] == "its sending identity was deleted"
+    assert (found["status"], world.deliveries) == ("bounced", [])

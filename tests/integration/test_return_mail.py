@@ -1,0 +1,306 @@
+"""What comes back of a message suppresses whom it must, once, and nobody else (E3)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Final
+
+import pytest
+from sqlalchemy import bindparam, select
+
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from cloudcore.email import return_mail
+from cloudcore.email.suppression import SUPPRESSION
+from cloudcore.email.verp import return_path
+from cloudcore.errors import Unavailable
+from cloudcore.events import Events
+from cloudcore.jobs.outbox import outbox
+from tests.databases import on_both_databases
+from tests.integration.return_mail_world import DOMAIN, World, returning, vector
+from tests.integration.served_world import Served
+
+_TOLD: Final = Statement(select(outbox.c.payload).where(outbox.c.type == bindparam("type")))
+REFUSED = ("bounced", "550 5.1.1 no such user here")
+SENT = ("sent", None)
+NOTED = (250, "2.0.0 Noted")
+DROPPED = (250, "2.0.0 Nothing to note")
+
+
+@pytest.fixture
+async def world(served: Served) -> AsyncIterator[World]:
+    """Return a message that was sent, and where its reports go."""
+    async with returning(served) as made:
+        yield made
+
+
+@on_both_databases
+async def test_a_hard_bounce_suppresses_and_links_the_message(world: World) -> None:
+    assert await world.hand_over(vector("postfix_refused")) == NOTED
+    assert await world.recipients() == [REFUSED, SENT]
+    message = await world.message()
+    assert message["status"] == "bounced"
+    (made,) = await world.suppressions("auto_bounce")
+    assert made["address"] == "gone@mx.test"
+    assert made["source_message"] == {"id": world.message_id, "crn": message["crn"]}
+    assert "expires_at" not in made
+
+
+@on_both_databases
+async def test_a_duplicate_report_makes_one_suppression(world: World) -> None:
+    said = vector("postfix_refused")
+    answers = await asyncio.gather(*(world.hand_over(said) for _ in range(4)))
+    assert sorted(answers) == sorted([NOTED, *[DROPPED] * 3])
+    assert len(await world.suppressions()) == 1
+
+
+async def test_a_suppression_that_was_deleted_does_not_come_back_with_a_duplicate(
+    world: World,
+) -> None:
+    await world.hand_over(vector("postfix_refused"))
+    (made,) = await world.suppressions()
+    path, token = f"/v1/suppressions/{made['id']}", world.served.acme.program_token
+    assert (await world.served.ask("DELETE", path, token=token)).status_code == 204
+    assert await world.hand_over(vector("postfix_refused")) == DROPPED
+    assert await world.suppressions() == []
+
+
+@on_both_databases
+async def test_a_soft_bounce_suppresses_nobody(world: World) -> None:
+    assert await world.hand_over(vector("postfix_expired")) == NOTED
+    assert await world.recipients() == [("bounced", "452 4.2.2 mailbox full"), SENT]
+    assert await world.suppressions() == []
+
+
+async def test_a_delay_at_another_server_sends_nothing_again(world: World) -> None:
+    assert await world.hand_over(vector("postfix_delayed")) == NOTED
+    assert await world.recipients() == [("sent", "452 4.2.2 mailbox full"), SENT]
+    assert await world.hand_over(vector("postfix_delayed")) == DROPPED
+    assert await world.suppressions() == []
+    assert await world.hand_over(vector("postfix_refused")) == NOTED
+    assert len(await world.suppressions()) == 1
+
+
+async def test_a_report_that_comes_before_the_end_of_the_attempt_counts(world: World) -> None:
+    await world.set_status("queued")
+    assert await world.hand_over(vector("postfix_refused")) == NOTED
+    assert (await world.recipients())[0] == REFUSED
+
+
+async def test_a_forged_report_suppresses_nobody(world: World) -> None:
+    said = vector("postfix_refused")
+    ours = world.return_path()
+    forged = (
+        return_path(DOMAIN, bytes(32), world.message_id, 0),
+        f"{ours[:-20]}a{ours[-19:]}",
+        ours.replace(DOMAIN, "mx.test"),
+        f"postmaster@{DOMAIN}",
+    )
+    for address in forged:
+        assert (await world.hand_over(said, to=address))[0] == 550
+    # From anybody but the null sender, to the right address, or to that of complaints.
+    assert (await world.hand_over(said, sender="mailer-daemon@mx.test"))[0] == 550
+    quoted = said.replace(b"Return-Path: <", f"Return-Path: <{ours}> <".encode())
+    assert (await world.hand_over(quoted, to=f"complaints@{DOMAIN}"))[0] == 550
+    assert await world.recipients() == [SENT, SENT]
+    assert await world.suppressions() == []
+
+
+@on_both_databases
+@pytest.mark.parametrize("to", ["", f"Complaints@{DOMAIN}"])
+async def test_a_complaint_suppresses_the_address_that_it_came_from(world: World, to: str) -> None:
+    said = vector("arf_abuse").replace(b"RETURN-PATH", world.return_path(1).upper().encode())
+    to = to or world.return_path(1)
+    assert await world.hand_over(said, to=to, sender="feedback@example.com") == NOTED
+    assert await world.recipients() == [SENT, ("complained", "abuse")]
+    assert (await world.message())["status"] == "complained"
+    (made,) = await world.suppressions("auto_complaint")
+    assert (made["address"], made["source_message"]["id"]) == ("Ada@mx.test", world.message_id)
+    assert await world.hand_over(said, to=to, sender="feedback@example.com") == DROPPED
+    assert len(await world.suppressions()) == 1
+
+
+async def test_a_complaint_of_nobodys_message_suppresses_nobody(world: World) -> None:
+    forged = return_path(DOMAIN, bytes(32), world.message_id, 1).encode()
+    for said in (vector("arf_abuse"), vector("arf_abuse").replace(b"RETURN-PATH", forged)):
+        assert await world.hand_over(said, to=f"complaints@{DOMAIN}") == DROPPED
+    unwanted = vector("arf_not_spam").replace(b"RETURN-PATH", world.return_path().encode())
+    assert await world.hand_over(unwanted, to=f"complaints@{DOMAIN}") == DROPPED
+    assert await world.suppressions() == []
+
+
+async def test_a_report_of_a_message_that_is_no_longer_kept_is_dropped(world: World) -> None:
+    for message_id, position in ((uuid7(), 0), (world.message_id, 9)):
+        to = world.needs.return_path(message_id, position)
+        assert await world.hand_over(vector("postfix_refused"), to=to) == DROPPED
+    assert await world.suppressions() == []
+
+
+@on_both_databases
+async def test_the_platform_suppresses_whatever_the_quota(world: World) -> None:
+    token, quota = world.served.acme.program_token, SUPPRESSION.quota
+    object.__setattr__(SUPPRESSION, "quota", 1)
+    try:
+        by_hand = {"address": "one-more@example.com"}
+        refused = await world.served.ask("POST", "/v1/suppressions", by_hand, token=token)
+        assert refused.json()["error"]["code"] == "QUOTA_EXCEEDED"
+        assert await world.hand_over(vector("postfix_refused")) == NOTED
+    finally:
+        object.__setattr__(SUPPRESSION, "quota", quota)
+    assert len(await world.suppressions()) == 1
+
+
+@on_both_databases
+async def test_a_suppression_that_is_there_stays_as_it_is_and_an_expired_one_is_replaced(
+    world: World,
+) -> None:
+    made = await world.suppress("GONE@mx.test", world.served.clock() + MICROSECONDS)
+    await world.hand_over(vector("postfix_refused"))
+    assert await world.suppressions() == []
+    await world.suppress("ada@mx.test", world.served.clock())
+    said = vector("postfix_refused").replace(b"gone@", b"ada@")
+    assert await world.hand_over(said, to=world.return_path(1)) == NOTED
+    (replaced,) = await world.suppressions()
+    assert replaced["address"] == "Ada@mx.test"
+    assert replaced["id"] != made
+
+
+async def test_mail_is_taken_again_when_the_database_is_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = world.served.database.read
+
+    async def fails(*_args: object, **_named: object) -> None:
+        raise Unavailable("the database does not answer")
+
+    monkeypatch.setattr(world.served.database, "read", fails)
+    assert (await world.hand_over(vector("postfix_refused")))[0] == 451
+    monkeypatch.setattr(world.served.database, "read", read)
+    assert await world.hand_over(vector("postfix_refused")) == NOTED
+
+
+async def talk(port: int, *lines: bytes) -> bytes:
+    """Write lines to the server as they are, and read all that it answers."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"\r\n".join(lines))
+    answered = await reader.read()
+    writer.close()
+    return answered
+
+
+async def test_nothing_that_is_malformed_fails_the_server(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    ours = world.return_path().encode()
+    start = (b"EHLO mx.test", b"MAIL FROM:<>", b"RCPT TO:<%b>" % ours)
+    odd = (
+        *(b"MAIL", b"MAIL FROM:", b"MAIL FROM:<\xff>", b"RCPT TO:<", b"RCPT TO:<(>"),
+        *(b'RCPT TO:<"@', b"RCPT TO:<@,,:;>", b"DATA x", b"AUTH PLAIN AAAA", b"VRFY x"),
+        *(b"HELP", b"STARTTLS", b""),
+        *(b"\0\0", b"x" * 5000, b"MAIL FROM:<> SIZE=99999999999", b"BDAT 1 LAST"),
+    )
+    for line in odd:
+        answered = await talk(world.port, *start[:2], line, b"QUIT", b"")
+        assert answered.rstrip().rpartition(b"\r\n")[2].startswith(b"221")
+    for data in (b"\0\xff", b"Content-Type: multipart/report", b": :\r\n\r\n", b"x" * 100_000):
+        mail = (*start, b"DATA", data, b".", b"QUIT", b"")
+        assert b"250 2.0.0 Nothing to note" in await talk(world.port, *mail)
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+    assert await world.hand_over(vector("postfix_refused")) == NOTED
+
+
+async def test_a_dot_that_is_doubled_and_a_line_without_an_end_do_not_end_a_mail(
+    world: World,
+) -> None:
+    ours = world.return_path().encode()
+    lines = vector("postfix_refused").replace(b"\n", b"\r\n").split(b"\r\n")
+    said = [b"X-First: 1", b"X-Dot: a\n.", b"..", *lines[2:]]
+    mail = (b"EHLO mx.test", b"MAIL FROM:<>", b"RCPT TO:<%b>" % ours, b"DATA", *said)
+    answered = await talk(world.port, *mail, b".", b"QUIT", b"")
+    assert answered.count(b"\r\n250 2.0.0 ") == 1
+    assert b"221" in answered
+
+
+async def test_one_recipient_is_taken_at_a_time(world: World) -> None:
+    both = [world.return_path(position).encode() for position in (0, 1)]
+    to = [b"RCPT TO:<%b>" % each for each in both]
+    mail = (b"EHLO mx.test", b"MAIL FROM:<>", *to, b"DATA")
+    data = vector("postfix_refused").replace(b"\n", b"\r\n")
+    answered = await talk(world.port, *mail, data, b".", b"QUIT", b"")
+    assert b"452 4.5.3 One recipient at a time" in answered
+    assert await world.recipients() == [REFUSED, SENT]
+
+
+async def test_a_large_report_is_taken_and_a_huge_one_is_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = vector("postfix_refused").replace(b"\n", b"\r\n")
+    assert await world.hand_over(said + b"x" * 900 * 1024) == NOTED
+    monkeypatch.setattr(return_mail, "MOST_MAIL_BYTES", 400_000)
+    start = (b"EHLO mx.test", b"MAIL FROM:<>", b"RCPT TO:<%b>" % world.return_path(1).encode())
+    for much in ((b"x" * 900 + b"\r\n") * 500, b"x" * 450_000):
+        answered = await talk(world.port, *start, b"DATA", said + much, b".", b"QUIT", b"")
+        assert b"552 5.3.4" in answered
+    assert await world.recipients() == [REFUSED, SENT]
+
+
+async def test_a_source_has_some_connections_and_no_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = [
+        await asyncio.open_connection("127.0.0.1", world.port)
+        for _ in range(return_mail.MOST_OF_ONE)
+    ]
+    greetings = [await reader.readline() for reader, _ in opened]
+    assert {each[:4] for each in greetings} == {b"220 "}
+    assert (await talk(world.port, b"")).startswith(b"421 4.7.0 ")
+    _, first = opened[0]
+    first.write(b"QUIT\r\n")
+    assert await opened[0][0].read() == b"221 Bye\r\n"
+    assert (await talk(world.port, b"QUIT", b"")).startswith(b"220 ")
+    monkeypatch.setattr(return_mail, "MOST_CONNECTIONS", return_mail.MOST_OF_ONE - 1)
+    assert (await talk(world.port, b"")).startswith(b"421 4.7.0 ")
+    for _, writer in opened:
+        writer.close()
+
+
+@pytest.mark.parametrize("limit", ["IDLE_SECONDS", "LIFE_SECONDS"])
+async def test_a_connection_ends_that_says_nothing_or_lasts(
+    world: World, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(return_mail, limit, 0.05)
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    assert (await reader.readline()).startswith(b"220 ")
+    with pytest.raises((ConnectionError, EOFError)):
+        await reader.readexactly(1)
+    writer.close()
+
+
+async def test_an_event_tells_of_a_suppression_that_mail_made(served: Served) -> None:
+    asked: list[str] = []
+
+    def topics_of(_tx: object, _account_id: str, event_type: str) -> list[str]:
+        asked.append(event_type)
+        return ["crn:notifications:local:1:topic/t"]
+
+    async with returning(served, events=Events(topics_of)) as world:
+        await world.hand_over(vector("postfix_refused"))
+        (made,) = await world.suppressions()
+        (told,) = await served.database.read(_told)
+    assert asked == ["email.suppression.created"]
+    assert json.loads(told)["data"] == {
+        "suppression": {"id": made["id"], "crn": made["crn"], "name": "gone@mx.test"},
+        "reason": "auto_bounce",
+        "source_message": made["source_message"],
+        "principal": None,
+        "source": None,
+    }
+
+
+def _told(tx: Connection) -> list[str]:
+    return [row[0] for row in tx.rows(_TOLD, type="email.suppression.created")]
