@@ -8,7 +8,7 @@ from alembic import op
 from cloudcore.db.schema import ByteOrdered, Id, Moment
 
 revision = "0054"
-down_revision = "0058"
+down_revision = "0053"
 
 
 def upgrade() -> None:

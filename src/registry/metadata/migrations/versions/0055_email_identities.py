@@ -8,7 +8,7 @@ from alembic import op
 from cloudcore.db.schema import ByteOrdered, Id, Moment
 
 revision = "0055"
-down_revision = "0053"
+down_revision = "0054"
 
 _HAS_WORK = sa.text("check_at IS NOT NULL")
 _IS_ASKED = sa.text("confirmation_hash IS NOT NULL")
