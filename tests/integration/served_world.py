@@ -93,6 +93,8 @@ class Tenant:
     upload_id: str = ""
 
 
+_ADDRESSES: Final = ",".join(f"198.51.100.{number}" for number in range(256))
+"""What the tenants may get to send from."""
 MESSAGE: Final = {
     "from": "ada@mail-0.example.com",
     "to": ["bob@example.com"],
@@ -346,6 +348,8 @@ async def _furnish_mail(served: Served, tenant: Tenant) -> None:
     body = {**MESSAGE, "from": f"ada@{identity.value}"}
     sent = await served.ask("POST", "/v1/messages", body, token=tenant.program_token)
     assert sent.status_code == 202, sent.text
+    address = await served.make("/v1/dedicated-ips", {}, token=tenant.program_token)
+    tenant.ids["/v1/dedicated-ips/{}"] = address["id"]
     tenant.ids["/v1/messages/{}"] = sent.json()["message"]["id"]
 
 
@@ -467,7 +471,7 @@ async def open_served(
         public_url=URL,
         founders="anyone",
         certificate_grants="granted.test=*",
-        email=EmailSettings(email_sending="direct"),
+        email=EmailSettings(email_sending="direct", email_dedicated_ips=_ADDRESSES),
     )
     settings = replace(settings, **cast("dict[str, Any]", changes))
     if not database_url:

@@ -98,9 +98,11 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path, metadata_url: str) -> AsyncIterator[World]:
-    listed = EmailSettings(email_dedicated_ips=", ".join(INVENTORY))
+    listed = EmailSettings(email_sending="direct", email_dedicated_ips=", ".join(INVENTORY))
     async with open_served(tmp_path / "data", metadata_url, email=listed) as served:
-        yield World(served)
+        world = World(served)
+        await world.run("DELETE FROM dedicated_ips")  # those that each tenant is furnished with
+        yield world
 
 
 @on_both_databases

@@ -102,6 +102,8 @@ LOOSE: Final = {
     "cloudcore.storage.piece_keys._CLOSED_KEY": "a sweep of what deleted keys sealed",
     "cloudcore.storage.upload_rows._LIST_ABANDONED": "a sweep of what is over",
     "registry.metadata.blobs.uploads._EXPIRED": "a sweep of what is over",
+    "cloudcore.email.dedicated_ip_rows._TAKEN": "an address is one account's, whoever asks",
+    "cloudcore.email.dedicated_ip_rows._OTHERS": "the operator is told; no request's",
     "cloudcore.email.message_rows._FORGET": "a sweep of what is over",
     "cloudcore.email.message_rows._FORGET_CONTENT": "a sweep of what is over",
     "cloudcore.email.message_rows._FORGET_RATES": "a sweep of what is over",

@@ -1,4 +1,4 @@
-"""``entrepot messages``, ``identities``, ``templates``, ``suppressions`` and IP addresses."""
+"""The commands of email: ``suppressions``, ``ip-pools``, ``dedicated-ips`` and so on."""
 
 from __future__ import annotations
 

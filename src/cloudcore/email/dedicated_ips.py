@@ -153,14 +153,16 @@ def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> Dedic
 
     """
     lock_account(tx, new.account_id)
-    ROWS.check_room(tx, new.account_id, new.region)
+    use = ROWS.check_room(tx, new.account_id, new.region)
     if new.ip_pool is not None and IP_POOLS.hold(tx, new.account_id, new.ip_pool.id) is None:
         raise IP_POOLS.missing()
     taken = dedicated_ip_rows.taken(tx, inventory)
     for address in inventory:
         if address not in taken:
             with suppress(Conflict):  # another account was faster
-                return ROWS.add(tx, structs.replace(new, address=address))
+                made = ROWS.add(tx, structs.replace(new, address=address))
+                ROWS.counted.tell(tx, new.account_id, use, new.created_at)
+                return made
     raise Conflict("no dedicated IP is left; the operator of the install adds some")
 
 

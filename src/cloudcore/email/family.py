@@ -89,14 +89,22 @@ def _schedule(needs: EmailNeeds) -> Sequence[Scheduled]:
 
 def _uses() -> Sequence[Counted]:
     from cloudcore.email import (  # noqa: PLC0415 - SQLAlchemy
+        dedicated_ip_rows,
         identity_rows,
         ip_pool_rows,
+        message_rows,
         suppressions,
         templates,
     )
 
-    rows = (suppressions.ROWS, ip_pool_rows.ROWS, identity_rows.ROWS, templates.ROWS)
-    return [each.counted for each in rows]
+    rows = (
+        suppressions.ROWS,
+        ip_pool_rows.ROWS,
+        dedicated_ip_rows.ROWS,
+        identity_rows.ROWS,
+        templates.ROWS,
+    )
+    return (*(each.counted for each in rows), message_rows.WAITING_MESSAGES)
 
 
 EMAIL: Final[Family[EmailNeeds]] = Family(
