@@ -51,7 +51,6 @@ OWNER_ACTIONS: Final = (
     "iam:DeleteUser",
     "audit:ListAuditEvents",
     "audit:GetAuditEvent",
-    "metering:GetUsage",
     "iam:CreateIdentityProvider",
     "iam:GetIdentityProvider",
     "iam:ListIdentityProviders",
@@ -59,6 +58,8 @@ OWNER_ACTIONS: Final = (
     "iam:DeleteIdentityProvider",
 )
 """Actions an owner of an organization may do in it."""
+BILLING_ACTIONS: Final = ("metering:GetUsage",)
+"""Actions that a member who sees to the bills may do in an organization, and its owners."""
 MEMBER_ACTIONS: Final = (
     "iam:GetOrganization",
     "iam:ListMembers",
@@ -85,7 +86,7 @@ PERSON: Final = Policy(
     (
         PolicyStatement(
             Effect.ALLOW,
-            Patterns((*OWNER_ACTIONS, *MEMBER_ACTIONS, *_OWN_ACTIONS)),
+            Patterns((*OWNER_ACTIONS, *BILLING_ACTIONS, *MEMBER_ACTIONS, *_OWN_ACTIONS)),
             resources=Patterns(
                 ("crn:iam::*:organization/*", "crn:iam::*:account/*", "crn:iam::*:user/*")
             ),
@@ -99,10 +100,9 @@ those that `membership` allows too."""
 
 def membership(role: str, person: str) -> Policy:
     """Return an organization's policy for a member with this role; `person` is a CRN."""
-    actions = (*MEMBER_ACTIONS, *OWNER_ACTIONS) if role == "owner" else MEMBER_ACTIONS
-    return Policy(
-        (PolicyStatement(Effect.ALLOW, Patterns(actions), principals=frozenset({person})),)
-    )
+    more = {"owner": (*OWNER_ACTIONS, *BILLING_ACTIONS), "billing": BILLING_ACTIONS}.get(role, ())
+    actions = Patterns((*MEMBER_ACTIONS, *more))
+    return Policy((PolicyStatement(Effect.ALLOW, actions, principals=frozenset({person})),))
 
 
 class Permissions:
