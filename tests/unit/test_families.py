@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import pytest
 
+from cloudcore.billing.events import EVENTS as OF_BILLING
 from cloudcore.certificate.certificate import EVENTS
 from cloudcore.email.dedicated_ip import PAUSED
 from cloudcore.email.sending_identity import FAILED, VERIFIED
-from cloudcore.email.suppression import UNSUBSCRIBE as OF_EMAIL
+from cloudcore.email.suppression import UNSUBSCRIBE as UNSUBSCRIBE_FROM_MAIL
 from cloudcore.family import Family, vocabulary
 from cloudcore.kms.services import ACTION as KEY_DELETED
 from cloudcore.notifications.recipient_routes import CONFIRM, UNSUBSCRIBE
@@ -73,13 +74,18 @@ def test_an_action_and_a_name_are_of_the_family() -> None:
 def test_events_and_quotas_are_those_of_the_code() -> None:
     told = {event for family in FAMILIES for event in family.other_events}
     of_quotas = {NEARLY_REACHED, REACHED}
-    of_email = {VERIFIED, FAILED, PAUSED}
-    assert told == {*EVENT_TYPES, *EVENTS, *of_email, OBJECT_CREATED, OBJECT_DELETED, *of_quotas}
+    of_others = {VERIFIED, FAILED, PAUSED, *OF_BILLING}
+    assert told == {*EVENT_TYPES, *EVENTS, *of_others, OBJECT_CREATED, OBJECT_DELETED, *of_quotas}
     page = (SOURCES.parent / "docs" / "events.md").read_text()
     events = {event for family in FAMILIES for event in family.events}
     assert set(re.findall(r"`([a-z]+\.[a-z_]+\.[a-z_]+)`", page)) == events
     changes = {action for family in FAMILIES for action in family.told_changes}
-    assert changes - set(actions(FAMILIES)) == {CONFIRM, UNSUBSCRIBE, OF_EMAIL, KEY_DELETED}
+    assert changes - set(actions(FAMILIES)) == {
+        CONFIRM,
+        UNSUBSCRIBE,
+        UNSUBSCRIBE_FROM_MAIL,
+        KEY_DELETED,
+    }
     described = {each.many for family in FAMILIES for each in family.resources}
     counted = described | set(named(r'\bQuota\(\s*"(\w+)"'))
     assert {quota.name for family in FAMILIES for quota in family.quotas} == counted
