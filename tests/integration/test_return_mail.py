@@ -167,7 +167,7 @@ async def test_a_suppression_that_is_there_stays_as_it_is_and_an_expired_one_is_
 
 
 async def test_mail_is_taken_again_when_the_database_is_back(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     read = world.served.database.read
 
@@ -176,6 +176,7 @@ async def test_mail_is_taken_again_when_the_database_is_back(
 
     monkeypatch.setattr(world.served.database, "read", fails)
     assert (await world.hand_over(vector("postfix_refused")))[0] == 451
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
     monkeypatch.setattr(world.served.database, "read", read)
     assert await world.hand_over(vector("postfix_refused")) == NOTED
 
