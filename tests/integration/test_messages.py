@@ -24,6 +24,7 @@ from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.wire import moment_of, rfc3339
 from tests.certificates import self_signed
 from tests.databases import on_both_databases
+from tests.integration.console_shop import open_shop
 from tests.integration.sending_world import (
     BOUNCES,
     DAY,
@@ -581,3 +582,24 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     return context
+
+
+async def test_the_console_shows_messages_with_what_became_of_each_recipient(
+    tmp_path: Path,
+) -> None:
+    async with open_shop(tmp_path / "data") as shop:
+        listed = (await shop.browser.get("/console/services/messages?status=queued")).text
+        made = shop.served.acme.ids["/v1/messages/{}"]
+        assert f'href="/console/services/messages/{made}">Hello</a>' in listed
+        none = (await shop.browser.get("/console/services/messages?status=sent")).text
+        assert made not in none
+        account_id, database = shop.served.acme.account_id, shop.served.database
+        (to,) = await database.read(message_rows.list_recipients, account_id, made)
+        refused = sending.Outcome("550 <b>no</b>")
+        now = shop.served.clock()
+        change = partial(sending.record, shop.served.email)
+        await database.write(change, to, refused, None, now)
+        page = (await shop.browser.get(f"/console/services/messages/{made}")).text
+        assert "<h1>Hello</h1>" in page
+        for words in ("bob@example.com", "bounced", "550 &lt;b&gt;no&lt;/b&gt;", "Hello."):
+            assert words in page

@@ -15,6 +15,7 @@ from registry.console.pages.buckets import BUCKET
 from registry.console.pages.certificates import CERTIFICATE
 from registry.console.pages.identities import IDENTITY
 from registry.console.pages.keys import KEY
+from registry.console.pages.messages import MESSAGE
 from registry.console.pages.service_accounts import SERVICE_ACCOUNT
 from registry.console.pages.templates import TEMPLATE
 from registry.console.pages.topics import TOPIC
@@ -40,7 +41,7 @@ _QUEUES: Final = replace(
     commands=(("Lease from it", "entrepot queues lease NAME"),),
     parts="noun_queue.html",
 )
-_SHOWN: Final = (TOPIC, _QUEUES, CERTIFICATE, BUCKET, TEMPLATE, IDENTITY)
+_SHOWN: Final = (TOPIC, _QUEUES, CERTIFICATE, BUCKET, MESSAGE, TEMPLATE, IDENTITY)
 _ELSEWHERE: Final = (KEY, SERVICE_ACCOUNT)
 """Nouns that have another place in the menu."""
 
