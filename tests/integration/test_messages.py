@@ -494,18 +494,39 @@ async def test_an_install_that_sends_no_mail_of_accounts_accepts_none(
     assert (refused.status_code, error["params"]["reason"]) == (409, "not_available")
 
 
-async def test_a_message_whose_identity_was_deleted_is_not_sent(
+@on_both_databases
+async def test_an_identity_stays_while_a_message_of_it_waits(sending_world: SendingWorld) -> None:
+    world = sending_world
+    server = await world.mail_server("one.example.com", "127.0.0.2")
+    server.refusals["bob@one.example.com"] = "451 later"
+    more = await world.verified("more.example.com")
+    message = await world.sent("x@more.example.com", to=["bob@one.example.com"])
+    await world.sent(to=["bob@one.example.com"])  # of another identity
+    for status in ("queued", "deferred"):
+        assert (await world.message(message))["status"] == status
+        refused = await world.ask("DELETE", f"/{more['id']}")
+        error = refused.json()["error"]
+        assert (refused.status_code, error["params"]["message_id"]) == (409, message["id"])
+        await world.work()
+    server.refusals.clear()
+    await world.work(after=DAY)
+    assert (await world.message(message))["status"] == "sent"
+    assert (await world.ask("DELETE", f"/{more['id']}")).status_code == 204
+
+
+@on_both_databases
+async def test_of_a_message_and_the_deletion_of_its_identity_at_once_one_wins(
     sending_world: SendingWorld,
 ) -> None:
     world = sending_world
-    await world.mail_server("one.example.com", "127.0.0.2")
-    more = await world.verified("more.example.com")
-    message = await world.sent("x@more.example.com", to=["bob@one.example.com"])
-    assert (await world.ask("DELETE", f"/{more['id']}")).status_code == 204
-    await world.work()
-    found = await world.message(message)
-    assert found["recipients"][0]["reason"] == "its sending identity was deleted"
-    assert (found["status"], world.deliveries) == ("bounced", [])
+    for number in range(6):
+        domain = f"d{number}.example.com"
+        more = await world.verified(domain)
+        sent, deleted = await asyncio.gather(
+            world.send({"from": f"x@{domain}", "to": ["bob@one.example.com"]}),
+            world.ask("DELETE", f"/{more['id']}"),
+        )
+        assert (sent.status_code, deleted.status_code) in ((202, 409), (400, 204))
 
 
 async def test_a_message_whose_identity_is_not_verified_any_more_waits_for_that(
