@@ -89,6 +89,10 @@ PLACES: Final[Mapping[str, Place]] = {
         why="what a message of a megabyte says is opened: a few milliseconds, in turns of accounts"
     ),
     "cloudcore/email/message_routes.py:send_message": Place(("mails",)),
+    "cloudcore/email/return_mail.py:": Place(why=_MAKES),
+    "cloudcore/email/return_mail.py:_take": Place(
+        why="reads one report of bounded size; more wait their turn, and hold up mail servers alone"
+    ),
     "cloudcore/email/sending.py:_attempt": Place(
         why="one signature, and the encoding of a body of at most a megabyte, in turns of accounts"
     ),

@@ -15,11 +15,11 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.email import return_mail
-from cloudcore.email.suppression import SUPPRESSION
 from cloudcore.email.verp import return_path
 from cloudcore.errors import Unavailable
 from cloudcore.events import Events
 from cloudcore.jobs.outbox import outbox
+from cloudcore.quotas.limits import put_limit
 from tests.databases import on_both_databases
 from tests.integration.return_mail_world import DOMAIN, World, returning, vector
 from tests.integration.served_world import Served
@@ -142,15 +142,12 @@ async def test_a_report_of_a_message_that_is_no_longer_kept_is_dropped(world: Wo
 
 @on_both_databases
 async def test_the_platform_suppresses_whatever_the_quota(world: World) -> None:
-    token, quota = world.served.acme.program_token, SUPPRESSION.quota
-    object.__setattr__(SUPPRESSION, "quota", 1)
-    try:
-        by_hand = {"address": "one-more@example.com"}
-        refused = await world.served.ask("POST", "/v1/suppressions", by_hand, token=token)
-        assert refused.json()["error"]["code"] == "QUOTA_EXCEEDED"
-        assert await world.hand_over(vector("postfix_refused")) == NOTED
-    finally:
-        object.__setattr__(SUPPRESSION, "quota", quota)
+    account_id, token = world.served.acme.account_id, world.served.acme.program_token
+    await world.served.database.write(put_limit, account_id, "suppressions", 0, 1)
+    by_hand = {"address": "one-more@example.com"}
+    refused = await world.served.ask("POST", "/v1/suppressions", by_hand, token=token)
+    assert refused.json()["error"]["code"] == "QUOTA_EXCEEDED"
+    assert await world.hand_over(vector("postfix_refused")) == NOTED
     assert len(await world.suppressions()) == 1
 
 
