@@ -163,6 +163,9 @@ async def test_e7_the_rate_is_per_account_identity_and_second_and_no_header_tell
     assert refused.json()["error"]["code"] == "EMAIL_RATE_LIMIT"
     names = {name.lower() for name in refused.headers}
     assert not {name for name in names if "ratelimit" in name or name == "retry-after"}
+    described = (await world.served.ask("GET", "/v1/openapi.json")).json()
+    told = described["paths"]["/v1/messages"]["post"]["responses"]["429"]["headers"]
+    assert set(told) == {"X-Request-Id"}
     other = await world.send({"from": "ada@more.example.com", **to})
     assert other.status_code == 202, "another identity has a rate of its own"
     theirs = await world.send(to, of=world.served.globex)
