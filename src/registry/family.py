@@ -234,6 +234,7 @@ REGISTRY: Final[Family[Process]] = Family(
                 "registry.cli.gc",
                 "registry.cli.audit",
                 "registry.cli.quotas",
+                "registry.cli.invoices",
             ),
         ),
         CommandGroup(

@@ -47,6 +47,8 @@ def plant(install: FuzzedInstall) -> None:
     for path, sample in described.samples().items():
         _make(install, path, sample)
     _plant_mail(install)
+    for _ in range(2):
+        _make(install, "/v1/payment-methods", {"type": "card", "token": "tok_visa"})
     _plant_bucket(install)
     _plant_repository(install)
     install.keep()

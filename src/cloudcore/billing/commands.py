@@ -1,4 +1,4 @@
-"""``entrepot payment-methods`` and ``entrepot invoices``."""
+"""``entrepot payment-methods``, and of ``entrepot invoices`` what calls the platform."""
 
 from __future__ import annotations
 
@@ -112,4 +112,4 @@ INVOICES: Final = Noun(
     ),
 )
 
-COMMANDS: Final = (METHODS, INVOICES)
+COMMANDS: Final = (METHODS,)

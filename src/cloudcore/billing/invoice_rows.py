@@ -89,6 +89,7 @@ _every: Final = columns(invoices, Invoice._fields).where(_OF)
 _one: Final = _every.where(_i.id == bindparam("of_id"))
 _FIND: Final = Statement(_one)
 _LOCK: Final = Statement(_one.with_for_update())
+_OWNER: Final = Statement(select(_i.organization_id).where(_i.id == bindparam("of_id")))
 _asked: Final = named(_i.status, "status")
 _LIST: Final = Statement(page(_every.where(_asked, _i.id > bindparam("after")).order_by(_i.id)))
 _COUNT: Final = Statement(select(func.count()).select_from(invoices).where(_OF, _asked))
@@ -135,6 +136,14 @@ def lock_invoice(tx: Connection, organization_id: str, invoice_id: str) -> Invoi
     if row is None:
         raise NotFound("there is no such invoice")
     return Invoice(*row)
+
+
+def owner_of(tx: Connection, invoice_id: str) -> str:
+    """Return the organization that an invoice is of, or raise `NotFound`."""
+    row = tx.row(_OWNER, of_id=invoice_id)
+    if row is None:
+        raise NotFound("there is no such invoice")
+    return str(row[0])
 
 
 def list_invoices(
