@@ -47,6 +47,7 @@ _BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
         "run, runs": "LifecycleRun",
     },
     "storage": {"usage": "StorageUsageAnswer"},
+    "usage": {"usage": "UsageAnswer"},
     "whoami": {"whoami": "Identity"},
     "container-passwords": {"list, show; create adds the password": "NewContainerPasswordRecord"},
     "accounts": {"list, show, create, suspend, resume": "AccountRecord"},

@@ -96,7 +96,7 @@ def postfix_relay(routes: Mapping[str, int], **options: str) -> Iterator[Relay]:
             _wait_for(port, process, log)
             yield Relay(port, log)
         finally:
-            subprocess.run((*command, "stop"), capture_output=True, check=False)
+            subprocess.run((*command, "abort"), capture_output=True, check=False)
             process.wait()
 
 

@@ -65,6 +65,11 @@ SELECT id, 'repository', name FROM repositories
 _SEARCHED: Final = """
 SELECT repository_id, kind, name FROM search_names WHERE state <> 'gone'
 """
+_STORED_BYTES: Final = """
+SELECT s.bytes, (SELECT coalesce(sum(o.size), 0) FROM blob_objects o
+                  WHERE o.account_id = s.account_id AND o.state <> 'shredded')
+  FROM stored_bytes s JOIN accounts a ON a.id = s.account_id WHERE a.handle = ?
+"""
 _EVENTS: Final = """
 SELECT r.name, e.tag, count(*), count(DISTINCT e.ordinal), max(e.ordinal) - min(e.ordinal) + 1
   FROM tag_events e JOIN repositories r ON r.id = e.repository_id
@@ -105,6 +110,8 @@ def check_counters(query: Query, account: str) -> None:
     for name, digest, kept, counted, _ in query(_MANIFESTS, account):
         assert kept == counted, f"tag_count of {digest} in {name}"
     assert query(_IDLE_BODIES, account) == []
+    for kept, counted in query(_STORED_BYTES, account):
+        assert int(kept) == int(counted), "stored bytes"
     for name, tag, events, *counted in query(_EVENTS, account):
         assert counted == [events] * 2, f"ordinals of the events of {tag} in {name}"
     check_search_index(query)

@@ -61,7 +61,7 @@ def _job_kinds(process: Process) -> Sequence[JobKind]:
 
 def _schedule(process: Process) -> Sequence[Scheduled]:
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415 - SQLAlchemy
-    from registry.gc import orphans  # noqa: PLC0415
+    from registry.gc import orphans, recount  # noqa: PLC0415
     from registry.gc.purge import (  # noqa: PLC0415
         discard_expired_uploads,
         forget_ended_uploads,
@@ -114,6 +114,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
                 partial(retention.expire_cached_images, ctx),
             ),
             ("registry.search_index", search.EVERY_SECONDS, partial(search.index_names, ctx)),
+            ("registry.stored_bytes", recount.EVERY_SECONDS, partial(recount.recount_bytes, ctx)),
             ("registry.tag_history", _HOUR, partial(forget_tag_history, ctx)),
         )
     ]
@@ -150,9 +151,14 @@ def _samples() -> Mapping[str, Measure]:
 
 def _uses() -> Sequence[Counted]:
     from registry.metadata import event_rules, logins  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.blobs import stored_bytes, uploads  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.pull_through import rules  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.repositories import counted  # noqa: PLC0415 - SQLAlchemy
 
-    return (event_rules.COUNTED, logins.OPEN, rules.COUNTED)
+    return (
+        *(event_rules.COUNTED, logins.OPEN, rules.COUNTED),
+        *(stored_bytes.COUNTED, uploads.COUNTED, *counted.COUNTED),
+    )
 
 
 REGISTRY: Final[Family[Process]] = Family(

@@ -51,6 +51,7 @@ from registry.families import FAMILIES
 from registry.family import REGISTRY
 from registry.gc.orphans import may_judge
 from registry.process import STORES
+from registry.quotas import UPLOADS
 from registry.services.access import repository_crn
 from registry.services.bearers import KEY_KINDS
 from registry.services.logins import login_permission
@@ -262,7 +263,10 @@ CROSSING: Final = (
     _set(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
     _set(
         quotas.QUOTA_DEFAULTS,
-        lambda settings: {BUCKET_BYTES.name: settings.limits.max_bucket_bytes},
+        lambda settings: {
+            BUCKET_BYTES.name: settings.limits.max_bucket_bytes,
+            UPLOADS.name: settings.limits.max_open_uploads,
+        },
     ),
     _set(storage.ACCOUNT_BYTES, lambda settings: settings.limits.max_bucket_bytes),
 )

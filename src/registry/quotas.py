@@ -6,9 +6,23 @@ from typing import Final
 
 from cloudcore.quotas.quota import Quota
 
+_UNLIMITED: Final = 1 << 62
+"""As many as an operator can set."""
+
+BLOB_BYTES: Final = Quota("registry_bytes", _UNLIMITED, "bytes of blobs", unit="bytes")
+"""Each blob of an account counts once, with the size that clients know."""
+REPOSITORIES: Final = Quota("repositories", _UNLIMITED, "repositories")
+IMAGES: Final = Quota("images", _UNLIMITED, "images")
+"""Each in each repository, also indexes and attachments; none that is deleted."""
+TAGS: Final = Quota("tags", _UNLIMITED, "tags")
+UPLOADS: Final = Quota("upload_sessions", 5000, "open upload sessions")
+"""The install has its own default, the setting ``max_open_uploads``."""
 EVENT_RULES: Final = Quota("event_rules", 50, "event rules")
 """Every change of an account's repositories is matched with all its rules."""
 LOGINS: Final = Quota("logins", 10_000, "open container logins")
 CACHE_RULES: Final = Quota("pull_through_cache_rules", 50, "pull-through cache rules")
 
-QUOTAS: Final = (EVENT_RULES, LOGINS, CACHE_RULES)
+QUOTAS: Final = (
+    *(BLOB_BYTES, REPOSITORIES, IMAGES, TAGS, UPLOADS),
+    *(EVENT_RULES, LOGINS, CACHE_RULES),
+)

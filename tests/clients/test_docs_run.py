@@ -40,6 +40,7 @@ PAGES: Final = (
     "docs/cli.md",
     "docs/pull-through-cache.md",
     "docs/audit-log.md",
+    "docs/usage.md",
     "docs/keys.md",
     "docs/encryption.md",
     "docs/sign-in.md",

@@ -10,6 +10,7 @@ from typing import Final
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.jobs.runs import end_run
+from cloudcore.quotas.limits import put_limit
 from registry.blobstore.base import BlobStore
 from registry.gc.collection import phases_of
 from registry.gc.fsck import check
@@ -18,6 +19,7 @@ from registry.metadata.blobs.inline import inline_objects
 from registry.metadata.repositories.live import find_account, find_repository, lock_repository
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
+from registry.quotas import BLOB_BYTES
 from registry.services.changes import Change
 from registry.services.collector_runs import start_collection
 from registry.services.images.restoration import restore_image
@@ -65,7 +67,12 @@ async def account_of(registry: Registry) -> str:
 
 
 async def fill(registry: Registry, store: BlobStore) -> None:
-    """Push, delete and collect until every stage holds something; and leave orphans."""
+    """Push, delete and collect until every stage holds something; and leave orphans.
+
+    The account's bytes are counted.
+    """
+    limit = await account_of(registry), BLOB_BYTES.name, 1 << 40, 1
+    await registry.ctx.database.write(put_limit, *limit)
     await push_image(registry, KEPT)
     await push_image(registry, DELETED)
     path = f"/v2/dev/app/manifests/{digest_of(document(DELETED))}"

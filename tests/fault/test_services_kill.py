@@ -11,8 +11,11 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.jobs.dead_holders import WorkerLocks
+from cloudcore.quotas.limits import put_limit
 from registry.blobstore.filesystem import FilesystemStore
+from registry.metadata.repositories.live import find_account
 from registry.oci.digest import digest_of
+from registry.quotas import BLOB_BYTES
 from registry.services.blobs.upload_leases import Leases
 from tests.fault.killed_uploads import FIRST, SECOND, kill_at
 from tests.inprocess import open_registry
@@ -55,6 +58,11 @@ async def test_another_worker_goes_on_after_a_kill(
     async def scenario(store: FilesystemStore) -> None:
         leases = Leases(uuid7(), WorkerLocks(tmp_path / "workers").is_dead)
         async with open_registry(database_url, store, leases=leases) as registry:
+            account = await registry.ctx.database.read(find_account, "dev")
+            assert account is not None
+            # There is room for these bytes, once.
+            limit = account.id, BLOB_BYTES.name, len(whole), 1
+            await registry.ctx.database.write(put_limit, *limit)
             ask = registry.client.request
             location = (await ask("POST", "/v2/dev/app/blobs/uploads/")).headers["location"]
             assert (await ask("PATCH", location, FIRST)).status == 202
@@ -75,4 +83,8 @@ async def test_another_worker_goes_on_after_a_kill(
         await scenario(store)
         with querying(database_url) as query:
             check_counters(query, "dev")
+            if (method, received) != ("DELETE", None):
+                assert [int(row[0]) for row in query("SELECT bytes FROM stored_bytes")] == [
+                    len(whole)
+                ]
             assert {one.object_id for one in store.files.list_objects()} == object_ids(query)

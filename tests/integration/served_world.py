@@ -376,6 +376,8 @@ async def _furnish_mail(served: Served, tenant: Tenant) -> None:
         )
 
     identity = await served.database.write(verify)
+    if served.email.sending.sender is None:
+        return
     body = {**MESSAGE, "from": f"ada@{identity.value}"}
     sent = await served.ask("POST", "/v1/messages", body, token=tenant.program_token)
     assert sent.status_code == 202, sent.text

@@ -12,11 +12,15 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import PlatformError
+from cloudcore.quotas.limits import Use, put_limit
 from registry.blobstore.base import StagedDropped
 from registry.errors import BlobUnknown
+from registry.metadata.blobs.stored_bytes import find_use
 from registry.metadata.pull_through.rules import find_rule_for
+from registry.metadata.repositories.live import find_account
 from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import Name
+from registry.quotas import BLOB_BYTES
 from registry.services.pull_through import missing_blobs
 from registry.services.pull_through.feed import Rewound
 from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
@@ -46,6 +50,7 @@ MIB: Final = 1024 * 1024
 BLOB: Final = random.Random(1).randbytes(11 * MIB + 12345)
 DIGEST: Final = digest_of(BLOB)
 SMALL: Final = b"a config, as small as they are"
+SMALL_DIGEST: Final = digest_of(SMALL)
 NONE: Final = Left(0, 0, 0)
 ONE: Final = Left(0, 0, 1)
 
@@ -361,6 +366,38 @@ async def test_an_upstream_without_an_answer_is_503(
             if method == "GET":
                 assert answer.codes == ["UNKNOWN"]
         assert await world.left() == NONE
+
+
+@on_both_databases
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_what_a_full_account_does_not_have_yet_is_refused(
+    metadata_url: str, tmp_path: Path, is_listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has is pulled as ever."""
+    sizes = {SMALL_DIGEST: len(SMALL), DIGEST: len(BLOB)} if is_listed else {}
+    monkeypatch.setattr(missing_blobs, "size_in_manifests", lambda *given: sizes.get(given[-1]))
+    upstream = DrippingUpstream(SMALL, BLOB)
+    async with fills_world(metadata_url, tmp_path, upstream) as world:
+        worker = world.workers[0]
+        account = await world.database.read(find_account, HANDLE)
+        assert account is not None
+        most = len(SMALL) + len(BLOB) - 1
+        await world.database.write(put_limit, account.id, BLOB_BYTES.name, most, 1)
+        assert await worker.pull(SMALL_DIGEST) == SMALL
+        upstream.asked.clear()
+        if is_listed:
+            answer = await worker.client.request("GET", path_of(DIGEST))
+            assert (answer.status, answer.codes) == (403, ["DENIED"])
+            detail = {"quota": "registry_bytes", "limit": most, "used": len(SMALL)}
+            assert answer.json()["errors"][0]["detail"] == detail
+            assert upstream.asked == []
+        else:  # its length is found out as it comes
+            assert len(await cut_off((await feed(worker)).blob.stream())) < len(BLOB)
+        assert await worker.pull(SMALL_DIGEST) == SMALL
+        assert await world.left() == ONE
+        await world.database.write(put_limit, account.id, BLOB_BYTES.name, most + 1, 1)
+        assert await worker.pull(DIGEST) == BLOB
+        assert await world.database.read(find_use, account.id) == Use(most + 1, most + 1)
 
 
 async def test_what_the_upstream_has_not_is_404(metadata_url: str, tmp_path: Path) -> None:

@@ -19,10 +19,12 @@ import pytest
 
 from cloudcore.db.base import Connection, ConstraintViolated, Database, P, T
 from cloudcore.errors import NotFound
+from cloudcore.quotas.limits import put_limit
 from registry.blobstore.filesystem import FilesystemStore
 from registry.gc.fsck import check
 from registry.gc.purge import discard_expired_uploads, purge_tombstones
 from registry.metadata.repositories.live import find_account, find_repository, lock_repository
+from registry.quotas import BLOB_BYTES
 from registry.services.changes import Change
 from registry.services.images.restoration import restore_image
 from tests.collecting import at_once, collect
@@ -168,6 +170,8 @@ async def test_nothing_in_use_is_collected(database_url: str, tmp_path: Path) ->
             account = await registry.ctx.database.read(find_account, "dev")
             assert account is not None
             account_id, ctx = account.id, at_once(registry.ctx)
+            # Counted, and never full.
+            await ctx.database.write(put_limit, account_id, BLOB_BYTES.name, 1 << 40, 1)
             requests = asyncio.Semaphore(0)
             done = asyncio.Event()
 
@@ -208,6 +212,8 @@ async def test_nothing_in_use_is_collected(database_url: str, tmp_path: Path) ->
                     "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
                 )
                 told["deadlocks"] = int(deadlocks)
+            told["counted"] = len(query("SELECT bytes FROM stored_bytes"))
+    assert told["counted"] == 1
     assert told["swept"] > 0
     assert told["pulled"] >= CLIENTS * ROUNDS
     _log.info("%s; refused by a key: %s", dict(told), dict(refused))

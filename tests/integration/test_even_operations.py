@@ -72,6 +72,8 @@ CHANGED: Final[dict[str, object]] = {
 """For each field that changes may take away, something that it does not have by default."""
 KEPT: Final = {
     ("/v1/policies/{}", "document"): "a policy without one has been created from a template",
+    ("/v1/templates/{}", "html"): "a template has one body at least",
+    ("/v1/templates/{}", "text"): "a template has one body at least",
 }
 """Optional fields of a creation that null does not take away, and why."""
 _MARKS: Final = ("updated_at", "revision", "rewrap")

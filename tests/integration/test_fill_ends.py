@@ -13,7 +13,7 @@ from cloudcore.db.base import Connection, P, T
 from cloudcore.db.statement import Statement
 from registry.blobstore.base import OpenObject
 from registry.errors import BlobUnknown
-from registry.metadata.blobs.uploads import find_full
+from registry.metadata.blobs.uploads import find_room
 from registry.metadata.pull_through import fills
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.pull_through.tables import blob_fills
@@ -166,9 +166,11 @@ async def test_what_is_fetched_takes_no_room_of_uploads(metadata_url: str, tmp_p
         found = await database.read(fills.find_fill, account, key)
         assert found is not None
         repository_id = found.upload.repository_id
-        assert await database.read(find_full, repository_id, account, 0, 1, 1) is None
+        assert (await database.read(find_room, repository_id, account, 0, 1, 1)).full is None
         await database.write(lambda tx: tx.execute(_END))
-        assert await database.read(find_full, repository_id, account, 0, 1, 1) == "repository"
+        assert (
+            await database.read(find_room, repository_id, account, 0, 1, 1)
+        ).full == "repository"
 
 
 async def test_a_follower_waits_while_another_copies_what_it_has_taken_over(

@@ -58,6 +58,8 @@ LOOSE: Final = {
     "registry.metadata.collector.plain_objects._NEXT": "the seal run is over all; no request's",
     "registry.metadata.collector.plain_objects._TOTALS": "the operator's command on the host",
     "registry.metadata.blobs.inline._STRAYS": "fsck: what belongs to nobody",
+    "registry.metadata.repositories.live._COUNT_MORE": "the limits of the repository's own account",
+    "registry.metadata.blobs.stored_bytes._ACCOUNTS": "fsck and the daily recount; no request's",
     "cloudcore.jobs.outbox._FORGET": "a sweep of what is over",
     "cloudcore.jobs.outbox._FORGET_UNDELIVERED": "a sweep of what is over",
     "cloudcore.jobs.outbox._MARK": "by the ids of events read for one account before",

@@ -14,7 +14,7 @@ import dkim
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.email import message_rows, sending
+from cloudcore.email import identity_checks, message_rows, sending
 from cloudcore.email.family import EMAIL
 from cloudcore.email.message import MOST_RECIPIENTS
 from cloudcore.email.needs import NOT_SENT
@@ -22,6 +22,7 @@ from cloudcore.email.verp import read_return_path
 from cloudcore.wire import moment_of, rfc3339
 from tests.databases import on_both_databases
 from tests.integration.sending_world import BOUNCES, DAY, HOST_NAME, SendingWorld, open_world
+from tests.jobs import run_due
 
 
 @pytest.fixture
@@ -408,7 +409,8 @@ async def test_the_list_is_filtered_and_shows_no_content(sending_world: SendingW
         assert answer["meta"]["total"] == len(wanted), query
         for each in answer["messages"]:
             assert not {"text", "html", "recipients", "headers"} & each.keys()
-    assert (await world.get("", of=world.served.globex)).json()["messages"] == []
+    others = (await world.get("", of=world.served.globex)).json()["messages"]
+    assert not {first["id"], second["id"]} & {each["id"] for each in others}
     theirs = await world.get(f"/{first['id']}", of=world.served.globex)
     assert theirs.status_code == 404
 
@@ -487,15 +489,58 @@ async def test_an_install_that_sends_no_mail_of_accounts_accepts_none(
     assert (refused.status_code, error["params"]["reason"]) == (409, "not_available")
 
 
-async def test_a_message_whose_identity_was_deleted_is_not_sent(
+@on_both_databases
+async def test_an_identity_stays_while_a_message_of_it_waits(sending_world: SendingWorld) -> None:
+    world = sending_world
+    server = await world.mail_server("one.example.com", "127.0.0.2")
+    server.refusals["bob@one.example.com"] = "451 later"
+    more = await world.verified("more.example.com")
+    message = await world.sent("x@more.example.com", to=["bob@one.example.com"])
+    await world.sent(to=["bob@one.example.com"])  # of another identity
+    for status in ("queued", "deferred"):
+        assert (await world.message(message))["status"] == status
+        refused = await world.ask("DELETE", f"/{more['id']}")
+        error = refused.json()["error"]
+        assert (refused.status_code, error["params"]["message_id"]) == (409, message["id"])
+        await world.work()
+    server.refusals.clear()
+    await world.work(after=DAY)
+    assert (await world.message(message))["status"] == "sent"
+    assert (await world.ask("DELETE", f"/{more['id']}")).status_code == 204
+
+
+@on_both_databases
+async def test_of_a_message_and_the_deletion_of_its_identity_at_once_one_wins(
+    sending_world: SendingWorld,
+) -> None:
+    world = sending_world
+    for number in range(6):
+        domain = f"d{number}.example.com"
+        more = await world.verified(domain)
+        sent, deleted = await asyncio.gather(
+            world.send({"from": f"x@{domain}", "to": ["bob@one.example.com"]}),
+            world.ask("DELETE", f"/{more['id']}"),
+        )
+        assert (sent.status_code, deleted.status_code) in ((202, 409), (400, 204))
+
+
+async def test_a_message_whose_identity_is_not_verified_any_more_waits_for_that(
     sending_world: SendingWorld,
 ) -> None:
     world = sending_world
     await world.mail_server("one.example.com", "127.0.0.2")
     more = await world.verified("more.example.com")
     message = await world.sent("x@more.example.com", to=["bob@one.example.com"])
-    assert (await world.ask("DELETE", f"/{more['id']}")).status_code == 204
+    record = world.names.texts.pop(f"{more['dkim']['record_name']}.")
+    assert (await world.ask("POST", f"/{more['id']}/verify")).status_code == 202
+    checks = [identity_checks.WORK.job_kind(world.served.email)]
+    await run_due(world.served.database, checks, world.served.clock)
+    assert (await world.show(more))["status"] == "failed"
     await world.work()
     found = await world.message(message)
-    assert found["recipients"][0]["reason"] == "its sending identity was deleted"
-    assert (found["status"], world.deliveries) == ("bounced", [])
+    assert (found["status"], world.deliveries) == ("deferred", [])
+    world.names.texts[f"{more['dkim']['record_name']}."] = record
+    assert (await world.ask("POST", f"/{more['id']}/verify")).status_code == 202
+    await world.work()
+    await world.work(after=120)
+    assert (await world.message(message))["status"] == "sent"

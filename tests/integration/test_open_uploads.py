@@ -134,7 +134,7 @@ async def test_a_bound_is_met_exactly(registry: Registry) -> None:
     ):
         now = registry.clock()
         args = found.id, found.account_id, now, *most
-        assert await registry.ctx.database.read(uploads.find_full, *args) == full
+        assert (await registry.ctx.database.read(uploads.find_room, *args)).full == full
 
 
 @on_both_databases
@@ -144,7 +144,7 @@ async def test_a_maximum_of_zero_allows_none(registry: Registry) -> None:
     assert found is not None
     for most, full in (((0, 9), "repository"), ((9, 0), "account"), ((1, 1), None)):
         args = found.id, found.account_id, registry.clock(), *most
-        assert await registry.ctx.database.read(uploads.find_full, *args) == full
+        assert (await registry.ctx.database.read(uploads.find_room, *args)).full == full
 
 
 def test_a_refusal_looks_at_no_more_sessions_than_it_must(sqlite_database: str) -> None:
@@ -163,8 +163,10 @@ def test_a_refusal_looks_at_no_more_sessions_than_it_must(sqlite_database: str) 
 
         raw.set_progress_handler(count, 1)
         bounds = {"of_repository": 90, "of_account": 95}
-        ids = {"repository_id": "none", "account_id": "a", "now": 1}
-        assert raw.execute(uploads._FIND_FULL.sqlite, ids | bounds).fetchall() == [("account",)]
+        ids = {"repository_id": "none", "account_id": "a", "now": 1, "adding": 0}
+        assert raw.execute(uploads._FIND_ROOM.sqlite, ids | bounds).fetchall() == [
+            ("account", None, None)
+        ]
         raw.set_progress_handler(None, 0)
         return taken[0]
 
@@ -174,9 +176,9 @@ def test_a_refusal_looks_at_no_more_sessions_than_it_must(sqlite_database: str) 
 
 def test_open_uploads_are_looked_up_in_indexes_alone(sqlite_database: str) -> None:
     with closing(sqlite3.connect(sqlite_database.removeprefix("sqlite:///"))) as raw:
-        names = ("repository_id", "account_id", "now", "of_repository", "of_account")
+        names = ("repository_id", "account_id", "now", "of_repository", "of_account", "adding")
         plan = raw.execute(
-            f"EXPLAIN QUERY PLAN {uploads._FIND_FULL.sqlite}",
+            f"EXPLAIN QUERY PLAN {uploads._FIND_ROOM.sqlite}",
             dict.fromkeys(names, 0),
         ).fetchall()
     details = [row[3] for row in plan if "SEARCH uploads " in row[3]]

@@ -18,12 +18,15 @@ from sqlalchemy import bindparam
 from cloudcore.db.base import Database
 from cloudcore.db.statement import Statement
 from cloudcore.kms.key import Key
+from cloudcore.quotas.limits import Use, put_limit
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.metadata.blobs.inline import read_body
+from registry.metadata.blobs.stored_bytes import find_miscount, find_use
 from registry.metadata.tables import inline_bytes
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
+from registry.quotas import BLOB_BYTES
 from registry.setting_groups import Limits
 from tests.databases import on_both_databases
 from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
@@ -282,6 +285,8 @@ async def test_changed_bytes_are_damaged_and_healed_by_a_push(
 
 
 async def test_a_replacement_that_a_key_forbids_retires_the_object(world: SealedWorld) -> None:
+    database, account_id = world.install.database, world.account.id
+    await database.write(put_limit, account_id, BLOB_BYTES.name, 2 * len(DATA), 1)
     await world.push("red", DATA)
     key = await world.make_bound_key("blue", "blue")
     await world.mount("blue", DATA, "red")
@@ -289,6 +294,9 @@ async def test_a_replacement_that_a_key_forbids_retires_the_object(world: Sealed
     await world.age(DATA)
     assert (await world.push("red", DATA)).status_code == 201
     old, new = await world.objects(DATA)
+    # It is stored twice, and counts so.
+    assert await database.read(find_use, account_id) == Use(2 * len(DATA), 2 * len(DATA))
+    assert await database.read(find_miscount, account_id) is None
     assert (await world.link("blue", DATA)) == (old[0], key.id)
     assert (await world.link("red", DATA))[0] == new[0]
     assert (await world.pull("red", DATA)).content == DATA

@@ -217,7 +217,7 @@ async def test_usage_is_listed_by_day_or_hour_and_sku(shop: Served) -> None:
 
 
 @on_both_databases
-async def test_an_owner_of_an_organization_lists_all_its_accounts(shop: Served) -> None:
+async def test_who_owns_or_pays_for_an_organization_lists_all_its_accounts(shop: Served) -> None:
     acme, globex = shop.acme, shop.globex
     now = shop.clock()
     for account_id in (acme.account_id, globex.account_id):
@@ -227,6 +227,9 @@ async def test_an_owner_of_an_organization_lists_all_its_accounts(shop: Served) 
     assert [(each["account"]["name"], each["quantity"]) for each in rows] == [("acme", "3")]
     member, token = await shop.add_person("member")
     await shop.join(acme.organization_id, member.email, token, by=acme.person_token)
+    payer, paying = await shop.add_person("payer")
+    await shop.join(acme.organization_id, payer.email, paying, by=acme.person_token, role="billing")
+    assert await listed(shop, query, paying) == rows
     for asker, expected in (
         (globex.person_token, 404),
         (token, 403),

@@ -19,7 +19,7 @@ from registry.services.images.restoration import restore_image, restore_reposito
 from registry.services.repositories.details import delete_repository
 from tests.inprocess import Answer
 from tests.property.collector_ledger import image
-from tests.property.collector_world import ACCOUNT, DAY, IMAGES, Yard
+from tests.property.collector_world import ACCOUNT, BYTES, DAY, IMAGES, Yard
 from tests.property.control_documents import BY_DIGEST, CONTENTS, Document
 from tests.property.interleaving import drive
 
@@ -96,7 +96,9 @@ class Client:
             return
         location = answer.headers["location"]
         if self.rng.random() < 0.5:
-            if self.yard.ask("PATCH", location, data).status != 202:
+            answer = self.yard.ask("PATCH", location, data)
+            if answer.status != 202:
+                self._is_refused(answer)
                 return
             data = b""
         self._check_stored(self.yard.ask("PUT", f"{location}?digest={digest}", data))
@@ -106,7 +108,11 @@ class Client:
         assert answer.status in (201, 404) or self._is_refused(answer), answer.body
 
     def _is_refused(self, answer: Answer) -> bool:
-        """Return True if the key of the repository cannot be used."""
+        """Return True if the key of the repository cannot be used, or the account is full."""
+        if answer.status == 403 and b"registry_bytes" in answer.body:
+            assert answer.codes == ["DENIED"]
+            self.yard.tally["full"] += 1
+            return True
         return answer.status == 403 and self.yard.keys.are_changed
 
     def _mount(self, repository: str, digest: str) -> None:
@@ -255,6 +261,10 @@ class Client:
         """Let time pass: uploads settle, or what was deleted cannot be restored any more."""
         self.yard.clock.advance(self.rng.choice([2 * 3600, 8 * DAY]))
 
+    def limit_bytes(self) -> None:
+        """Set how many bytes the account may store, or forget it."""
+        self.yard.limit_bytes(self.rng.choice(BYTES))
+
     def purge(self) -> None:
         """Let go of what cannot be restored any more."""
         self.yard.purge()
@@ -281,7 +291,7 @@ DELETIONS: Final[Steps] = (
 )
 CHORES: Final[Steps] = (
     *(Client.collect, Client.collect, Client.collect),
-    *(Client.purge, Client.scan, Client.pass_time),
+    *(Client.purge, Client.scan, Client.pass_time, Client.limit_bytes),
 )
 KEYS: Final[Steps] = (
     *(Client.bind, Client.bind, Client.disable_key, Client.enable_key),

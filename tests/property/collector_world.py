@@ -18,6 +18,7 @@ from typing import Any, Final
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.jobs.runs import end_run
+from cloudcore.quotas.limits import put_limit, remove_limit
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.gc.collection import phases_of
@@ -31,6 +32,7 @@ from registry.gc.purge import (
 )
 from registry.metadata.repositories.live import add_account, find_account
 from registry.metadata.settings import AccountSettings, put_settings
+from registry.quotas import BLOB_BYTES
 from registry.services.changes import RegistryHost
 from registry.services.collector_runs import start_collection
 from registry.services.context import ServiceContext
@@ -54,6 +56,11 @@ DOCUMENTS_OF_ALL: Final = (*IMAGES, DOCUMENTS[5], DOCUMENTS[-1])
 DAY: Final = 24 * 3600
 SEALED: Final = 0.7
 """How often a run seals its blobs."""
+LIMITED: Final = 0.5
+"""How often the bytes of a run's account are limited from the beginning."""
+PLENTY: Final = 1 << 40
+BYTES: Final = (None, PLENTY, sum(map(len, CONTENTS.values())) // 2)
+"""Limits of bytes: none, more than there can be, and fewer."""
 TAIL: Final = 8
 """How many shards the ids of a run fall into."""
 
@@ -114,6 +121,8 @@ class Yard:
         self.blobs = sorted({blob for each in self.documents for blob in each.tree})
         if self.rng.random() < 0.5:
             self.allow_restoration(0)
+        if self.rng.random() < LIMITED:
+            self.limit_bytes(PLENTY)
 
     def close(self) -> None:
         """Take back what the run did."""
@@ -124,6 +133,13 @@ class Yard:
         """Set for how long what is deleted can be restored."""
         settings = AccountSettings(undelete_days=days)
         drive(self.database.write(put_settings, self.account_id, settings, self.clock()))
+
+    def limit_bytes(self, most: int | None) -> None:
+        """Let the account store so many bytes of blobs, or any number."""
+        if most is None:
+            drive(self.database.write(remove_limit, self.account_id, BLOB_BYTES.name))
+            return
+        drive(self.database.write(put_limit, self.account_id, BLOB_BYTES.name, most, self.clock()))
 
     def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Run SQL of a test's own."""
@@ -194,6 +210,7 @@ class Yard:
         self.tally["swept"] += swept
         switched = "SELECT count(*) FROM blob_objects WHERE stored_id <> id"
         self.tally["switched"] += self.query(switched)[0][0]
+        self.tally["counted"] += self.query("SELECT count(*) FROM stored_bytes")[0][0]
         self.collect((0,))  # else who took bytes in use would not be found out in time
         self.check()
         self.settle()

@@ -31,6 +31,8 @@ TALLIED: Final = (
     "switched",
     "orphans",
     "shredded",
+    "counted",
+    "full",
 )
 """What must happen now and then, or the runs are no test."""
 ENOUGH: Final = 500

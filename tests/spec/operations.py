@@ -222,6 +222,8 @@ POST   /v1/dedicated-ips                            RequestDedicatedIP        20
 POST   /v1/dedicated-ips/{dedicated_ip_id}/pause    PauseDedicatedIP          200 key
 POST   /v1/dedicated-ips/{dedicated_ip_id}/resume   ResumeDedicatedIP         200 key
 POST   /v1/identities/{identity_id}/verify          VerifyIdentity            202 key
+GET    /v1/email-unsubscriptions                    -                         200 public
+POST   /v1/email-unsubscriptions                    -                         200 public
 GET    /v1/identity-confirmations                   -                         200 public
 POST   /v1/identity-confirmations                   -                         200 public
 DELETE /v1/templates/{template_id}                  DeleteTemplate            204

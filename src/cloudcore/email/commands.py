@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from cloudcore.command_line import Act, Option
+from cloudcore.command_line import Act, Cell, Invocation, Option
 from cloudcore.email.dedicated_ip import DEDICATED_IP
 from cloudcore.email.ip_pool import IP_POOL
 from cloudcore.email.message import MESSAGE
@@ -13,6 +13,24 @@ from cloudcore.email.sending_identity import SENDING_IDENTITY
 from cloudcore.email.suppression import SUPPRESSION
 from cloudcore.email.template import TEMPLATE
 from cloudcore.resources.nouns import noun_of
+
+_RECORD: Final = (
+    Cell("PUBLISH TXT AT", "record_name", "whole"),
+    Cell("VALUE", "record_value", "whole"),
+)
+
+
+def _show_record(run: Invocation) -> bool:
+    """Show what the owner of a domain publishes; return False if something is wrong with it."""
+    found = run.record
+    if "dkim" in found:
+        run.show_rows([found["dkim"]], _RECORD)
+    else:
+        run.say("An address has no record: its reader opens the link of a mail")
+    for fault in found["faults"]:
+        run.warn(f"{fault['code']}: {fault['message']}")
+    return not found["faults"]
+
 
 _SEND: Final = Act(
     verb="send",
@@ -64,7 +82,9 @@ COMMANDS: Final = (
     noun_of(
         SENDING_IDENTITY,
         words="domains and addresses to send mail from",
+        created="{value} is {status}; 'entrepot identities record {value}' says what it waits for",
         acts=(
+            Act(verb="record", words="show the record that a domain publishes", run=_show_record),
             Act(
                 verb="verify",
                 words="look for the record of a domain now, or send an address a new link",

@@ -34,7 +34,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
 from cloudcore.db.rows import bound, columns
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
-from cloudcore.db.statement import Statement
+from cloudcore.db.statement import Statement, page
 from cloudcore.email.message import (
     MESSAGE,
     STATUSES,
@@ -216,6 +216,15 @@ WAITING_MESSAGES: Final = Counted(
     up_to(MESSAGE.room, select(_m.id).where(_m.account_id == bindparam("account_id"), IS_WAITING)),
 )
 """How many messages of an account wait to be sent."""
+_FIND_WAITING: Final = Statement(
+    page(
+        select(_m.id).where(
+            _m.account_id == bindparam("account_id"),
+            _m.identity_id == bindparam("identity_id"),
+            IS_WAITING,
+        )
+    )
+)
 _FORGET: Final = deletion(_m.ended_at)
 _FORGET_CONTENT: Final = deletion(_c.ended_at)
 _FORGET_RATES: Final = deletion(rates.c.second)
@@ -279,6 +288,12 @@ def find_content(tx: Connection, account_id: str, message_id: str) -> bytes | No
 def account_of(tx: Connection, message_id: str) -> str | None:
     """Return the account of a message whose id something has proved; None if it is gone."""
     row = tx.row(_ACCOUNT_OF, id=message_id)
+    return None if row is None else row[0]
+
+
+def find_waiting(tx: Connection, account_id: str, identity_id: str) -> str | None:
+    """Return the id of a message of a sending identity that waits to be sent, or None."""
+    row = tx.row(_FIND_WAITING, account_id=account_id, identity_id=identity_id, limit=1)
     return None if row is None else row[0]
 
 

@@ -178,14 +178,7 @@ class Server(SMTP):
             await self.push("501 5.5.4 Syntax: DATA" if arg else "503 5.5.1 Need RCPT first")
             return
         await self.push("354 End data with <CR><LF>.<CR><LF>")
-        kept, count, is_new_line = bytearray(), 0, True
-        while (piece := await self._piece()) != b".\r\n" or not is_new_line:
-            count += len(piece)
-            if is_new_line:
-                piece = piece.removeprefix(b".")  # RFC 5321 §4.5.2
-            is_new_line = piece.endswith(_LINE)
-            kept += piece[: MOST_BYTES - len(kept)]
-        self.envelope.content = bytes(kept)
+        self.envelope.content, count = await read_mail(self._reader)
         if count > MOST_MAIL_BYTES:
             answer = "552 5.3.4 Too much mail data"
         else:
@@ -193,12 +186,22 @@ class Server(SMTP):
         self.envelope = self._create_envelope()
         await self.push(answer)
 
-    async def _piece(self) -> bytes:
-        """Return the next line, or a part of one that is longer than lines may be."""
+
+async def read_mail(reader: asyncio.StreamReader) -> tuple[bytes, int]:
+    """Read a mail to its end; return its start, and the length of all (RFC 5321 §4.5.2)."""
+    kept, count, is_new_line = bytearray(), 0, True
+    while True:
         try:
-            return await self._reader.readuntil(_LINE)
-        except asyncio.LimitOverrunError as error:
-            return await self._reader.read(error.consumed)
+            piece = await reader.readuntil(_LINE)
+        except asyncio.LimitOverrunError as error:  # a part of a line that is too long
+            piece = await reader.read(error.consumed)
+        if is_new_line and piece == b".\r\n":
+            return bytes(kept), count
+        count += len(piece)
+        if is_new_line:
+            piece = piece.removeprefix(b".")
+        is_new_line = piece.endswith(_LINE)
+        kept += piece[: MOST_BYTES - len(kept)]
 
 
 class Connections:

@@ -163,6 +163,8 @@ class Postman:
             return Outcome(SUPPRESSED, is_suppressed=True, was_tried=False)
         if due.identity is None:
             return Outcome("its sending identity was deleted", was_tried=False)
+        if due.identity.status != "verified":
+            return Outcome("its sending identity is not verified any more", is_final=False)
         if self.needs.sending.sender is None:
             return Outcome("this install sends no mail of accounts", is_final=False)
         try:

@@ -7,6 +7,7 @@ from typing import Final
 from msgspec import UNSET, UnsetType, structs
 
 from cloudcore.db.base import Connection
+from cloudcore.email import message_rows
 from cloudcore.email.dkim import new_key, record_value, seal_key
 from cloudcore.email.identity_checks import WORK
 from cloudcore.email.identity_confirming import count_mail, waiting
@@ -58,6 +59,14 @@ def _before_save(
     return WORK.begin(tx, new, old)
 
 
+def _before_delete(tx: Connection, found: SendingIdentity) -> None:
+    """Refuse to delete the key that messages are still to be signed with."""
+    waiting = message_rows.find_waiting(tx, found.account_id, found.id)
+    if waiting is not None:
+        words = "a message from it waits to be sent; delete it once that is sent or has failed"
+        raise Conflict(words, reason="is_referred_to", message_id=waiting)
+
+
 def _dkim(found: SendingIdentity) -> DkimRecord | UnsetType:
     if found.dkim_selector is None or found.dkim_public is None:
         return UNSET
@@ -73,6 +82,7 @@ IDENTITIES: Final = Methods(
     check=_check,
     prepare=_prepare,
     before_save=_before_save,
+    before_delete=_before_delete,
     targets={"ip_pool": IP_POOLS},
     composites=(
         Composite(
@@ -88,7 +98,7 @@ IDENTITIES: Final = Methods(
         " mail that is sent there is confirmed. Mail to one address is asked for at most 10 times"
         " an hour, and 300 times of an account; then it is 429.",
     },
-    statuses={"create": (429,)},
+    statuses={"create": (429,), "delete": (409,)},
 )
 
 
@@ -129,10 +139,9 @@ def for_sender(tx: Connection, account_id: str, region: str, address: str) -> Se
         raise _unverified(f"it is no address: {address!r}") from error
     for key in (value, value.rpartition("@")[2]):
         found = ROWS.find_named(tx, account_id, region, key)
-        if found is not None and found.status == "verified":
-            held = ROWS.hold(tx, account_id, found.id)
-            if held is not None and held.status == "verified":
-                return held
+        held = found and ROWS.hold(tx, account_id, found.id)
+        if held is not None and held.status == "verified":
+            return held
     raise _unverified(f"no verified identity of {address} or its domain")
 
 

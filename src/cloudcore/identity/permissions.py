@@ -51,7 +51,6 @@ OWNER_ACTIONS: Final = (
     "iam:DeleteUser",
     "audit:ListAuditEvents",
     "audit:GetAuditEvent",
-    "metering:GetUsage",
     "iam:CreateIdentityProvider",
     "iam:GetIdentityProvider",
     "iam:ListIdentityProviders",
@@ -78,9 +77,9 @@ BILLING_ACTIONS: Final = (
     "billing:ListPaymentMethods",
     "billing:PayInvoice",
     "billing:UpdatePaymentMethod",
+    "metering:GetUsage",
 )
-"""Actions an owner of an organization, and who has the role ``billing`` in it, may do in it, as
-the policy of that family says."""
+"""Actions an owner of an organization, and who has the role ``billing`` in it, may do in it."""
 _OWN_ACTIONS: Final = (
     "iam:CreateOrganization",
     "iam:ListOrganizations",
@@ -97,7 +96,7 @@ PERSON: Final = Policy(
     (
         PolicyStatement(
             Effect.ALLOW,
-            Patterns((*OWNER_ACTIONS, *MEMBER_ACTIONS, *BILLING_ACTIONS, *_OWN_ACTIONS)),
+            Patterns((*OWNER_ACTIONS, *BILLING_ACTIONS, *MEMBER_ACTIONS, *_OWN_ACTIONS)),
             resources=Patterns(
                 ("crn:iam::*:organization/*", "crn:iam::*:account/*", "crn:iam::*:user/*")
             ),
@@ -111,10 +110,9 @@ those that `membership` allows too."""
 
 def membership(role: str, person: str) -> Policy:
     """Return an organization's policy for a member with this role; `person` is a CRN."""
-    actions = (*MEMBER_ACTIONS, *OWNER_ACTIONS) if role == "owner" else MEMBER_ACTIONS
-    return Policy(
-        (PolicyStatement(Effect.ALLOW, Patterns(actions), principals=frozenset({person})),)
-    )
+    more = {"owner": (*OWNER_ACTIONS, *BILLING_ACTIONS), "billing": BILLING_ACTIONS}.get(role, ())
+    actions = Patterns((*MEMBER_ACTIONS, *more))
+    return Policy((PolicyStatement(Effect.ALLOW, actions, principals=frozenset({person})),))
 
 
 class Permissions:

@@ -98,8 +98,9 @@ async def list_usage(
 ) -> ManyUsage:
     """List what the account has used, by hour or by day.
 
-    An owner of an organization lists the use of all its accounts, with `organization_id`. What was
-    used in the last seconds may not be in it yet. Hours are kept for 25 months.
+    An owner of an organization, and a member for its bills, lists the use of all its accounts, with
+    `organization_id`. What was used in the last seconds may be missing. Hours are kept for 25
+    months.
     """
     query = ctx.query(UsageQuery)
     accounts = await _accounts(ctx, needs, query.organization_id)
@@ -160,13 +161,15 @@ def _asked(query: UsageQuery, skus: Mapping[str, Sku], accounts: Sequence[str], 
 
     """
     if query.sku and query.sku not in skus:
-        raise InvalidInput(f"nothing is reported as {query.sku!r}", field="sku", reason="unknown")
+        raise InvalidInput(
+            f"sku: nothing is metered as {query.sku!r}", field="sku", reason="unknown"
+        )
     hours = _HOURS[query.granularity]
     until = -(-_hour_of(query.end, now, up=True) // hours) * hours
     by_default = until - _DEFAULT_DAYS * 24
     first = by_default if query.start is None else _hour_of(query.start, now) // hours * hours
     if first >= until:
-        raise InvalidInput("from is not before to", field="from", reason="out_of_range")
+        raise InvalidInput("from: is not before to", field="from", reason="out_of_range")
     return Asked(accounts, query.sku, max(first, until - _MOST_HOURS), until, hours)
 
 

@@ -59,7 +59,7 @@ COMMANDS: Final = (
             Option("by", "hour or day, in UTC (day)", choices=("hour", "day")),
             Option(
                 "organization",
-                "one that you own, by name or id: all its accounts (the account)",
+                "one that you own or pay for, by name or id: all its accounts (the account)",
                 metavar="NAME",
             ),
         ),

@@ -38,9 +38,9 @@ from registry.gc.orphans import SETTLED, begun_at, is_held
 from registry.gc.piece_marks import PIECES, DamagedPiece, all_pieces
 from registry.gc.wrap_check import WrapCheck, find_key_faults
 from registry.keys import DataKeys
-from registry.metadata.blobs import inline
+from registry.metadata.blobs import inline, stored_bytes
 from registry.metadata.collector import audit
-from registry.metadata.collector.audit import ManifestBody, ObjectRow
+from registry.metadata.collector.audit import ManifestBody, Miscount, ObjectRow
 from registry.metadata.collector.wrap_audit import stored_wraps, unerased_wraps
 
 _PAGE: Final = 500
@@ -182,10 +182,22 @@ async def _check_counts(database: Database, report: Report) -> None:
     while after is not None:
         found, after = await database.read(audit.miscounts, after, _PAGE)
         wrong += found
+    wrong += [each async for each in _wrong_bytes(database)]
     report.violations += [
         Finding("I8", count.what, f"{count.recorded} on record, {count.counted} counted")
         for count in wrong
     ]
+
+
+async def _wrong_bytes(database: Database) -> AsyncIterator[Miscount]:
+    """Yield the accounts whose number of stored bytes is wrong."""
+    after = ""
+    while accounts := await database.read(stored_bytes.counted_accounts, after, _PAGE):
+        for after in accounts:
+            wrong = await database.read(stored_bytes.find_miscount, after)
+            if wrong is not None:
+                subject = f"stored bytes of account {after}"
+                yield Miscount(subject, wrong.recorded, wrong.counted)
 
 
 async def _check_keys(

@@ -28,6 +28,7 @@ from registry.gc.object_check import VERIFYING
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.inline import read_body
 from registry.metadata.blobs.objects import NewObject, Target
+from registry.metadata.blobs.stored_bytes import add_bytes
 from registry.metadata.blobs.wraps import Wrap, drop_unused_wraps, put_wrap
 from registry.metadata.collector import collection
 from registry.metadata.collector.collection import Swept
@@ -143,6 +144,8 @@ def _recover(
     drop_unused_wraps(tx, account_id, [after.object_id])
     if is_taken:
         collection.release(tx, account_id, swept.id)
+    if after.object_id == new.id:
+        add_bytes(tx, account_id, swept.size)
 
 
 def _own_target(

@@ -10,6 +10,7 @@ text; documents are JSON text. Names and tags sort by byte on both databases.
 - A child of an index cannot be deleted; deleting an index deletes its edges and tags.
 - One live repository per name, one current object per digest and account; counters never negative.
 - What a deleted image needs to be restored cannot be deleted before its tombstone.
+- What is counted of an account's bytes is not negative.
 - A link is read through a wrap of its object's data key, and one repository, or account, has one
   current binding to a KMS key.
 
@@ -148,6 +149,15 @@ inline_bytes = Table(
     metadata,
     Column("stored_id", Id, primary_key=True),
     Column("body", LargeBinary, nullable=False),
+)
+
+# How many bytes of objects an account has, if that is counted: since a limit of them was met.
+stored_bytes = Table(
+    "stored_bytes",
+    metadata,
+    Column("account_id", ForeignKey(accounts.c.id), primary_key=True),
+    Column("bytes", BigInteger, nullable=False),
+    CheckConstraint("bytes >= 0", name="bytes"),
 )
 
 # An object's data key, once for each KMS key that some link reads it through.

@@ -64,15 +64,15 @@ async def _show(
         events=events,
         older=older,
         organization_id=organization_id,
-        owned=await owned_organizations(page),
+        owned=await organizations_of(page, "owner"),
     )
 
 
-async def owned_organizations(page: PageRequest) -> list[dict[str, Any]]:
-    """Return the organizations that the person owns, but for the personal one."""
+async def organizations_of(page: PageRequest, *roles: str) -> list[dict[str, Any]]:
+    """Return the organizations in which the person has one of these roles, but the personal one."""
     found = await unless_refused(page.person.get("/v1/organizations", limit=200))
     every = [] if found is None else found["organizations"]
-    return [each for each in every if each["role"] == "owner" and not each["is_personal"]]
+    return [each for each in every if each["role"] in roles and not each["is_personal"]]
 
 
 def _midnight(date: str, *, days: int = 0) -> str:

@@ -16,7 +16,7 @@ from registry.console.addresses import PEOPLE, USAGE
 from registry.console.admission import Requires
 from registry.console.control_plane import ControlPlaneClient
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.audit import owned_organizations
+from registry.console.pages.audit import organizations_of
 
 _SPANS: Final = (1, 7, 30, 90)
 """Days that a person can choose from; one is shown by hours."""
@@ -53,7 +53,7 @@ async def show_usage(page: InjectedPage) -> PageResponse:
 
 @get(f"{PEOPLE}/{{organization:str}}/usage", opt={"requires": Requires.PERSON})
 async def show_organization_usage(page: InjectedPage) -> PageResponse:
-    """Show what all accounts of an organization have used, for its owners."""
+    """Show what all accounts of an organization have used, for those who see to its bills."""
     return await _show(page, page.person, page.parameters["organization"])
 
 
@@ -88,7 +88,7 @@ async def _show(
         step=step,
         used=_used(rows, times, words, amounts),
         organization_id=organization_id,
-        owned=await owned_organizations(page),
+        owned=await organizations_of(page, "owner", "billing"),
     )
 
 

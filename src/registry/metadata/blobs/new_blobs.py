@@ -37,18 +37,22 @@ from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.objects import NewObject, Target
+from registry.metadata.blobs.stored_bytes import IS_FREE
 from registry.metadata.blobs.uploads import (
     FENCED,
     FULL,
     IS_UNWRITTEN,
+    ROOM,
     Ending,
     FullParameters,
     Received,
+    Room,
     Upload,
     UploadWrap,
     beginning,
     beginning_parameters,
     has_advanced,
+    room_of,
 )
 from registry.metadata.encryption_bindings import EFFECTIVE_ID
 from registry.metadata.tables import (
@@ -110,7 +114,7 @@ No row if the repository or its key changed; a row of NULL if there is no link.
 _HOLD_PLAIN: Final = Statement(HOLDING_PLAIN)
 _HOLD_SEALED: Final = Statement(HOLDING_SEALED)
 _LOOKING: Final = (
-    select(FULL)
+    select(*ROOM)
     .select_from(repositories)
     .join(accounts, accounts.c.id == _r.account_id)
     .where(*_IS_THE_SAME)
@@ -119,9 +123,9 @@ _LOOK_PLAIN: Final = Statement(_LOOKING)
 _LOOK_SEALED: Final = Statement(_LOOKING.join(kms_keys, _IS_SEALED_SO))
 _NEW_PLAIN: Final = Statement(_LOOKING.where(IS_UNWRITTEN))
 _NEW_SEALED: Final = Statement(_LOOKING.join(kms_keys, _IS_SEALED_SO).where(IS_UNWRITTEN))
-_ROOM: Final = _LOOKING.where(IS_UNWRITTEN, FULL.is_(None))
-_BEGIN_PLAIN: Final = Statement(beginning(_ROOM), is_whole=True)
-_BEGIN_SEALED: Final = Statement(beginning(_ROOM.join(kms_keys, _IS_SEALED_SO)), is_whole=True)
+_WITH_ROOM: Final = _LOOKING.where(IS_UNWRITTEN, FULL.is_(None))
+_BEGIN_PLAIN: Final = Statement(beginning(_WITH_ROOM), is_whole=True)
+_BEGIN_SEALED: Final = Statement(beginning(_WITH_ROOM.join(kms_keys, _IS_SEALED_SO)), is_whole=True)
 
 
 def hold_place(tx: Connection, place: Place, digest: str) -> Target | None:
@@ -137,11 +141,12 @@ def hold_place(tx: Connection, place: Place, digest: str) -> Target | None:
     return None if row is None else Target(*row)
 
 
-def takes_more(tx: Connection, place: Place, room: FullParameters, upload_id: str | None) -> bool:
-    """Return True if a place is as it was, and has room for the row of one more upload session.
+def takes_more(
+    tx: Connection, place: Place, room: FullParameters, upload_id: str | None
+) -> Room | None:
+    """Return the room in a place that is as it was, for the row of one more upload session.
 
-    With `upload_id`, also that this one has no row and has not ended. False says nothing: look at
-    each.
+    With `upload_id`, this one has no row and has not ended. None says nothing: look at each.
     """
     parameters = room._asdict() | place_parameters(place)
     if upload_id is None:
@@ -150,7 +155,7 @@ def takes_more(tx: Connection, place: Place, room: FullParameters, upload_id: st
         statement = _NEW_PLAIN if place.kms_key_id is None else _NEW_SEALED
         parameters["upload_id"] = upload_id
     row = tx.row(statement, **parameters)
-    return row is not None and row[0] is None
+    return None if row is None or row[0] is not None else room_of(row)
 
 
 def begin_there(
@@ -161,7 +166,7 @@ def begin_there(
     received: Received,
     expires_at: int,
 ) -> bool:
-    """Insert the row of a session that nobody holds, if `takes_more`; return False if not.
+    """Insert the row of a session that nobody holds, if the place `takes_more`; False if not.
 
     Idempotent.
     """
@@ -252,8 +257,13 @@ def _statement(session: _Session, *, is_sealed: bool) -> Statement:
 
 
 def _place(session: _Session, *, is_sealed: bool) -> Select[Any]:
-    """Return a query that finds a place without the link, and the session, which are locked."""
-    holding = (HOLDING_SEALED if is_sealed else HOLDING_PLAIN).where(_l.object_id.is_(None))
+    """Return a query that finds a place without the link, and the session, which are locked.
+
+    Whose bytes are counted or limited has no such place.
+    """
+    holding = (HOLDING_SEALED if is_sealed else HOLDING_PLAIN).where(
+        _l.object_id.is_(None), IS_FREE
+    )
     if session is _Session.UNWRITTEN:
         return holding.where(IS_UNWRITTEN)
     if session is _Session.ROW:

@@ -18,6 +18,7 @@ from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
+from registry.metadata.blobs.stored_bytes import ALLOWANCE, Allowance
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,
@@ -106,9 +107,11 @@ class KeptObject(NamedTuple):
     """When its bytes were last verified; 0: unknown."""
     damage: str | None
     encoding: str
+    allowed: Allowance = Allowance(None, None)
+    """What `keep_object` has found of the account's bytes."""
 
 
-_KEPT_COLUMNS: Final = tuple(_o[name] for name in KeptObject._fields)
+_KEPT_COLUMNS: Final = tuple(_o[name] for name in KeptObject._fields[:-1])
 _LINK_COLUMNS: Final = (
     *(_l[name] for name in Link._fields[:8]),  # to `kms_key_id`; the object's follow
     *(_o[name] for name in Link._fields[8:14]),
@@ -189,7 +192,7 @@ _KEEP_OBJECT: Final = Statement(
         index_where=text("is_current"),
         set_={"state": text("'live'"), "condemned_at": text("NULL")},
     )
-    .returning(*_KEPT_COLUMNS)
+    .returning(*_KEPT_COLUMNS, *ALLOWANCE)
 )
 _REVIVE_OBJECT: Final = Statement(
     blob_objects.update()
@@ -380,11 +383,19 @@ def touch_link(tx: Connection, repository_id: str, digest: str, now: int) -> boo
 def keep_object(tx: Connection, account_id: str, new: NewObject, now: int) -> KeptObject:
     """Insert an object unless the account has one with this digest; return and lock the one kept.
 
-    If it was condemned, it is live again.
+    If it was condemned, it is live again. The caller counts a new one (`stored_bytes`).
     """
     row = tx.row(_KEEP_OBJECT, **new._asdict(), account_id=account_id, now=now)
     assert row is not None
-    return KeptObject(*row)
+    return KeptObject._make((*row[:-2], Allowance(*row[-2:])))
+
+
+def has_object(tx: Connection, account_id: str, digest: str) -> bool:
+    """Return True if an account has whole bytes with this digest, of any algorithm."""
+    if not digest.startswith("sha256:"):
+        digest = canonical_digests(tx, account_id, [digest]).get(digest, "")
+    found = find_object(tx, account_id, digest)
+    return found is not None and found.damage is None
 
 
 def find_object(tx: Connection, account_id: str, digest: str) -> KeptObject | None:

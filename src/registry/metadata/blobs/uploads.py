@@ -37,9 +37,13 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
+from cloudcore.quotas.limits import Counted, Use
+from registry.metadata.account_limits import limit_of
+from registry.metadata.blobs.stored_bytes import IS_BEYOND, USE, read_use, use_of
 from registry.metadata.pull_through.tables import blob_fills
 from registry.metadata.repositories.live import ID_OF_NAMED
 from registry.metadata.tables import ended_uploads, repositories, uploads
+from registry.quotas import UPLOADS
 
 _u = uploads.c
 
@@ -86,6 +90,8 @@ class FoundUpload(NamedTuple):
     """It has a row, which has expired."""
     upload: Upload | None
     """None if it has no row, or an expired one."""
+    use: Use | None
+    """What its account has and may have of bytes; None: any number."""
 
 
 class UploadWrap(NamedTuple):
@@ -133,6 +139,17 @@ class FullParameters(NamedTuple):
     now: int
     of_repository: int
     of_account: int
+    adding: int
+    """Bytes that come, as far as it is known."""
+
+
+class Room(NamedTuple):
+    """What a new session finds."""
+
+    full: str | None
+    """What has its maximum: ``repository`` or ``account`` of sessions, ``bytes``; None: nothing."""
+    use: Use | None
+    """What the account has and may have of bytes; None: any number."""
 
 
 def lease_of(upload: Upload) -> Lease:
@@ -140,8 +157,12 @@ def lease_of(upload: Upload) -> Lease:
     return Lease(upload.id, upload.lease_holder, upload.lease_token)
 
 
-def _has_open(column: str, beyond: str) -> Exists:
-    """Return the condition that more than `beyond` (a parameter's name) sessions are open.
+def _text(text: str) -> ColumnElement[str]:
+    return literal_column(f"'{text}'")
+
+
+def _has_open(column: str, beyond: ColumnElement[int]) -> Exists:
+    """Return the condition that more than `beyond` sessions are open.
 
     They are those with the value of a parameter in the `column` of its name. Those of the platform,
     which fetch a blob from an upstream, are allowed on top: they are few and counted by themselves,
@@ -164,16 +185,34 @@ def _has_open(column: str, beyond: str) -> Exists:
     found = select(_u.expires_at).where(
         _u[column] == bindparam(column), _u.expires_at > bindparam("now")
     )
-    allowed = bindparam(beyond, type_=Integer()) + fills
-    return exists(found.limit(literal_column("1")).offset(allowed))
+    return exists(found.limit(literal_column("1")).offset(beyond + fills))
 
 
-FULL: Final = case(
-    (_has_open("repository_id", "of_repository"), literal_column("'repository'")),
-    (_has_open("account_id", "of_account"), literal_column("'account'")),
+_SESSIONS: Final = limit_of(UPLOADS, bindparam("account_id"))
+_OF_ACCOUNT: Final = func.coalesce(
+    _SESSIONS - literal_column("1"), bindparam("of_account", type_=Integer())
 )
-"""Which of ``:repository_id`` and ``:account_id`` has its maximum of open sessions, or null."""
-_FIND_FULL: Final = Statement(select(FULL))
+FULL: Final = case(
+    (_has_open("repository_id", bindparam("of_repository", type_=Integer())), _text("repository")),
+    (literal_column("0") == _SESSIONS, _text("account")),  # there is no offset below 0
+    (_has_open("account_id", _OF_ACCOUNT), _text("account")),
+    (IS_BEYOND, _text("bytes")),
+)
+"""Which of ``:repository_id`` and ``:account_id`` has its maximum of open sessions, or ``bytes`` if
+``:adding`` more exceed those of the account, or null."""
+ROOM: Final = (FULL, *USE)
+"""The columns that `room_of` reads."""
+COUNTED: Final = Counted(
+    UPLOADS,
+    select(func.count())
+    .select_from(uploads)
+    .where(
+        _u.account_id == bindparam("account_id"),
+        _u.expires_at > bindparam("now"),
+        ~exists().where(blob_fills.c.upload_id == _u.id),
+    ),
+)
+_FIND_ROOM: Final = Statement(select(*ROOM))
 COLUMNS: Final = (
     _u.id,
     _u.repository_id,
@@ -244,6 +283,7 @@ _FIND_HERE: Final = Statement(
         repositories.c.account_id,
         _has_ended,
         _u.expires_at <= bindparam("now"),
+        *use_of(repositories.c.account_id),
         *COLUMNS,
     )
     .select_from(repositories)
@@ -305,29 +345,38 @@ _EXPIRED: Final = Statement(
 )
 
 
-def find_full(
+def find_room(
     tx: Connection,
     repository_id: str,
     account_id: str,
     now: int,
     of_repository: int,
     of_account: int,
-) -> str | None:
-    """Return ``"repository"`` or ``"account"`` if that has its maximum of open sessions, else None.
+    adding: int = 0,
+) -> Room:
+    """Return what a session finds that is to get a row, and is to bring `adding` bytes.
 
-    The maxima are `of_repository` and `of_account`; no more index entries than that are read.
+    The maxima of sessions are `of_repository` and `of_account`; no more index entries than that are
+    read.
     """
     if of_repository <= 0 or of_account <= 0:
-        return "repository" if of_repository <= 0 else "account"
+        return Room("repository" if of_repository <= 0 else "account", None)
     row = tx.row(
-        _FIND_FULL,
+        _FIND_ROOM,
         repository_id=repository_id,
         account_id=account_id,
         now=now,
         of_repository=of_repository - 1,
         of_account=of_account - 1,
+        adding=adding,
     )
-    return None if row is None else row[0]
+    assert row is not None
+    return room_of(row)
+
+
+def room_of(row: Row) -> Room:
+    """Return what a row of `ROOM` says."""
+    return Room(row[0], read_use(row[1:3]))
 
 
 def find_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int) -> Upload | None:
@@ -342,9 +391,9 @@ def find_here(
     row = tx.row(_FIND_HERE, handle=handle, name=name, upload_id=upload_id, now=now)
     if row is None:
         return None
-    has_row = row[4] is not None
-    upload = upload_of(row[4:]) if has_row and not row[3] else None
-    return FoundUpload(row[0], row[1], bool(row[2]), bool(row[3]), upload)
+    has_row = row[6] is not None
+    upload = upload_of(row[6:]) if has_row and not row[3] else None
+    return FoundUpload(row[0], row[1], bool(row[2]), bool(row[3]), upload, read_use(row[4:6]))
 
 
 def advance_upload(tx: Connection, lease: Lease, received: Received, expires_at: int) -> bool:

@@ -36,6 +36,7 @@ from cloudcore.db.rows import given, insert_or_change
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import hold_key, kms_keys
+from registry.metadata.blobs.stored_bytes import add_bytes
 from registry.metadata.control_tables import (
     OF_THE_BYTES,
     deleted_manifest_blobs,
@@ -231,7 +232,7 @@ _IS_UNREADABLE: Final = and_(
     _o.state != text("'shredded'"),
     ~exists().where(_w.object_id == _o.id, _w.wrapped_data_key.is_not(None)),
 )
-_FIND_UNREADABLE: Final = Statement(select(_o.id, _o.stored_size).where(_IS_UNREADABLE))
+_FIND_UNREADABLE: Final = Statement(select(_o.id, _o.stored_size, _o.size).where(_IS_UNREADABLE))
 _QUARANTINE: Final = Statement(
     quarantined_objects.insert().from_select(
         ["id", "swept_at", *OF_THE_BYTES],
@@ -274,4 +275,5 @@ def shred_unreadable(tx: Connection, account_id: str, object_ids: Sequence[str])
     if found:
         tx.execute(_QUARANTINE, **of)
         tx.execute(_SHRED, **of)
+        add_bytes(tx, account_id, -sum(int(row[2]) for row in found))
     return len(found), sum(int(row[1]) for row in found)

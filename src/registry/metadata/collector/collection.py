@@ -31,6 +31,7 @@ from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.inline import drop_bodies
+from registry.metadata.blobs.stored_bytes import add_bytes
 from registry.metadata.blobs.wraps import Wrap, drop_unused_wraps
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
@@ -194,7 +195,9 @@ _QUARANTINED_WRAPS: Final = Statement(
     .order_by(_qk.kms_key_id)
 )
 _SWEEP: Final = Statement(
-    blob_objects.delete().where(given(_o.account_id), _o.id.in_(listed("ids")), _IS_CONDEMNED)
+    blob_objects.delete()
+    .where(given(_o.account_id), _o.id.in_(listed("ids")), _IS_CONDEMNED)
+    .returning(_o.size)
 )
 _BEGIN_REMOVAL: Final = Statement(
     quarantined_objects.update()
@@ -376,7 +379,9 @@ def sweep(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) 
     ids = text_list(object_ids)
     tx.execute(_QUARANTINE, account_id=account_id, ids=ids, now=now)
     tx.execute(_QUARANTINE_KEYS, account_id=account_id, ids=ids)
-    return tx.execute(_SWEEP, account_id=account_id, ids=ids)
+    rows = tx.rows(_SWEEP, account_id=account_id, ids=ids)
+    add_bytes(tx, account_id, -sum(int(row[0]) for row in rows))
+    return len(rows)
 
 
 def begin_removal(

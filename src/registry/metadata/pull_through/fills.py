@@ -15,6 +15,8 @@ from sqlalchemy import bindparam, literal_column, select
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given, insert_new
 from cloudcore.db.statement import Statement
+from cloudcore.quotas.limits import Use
+from registry.metadata.blobs.stored_bytes import USE, read_use
 from registry.metadata.blobs.uploads import COLUMNS, FENCED, Lease, Received, Upload, upload_of
 from registry.metadata.pull_through.tables import blob_fills
 from registry.metadata.tables import uploads
@@ -32,7 +34,16 @@ class Fill(NamedTuple):
     upload: Upload
 
 
-_ADD: Final = Statement(insert_new(blob_fills, ("account_id", "digest", "upload_id")))
+class NewFill(NamedTuple):
+    """What a new fill finds."""
+
+    use: Use | None
+    """What the account has and may have of bytes; None: any number."""
+
+
+_ADD: Final = Statement(
+    insert_new(blob_fills, ("account_id", "digest", "upload_id")).returning(*USE)
+)
 _FIND: Final = Statement(
     select(_f.size, _u.expires_at, *COLUMNS)
     .join_from(blob_fills, uploads, _u.id == _f.upload_id)
@@ -56,10 +67,10 @@ _SET_SIZE: Final = Statement(
 )
 
 
-def add_fill(tx: Connection, account_id: str, key: str, upload_id: str) -> bool:
-    """Insert the row of a fill; return False if the account has one of this key."""
-    added = tx.execute(_ADD, account_id=account_id, digest=key, upload_id=upload_id)
-    return added == 1
+def add_fill(tx: Connection, account_id: str, key: str, upload_id: str) -> NewFill | None:
+    """Insert the row of a fill; return None if the account has one of this key."""
+    row = tx.row(_ADD, account_id=account_id, digest=key, upload_id=upload_id)
+    return None if row is None else NewFill(read_use(row))
 
 
 def find_fill(tx: Connection, account_id: str, key: str) -> Fill | None:

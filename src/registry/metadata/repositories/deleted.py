@@ -12,6 +12,7 @@ from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import deleted_manifests, tag_events
 from registry.metadata.images.manifests import ManifestRow
+from registry.metadata.repositories.counted import check_restored
 from registry.metadata.repositories.folders import add_to_folders
 from registry.metadata.repositories.live import Repository
 from registry.metadata.tables import (
@@ -21,6 +22,7 @@ from registry.metadata.tables import (
     repository_blobs,
     uploads,
 )
+from registry.quotas import IMAGES, REPOSITORIES, TAGS
 
 _r = repositories.c
 _live = repositories.alias("live")
@@ -134,9 +136,16 @@ def lock_deleted_repository(
 
 
 def undelete_repository(tx: Connection, found: DeletedRepository, now: int) -> bool:
-    """Undelete a repository; return False if another repository has taken its name."""
+    """Undelete a repository; return False if another repository has taken its name.
+
+    Raises:
+        QuotaExceeded: the account may not have so many repositories, images or tags.
+
+    """
     if not tx.execute(_RESTORE, repository_id=found.id, now=now):
         return False
+    for quota, added in ((REPOSITORIES, 1), (IMAGES, found.image_count), (TAGS, found.tag_count)):
+        check_restored(tx, found.account_id, quota, added, now)
     add_to_folders(tx, found.account_id, found.name)
     return True
 

@@ -14,12 +14,14 @@ from cloudcore.db.rows import bound, count, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
+from registry.metadata.account_limits import limit_of
 from registry.metadata.encryption_bindings import (
     OF_ACCOUNT,
     OF_PLATFORM,
     BindingSource,
     BoundKey,
 )
+from registry.metadata.repositories.counted import check_added
 from registry.metadata.repositories.folders import add_to_folders, count_in, take_from_folders
 from registry.metadata.repositories.live import Repository
 from registry.metadata.tables import (
@@ -30,6 +32,7 @@ from registry.metadata.tables import (
     resource_policies,
     uploads,
 )
+from registry.quotas import REPOSITORIES
 
 _r = repositories.c
 _END: Final = "\x7f"
@@ -175,6 +178,7 @@ _ADD: Final = Statement(
     .on_conflict_do_nothing(
         index_elements=["account_id", "name"], index_where=_r.deleted_at.is_(None)
     )
+    .returning(limit_of(REPOSITORIES, bindparam("account_id")))
 )
 _FIND: Final = Statement(_columns().where(given(_r.id)))
 _LIST: Final = Statement(page(_columns().where(_IN_RANGE).order_by(_r.name)))
@@ -221,8 +225,13 @@ def add_repository(
     *,
     source: str = "user",
 ) -> bool:
-    """Insert the repository; return False if the name is taken."""
-    added = tx.execute(
+    """Insert the repository; return False if the name is taken.
+
+    Raises:
+        QuotaExceeded: the account has as many repositories as it may.
+
+    """
+    added = tx.row(
         _ADD,
         id=repository_id,
         account_id=account_id,
@@ -235,9 +244,11 @@ def add_repository(
         created_at=now,
         updated_at=now,
     )
-    if added:
-        add_to_folders(tx, account_id, new.name)
-    return added == 1
+    if added is None:
+        return False
+    check_added(tx, account_id, REPOSITORIES, added[0], 1, now)
+    add_to_folders(tx, account_id, new.name)
+    return True
 
 
 def find_repository_details(

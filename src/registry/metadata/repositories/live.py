@@ -6,17 +6,22 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, bindparam, exists, select, text
+from sqlalchemy import ColumnElement, Select, bindparam, exists, literal_column, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
+from cloudcore.quotas.limits import Use
+from registry.metadata.account_limits import limit_of
+from registry.metadata.blobs.stored_bytes import read_use, use_of
 from registry.metadata.control_tables import event_rules
+from registry.metadata.repositories.counted import check_added
 from registry.metadata.repositories.folders import add_to_folders
 from registry.metadata.repositories.policies import Target
 from registry.metadata.tables import repositories, resource_policies
+from registry.quotas import IMAGES, REPOSITORIES, TAGS
 
 _r = repositories.c
 
@@ -72,8 +77,9 @@ _ADD: Final = Statement(
     .on_conflict_do_nothing(
         index_elements=["account_id", "name"], index_where=_r.deleted_at.is_(None)
     )
+    .returning(limit_of(REPOSITORIES, bindparam("account_id")))
 )
-_COUNT: Final = Statement(
+_COUNT: Final = (
     repositories.update()
     .where(_r.id == bindparam("repository_id"))
     .values(
@@ -86,6 +92,12 @@ _COUNT: Final = Statement(
         revision=_r.revision + text("1"),
         updated_at=bindparam("now"),
     )
+)
+# With its table: SQLAlchemy leaves it out of what SQLite returns, also in queries there.
+_OWNER: Final[ColumnElement[str]] = literal_column("repositories.account_id")
+_COUNT_FEWER: Final = Statement(_COUNT)
+_COUNT_MORE: Final = Statement(
+    _COUNT.returning(_r.account_id, limit_of(IMAGES, _OWNER), limit_of(TAGS, _OWNER))
 )
 _SET_SPARSE: Final = Statement(
     repositories.update().where(_r.id == bindparam("repository_id")).values(is_sparse=text("true"))
@@ -175,6 +187,12 @@ _FIND: Final = Statement(
     .join(accounts, accounts.c.id == _r.account_id)
     .where(given(accounts.c.handle, _r.name))
 )
+_FIND_WITH_USE: Final = Statement(
+    _columns()
+    .add_columns(*use_of(_r.account_id))
+    .join(accounts, accounts.c.id == _r.account_id)
+    .where(given(accounts.c.handle, _r.name))
+)
 _LOCK: Final = Statement(_columns().where(given(_r.id)).with_for_update(key_share=True))
 
 
@@ -201,6 +219,12 @@ def find_repository(tx: Connection, handle: str, name: str) -> Repository | None
     """Return the live repository with this name, or None."""
     row = tx.row(_FIND, handle=handle, name=name)
     return repository_of(row) if row else None
+
+
+def find_with_use(tx: Connection, handle: str, name: str) -> tuple[Repository, Use | None] | None:
+    """Return a repository as `find_repository`, and what its account has and may have of bytes."""
+    row = tx.row(_FIND_WITH_USE, handle=handle, name=name)
+    return None if row is None else (repository_of(row), read_use(row[-2:]))
 
 
 def find_revision(tx: Connection, handle: str, name: str) -> Revision | None:
@@ -238,10 +262,15 @@ def find_or_add_repository(
     source: str = "push",
     tag_mutability: str = "mutable",
 ) -> Repository:
-    """Return the live repository with this name; insert it under this id if there is none."""
+    """Return the live repository with this name; insert it under this id if there is none.
+
+    Raises:
+        QuotaExceeded: the account has as many repositories as it may.
+
+    """
     found: Repository | None = None
     while found is None:
-        added = tx.execute(
+        added = tx.row(
             _ADD,
             id=repository_id,
             account_id=account.id,
@@ -251,6 +280,7 @@ def find_or_add_repository(
             now=now,
         )
         if added:
+            check_added(tx, account.id, REPOSITORIES, added[0], 1, now)
             add_to_folders(tx, account.id, name)
         found = find_repository(tx, account.handle, name)
         # On PostgreSQL, the one that had the name may have been deleted since.
@@ -262,8 +292,19 @@ def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts
     """Add to a repository's counters and count its revision; the caller holds its lock.
 
     Every change of its tags and images ends with this.
+
+    Raises:
+        QuotaExceeded: the account may not have so many images or tags.
+
     """
-    tx.execute(_COUNT, repository_id=repository_id, now=now, **counts._asdict())
+    changes = {"repository_id": repository_id, "now": now, **counts._asdict()}
+    if counts.images <= 0 and counts.tags <= 0:
+        tx.execute(_COUNT_FEWER, **changes)
+        return
+    row = tx.row(_COUNT_MORE, **changes)
+    assert row is not None
+    check_added(tx, row[0], IMAGES, row[1], counts.images, now)
+    check_added(tx, row[0], TAGS, row[2], counts.tags, now)
 
 
 def set_sparse(tx: Connection, repository_id: str) -> None:

@@ -28,6 +28,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, OutcomeUnknown
+from cloudcore.errors import QuotaExceeded
 from cloudcore.kms.rows import hold_key
 from registry.blobstore.base import PLAIN, Stored
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled, NameUnknown
@@ -36,6 +37,7 @@ from registry.metadata.blobs import uploads
 from registry.metadata.blobs.inline import add_body
 from registry.metadata.blobs.new_blobs import Place, add_new_blob, hold_place
 from registry.metadata.blobs.objects import KeptObject, NewObject, Target
+from registry.metadata.blobs.stored_bytes import NotCounted, begin_counting, count_new
 from registry.metadata.blobs.upload_leases import lock_holder
 from registry.metadata.blobs.uploads import Ending, Lease, UploadWrap
 from registry.metadata.blobs.wraps import drop_unused_wraps, put_held_wrap, put_wrap
@@ -109,7 +111,7 @@ class _NoRepositoryError(Exception):
 
 _REFUSALS: Final = (
     *(_NoRepositoryError, PlaceChangedError, UploadLeaseLost),
-    *(KmsKeyDeleted, KmsKeyDisabled),
+    *(KmsKeyDeleted, KmsKeyDisabled, QuotaExceeded),
 )
 
 
@@ -134,6 +136,7 @@ async def record_new(ctx: ServiceContext, new: NewBytes, ending: Ending | None =
             store that have a lease are not.
         KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more. With a session, the bytes
             stay.
+        QuotaExceeded: the account may not have so many bytes. With a session, the bytes stay.
         NameUnknown: the repository was deleted meanwhile. With a session, the bytes stay.
         PlaceChangedError: `NewBytes.place` is not so. Inline bytes only may have one.
         NotWrapped: the data key must be opened, to wrap it under more KMS keys.
@@ -143,7 +146,7 @@ async def record_new(ctx: ServiceContext, new: NewBytes, ending: Ending | None =
     stored = new.stored
     try:
         kept = await _record(ctx, new, ending)
-    except (KmsKeyDeleted, KmsKeyDisabled):
+    except (KmsKeyDeleted, KmsKeyDisabled, QuotaExceeded):
         if ending is None:
             await drop_stored(ctx, stored)
         raise
@@ -175,9 +178,7 @@ async def _record(ctx: ServiceContext, new: NewBytes, ending: Ending | None) -> 
     looked = _Looked()
     while True:
         try:
-            kept = await ctx.database.write(
-                _record_rows, new, ending, looked, ctx.new_id, ctx.clock()
-            )
+            kept = await _write_rows(ctx, new, ending, looked)
         except _NotSeenError:
             of = new.account_id, new.repository_id, new.stored.digest
             looked = looked._replace(seen=await see_kept_bytes(ctx, *of))
@@ -198,6 +199,19 @@ async def _record(ctx: ServiceContext, new: NewBytes, ending: Ending | None) -> 
             raise
         else:
             return kept if lost is None else kept._replace(is_certain=False)
+
+
+async def _write_rows(
+    ctx: ServiceContext, new: NewBytes, ending: Ending | None, looked: _Looked
+) -> _Kept:
+    """Write the rows, and count the account's bytes if that must come first."""
+    while True:
+        try:
+            return await ctx.database.write(
+                _record_rows, new, ending, looked, ctx.new_id, ctx.clock()
+            )
+        except NotCounted:
+            await ctx.database.write(begin_counting, new.account_id)
 
 
 async def _after_loss(
@@ -294,6 +308,8 @@ def _record_rows(
 
     Raises:
         _NotSeenError: the kept bytes were not looked at; look at them and repeat.
+        NotCounted: the account's bytes must be counted first; count them and repeat.
+        QuotaExceeded: the account may not have so many.
         NotWrapped: the new data key must be wrapped under more KMS keys.
         _NoRepositoryError: the repository was deleted.
         PlaceChangedError: the place has changed since it was read.
@@ -352,6 +368,8 @@ def _record_each(
         condemn(tx, account_id, [kept.id], now)
     elif kept.stored_id != made.stored_id and kept.encoding != PLAIN:
         drop_unused_wraps(tx, account_id, [kept.id])  # those it had while nothing linked it
+    if object_id == made.id:
+        count_new(tx, account_id, stored.size, kept.allowed, now)
     return result
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.kms.vault import LookedAt
+from cloudcore.quotas.limits import Use
 from registry.blobstore.base import DataKey, ObjectUnknown
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled
 from registry.keys import WrapBroken, WrappedKey
@@ -17,7 +18,11 @@ from registry.metadata.repositories.live import Repository
 from registry.oci.reference import Name
 from registry.services.access import Rights
 from registry.services.context import ServiceContext
-from registry.services.repositories.names import refuse_push, repository_for_push
+from registry.services.repositories.names import (
+    name_unknown,
+    refuse_push,
+    repository_for_push,
+)
 
 
 class WritingKey(NamedTuple):
@@ -70,16 +75,19 @@ def find_writing_key(
 
 async def repository_and_key(
     ctx: ServiceContext, name: Name, rights: Rights
-) -> tuple[Repository, WritingKey | None]:
+) -> tuple[Repository, WritingKey | None, Use | None]:
     """Return the repository to push to, and the KMS key that it writes under if blobs are sealed.
 
-    Raise as `find_writing_key` and `repository_for_push`.
+    Return too what its account has and may have of bytes; None: any number. Raise as
+    `find_writing_key` and `repository_for_push`.
     """
     found = await ctx.database.read(_find, ctx, name)
-    if found is not None:
-        return found
-    repository = await repository_for_push(ctx, name, rights)
-    return repository, await ctx.database.read(key_for, ctx, repository)
+    if found is None:
+        await repository_for_push(ctx, name, rights)
+        found = await ctx.database.read(_find, ctx, name)
+    if found is None:
+        raise name_unknown(name)
+    return found
 
 
 def find_upload_keys(
@@ -177,12 +185,13 @@ async def _wrap(
 
 def _find(
     tx: Connection, ctx: ServiceContext, name: Name
-) -> tuple[Repository, WritingKey | None] | None:
-    repository = repositories.find_repository(tx, name.handle, name.repository)
-    if repository is None:
+) -> tuple[Repository, WritingKey | None, Use | None] | None:
+    found = repositories.find_with_use(tx, name.handle, name.repository)
+    if found is None:
         return None
+    repository, use = found
     refuse_push(tx, repository)
-    return repository, key_for(tx, ctx, repository)
+    return repository, key_for(tx, ctx, repository), use
 
 
 def key_for(tx: Connection, ctx: ServiceContext, repository: Repository) -> WritingKey | None:

@@ -22,6 +22,7 @@ from registry.errors import DigestMismatch, KmsKeyDeleted, KmsKeyDisabled
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.new_blobs import Place
 from registry.metadata.blobs.new_blobs import begin_there as begin_row
+from registry.metadata.blobs.stored_bytes import check_bytes
 from registry.metadata.blobs.uploads import (
     FIRST_TOKEN,
     Ending,
@@ -49,10 +50,10 @@ from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.blobs.upload_sessions import (
     Session,
     ending_of,
-    has_room,
     lost_session,
     place_of,
     room_of,
+    room_there,
     unknown,
     unwritten_session,
 )
@@ -78,11 +79,12 @@ async def keep_few(
 ) -> int:
     """Append a few bytes to a small session; return how many it has received.
 
-    Raise UploadUnknown, UploadBusy or BlobTooLarge.
+    Raise UploadUnknown, UploadBusy, BlobTooLarge or QuotaExceeded.
     """
     upload = session.upload
     whole = await received_bytes(ctx, session, keys) + data
     check_limit(ctx, len(whole))
+    check_bytes(session.use, len(whole))
     received = await seal_received(ctx, upload, keys.writing, whole)
     try:
         is_kept = await ctx.database.write(_keep, ctx, session, received, ctx.clock())
@@ -262,18 +264,24 @@ def place_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> KnownPlace | Non
 
 
 def find_unwritten(
-    tx: Connection, ctx: ServiceContext, known: KnownPlace, upload_id: str, now: int
+    tx: Connection,
+    ctx: ServiceContext,
+    known: KnownPlace,
+    upload_id: str,
+    now: int,
+    adding: int,
 ) -> tuple[Session, UploadKeys] | None:
     """Return a session that has no row and may get one, and the keys to seal its bytes with.
 
-    Return None if that is not so, or not known: look at each.
+    There is room for `adding` bytes. Return None if that is not so, or not known: look at each.
     """
     session = unwritten_session(ctx, place_of(known.place), upload_id, now)
     if session is None or room_for_few(ctx, session) < 0:
         return None
-    if not has_room(tx, ctx, known.place, now, upload_id):
+    room = room_there(tx, ctx, known.place, now, upload_id, adding)
+    if room is None:
         return None
-    return session, UploadKeys(known.writing, None)
+    return session._replace(use=room.use), UploadKeys(known.writing, None)
 
 
 async def begin_there(
@@ -291,13 +299,13 @@ async def begin_there(
     place, writing = known
     now = ctx.clock()
     session = unwritten_session(ctx, place_of(place), upload_id, now)
-    room = room_of(ctx, now)
-    if session is None or room is None or chunk.give_back is None:
+    if session is None or room_of(ctx, now) is None or chunk.give_back is None:
         return None
     few = await chunk.few(room_for_few(ctx, session))
     if few is None:
         return None
-    if few.is_complete and len(few.data) <= ctx.limits.max_blob_bytes:
+    room = room_of(ctx, now, len(few.data))
+    if room and few.is_complete and len(few.data) <= ctx.limits.max_blob_bytes:
         upload, expires_at = session.upload, now + ctx.limits.upload_idle
         try:
             received = await seal_received(ctx, upload, writing, few.data)

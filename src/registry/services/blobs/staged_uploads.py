@@ -16,7 +16,9 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
-from cloudcore.db.base import OutcomeUnknown
+from cloudcore.db.base import Connection, OutcomeUnknown
+from cloudcore.errors import QuotaExceeded
+from cloudcore.quotas.limits import Use
 from registry.blobstore.base import ObjectUnknown, StageBusy, Staged, Stored
 from registry.errors import (
     DigestMismatch,
@@ -27,6 +29,8 @@ from registry.errors import (
     UploadOutOfOrder,
 )
 from registry.metadata.blobs import uploads
+from registry.metadata.blobs.objects import has_object
+from registry.metadata.blobs.stored_bytes import check_bytes
 from registry.metadata.blobs.uploads import FIRST_TOKEN, Received
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
@@ -68,11 +72,12 @@ async def stage_chunk(ctx: ServiceContext, name: Name, session: Session, chunk: 
 
     Raises:
         UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, TooManyUploads, StoreUnavailable.
+        QuotaExceeded: the account has no room for the bytes.
         SizeInvalid: the body is not as long as its span, and none of it counts; or the client
             disconnected, and what arrived counts.
 
     """
-    async with _held(ctx, name, session) as hold:
+    async with _held(ctx, name, session, chunk.declared_bytes) as hold:
         async with _opened(ctx, hold, chunk) as staged:
             move = _Move(ctx, hold, staged, chunk)
 
@@ -97,9 +102,10 @@ async def finish_staged(
         DigestMismatch: the bytes hash to another digest; the session has ended.
         SizeInvalid: the body ended early; what arrived counts, and the session stays open.
         UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, TooManyUploads, StoreUnavailable.
+        QuotaExceeded: the account has no room for the bytes.
 
     """
-    async with _held(ctx, name, session) as hold:
+    async with _held(ctx, name, session, chunk.declared_bytes, expected) as hold:
         async with _opened(ctx, hold, chunk) as staged:
             move = _Move(ctx, hold, staged, chunk)
 
@@ -137,17 +143,36 @@ async def cancel_staged(ctx: ServiceContext, name: Name, session: Session) -> No
 
 
 @asynccontextmanager
-async def _held(ctx: ServiceContext, name: Name, session: Session) -> AsyncIterator[UploadHold]:
-    """Hold the lease of a session, with its keys; one without a row gets it."""
-    upload = session.upload
+async def _held(
+    ctx: ServiceContext,
+    name: Name,
+    session: Session,
+    adding: int | None,
+    expected: Digest | None = None,
+) -> AsyncIterator[UploadHold]:
+    """Hold the lease of a session, with its keys; one without a row gets it.
+
+    It may bring `adding` bytes, if that is known, to be a blob with a digest that is known or not.
+    """
+    upload, use = session.upload, session.use
     if not session.is_written:
         now = ctx.clock()
         place = upload.repository_id, upload.account_id
-        await ctx.database.read(check_room, ctx, *place, now)
+        use = await ctx.database.read(check_room, ctx, *place, now)
         # The id of the bytes is that of this moment: they are newer than what was stored so far.
         session = session._replace(upload=upload._replace(stage_id=ctx.new_id()))
+    if use is not None and expected is not None:
+        of = upload.account_id, expected, use
+        use = await ctx.database.read(use_unless_there, *of)
+    check_bytes(use, upload.received_bytes + (adding or 0))
     async with ctx.leases.hold(ctx, name, session, partial(find_upload_keys, ctx)) as hold:
+        hold.use = use
         yield hold
+
+
+def use_unless_there(tx: Connection, account_id: str, digest: Digest, use: Use) -> Use | None:
+    """Return what an account has and may have of bytes; None if it has this blob already."""
+    return None if has_object(tx, account_id, digest) else use
 
 
 class _Move:
@@ -158,12 +183,14 @@ class _Move:
         self._staged = staged
         self._before = hold.before
         self._received_bytes = hold.upload.received_bytes
+        self._use = hold.use
         self._span = chunk.span
 
     def take(self, view: memoryview) -> None:
-        """Write the next bytes; raise BlobTooLarge beyond the limit."""
+        """Write the next bytes; raise BlobTooLarge or QuotaExceeded beyond a limit."""
         self._write_before()
         check_limit(self._ctx, self._staged.offset + len(view))
+        check_bytes(self._use, self._staged.offset + len(view))
         self._staged.write(view)
 
     def end(self, *, is_complete: bool) -> None:
@@ -252,8 +279,8 @@ async def record_staged(
 
     Raises:
         UploadUnknown, UploadBusy: another request has the session now, or it has ended.
-        OutcomeUnknown, KmsKeyDeleted, KmsKeyDisabled, NameUnknown: see `record_new`; the session
-            stays.
+        OutcomeUnknown, KmsKeyDeleted, KmsKeyDisabled, NameUnknown, QuotaExceeded: see
+            `record_new`; the session stays.
 
     """
     upload = hold.upload
@@ -263,7 +290,7 @@ async def record_staged(
     hold.is_over = True
     try:
         is_new = await record_new(ctx, new, ending_of(ctx, upload.id, hold.lease))
-    except (OutcomeUnknown, KmsKeyDeleted, KmsKeyDisabled, NameUnknown):
+    except (OutcomeUnknown, KmsKeyDeleted, KmsKeyDisabled, NameUnknown, QuotaExceeded):
         hold.is_over = False
         raise
     except UploadLeaseLost:

@@ -18,9 +18,11 @@ import uuid
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cloudcore.db.base import Connection
+from cloudcore.quotas.limits import Use
 from registry.errors import TooManyUploads, UploadBusy, UploadUnknown
 from registry.metadata.blobs import new_blobs, uploads
-from registry.metadata.blobs.uploads import Ending, Lease, Upload
+from registry.metadata.blobs.stored_bytes import check_bytes
+from registry.metadata.blobs.uploads import Ending, Lease, Room, Upload
 from registry.metadata.repositories.live import Repository
 from registry.oci.digest import ALGORITHMS
 from registry.oci.reference import Name
@@ -44,6 +46,8 @@ class Session(NamedTuple):
     upload: Upload
     is_written: bool
     """It has a row. Otherwise it has received nothing yet."""
+    use: Use | None = None
+    """What its account has and may have of bytes, as far as it was read; None: any number."""
 
 
 def get_session(
@@ -54,12 +58,12 @@ def get_session(
     if found is None or found.has_expired:
         raise unknown(upload_id)
     if found.upload is not None:
-        return Session(found.upload, is_written=True)
+        return Session(found.upload, is_written=True, use=found.use)
     place = Place(found.repository_id, found.account_id)
     session = None if found.has_ended else unwritten_session(ctx, place, upload_id, now)
     if session is None:
         raise unknown(upload_id)
-    return session
+    return session._replace(use=found.use)
 
 
 def unwritten_session(
@@ -89,50 +93,64 @@ def unwritten_session(
 
 
 def check_room(
-    tx: Connection, ctx: ServiceContext, repository_id: str, account_id: str, now: int
-) -> None:
+    tx: Connection,
+    ctx: ServiceContext,
+    repository_id: str,
+    account_id: str,
+    now: int,
+    adding: int = 0,
+) -> Use | None:
     """Check that a repository and its account may have one more session with a row.
 
-    This is a read before the write transaction, so that a refusal does not occupy SQLite's writer;
-    concurrent requests may exceed the maximum by a few.
+    It is to bring `adding` bytes, as far as it is known. Return what the account has and may have
+    of bytes. This is a read before the write transaction, so that a refusal does not occupy
+    SQLite's writer; concurrent requests may exceed the maximum of sessions by a few.
 
     Raises:
         TooManyUploads: one of them has its maximum.
+        QuotaExceeded: the account has no room for the bytes.
 
     """
     limits = ctx.limits
     most = limits.max_open_uploads_per_repository, limits.max_open_uploads
-    full = uploads.find_full(tx, repository_id, account_id, now, *most)
-    if full is not None:
+    full, use = uploads.find_room(tx, repository_id, account_id, now, *most, adding)
+    if full == "bytes":
+        check_bytes(use, adding)
+    elif full is not None:
+        open_ = most[0]
+        if full == "account":
+            open_ = uploads.COUNTED.read(tx, account_id, most[1], now=now).limit
         raise TooManyUploads(
-            f"the {full} has {most[full == 'account']} uploads open, and may have no more; finish"
-            " some, cancel some, or wait until they expire",
+            f"the {full} has {open_} uploads open, and may have no more; finish some, cancel some,"
+            " or wait until they expire",
             retry_after=_RETRY_SECONDS,
         )
+    return use
 
 
-def has_room(
+def room_there(
     tx: Connection,
     ctx: ServiceContext,
     place: new_blobs.Place,
     now: int,
     upload_id: str | None = None,
-) -> bool:
-    """Return True if a place is unchanged and `check_room` raises nothing.
+    adding: int = 0,
+) -> Room | None:
+    """Return the room in a place that is unchanged, and where `check_room` raises nothing.
 
-    With `upload_id`, also that the session has no row and has not ended.
+    With `upload_id`, the session has no row and has not ended. None says nothing: look at each.
     """
-    room = room_of(ctx, now)
-    return room is not None and new_blobs.takes_more(tx, place, room, upload_id)
+    room = room_of(ctx, now, adding)
+    return None if room is None else new_blobs.takes_more(tx, place, room, upload_id)
 
 
-def room_of(ctx: ServiceContext, now: int) -> uploads.FullParameters | None:
+def room_of(ctx: ServiceContext, now: int, adding: int = 0) -> uploads.FullParameters | None:
     """Return how many sessions may be open besides a new one; None if none may."""
     limits = ctx.limits
     most = limits.max_open_uploads_per_repository, limits.max_open_uploads
     if min(most) <= 0:
         return None
-    return uploads.FullParameters(now, *(each - 1 for each in most))
+    return uploads.FullParameters(now, most[0] - 1, most[1] - 1, adding)
 
 
 def place_of(found: Repository | new_blobs.Place) -> Place:

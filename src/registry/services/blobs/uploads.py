@@ -12,9 +12,11 @@ from contextlib import aclosing
 from functools import partial
 
 from cloudcore.db.base import Connection
+from cloudcore.quotas.limits import Use
 from registry.blobstore.base import Staged, Stored
 from registry.blobstore.inline import store_inline
 from registry.errors import UploadOutOfOrder
+from registry.metadata.blobs.stored_bytes import check_bytes
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Repository
 from registry.oci.digest import Digest
@@ -47,6 +49,7 @@ from registry.services.blobs.staged_uploads import (
     discard_stage,
     finish_staged,
     stage_chunk,
+    use_unless_there,
 )
 from registry.services.blobs.upload_bodies import Chunk, check_limit, check_span, cut_short
 from registry.services.blobs.upload_sessions import (
@@ -54,8 +57,8 @@ from registry.services.blobs.upload_sessions import (
     check_room,
     ending_of,
     get_session,
-    has_room,
     place_of,
+    room_there,
     unwritten_session,
 )
 from registry.services.blobs.writing_places import KnownPlace
@@ -78,7 +81,7 @@ async def start_upload(
     """
     now = ctx.clock()
     known = ctx.places.find(ctx, name)
-    if known is not None and await ctx.database.read(has_room, ctx, known.place, now):
+    if known is not None and await ctx.database.read(room_there, ctx, known.place, now) is not None:
         return ctx.upload_ids.new(place_of(known.place), algorithm, now)
     found = await ctx.database.read(_may_start, ctx, name, now)
     if found is None:
@@ -110,6 +113,7 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
 
     Raises:
         UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, TooManyUploads, StoreUnavailable.
+        QuotaExceeded: the account has no room for as many bytes as the session would have.
         SizeInvalid: the body is not as long as its span, and none of it counts; or the client
             disconnected, and what arrived counts.
 
@@ -119,7 +123,8 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
         begun = await begin_there(ctx, name, known, upload_id, chunk)
         if begun is not None:
             return begun
-    session, keys = await _find_to_append(ctx, name, upload_id, known)
+    adding = chunk.declared_bytes or 0
+    session, keys = await _find_to_append(ctx, name, upload_id, known, adding)
     if keys is not None:
         _check_place(session, chunk)
         few = await chunk.few(room_for_few(ctx, session))
@@ -132,13 +137,16 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
 
 
 async def _find_to_append(
-    ctx: ServiceContext, name: Name, upload_id: str, known: KnownPlace | None
+    ctx: ServiceContext, name: Name, upload_id: str, known: KnownPlace | None, adding: int
 ) -> tuple[Session, UploadKeys | None]:
     if known is not None:
-        found = await ctx.database.read(find_unwritten, ctx, known, upload_id, ctx.clock())
+        place = known, upload_id, ctx.clock(), adding
+        found = await ctx.database.read(find_unwritten, ctx, *place)
         if found is not None:
             return found
-    return await ctx.database.read(_find, ctx, name, upload_id, ctx.clock(), may_count=True)
+    return await ctx.database.read(
+        _find, ctx, name, upload_id, ctx.clock(), may_count=True, adding=adding
+    )
 
 
 async def finish_upload(
@@ -150,6 +158,7 @@ async def finish_upload(
         DigestMismatch: the bytes hash to another digest; the session has ended.
         SizeInvalid: the body ended early; what arrived counts, and the session stays open.
         UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, TooManyUploads, StoreUnavailable.
+        QuotaExceeded: the account has no room for the blob, and does not have it yet.
 
     """
     brings, now = chunk.declared_bytes != 0, ctx.clock()
@@ -193,19 +202,21 @@ def _find(
     now: int,
     *,
     may_count: bool = False,
+    adding: int = 0,
     brings_bytes: bool = True,
     known: KnownPlace | None = None,
 ) -> tuple[Session, UploadKeys | None]:
     """Return a session, and if it is small, the keys to continue it with.
 
-    If `may_count`, check that there is room for the row of one that has none. If the request brings
+    If `may_count`, check that there is room for the row of one that has none, and for `adding`
+    bytes. If the request brings
     no bytes, what was received need not be opened (`finish_as_it_is`), and the place may be `known`
     and proved later.
     """
     session = get_session(tx, ctx, name, upload_id, now)
     upload = session.upload
     if may_count and not session.is_written:
-        check_room(tx, ctx, upload.repository_id, upload.account_id, now)
+        check_room(tx, ctx, upload.repository_id, upload.account_id, now, adding)
     if room_for_few(ctx, session) < 0:
         return session, None
     opens = brings_bytes or not has_digests(session)
@@ -228,6 +239,7 @@ async def push_blob(
 
     Raises:
         DigestMismatch, SizeInvalid, BlobTooLarge, NameUnknown, StoreUnavailable.
+        QuotaExceeded: the account has no room for the blob, and does not have it yet.
         KmsKeyDeleted, KmsKeyDisabled: the KMS key that it writes under cannot be used.
 
     """
@@ -235,8 +247,12 @@ async def push_blob(
     known = place_for(ctx, name, chunk)
     if known is not None and await push_there(ctx, name, known, chunk, expected):
         return
-    repository, writing = await repository_and_key(ctx, name, rights)
+    repository, writing, use = await repository_and_key(ctx, name, rights)
     ctx.places.keep(name, repository, writing)
+    if use is not None:
+        of = repository.account_id, expected, use
+        use = await ctx.database.read(use_unless_there, *of)
+    check_bytes(use, chunk.declared_bytes or 0)
     stage_id = ctx.new_id()
     seal = await new_seal(ctx, repository.account_id, writing, stage_id)
     few = await chunk.few(ctx.limits.inline_max_bytes or -1)
@@ -249,7 +265,7 @@ async def push_blob(
         return
     staged = await ctx.writer.stage(stage_id, key_of(seal), expected.algorithm, is_fresh=True)
     async with aclosing(staged):
-        sink = _limited(ctx, staged)
+        sink = _limited(ctx, staged, use)
 
         def finish(is_complete: bool) -> Stored | None:  # noqa: FBT001
             if is_complete:
@@ -276,11 +292,12 @@ async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None
         await end_small(ctx, name, session)
 
 
-def _limited(ctx: ServiceContext, staged: Staged) -> Callable[[memoryview], None]:
-    """Return a sink that writes to `staged` and raises BlobTooLarge beyond the limit."""
+def _limited(ctx: ServiceContext, staged: Staged, use: Use | None) -> Callable[[memoryview], None]:
+    """Return a sink that writes to `staged`; it raises BlobTooLarge or QuotaExceeded."""
 
     def sink(view: memoryview) -> None:
         check_limit(ctx, staged.offset + len(view))
+        check_bytes(use, staged.offset + len(view))
         staged.write(view)
 
     return sink

@@ -19,6 +19,7 @@ from registry.blobstore.inline import store_inline
 from registry.blobstore.sealed_format import FRAME_BYTES
 from registry.errors import BlobUnknown, DigestMismatch, StoreUnavailable
 from registry.metadata.blobs import objects
+from registry.metadata.blobs.stored_bytes import check_bytes
 from registry.metadata.blobs.uploads import FIRST_TOKEN, Upload
 from registry.metadata.pull_through import fills
 from registry.metadata.pull_through.fills import Fill
@@ -143,12 +144,19 @@ def _claim(
 
     The row comes before the look for the blob: a fill that ends between them has ended with its
     blob, and is seen.
+
+    Raises:
+        QuotaExceeded: its account has no room for a blob that is as long as a manifest says.
+
     """
-    if is_new and not fills.add_fill(tx, source.account_id, source.key, upload.id):
+    added = fills.add_fill(tx, source.account_id, source.key, upload.id) if is_new else None
+    if is_new and added is None:
         raise FillTaken
     canonical = objects.canonical_digest(tx, source.name.handle, source.digest)
     if canonical and objects.whole_blobs(tx, source.repository_id, [str(canonical)]):
         raise AlreadyThere
+    if added and added.use and not objects.has_object(tx, source.account_id, source.digest):
+        check_bytes(added.use, source.size or 0)
     return find_upload_keys(ctx, tx, upload)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, ConstraintViolated
-from cloudcore.errors import Unavailable
+from cloudcore.errors import QuotaExceeded, Unavailable
 from registry.errors import ManifestUnknown, NameUnknown, TagDeleteForbidden, TagImmutable
 from registry.metadata.images.manifests import StoredManifest
 from registry.metadata.pull_through import lookups
@@ -108,7 +108,7 @@ async def _look(
     last = await ctx.database.read(lookups.last_look, found.repository_id, tag)
     try:
         await _ask(ctx, way, name, tag, found, last)
-    except HiddenUpstream:  # it may be there, for others
+    except (HiddenUpstream, QuotaExceeded):  # it may be there for others; or there is no room
         return await _stay_stale(ctx, found, tag, ctx.clock() + _RETRY)
     except NotUpstream:
         try:
