@@ -90,6 +90,7 @@ INVOICES: Final = Noun(
     many="invoices",
     columns=_INVOICES,
     shown=_show,
+    name_filter="name",
     filters=(
         Option("status", "only those in this state", choices=("open", "paid", "failed", "void")),
     ),
