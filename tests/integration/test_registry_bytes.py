@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from sqlalchemy import bindparam
@@ -12,6 +12,8 @@ from sqlalchemy import bindparam
 from cloudcore.clock import uuid7
 from cloudcore.db.statement import Statement
 from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit, remove_limit
+from cloudcore.serving.body import Receive, Scope, Send
+from registry.distribution.app import DataPlane
 from registry.gc.fsck import check
 from registry.gc.purge import discard_expired_uploads
 from registry.gc.recount import recount_bytes
@@ -22,7 +24,7 @@ from registry.oci.digest import digest_of
 from registry.setting_groups import Limits
 from tests.collecting import collect
 from tests.databases import on_both_databases
-from tests.inprocess import Answer, Registry, hang_up, open_registry
+from tests.inprocess import Answer, Client, Registry, hang_up, open_registry
 from tests.memory_store import MemoryStore
 from tests.recount import check_counters, querying
 
@@ -319,3 +321,36 @@ async def test_a_wrong_number_is_found_and_mended(registry: Registry) -> None:
     assert found.problem == f"5 on record, {8 * KIB} counted"
     assert await recount_bytes(registry.ctx) == 1
     assert await findings() == []
+
+
+@on_both_databases
+async def test_most_of_the_bytes_and_all_of_them_are_told_once(
+    registry: Registry, metadata_url: str
+) -> None:
+    await allow(registry, 10 * KIB)
+    for number in range(7):
+        assert (await push(registry, blob(number, KIB))).status == 201
+    with querying(metadata_url) as query:
+        told = "SELECT type FROM outbox WHERE type LIKE ? ORDER BY sequence", "quotas%"
+        assert query(*told) == []
+        assert (await push(registry, blob(7, KIB))).status == 201
+        assert [row[0] for row in query(*told)] == ["quotas.quota.nearly_reached"]
+        assert (await push(registry, blob(8, 2 * KIB))).status == 201
+        refused(await push(registry, blob(9, KIB)), 10 * KIB, 10 * KIB)
+        kinds = ["quotas.quota.nearly_reached", "quotas.quota.reached"]
+        assert [row[0] for row in query(*told)] == kinds
+
+
+async def test_refused_pushes_are_counted_by_their_quota(registry: Registry) -> None:
+    await allow(registry, 0)
+    scopes: list[Scope] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        scopes.append(scope)
+        await registry.app(scope, receive, send)
+
+    path = f"/v2/dev/app/blobs/uploads/?digest={digest_of(FEW)}"
+    answer = await Client(cast("DataPlane", app)).request("POST", path, FEW)
+    refused(answer, 0, 0)
+    (scope,) = scopes
+    assert scope["state"]["event"] == "quota.registry_bytes"
