@@ -70,6 +70,8 @@ _ONE_THREAD: Final = "the only one of its kind in a process: transactions, lines
 PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/acme/conversing.py:": Place(why=_MAKES),
     "cloudcore/acme/conversing.py:_converse": Place(why=_OUTSIDE, uses=3),
+    "cloudcore/billing/stripe_processor.py:__init__": Place(why=_MAKES, uses=2),
+    "cloudcore/billing/stripe_processor.py:_asked": Place(why=_OUTSIDE),
     "cloudcore/certificate/routes.py:upload_certificate": Place(
         ("hostile keys", "keys of other kinds", "uploads")
     ),

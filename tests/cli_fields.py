@@ -96,6 +96,8 @@ _BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
         "lease": "LeasedMessage",
         "ack (`failures`), extend (`failures`)": "FailedLease",
     },
+    "payment-methods": {"list, show, create, update": "PaymentMethodRecord"},
+    "invoices": {"list, show (adds the `lines`), pay": "InvoiceRecord"},
     "buckets": {
         "list, show, create, update": "BucketRecord",
         "objects": "ListedObject",

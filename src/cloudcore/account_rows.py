@@ -1,4 +1,4 @@
-"""The rows of accounts, which are identity's, as other parts of the platform need them."""
+"""The rows of accounts and organizations, which are identity's, as other parts need them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Final
 from sqlalchemy import bindparam, column, select, table
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement
+from cloudcore.db.statement import Statement, page
 
 _accounts = table("accounts", column("id"), column("handle"), column("organization_id"))
+_organizations = table("organizations", column("id"), column("name"))
+_memberships = table("memberships", column("organization_id"), column("user_id"), column("role"))
 _IS_IT: Final = _accounts.c.id == bindparam("account_id")
 
 _HANDLE: Final = Statement(select(_accounts.c.handle).where(_IS_IT))
@@ -39,3 +41,47 @@ def lock_account(tx: Connection, account_id: str) -> None:
     It blocks nothing but other calls: rows that refer to the account may be inserted beside it.
     """
     tx.row(_LOCK, account_id=account_id)
+
+
+_o = _organizations.c
+_ORGANIZATION: Final = _o.id == bindparam("organization_id")
+_ORGANIZATION_OF: Final = Statement(select(_accounts.c.organization_id).where(_IS_IT))
+_NAME: Final = Statement(select(_o.name).where(_ORGANIZATION))
+_LOCK_ORGANIZATION: Final = Statement(select(_o.id).where(_ORGANIZATION).with_for_update())
+_ORGANIZATIONS: Final = Statement(
+    page(select(_o.id).where(_o.id > bindparam("after")).order_by(_o.id))
+)
+_ROLE: Final = Statement(
+    select(_memberships.c.role).where(
+        _memberships.c.organization_id == bindparam("organization_id"),
+        _memberships.c.user_id == bindparam("user_id"),
+    )
+)
+
+
+def organization_of(tx: Connection, account_id: str) -> str | None:
+    """Return the id of the organization that owns an account, or None if none does."""
+    row = tx.row(_ORGANIZATION_OF, account_id=account_id)
+    return row[0] if row else None
+
+
+def organization_name(tx: Connection, organization_id: str) -> str:
+    """Return the name of an organization; it is empty if there is none."""
+    row = tx.row(_NAME, organization_id=organization_id)
+    return row[0] if row else ""
+
+
+def lock_organization(tx: Connection, organization_id: str) -> None:
+    """Lock an organization until `tx` ends, so that what it has is changed by one at once."""
+    tx.row(_LOCK_ORGANIZATION, organization_id=organization_id)
+
+
+def list_organizations(tx: Connection, after: str, limit: int) -> list[str]:
+    """Return the ids of some organizations of the install, after an id."""
+    return [row[0] for row in tx.rows(_ORGANIZATIONS, after=after, limit=limit)]
+
+
+def role_in(tx: Connection, organization_id: str, user_id: str) -> str | None:
+    """Return the role of a person in an organization, or None for who is no member."""
+    row = tx.row(_ROLE, organization_id=organization_id, user_id=user_id)
+    return row[0] if row else None

@@ -6,7 +6,8 @@
     ├── Unauthenticated         the caller is not authenticated
     ├── AccessDenied            the caller is not allowed (QuotaExceeded: a limit is reached)
     ├── NotFound                the resource does not exist or is not visible to the caller
-    ├── Conflict                the current state does not permit the operation
+    ├── Conflict                the current state does not permit the operation (PaymentDeclined: by
+    │                           the processor; InvoicePaymentAttemptsExhausted: too often)
     ├── PreconditionFailed      a condition of the request does not hold
     ├── PayloadTooLarge         the body is larger than the operation accepts
     ├── UnsupportedMediaType    the operation does not accept the body's type
@@ -61,6 +62,14 @@ class NotFound(PlatformError):
 
 class Conflict(PlatformError):
     """The current state does not permit the operation."""
+
+
+class PaymentDeclined(Conflict):
+    """The payment processor declined a payment; no money was moved."""
+
+
+class InvoicePaymentAttemptsExhausted(Conflict):
+    """The payments of an invoice were declined too often; waiting does not help."""
 
 
 class PreconditionFailed(PlatformError):

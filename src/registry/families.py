@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cloudcore.audit.family import AUDIT
+from cloudcore.billing.family import BILLING
 from cloudcore.catalog.family import CATALOG
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.email.family import EMAIL
@@ -34,6 +35,7 @@ FAMILIES: Final[tuple[Family[Any], ...]] = (
     CERTIFICATE,
     EMAIL,
     STORAGE,
+    BILLING,
     METERING,
     CATALOG,
 )

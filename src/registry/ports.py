@@ -6,12 +6,15 @@ has by itself is in its ``needs.py``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
 from cloudcore.acme.conversing import Directory
 from cloudcore.audit import log as audit
+from cloudcore.billing import needs as billing
+from cloudcore.billing.embedded import EmbeddedProcessor
+from cloudcore.billing.processor import PROCESSOR, Processor
 from cloudcore.catalog import documents as catalog
 from cloudcore.certificate import needs as certificate
 from cloudcore.email import needs as email
@@ -168,6 +171,34 @@ async def _mail(opening: Opening) -> Mail | None:
     return SmarthostMail(client, settings.smtp_from)
 
 
+async def _processor(opening: Opening) -> Processor:
+    """Return who processes payments, by the settings."""
+    chosen = (await opening.get(STORES)).settings.billing
+    if chosen.payment_processor == "embedded":
+        return EmbeddedProcessor(opening.install.database, opening.install.clock)
+    from cloudcore.billing.stripe_processor import (  # noqa: PLC0415 - few installs use it
+        StripeMissing,
+        StripeProcessor,
+    )
+
+    try:
+        made = StripeProcessor(chosen.read_key(), chosen.stripe_endpoint)
+    except (StripeMissing, ValueError) as error:
+        raise SettingsError(f"payment_processor: {error}") from None
+    opening.resources.callback(made.close)
+    return made
+
+
+async def _prices(opening: Opening) -> billing.Prices:
+    """Return what reads the catalogue's file, as it is at the moment."""
+    settings, skus = (await opening.get(STORES)).settings, await opening.get(SKUS)
+
+    def prices() -> Sequence[billing.Price]:
+        return catalog.load_catalog(settings.catalog, settings.region, settings.url, skus).prices
+
+    return prices
+
+
 async def _bucket_bytes(opening: Opening) -> BucketBytes:
     blobs, store = (await opening.get(STORES)).store, await opening.get(registry.BUCKETS)
     ctx = await opening.get(registry.SERVICES)
@@ -217,6 +248,8 @@ CROSSING: Final = (
     offer(email.MAIL, _from(notifications.MAIL)),
     offer(certificate.ACCOUNT_KEYS, _from(kms.PLATFORM_KEYS)),
     offer(storage.BYTES, _bucket_bytes),
+    offer(PROCESSOR, _processor),
+    offer(billing.PRICES, _prices),
     _in_region(storage.KEYS, KeysOfBuckets),
     _set(KEYRING, lambda settings: load_keyring(settings.root_key)),
     _set(CONTROL_SETTINGS, _control_settings),

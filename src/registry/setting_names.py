@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from registry.acme_settings import AcmeSettings
+from registry.billing_settings import BillingSettings
 from registry.certificate_settings import CertificateSettings
 from registry.email_settings import EmailSettings
 from registry.setting_groups import Delays, Limits, PlainSealing, Scrubbing
@@ -29,6 +30,7 @@ CLIENT_VARIABLES: Final = frozenset(
 _GROUPS: Final = {
     "acme": AcmeSettings,
     "certificates": CertificateSettings,
+    "billing": BillingSettings,
     "email": EmailSettings,
     "limits": Limits,
     "delays": Delays,

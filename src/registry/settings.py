@@ -19,6 +19,7 @@ from cloudcore.outbound.smarthosts import Smarthost, SmtpUrlError, parse_smartho
 from cloudcore.own_certificate.places import local_folder, own_certificate, own_folder
 from cloudcore.serving.tls_paths import TlsFiles
 from registry.acme_settings import AcmeSettings
+from registry.billing_settings import BillingSettings
 from registry.certificate_settings import CertificateSettings
 from registry.email_settings import EmailSettings
 from registry.public_url import (
@@ -155,6 +156,7 @@ class Settings:
     as ``docker.io=acme/hub``, separated by commas. Before the ``=`` may be a `Host` of requests."""
     acme: AcmeSettings = field(default_factory=AcmeSettings)
     certificates: CertificateSettings = field(default_factory=CertificateSettings)
+    billing: BillingSettings = field(default_factory=BillingSettings)
     email: EmailSettings = field(default_factory=EmailSettings)
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
@@ -165,7 +167,12 @@ class Settings:
         """Raise SettingsError if a value is invalid."""
         self._check_tls()
         self._check_region()
-        if problem := self.certificates.problem(self.zone) or self.email.problem(self.smtp_url):
+        problems = (
+            self.certificates.problem(self.zone),
+            self.email.problem(self.smtp_url),
+            self.billing.problem,
+        )
+        if problem := next(filter(None, problems), ""):
             raise SettingsError(problem)
         _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
         _ = self.allowed_upstreams, self.allowed_webhooks, self.metrics_address, self.mirrored

@@ -216,6 +216,9 @@ def pages_of(world: World) -> list[str]:
         f"/console/services/identities/{identity_of(world)}",
         "/console/services/templates",
         f"/console/services/templates/{template_of(world)}",
+        "/console/services/payment-methods",
+        f"/console/services/payment-methods/{payment_method_of(world)}",
+        "/console/services/invoices",
         "/console/audit",
         "/console/usage",
         "/console/service-accounts",
@@ -262,6 +265,13 @@ def template_of(world: World) -> str:
     """Return the id of a new email template."""
     body = {"name": f"welcome-{uuid4()}", "subject": "Welcome, {{ name }}", "html": "<p>Hello</p>"}
     return str(world.pusher.call("POST", "/v1/templates", body)["template"]["id"])
+
+
+def payment_method_of(world: World) -> str:
+    """Return the id of a new payment method."""
+    body = {"type": "card", "token": "tok_visa"}
+    made = world.pusher.call("POST", "/v1/payment-methods", body)
+    return str(made["payment_method"]["id"])
 
 
 def identity_of(world: World) -> str:

@@ -46,6 +46,7 @@ PAGES: Final = (
     "docs/sign-in.md",
     "docs/backup.md",
     "docs/email.md",
+    "docs/billing.md",
     "docs/queues.md",
     "docs/certificates.md",
     "docs/buckets.md",

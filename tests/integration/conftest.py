@@ -22,7 +22,13 @@ from tests.databases import (
     postgresql_database,
     sqlite_database,
 )
-from tests.integration import certificates_world, mail_world, notifications_world, oauth_world
+from tests.integration import (
+    billing_world,
+    certificates_world,
+    mail_world,
+    notifications_world,
+    oauth_world,
+)
 from tests.integration.images_world import reader
 from tests.integration.lifecycle_world import LifecycleWorld
 from tests.integration.pushing import World, make_world
@@ -87,6 +93,13 @@ async def mailing(tmp_path: Path, metadata_url: str) -> AsyncIterator[mail_world
 async def certified(tmp_path: Path, metadata_url: str) -> AsyncIterator[certificates_world.World]:
     """Return a served install with certificates, and a name server."""
     async with certificates_world.open_world(tmp_path / "data", metadata_url) as made:
+        yield made
+
+
+@pytest.fixture
+async def billed(tmp_path: Path, metadata_url: str) -> AsyncIterator[billing_world.World]:
+    """Return a served install whose accounts use things, and months that pass."""
+    async with billing_world.open_world(tmp_path / "data", metadata_url) as made:
         yield made
 
 

@@ -20,6 +20,10 @@ import httpx
 from msgspec import structs
 
 from cloudcore.audit.log import AuditLog
+from cloudcore.billing.family import BILLING
+from cloudcore.billing.invoice_rows import Invoice, Line, add_invoice
+from cloudcore.billing.months import month_after, month_of
+from cloudcore.billing.needs import BillingNeeds
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.clock import MICROSECONDS, uuid7
@@ -119,6 +123,7 @@ class Served:
     kms: KmsNeeds
     notifications: NotificationNeeds
     certificates: CertificateNeeds
+    billing: BillingNeeds
     email: EmailNeeds
     uses: LastUses
     meter: Meter
@@ -327,9 +332,37 @@ async def furnish(served: Served, tenant: Tenant) -> None:
     tenant.ids |= {
         "/v1/certificates/{}": issuing.json()["certificate"]["id"],
     }
+    await _furnish_billing(served, tenant)
     await _furnish_mail(served, tenant)
     await _furnish_bucket(served, tenant)
     await _furnish_registry(served, tenant)
+
+
+async def _furnish_billing(served: Served, tenant: Tenant) -> None:
+    """Add two payment methods, of which the first is the default, and an invoice."""
+    card = "tok_visa" if served.billing.processor.name == "embedded" else "pm_card_visa"
+    body, token = {"type": "card", "token": card}, tenant.program_token
+    method = [await served.make("/v1/payment-methods", body, token=token) for _ in range(2)][1]
+    now = served.clock()
+    invoice = Invoice(
+        id=uuid7(now),
+        organization_id=tenant.organization_id,
+        period_start=month_after(month_of(now), -3),
+        period_end=month_after(month_of(now), -2),
+        currency="EUR",
+        total="1.50",
+        status="open",
+        attempts=0,
+        due_at=now,
+        charge_at=None,
+        paid_at=None,
+        created_at=now,
+        updated_at=now,
+    )
+    used = (tenant.account_id, "local", "registry.storage", invoice.period_start)
+    line = Line(*used, "GiB-month", "3", "0.50", "1.50")
+    await served.database.write(add_invoice, invoice, [line])
+    tenant.ids |= {"/v1/payment-methods/{}": method["id"], "/v1/invoices/{}": invoice.id}
 
 
 async def _furnish_mail(served: Served, tenant: Tenant) -> None:
@@ -498,6 +531,7 @@ async def open_served(
             await opening.needs_of(KMS),
             await opening.needs_of(NOTIFICATIONS),
             await opening.needs_of(CERTIFICATE),
+            await opening.needs_of(BILLING),
             await opening.needs_of(EMAIL),
             await opening.get(LAST_USES),
             await opening.get(METER),

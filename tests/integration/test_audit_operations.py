@@ -152,6 +152,8 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "DELETE /v1/topics/{}": Asked(program),
         "DELETE /v1/templates/{}": Asked(program),
         "DELETE /v1/keys/{}": Asked(program),
+        "PATCH /v1/payment-methods/{}": Asked(program, {"display_name": "Ours"}),
+        "DELETE /v1/payment-methods/{}": Asked(program),
         "PATCH /v1/registry-settings": Asked(program, {"undelete_days": 3}),
         "DELETE /v1/event-rules/{}": Asked(program),
         "PATCH /v1/pull-through-cache-rules/{}": Asked(program, {"enabled": False}),

@@ -146,6 +146,12 @@ NOT_OF_ACCOUNTS: Final = {
     "certificate_users": "by a certificate found in its account",
     "inline_bytes": "by the id of stored bytes, which the row of an object names",
     "usage_samples": "by a SKU",
+    "payment_methods": "by organization",
+    "payment_customers": "by organization",
+    "invoices": "by organization",
+    "invoice_charges": "by organization, or by an id that was found under it",
+    "embedded_charges": "by the id of a charge, which is found under its organization",
+    "closed_months": "the platform's",
     "search_terms": "by a name, which is an account's",
     "quota_defaults": "of the install, for every account alike",
 }

@@ -255,6 +255,16 @@ GET    /v1/buckets/{bucket}/multipart-uploads/{upload_id}/parts  ListParts    20
 PUT    /v1/buckets/{bucket}/multipart-uploads/{upload_id}/parts/{part_number}  PutObject  200
 POST   /v1/buckets/{bucket}/multipart-uploads/{upload_id}/complete  PutObject  200
 """
+BILLING: Final = """
+GET    /v1/payment-methods                          ListPaymentMethods        200
+POST   /v1/payment-methods                          CreatePaymentMethod       201 key
+GET    /v1/payment-methods/{payment_method_id}      GetPaymentMethod          200
+PATCH  /v1/payment-methods/{payment_method_id}      UpdatePaymentMethod       200
+DELETE /v1/payment-methods/{payment_method_id}      DeletePaymentMethod       204
+GET    /v1/invoices                                 ListInvoices              200
+GET    /v1/invoices/{invoice_id}                    GetInvoice                200
+POST   /v1/invoices/{invoice_id}/pay                PayInvoice                200 key
+"""
 CERTIFICATE: Final = """
 POST   /v1/certificates                             CreateCertificate         202 key
 POST   /v1/certificates/upload                      UploadCertificate         201 key
@@ -351,6 +361,7 @@ OPERATIONS: Final = tuple(
         "email": EMAIL,
         "network": NETWORK,
         "storage": STORAGE,
+        "billing": BILLING,
         "certificate": CERTIFICATE,
         "loadbalancer": LOADBALANCER,
         "compute": COMPUTE,

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from cloudcore.billing.events import EVENTS as OF_BILLING
 from cloudcore.certificate.certificate import EVENTS
 from cloudcore.email.dedicated_ip import PAUSED
 from cloudcore.email.sending_identity import FAILED, VERIFIED
@@ -72,8 +73,8 @@ def test_an_action_and_a_name_are_of_the_family() -> None:
 def test_events_and_quotas_are_those_of_the_code() -> None:
     told = {event for family in FAMILIES for event in family.other_events}
     of_quotas = {NEARLY_REACHED, REACHED}
-    of_email = {VERIFIED, FAILED, PAUSED}
-    assert told == {*EVENT_TYPES, *EVENTS, *of_email, OBJECT_CREATED, OBJECT_DELETED, *of_quotas}
+    of_others = {VERIFIED, FAILED, PAUSED, *OF_BILLING}
+    assert told == {*EVENT_TYPES, *EVENTS, *of_others, OBJECT_CREATED, OBJECT_DELETED, *of_quotas}
     page = (SOURCES.parent / "docs" / "events.md").read_text()
     events = {event for family in FAMILIES for event in family.events}
     assert set(re.findall(r"`([a-z]+\.[a-z_]+\.[a-z_]+)`", page)) == events

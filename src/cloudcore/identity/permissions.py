@@ -58,8 +58,6 @@ OWNER_ACTIONS: Final = (
     "iam:DeleteIdentityProvider",
 )
 """Actions an owner of an organization may do in it."""
-BILLING_ACTIONS: Final = ("metering:GetUsage",)
-"""Actions that a member who sees to the bills may do in an organization, and its owners."""
 MEMBER_ACTIONS: Final = (
     "iam:GetOrganization",
     "iam:ListMembers",
@@ -70,6 +68,18 @@ MEMBER_ACTIONS: Final = (
     "iam:GetAccount",
 )
 """Actions every member of an organization may do in it."""
+BILLING_ACTIONS: Final = (
+    "billing:CreatePaymentMethod",
+    "billing:DeletePaymentMethod",
+    "billing:GetInvoice",
+    "billing:GetPaymentMethod",
+    "billing:ListInvoices",
+    "billing:ListPaymentMethods",
+    "billing:PayInvoice",
+    "billing:UpdatePaymentMethod",
+    "metering:GetUsage",
+)
+"""Actions an owner of an organization, and who has the role ``billing`` in it, may do in it."""
 _OWN_ACTIONS: Final = (
     "iam:CreateOrganization",
     "iam:ListOrganizations",

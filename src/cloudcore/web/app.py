@@ -338,6 +338,8 @@ async def _read_request(request: Request[Any, Any, Any]) -> Reply[Any] | None:
         return None
     if spec.body is not None:
         _check_content_type(request.scope, await request.body())
+    if spec.check_body is not None:
+        spec.check_body(await request.body())
     if spec.idempotent:
         reply = await _claim(request, context, spec)
         if reply is not None:

@@ -33,6 +33,8 @@ TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {
     errors.UnsupportedMediaType: (415, "UNSUPPORTED_MEDIA_TYPE"),
     errors.MethodNotAllowed: (405, "METHOD_NOT_ALLOWED"),
     errors.IdempotencyKeyReused: (422, "IDEMPOTENCY_KEY_REUSED"),
+    errors.PaymentDeclined: (402, "PAYMENT_DECLINED"),
+    errors.InvoicePaymentAttemptsExhausted: (429, "INVOICE_PAYMENT_ATTEMPTS_EXHAUSTED"),
     errors.EmailRateExceeded: (429, "EMAIL_RATE_LIMIT"),
     errors.RateLimited: (429, "RATE_LIMITED"),
     errors.KeyBeingMade: (429, "KEY_BEING_MADE"),

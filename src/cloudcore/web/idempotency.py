@@ -41,7 +41,7 @@ from cloudcore.keyring import Keyring
 
 LEASE_SECONDS: Final = 60
 KEPT_SECONDS: Final = 24 * 3600
-RECORDED_STATUSES: Final = frozenset({400, 404, 409})
+RECORDED_STATUSES: Final = frozenset({400, 402, 404, 409})
 """Error statuses recorded as outcomes; others are transient or not about the request itself."""
 
 _KEY: Final = re.compile(r"[ -~]{1,255}")

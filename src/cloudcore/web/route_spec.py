@@ -10,6 +10,7 @@ The server does not start if a declaration is missing:
     change_check    prepares a check that runs at the end of the change's transaction
     public          unauthenticated clients may call it; credentials are ignored
     rate_limited    requests count per principal; on a public route else per client address
+    check_body      refuses a body by its bytes, before anything of the request is stored
     query           the `msgspec.Struct` of its query parameters
     form            the Struct of the form that the handler parses; only for the documentation
     statuses        its further error statuses, besides those of the kernel
@@ -54,6 +55,7 @@ _OPTIONAL: Final[dict[str, type]] = {
     "resource_policy": Callable,  # type: ignore[dict-item]
     "admits": Callable,  # type: ignore[dict-item]
     "change_check": Callable,  # type: ignore[dict-item]
+    "check_body": Callable,  # type: ignore[dict-item]
     "public": bool,
     "rate_limited": bool,
     "query": type,
@@ -75,6 +77,8 @@ Admit = Callable[[RequestContext, Mapping[str, str]], Awaitable[object]]
 """Given the path's parameters, raises `AccessDenied` or `NotFound` if the caller is refused."""
 PrepareCheck = Callable[[RequestContext], ChangeCheck | None]
 """Called when the caller may do the action somewhere; returns the check of its change, or None."""
+CheckBody = Callable[[bytes], object]
+"""Raises `InvalidInput` for a body that must not be stored, not even its hash."""
 _INJECTED: Final = frozenset({"ctx", "data", "needs", "request", "return", "stream"})
 
 
@@ -93,6 +97,7 @@ class RouteSpec:
     resource_policy: ResourcePolicy | None = None
     admits: Admit | None = None
     change_check: PrepareCheck | None = None
+    check_body: CheckBody | None = None
     public: bool = False
     rate_limited: bool = False
     query: type[msgspec.Struct] | None = None

@@ -80,6 +80,7 @@ def _values(settings: Settings) -> Mapping[str, object]:
         settings,
         settings.acme,
         settings.certificates,
+        settings.billing,
         settings.email,
         settings.limits,
         settings.delays,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 
+from cloudcore.billing.stripe_processor import StripeMissing, StripeProcessor
 from cloudcore.catalog.documents import CatalogInvalid, load_catalog
 from cloudcore.family import skus_of
 from cloudcore.kms.providers import AwsMissing, AwsProvider
@@ -56,6 +57,16 @@ def refusals(settings: Settings) -> Iterator[str]:
         )
     except CatalogInvalid as error:
         yield f"catalog_file: {error}"
+    yield from _client_refusals(settings)
+
+
+def _client_refusals(settings: Settings) -> Iterator[str]:
+    """Yield what is wrong with the clients of other services, which are extras of the package."""
+    if settings.billing.payment_processor == "stripe":
+        try:
+            StripeProcessor(settings.billing.read_key(), settings.billing.stripe_endpoint).close()
+        except (StripeMissing, ValueError) as error:
+            yield f"payment_processor: {error}"
     if settings.kms_aws_key:
         try:
             AwsProvider(settings.kms_aws_key, settings.kms_aws_endpoint)

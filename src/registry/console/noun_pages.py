@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from cloudcore.billing.card_numbers import has_card_number
 from cloudcore.resources.resource import camel
 from registry.console.pages.refusals import Complaint
 
@@ -299,14 +300,15 @@ def _emptied(of: Input) -> dict[str, Any]:
 
 
 def _is_secret(of: Input, written: str) -> bool:
-    return of.field.startswith("private_") or "PRIVATE KEY" in written
+    is_key = of.kind == "pem" and (of.field.startswith("private_") or "PRIVATE KEY" in written)
+    return is_key or has_card_number(written)
 
 
 def text_of(of: Input, record: Shown | None, sent: Mapping[str, str]) -> str:
     """Return what a field of a form has: what was sent, or what `record` has, or the default."""
     if sent:
         written = sent.get(of.field, "")
-        return "" if of.kind == "pem" and _is_secret(of, written) else written
+        return "" if _is_secret(of, written) else written
     value: Any = record.get(of.field) if record is not None else of.default
     if value is None:
         return ""

@@ -11,6 +11,7 @@ from cloudcore.family import Family
 from cloudcore.queue.queue import QUEUE
 from registry.console.described_nouns import deletion, noun_of
 from registry.console.noun_pages import Act, Column, NounPages
+from registry.console.pages.billing import INVOICE, PAYMENT_METHOD
 from registry.console.pages.buckets import BUCKET
 from registry.console.pages.certificates import CERTIFICATE
 from registry.console.pages.identities import IDENTITY
@@ -40,7 +41,7 @@ _QUEUES: Final = replace(
     commands=(("Lease from it", "entrepot queues lease NAME"),),
     parts="noun_queue.html",
 )
-_SHOWN: Final = (TOPIC, _QUEUES, CERTIFICATE, BUCKET, TEMPLATE, IDENTITY)
+_SHOWN: Final = (TOPIC, _QUEUES, CERTIFICATE, BUCKET, TEMPLATE, IDENTITY, PAYMENT_METHOD, INVOICE)
 _ELSEWHERE: Final = (KEY, SERVICE_ACCOUNT)
 """Nouns that have another place in the menu."""
 

@@ -199,7 +199,7 @@ async def read_one(page: PageRequest, noun: NounPages) -> Shown:
 
 def crn_of(page: PageRequest, noun: NounPages, record: Mapping[str, Any]) -> str:
     """Return the CRN of one as policies see it, which have the id of one that was deleted."""
-    if record["crn"]:
+    if record.get("crn"):
         return str(record["crn"])
     region = page.console.settings.region
     return f"crn:{noun.service}:{region}:{page.acting.account_id}:{noun.type}/{record['id']}"

@@ -11,7 +11,7 @@ from alembic import op
 from cloudcore.db.schema import Id
 
 revision = "0060"
-down_revision = "0058"
+down_revision = "0059"
 
 
 def upgrade() -> None:

@@ -1,0 +1,1 @@
+"""Billing: payment methods of organizations, and the invoices of each month."""

@@ -1,0 +1,84 @@
+"""Who may see and pay what an organization owes.
+
+A program or a role acts in an account, whose policies name what it may do there; it sees what the
+account's organization has. A person names an organization, of which it is an owner or has the
+role ``billing``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from cloudcore.account_rows import organization_of, role_in
+from cloudcore.crn import Crn
+from cloudcore.errors import NotFound
+from cloudcore.iam.patterns import Patterns
+from cloudcore.iam.policy import Effect, Policy, PolicyStatement
+from cloudcore.uuids import UUID_PATTERN
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import RequestContext
+
+_ROLES: Final = ("owner", "billing")
+
+
+OrganizationId = Annotated[
+    str,
+    Meta(
+        pattern=f"^{UUID_PATTERN}$",
+        max_length=36,
+        extra_json_schema={"format": "uuid"},
+        description="For a person: an organization of which the caller is an owner, or has the role"
+        " `billing` in it.",
+    ),
+]
+
+
+class Scope(msgspec.Struct, kw_only=True):
+    """Whose payment methods and invoices."""
+
+    organization_id: OrganizationId | None = None
+
+
+async def authorized(
+    ctx: RequestContext, kind: str, found_id: str, organization_id: str | None
+) -> str:
+    """Authorize the route's action on a resource; return the id of the organization.
+
+    `kind` and `found_id` are the end of its CRN.
+
+    Raises:
+        NotFound: the account is of no organization, or of another; the person is of another.
+
+    """
+    named = organization_id and organization_id.lower()
+    if ctx.caller is not None and ctx.caller.account_id is None and named:
+        resource = str(Crn("iam", "", named, "organization", named))
+        ctx.authorize(resource, resource_policy=await organization_policy(ctx, resource))
+        return named
+    account_id = account_of(ctx)
+    found = await ctx.database.read(organization_of, account_id)
+    if found is None or named not in (None, found):
+        raise NotFound("there is no such organization")
+    ctx.authorize(str(Crn("billing", ctx.settings.region, account_id, kind, found_id)))
+    return found
+
+
+async def organization_policy(ctx: RequestContext, resource: str) -> Policy | None:
+    """Return what the caller's part in the organization of a CRN allows; None for a program.
+
+    Raises:
+        NotFound: the caller is no member of it.
+
+    """
+    caller = ctx.caller
+    if caller is None or caller.account_id is not None:
+        return None
+    organization_id = Crn.parse(resource).account
+    role = await ctx.database.read(role_in, organization_id, caller.id)
+    if role is None:
+        raise NotFound("there is no such organization")
+    actions = Patterns(("billing:*",) if role in _ROLES else ())
+    return Policy((PolicyStatement(Effect.ALLOW, actions, principals=frozenset({caller.crn})),))

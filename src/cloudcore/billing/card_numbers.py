@@ -1,0 +1,70 @@
+"""Refuse numbers of cards: they go to the processor from the browser, and never through here.
+
+A number is 13 to 19 digits, perhaps in groups, whose check digit is right (ISO/IEC 7812-1, annex
+B). A request with one is refused before anything of it is stored, and the answer does not repeat
+it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from cloudcore.errors import InvalidInput
+
+_GROUPED: Final = re.compile(r"\d+(?:[ .\-]\d+)*")
+_GROUP: Final = re.compile(r"\d+")
+_FEWEST, _MOST = 13, 19
+_MOST_GROUPS: Final = 8
+"""In which a number is written, one after the other: ``4242 4242 4242 4242``."""
+
+
+class CardNumberGiven(InvalidInput):
+    """A request has the number of a card."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the request has the number of a card, which does not belong here: give a token of the"
+            " payment processor",
+            field="body",
+            reason="card_number",
+        )
+
+
+def check_body(body: bytes) -> None:
+    """Raise `CardNumberGiven` if the bytes of a request have a card's number anywhere."""
+    check_text(body.decode("utf-8", "replace"))
+
+
+def check_text(text: str) -> None:
+    """Raise `CardNumberGiven` if a text has the number of a card."""
+    if has_card_number(text):
+        raise CardNumberGiven
+
+
+def has_card_number(text: str) -> bool:
+    """Return True if a text has the number of a card."""
+    return any(
+        any(map(_is_right, _numbers(_GROUP.findall(found.group()))))
+        for found in _GROUPED.finditer(text)
+    )
+
+
+def _numbers(groups: list[str]) -> Iterator[str]:
+    """Yield what groups of digits say that follow one another, if it is as long as a number."""
+    for first in range(len(groups)):
+        joined = ""
+        for group in groups[first : first + _MOST_GROUPS]:
+            joined += group
+            if len(joined) > _MOST:
+                break
+            if len(joined) >= _FEWEST:
+                yield joined
+
+
+def _is_right(digits: str) -> bool:
+    """Return True if the last digit is the check digit of those before (Luhn)."""
+    doubled = [int(digit) * 2 for digit in digits[-2::-2]]
+    rest = [int(digit) for digit in digits[-1::-2]]
+    return (sum(rest) + sum(each - 9 if each > 9 else each for each in doubled)) % 10 == 0

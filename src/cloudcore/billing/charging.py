@@ -1,0 +1,229 @@
+"""Pay an invoice: once, whatever dies while it is paid.
+
+The row of a charge is committed before the processor is asked, and its id is the processor's
+idempotency key. A charge whose outcome is not known is taken up again by a job, and no other one of
+the invoice begins until it has ended.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from cloudcore.account_rows import accounts_of
+from cloudcore.billing import invoice_rows as rows
+from cloudcore.billing.events import PAID, PAYMENT_FAILED
+from cloudcore.billing.invoice_rows import Charge, Invoice
+from cloudcore.billing.method_rows import PaymentMethod, default_method, get_method
+from cloudcore.billing.needs import BillingNeeds
+from cloudcore.billing.payment_methods import customer_of
+from cloudcore.billing.processor import Declined, Order
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, InvoicePaymentAttemptsExhausted, PaymentDeclined
+from cloudcore.jobs.kinds import Done, JobKind, Next
+from cloudcore.jobs.queue import Job, NewJob, enqueue
+
+MAX_ATTEMPTS: Final = 5
+"""Declined payments of one invoice, after which no further one is tried."""
+KIND: Final = "billing.payment"
+_DAY: Final = 24 * 3600
+_TAKEN_UP_SECONDS: Final = 300
+"""After which a job takes up a charge that a request began: by then its own call has ended."""
+
+
+def begin_charge(
+    tx: Connection,
+    needs: BillingNeeds,
+    organization_id: str,
+    invoice_id: str,
+    method_id: str | None = None,
+    request_key: str | None = None,
+) -> Charge:
+    """Insert the charge of an invoice, which is about to be asked of the processor, and its job.
+
+    A request that is repeated gets the charge that it began before, in any state.
+
+    Raises:
+        NotFound: there is no such invoice or payment method.
+        Conflict: it is not to be paid, or is being paid; there is no payment method, or it is
+            another processor's.
+        InvoicePaymentAttemptsExhausted: it was declined `MAX_ATTEMPTS` times.
+
+    """
+    invoice = rows.lock_invoice(tx, organization_id, invoice_id)
+    if request_key is not None:
+        known = rows.charge_asked_by(tx, organization_id, invoice_id, request_key)
+        if known is not None:
+            return known
+    _check_payable(invoice)
+    if rows.pending_charge(tx, organization_id, invoice_id) is not None:
+        raise Conflict("a payment of this invoice is under way", reason="in_progress")
+    method = _method(tx, needs, organization_id, method_id)
+    now = needs.clock()
+    charge = Charge(
+        id=needs.new_id(),
+        organization_id=organization_id,
+        invoice_id=invoice.id,
+        payment_method_id=method.id,
+        method=method.display_name,
+        processor=method.processor,
+        method_reference=method.reference,
+        amount=invoice.total,
+        currency=invoice.currency,
+        state="pending",
+        reference=None,
+        code=None,
+        message=None,
+        request_key=request_key,
+        created_at=now,
+        ended_at=None,
+    )
+    rows.add_charge(tx, charge)
+    wake(tx, invoice, now, delay_seconds=_TAKEN_UP_SECONDS)
+    return charge
+
+
+def _check_payable(invoice: Invoice) -> None:
+    if invoice.status in ("paid", "void"):
+        raise Conflict(f"the invoice is {invoice.status}", reason=f"is_{invoice.status}")
+    if invoice.attempts >= MAX_ATTEMPTS:
+        raise InvoicePaymentAttemptsExhausted(
+            f"the invoice was declined {invoice.attempts} times; ask the operator"
+        )
+
+
+def _method(
+    tx: Connection, needs: BillingNeeds, organization_id: str, method_id: str | None
+) -> PaymentMethod:
+    if method_id is not None:
+        found = get_method(tx, organization_id, method_id)
+    else:
+        default = default_method(tx, organization_id)
+        if default is None:
+            raise Conflict(
+                "the organization has no payment method; add one first", reason="no_payment_method"
+            )
+        found = default
+    if found.processor != needs.processor.name:
+        raise Conflict(
+            f"the payment method is one of the processor {found.processor}, which is not in use"
+            " any more; add it anew",
+            reason="other_processor",
+        )
+    return found
+
+
+def wake(tx: Connection, invoice: Invoice, now: int, *, delay_seconds: float = 0) -> None:
+    """Let the job of an invoice look at it then, if it would later."""
+    enqueue(
+        tx,
+        NewJob(
+            KIND,
+            {"organization_id": invoice.organization_id, "invoice_id": invoice.id},
+            dedup_key=invoice.id,
+            delay_seconds=delay_seconds,
+            hastens=True,
+        ),
+        now,
+    )
+
+
+async def settle(needs: BillingNeeds, charge: Charge) -> Declined | None:
+    """Have a charge made by the processor; return why it was declined, or None if it was paid.
+
+    Raises:
+        Unavailable: the outcome is not known.
+
+    """
+    customer = await customer_of(needs, charge.organization_id)
+    order = Order(charge.id, customer, charge.method_reference, charge.amount, charge.currency)
+    try:
+        reference = charge.reference
+        if reference is None:
+            reference = await needs.processor.prepare(order)
+            await needs.database.write(rows.note_prepared, charge.id, reference)
+        await needs.processor.charge(reference, order)
+    except Declined as declined:
+        return declined
+    return None
+
+
+def record(
+    tx: Connection, needs: BillingNeeds, charge: Charge, declined: Declined | None
+) -> Invoice:
+    """Store the outcome of a charge, and what follows for its invoice; once."""
+    now = needs.clock()
+    invoice = rows.lock_invoice(tx, charge.organization_id, charge.invoice_id)
+    state = "succeeded" if declined is None else "declined"
+    code, words = (None, None) if declined is None else (declined.code, declined.message)
+    if not rows.end_charge(tx, charge.id, state, code, words, now):
+        return invoice
+    if declined is None:
+        changed = invoice._replace(status="paid", paid_at=now, charge_at=None, updated_at=now)
+    else:
+        attempts = invoice.attempts + 1
+        is_over = attempts >= MAX_ATTEMPTS
+        changed = invoice._replace(
+            attempts=attempts,
+            status="failed" if is_over else invoice.status,
+            charge_at=None if is_over else now + _DAY * MICROSECONDS,
+            updated_at=now,
+        )
+    rows.save_invoice(tx, changed)
+    tell(tx, needs, PAID if declined is None else PAYMENT_FAILED, changed, now)
+    return changed
+
+
+def tell(tx: Connection, needs: BillingNeeds, event: str, invoice: Invoice, now: int) -> None:
+    """Tell all accounts of an organization of an invoice; call it last in a change."""
+    told = {
+        "invoice": {"id": invoice.id},
+        "currency": invoice.currency,
+        "total": invoice.total,
+        "status": invoice.status,
+        "attempts": invoice.attempts,
+    }
+    for account_id, _ in accounts_of(tx, invoice.organization_id):
+        needs.events.tell(tx, account_id, event, [told], now)
+
+
+def refused(charge: Charge, declined: Declined) -> PaymentDeclined:
+    """Return the error for a charge that was declined."""
+    return PaymentDeclined(
+        f"the payment was declined: {declined.message}",
+        code=declined.code,
+        payment_method_id=charge.payment_method_id,
+    )
+
+
+async def pay(needs: BillingNeeds, job: Job) -> Next | Done:
+    """Bring the payment of an invoice on: take up what is under way, or try on its day."""
+    place = job.arguments["organization_id"], job.arguments["invoice_id"]
+    invoice = await needs.database.read(rows.find_invoice, *place)
+    if invoice is None or invoice.status != "open":
+        return Done()
+    charge = await needs.database.read(rows.pending_charge, *place)
+    if charge is None:
+        wait = ((invoice.charge_at or 0) - needs.clock()) / MICROSECONDS
+        if wait > 0:
+            return Next(None, delay_seconds=wait)
+        try:
+            charge = await needs.database.write(begin_charge, needs, *place)
+        except Conflict:  # no payment method: another day
+            return Next(None, delay_seconds=_DAY)
+    declined = await settle(needs, charge)
+    # At once again: it ends, or waits for the next day.
+    return Next(None, partial(record, needs=needs, charge=charge, declined=declined))
+
+
+def job_kind(needs: BillingNeeds) -> JobKind:
+    """Return the kind of job that pays invoices."""
+    return JobKind(
+        name=KIND,
+        step=partial(pay, needs),
+        max_attempts=None,
+        first_retry_seconds=60,
+        longest_retry_seconds=3600,
+        slots=4,
+    )

@@ -1,0 +1,206 @@
+"""Close a month: make the invoice of each organization from what its accounts used.
+
+What was billed is kept for each account, thing and month. An invoice has what was used and is not
+billed yet, of its month and of those before: so use that is reported late is on the next invoice,
+and none is on two. What is read is compared again by the database when the invoice is written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from sqlalchemy import bindparam, func, select
+
+from cloudcore.account_rows import accounts_of, list_organizations, lock_organization
+from cloudcore.billing import invoice_rows as rows
+from cloudcore.billing.charging import tell, wake
+from cloudcore.billing.events import CREATED
+from cloudcore.billing.invoice_rows import Invoice, Line, Use
+from cloudcore.billing.money import amount_of, shown_quantity, total_of
+from cloudcore.billing.months import month_after, month_of, months_between
+from cloudcore.billing.needs import BillingNeeds, Price
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from cloudcore.errors import Conflict
+from cloudcore.metering.reporting import HOUR
+from cloudcore.metering.tables import usage_hours
+
+GRACE_SECONDS: Final = 2 * 3600
+"""After the end of a month, in which what is counted in memory and by the hour comes in."""
+LATE_MONTHS: Final = 24
+"""For which late use is billed; metering keeps its sums as long."""
+DUE_SECONDS: Final = 14 * 24 * 3600
+_PAGE: Final = 100
+
+_log = logging.getLogger(__name__)
+
+_u = usage_hours.c
+_SUMS: Final = Statement(
+    select(_u.region, _u.sku, func.sum(_u.quantity))
+    .where(
+        _u.account_id == bindparam("account_id"),
+        _u.hour >= bindparam("first"),
+        _u.hour < bindparam("until"),
+    )
+    .group_by(_u.region, _u.sku)
+)
+
+
+class Owed(NamedTuple):
+    """A use that is not all billed."""
+
+    use: Use
+    before: int
+    """What of it is."""
+    quantity: int
+    """All of it."""
+
+
+class Tariff(NamedTuple):
+    """What things cost now, and in what they are counted."""
+
+    prices: Mapping[tuple[str, str], Price]
+    """By SKU and region."""
+    divisors: Mapping[str, int]
+    """By SKU: how many of what is counted are one unit of the price."""
+
+    def line(self, owed: Owed, handle: str) -> tuple[str, Decimal, Line] | None:
+        """Return the currency, the amount and the line of a use, or None if it has no price."""
+        use, quantity = owed.use, owed.quantity - owed.before
+        price = self.prices.get((use.sku, use.region))
+        if price is None:
+            return None
+        per_unit = self.divisors.get(use.sku, 1)
+        amount = amount_of(quantity, per_unit, price.amount, price.currency)
+        shown = shown_quantity(quantity, per_unit)
+        return (
+            price.currency,
+            amount,
+            Line(*use, price.unit, shown, price.amount, str(amount), handle),
+        )
+
+
+def tariff(needs: BillingNeeds) -> Tariff:
+    """Return what the catalogue says now."""
+    prices = {(each.sku, each.region): each for each in needs.prices()}
+    return Tariff(prices, {each.name: each.divisor for each in needs.skus})
+
+
+async def close_months(needs: BillingNeeds) -> None:
+    """Close the months that have ended, each after the one before."""
+    ended = month_after(month_of(needs.clock() - GRACE_SECONDS * MICROSECONDS), -1)
+    last = await needs.database.read(rows.last_closed)
+    first = ended if last is None else month_after(last)
+    for month in months_between(first, ended):
+        await close_month(needs, month)
+
+
+async def close_month(needs: BillingNeeds, month: int) -> None:
+    """Make the invoices of a month that has ended; what was made before stays.
+
+    Raises:
+        Conflict: another process closes it too; what it does not, is done when this is repeated.
+
+    """
+    now_costs, after = tariff(needs), ""
+    while found := await needs.database.read(list_organizations, after, _PAGE):
+        for organization_id in found:
+            await _close(needs, organization_id, month, now_costs)
+        after = found[-1]
+    await needs.database.write(rows.note_closed, month, needs.clock())
+
+
+async def _close(needs: BillingNeeds, organization_id: str, month: int, costs: Tariff) -> None:
+    handles = dict(await needs.database.read(accounts_of, organization_id))
+    owed = [each for account_id in handles for each in await _owed(needs, account_id, month)]
+    if owed:
+        await needs.database.write(_issue, needs, organization_id, month, owed, handles, costs)
+
+
+async def _owed(needs: BillingNeeds, account_id: str, month: int) -> Sequence[Owed]:
+    """Return what is not billed of the use of an account up to the end of a month."""
+    first = month_after(month, -LATE_MONTHS)
+    billed = await needs.database.read(rows.billed, account_id, first)
+    found = []
+    for each in months_between(first, month):
+        for region, sku, quantity in await needs.database.read(_sums, account_id, each):
+            use = Use(account_id, region, sku, each)
+            before = billed.get(use, 0)
+            if quantity > before:
+                found.append(Owed(use, before, quantity))
+    return found
+
+
+def _sums(tx: Connection, account_id: str, month: int) -> Sequence[tuple[str, str, int]]:
+    first, until = month // HOUR, month_after(month) // HOUR
+    found = tx.rows(_SUMS, account_id=account_id, first=first, until=until)
+    return [(region, sku, int(quantity)) for region, sku, quantity in found]
+
+
+def _issue(
+    tx: Connection,
+    needs: BillingNeeds,
+    organization_id: str,
+    month: int,
+    owed: Sequence[Owed],
+    handles: Mapping[str, str],
+    costs: Tariff,
+) -> None:
+    """Write the invoices of an organization, and that what is on them is billed.
+
+    What has no price is billed for nothing: it is on no invoice, also if it gets a price later.
+
+    Raises:
+        Conflict: something of it was billed meanwhile.
+
+    """
+    lock_organization(tx, organization_id)
+    if rows.has_invoice(tx, organization_id, month):
+        return
+    lines = []
+    for each in sorted(owed, key=lambda each: (handles[each.use.account_id], *each.use)):
+        if not rows.note_billed(tx, each.use, each.before, each.quantity):
+            raise Conflict("another process closes the month")
+        line = costs.line(each, handles[each.use.account_id])
+        if line is not None:
+            lines.append(line)
+    issued = []
+    by_currency = sorted(lines, key=lambda line: line[0])
+    for currency, group in groupby(by_currency, key=lambda line: line[0]):
+        made = list(group)
+        total = total_of((amount for _, amount, _ in made), currency)
+        new = _invoice(needs, organization_id, month, currency, total)
+        if not rows.add_invoice(tx, new, [line for _, _, line in made]):
+            raise Conflict("another process closes the month")
+        if new.status == "open":
+            wake(tx, new, new.created_at)
+        issued.append(new)
+    for invoice in issued:
+        tell(tx, needs, CREATED, invoice, invoice.created_at)
+
+
+def _invoice(
+    needs: BillingNeeds, organization_id: str, month: int, currency: str, total: Decimal
+) -> Invoice:
+    """Return a new invoice; one of nothing is paid."""
+    now, is_paid = needs.clock(), not total
+    return Invoice(
+        id=needs.new_id(),
+        organization_id=organization_id,
+        period_start=month,
+        period_end=month_after(month),
+        currency=currency,
+        total=str(total),
+        status="paid" if is_paid else "open",
+        attempts=0,
+        due_at=now + DUE_SECONDS * MICROSECONDS,
+        charge_at=None if is_paid else now,
+        paid_at=now if is_paid else None,
+        created_at=now,
+        updated_at=now,
+    )

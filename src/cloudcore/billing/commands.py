@@ -1,0 +1,115 @@
+"""``entrepot payment-methods`` and ``entrepot invoices``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.command_line import (
+    Act,
+    Cell,
+    Deletion,
+    Invocation,
+    Noun,
+    Option,
+    Record,
+    argument,
+)
+
+
+def _expiry(method: Record) -> str:
+    return f"{method['exp_month']:02}/{method['exp_year']}" if "exp_year" in method else ""
+
+
+_METHODS: Final = (
+    "id",
+    "type",
+    Cell("NAME", "display_name"),
+    Cell("DEFAULT", "is_default"),
+    Cell("EXPIRES", shown=_expiry),
+    "created_at",
+)
+_INVOICES: Final = (
+    "name",
+    Cell("TOTAL", "total"),
+    "currency",
+    "status",
+    Cell("DECLINED", "attempts", "number"),
+    Cell("DUE", "due_at", "time"),
+)
+_LINES: Final = (
+    Cell("ACCOUNT", "account.name"),
+    "sku",
+    "region",
+    Cell("MONTH", shown=lambda line: line["month"][:7]),
+    Cell("QUANTITY", "quantity"),
+    "unit",
+    Cell("PRICE", "unit_amount"),
+    Cell("AMOUNT", "amount"),
+)
+
+
+def _show(run: Invocation, invoice: Record) -> None:
+    run.say(run.text("{organization.name}, {name}: {total} {currency}, {status}", invoice))
+    run.show_rows(invoice["lines"], _LINES)
+
+
+METHODS: Final = Noun(
+    noun="payment-methods",
+    words="cards and bank accounts that pay the invoices of the account's organization",
+    path="/v1/payment-methods",
+    one="payment_method",
+    many="payment_methods",
+    singular="payment method",
+    plural="payment methods",
+    metavar="ID",
+    known_by="id",
+    name="id",
+    columns=_METHODS,
+    create=(
+        argument("token", "of the payment processor; never the number of a card"),
+        Option("type", "what the token is of", choices=("card", "sepa_debit"), is_required=True),
+        Option("display_name", "what persons call it", name="name"),
+        Option("is_default", "pay invoices by it from now on", "flag", "default"),
+    ),
+    created="Added {display_name}: {id}",
+    update=(
+        Option("display_name", "what persons call it", name="name"),
+        Option("is_default", "pay invoices by it from now on", "flag", "default"),
+    ),
+    delete=Deletion(
+        words="delete a payment method",
+        question="Delete the payment method {display_name}?",
+        said="Deleted {display_name}",
+    ),
+)
+INVOICES: Final = Noun(
+    noun="invoices",
+    words="what the account's organization owes for each month",
+    path="/v1/invoices",
+    one="invoice",
+    many="invoices",
+    columns=_INVOICES,
+    shown=_show,
+    filters=(
+        Option("status", "only those in this state", choices=("open", "paid", "failed", "void")),
+    ),
+    acts=(
+        Act(
+            verb="pay",
+            words="pay an open invoice now",
+            path="pay",
+            takes_key=True,
+            options=(
+                Option(
+                    "payment_method",
+                    "the id of another than the default payment method",
+                    metavar="ID",
+                ),
+            ),
+            answer="invoice",
+            said="{total} {currency}: {status}",
+        ),
+    ),
+)
+
+COMMANDS: Final = (METHODS, INVOICES)

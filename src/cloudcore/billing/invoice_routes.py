@@ -1,0 +1,246 @@
+"""``/v1/invoices``: what an organization owes for each month, and its payment."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final, Literal, cast
+
+from litestar import get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import UNSET, UnsetType
+
+from cloudcore.account_rows import organization_name
+from cloudcore.billing import charging
+from cloudcore.billing import invoice_rows as rows
+from cloudcore.billing.access import OrganizationId, Scope, authorized, organization_policy
+from cloudcore.billing.invoice_rows import Invoice, Line
+from cloudcore.billing.needs import BillingNeeds
+from cloudcore.billing.processor import Declined
+from cloudcore.db.base import Connection
+from cloudcore.errors import Unavailable
+from cloudcore.uuids import Uuid
+from cloudcore.web.app import Needs
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.pagination import PageMeta, PageQuery, read_page
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+
+_PATH: Final = "/v1/invoices"
+_ONE: Final = _PATH + "/{invoice_id:str}"
+_KIND: Final = "invoice"
+Status = Literal["open", "paid", "failed", "void"]
+
+
+class ListInvoices(PageQuery, kw_only=True):
+    """A page of invoices."""
+
+    status: Status | None = None
+    """Only invoices in this state."""
+    organization_id: OrganizationId | None = None
+
+
+class PayInvoice(RequestBody):
+    """How an invoice is paid."""
+
+    payment_method: Uuid | None = None
+    """Id of the payment method; the default one if none is given."""
+
+
+class InvoiceLine(ResponseBody):
+    """What an account used of one thing in a month, and what it costs."""
+
+    account: ResourceRef
+    region: str
+    sku: str
+    month: RFC3339
+    """When the month of the use began; before that of the invoice for use that was reported
+    late."""
+    unit: str
+    quantity: str
+    """Decimal number of units, rounded to six decimals."""
+    unit_amount: str
+    """Decimal number: the price of one unit."""
+    amount: str
+    """Decimal number: what the exact quantity costs, rounded half up to the smallest unit of the
+    currency."""
+
+
+class InvoiceRecord(ResponseBody):
+    """What an organization owes for a month, in one currency."""
+
+    id: Uuid
+    name: str
+    """Of month and currency, such as ``2026-10-EUR``; unique in the organization."""
+    organization: ResourceRef
+    period_start: RFC3339
+    period_end: RFC3339
+    """The first moment that is not of the period."""
+    currency: str
+    """ISO 4217."""
+    total: str
+    """Decimal number: the sum of the lines."""
+    status: Status
+    attempts: int
+    """Payments that were declined; after five the invoice has failed."""
+    due_at: RFC3339
+    paid_at: RFC3339 | None
+    created_at: RFC3339
+    updated_at: RFC3339
+    lines: Sequence[InvoiceLine] | UnsetType = UNSET
+    """Absent in lists."""
+
+
+class OneInvoice(ResponseBody):
+    """An invoice, wrapped."""
+
+    invoice: InvoiceRecord
+
+
+class ManyInvoices(ResponseBody):
+    """A page of invoices."""
+
+    invoices: Sequence[InvoiceRecord]
+    meta: PageMeta
+
+
+def _record(
+    invoice: Invoice, name: str, lines: Sequence[Line] | UnsetType = UNSET
+) -> InvoiceRecord:
+    owner = invoice.organization_id
+    return InvoiceRecord(
+        id=invoice.id,
+        name=f"{rfc3339(invoice.period_start)[:7]}-{invoice.currency}",
+        organization=ResourceRef(id=owner, crn=f"crn:iam::{owner}:organization/{owner}", name=name),
+        period_start=rfc3339(invoice.period_start),
+        period_end=rfc3339(invoice.period_end),
+        currency=invoice.currency,
+        total=invoice.total,
+        status=cast("Status", invoice.status),
+        attempts=invoice.attempts,
+        due_at=rfc3339(invoice.due_at),
+        paid_at=None if invoice.paid_at is None else rfc3339(invoice.paid_at),
+        created_at=rfc3339(invoice.created_at),
+        updated_at=rfc3339(invoice.updated_at),
+        lines=lines if lines is UNSET else [_line(each) for each in lines],
+    )
+
+
+def _line(line: Line) -> InvoiceLine:
+    account_id, handle = line.account_id, line.handle
+    crn = f"crn:iam::{account_id}:account/{handle}"
+    return InvoiceLine(
+        account=ResourceRef(id=account_id, crn=crn, name=handle),
+        region=line.region,
+        sku=line.sku,
+        month=rfc3339(line.month),
+        unit=line.unit,
+        quantity=line.quantity,
+        unit_amount=line.unit_amount,
+        amount=line.amount,
+    )
+
+
+def shown(tx: Connection, invoice: Invoice) -> OneInvoice:
+    """Return the answer for an invoice, with its lines."""
+    name = organization_name(tx, invoice.organization_id)
+    return OneInvoice(
+        invoice=_record(invoice, name, rows.lines_of(tx, invoice.organization_id, invoice.id))
+    )
+
+
+@get(_PATH, opt={"action": "billing:ListInvoices", "query": ListInvoices, "statuses": (404,)})
+async def list_invoices(ctx: NamedDependency[RequestContext]) -> ManyInvoices:
+    """List the invoices of the account's organization, oldest first, without their lines.
+
+    A month is closed two hours after its end, in UTC. An owner of an organization, or who has the
+    role `billing` in it, names it by `organization_id`.
+    """
+    query = ctx.query(ListInvoices)
+    organization_id = await authorized(ctx, _KIND, "*", query.organization_id)
+    found, meta = await read_page(
+        ctx,
+        query,
+        rows.list_invoices,
+        rows.count_invoices,
+        organization_id,
+        query.status or "",
+        key=lambda invoice: invoice.id,
+    )
+    name = await ctx.database.read(organization_name, organization_id)
+    return ManyInvoices(invoices=[_record(each, name) for each in found], meta=meta)
+
+
+@get(_ONE, opt={"action": "billing:GetInvoice", "query": Scope})
+async def get_invoice(
+    invoice_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> OneInvoice:
+    """Return an invoice with its lines."""
+    asked = ctx.query(Scope).organization_id
+    organization_id = await authorized(ctx, _KIND, invoice_id, asked)
+
+    def read(tx: Connection) -> OneInvoice:
+        return shown(tx, rows.get_invoice(tx, organization_id, invoice_id))
+
+    return await ctx.database.read(read)
+
+
+@post(
+    _ONE + "/pay",
+    status_code=200,
+    opt={
+        "action": "billing:PayInvoice",
+        "idempotent": True,
+        "resource_policy": organization_policy,
+        "query": Scope,
+        "statuses": (402, 409, 429),
+    },
+)
+async def pay_invoice(
+    invoice_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[BillingNeeds],
+    data: JSONBody[PayInvoice | None] = None,
+) -> Reply[OneInvoice]:
+    """Pay an open invoice now.
+
+    A payment that is declined is 402; after five of an invoice, further ones are 429. If the
+    processor has not decided, or does not answer, the invoice that is answered is still open, and
+    its payment goes on by itself.
+    """
+    asked = ctx.query(Scope).organization_id
+    organization_id = await authorized(ctx, _KIND, invoice_id, asked)
+    method_id = None if data is None else data.payment_method
+    charge = await needs.database.write(
+        charging.begin_charge, needs, organization_id, invoice_id, method_id, _request_key(ctx)
+    )
+    outcome: Declined | None = None
+    is_known = True
+    if charge.state == "declined":  # by this request, before
+        outcome = Declined(charge.code or "", charge.message or "")
+    elif charge.state == "pending":
+        try:
+            outcome = await charging.settle(needs, charge)
+        except Unavailable:  # its job goes on
+            is_known = False
+    if outcome is not None:
+        await ctx.database.write(charging.record, needs, charge, outcome)
+        raise charging.refused(charge, outcome)
+
+    def paid(tx: Connection) -> OneInvoice:
+        if is_known:
+            charging.record(tx, needs, charge, None)
+        return shown(tx, rows.get_invoice(tx, organization_id, invoice_id))
+
+    return await ctx.commit(paid, wrap=lambda found: found)
+
+
+def _request_key(ctx: RequestContext) -> str | None:
+    """Return what tells repetitions of a request, or None if it has no ``Idempotency-Key``."""
+    if ctx.claim is None:
+        return None
+    return hashlib.sha256(ctx.claim.scope.sealing_context.encode()).hexdigest()
+
+
+HANDLERS: Final = (list_invoices, get_invoice, pay_invoice)

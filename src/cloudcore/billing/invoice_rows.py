@@ -1,0 +1,286 @@
+"""Queries of invoices, their lines and charges, and of what was billed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Column, String, bindparam, column, func, literal_column, select, table, text
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.billing.tables import (
+    billed_usage,
+    closed_months,
+    invoice_charges,
+    invoice_lines,
+    invoices,
+)
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import bound, columns, count, insert_new
+from cloudcore.db.statement import Statement, named, page
+from cloudcore.errors import NotFound
+
+_i = invoices.c
+_l = invoice_lines.c
+_c = invoice_charges.c
+_b = billed_usage.c
+_OF: Final = _i.organization_id == bindparam("of_organization")
+
+
+class Invoice(NamedTuple):
+    """What an organization owes for a month, in one currency."""
+
+    id: str
+    organization_id: str
+    period_start: int
+    period_end: int
+    currency: str
+    total: str
+    status: str
+    attempts: int
+    """Payments that were declined."""
+    due_at: int
+    charge_at: int | None
+    """When the next payment is tried without a request."""
+    paid_at: int | None
+    created_at: int
+    updated_at: int
+
+
+class Line(NamedTuple):
+    """What an account used of one thing in a month, and what it costs."""
+
+    account_id: str
+    region: str
+    sku: str
+    month: int
+    """Its beginning; before that of the invoice for what was reported late."""
+    unit: str
+    quantity: str
+    unit_amount: str
+    amount: str
+    handle: str = ""
+    """Of the account; not stored here."""
+
+
+class Charge(NamedTuple):
+    """One payment of an invoice, from before it begins until its outcome is known."""
+
+    id: str
+    organization_id: str
+    invoice_id: str
+    payment_method_id: str
+    method: str
+    processor: str
+    method_reference: str
+    amount: str
+    currency: str
+    state: str
+    reference: str | None
+    """What the processor calls it; None until it was prepared."""
+    code: str | None
+    message: str | None
+    request_key: str | None
+    created_at: int
+    ended_at: int | None
+
+
+_every: Final = columns(invoices, Invoice._fields).where(_OF)
+_one: Final = _every.where(_i.id == bindparam("of_id"))
+_FIND: Final = Statement(_one)
+_LOCK: Final = Statement(_one.with_for_update())
+_asked: Final = named(_i.status, "status")
+_LIST: Final = Statement(page(_every.where(_asked, _i.id > bindparam("after")).order_by(_i.id)))
+_COUNT: Final = Statement(select(func.count()).select_from(invoices).where(_OF, _asked))
+_ADD: Final = Statement(insert_new(invoices, Invoice._fields))
+_CHANGED: Final = ("status", "attempts", "charge_at", "paid_at", "updated_at")
+_SAVE: Final = Statement(
+    invoices.update().where(_OF, _i.id == bindparam("of_id")).values(bound(_CHANGED))
+)
+_OF_MONTH: Final = Statement(
+    select(literal_column("1"))
+    .select_from(invoices)
+    .where(_OF, _i.period_start == bindparam("month"))
+)
+_STORED: Final = ("invoice_id", "position", *Line._fields[:-1])
+_ADD_LINE: Final = Statement(insert_new(invoice_lines, _STORED))
+_accounts: Final = table("accounts", column("id", String()), column("handle", String()))
+_LINES: Final = Statement(
+    select(*(_l[name] for name in Line._fields[:-1]), _accounts.c.handle)
+    .select_from(invoice_lines)
+    .join(invoices, _i.id == _l.invoice_id)
+    .join(_accounts, _accounts.c.id == _l.account_id)
+    .where(_OF, _l.invoice_id == bindparam("of_id"))
+    .order_by(_l.position)
+)
+
+
+def find_invoice(tx: Connection, organization_id: str, invoice_id: str) -> Invoice | None:
+    """Return an invoice of an organization, or None."""
+    row = tx.row(_FIND, of_organization=organization_id, of_id=invoice_id)
+    return Invoice(*row) if row else None
+
+
+def get_invoice(tx: Connection, organization_id: str, invoice_id: str) -> Invoice:
+    """Return an invoice of an organization, or raise `NotFound`."""
+    found = find_invoice(tx, organization_id, invoice_id)
+    if found is None:
+        raise NotFound("there is no such invoice")
+    return found
+
+
+def lock_invoice(tx: Connection, organization_id: str, invoice_id: str) -> Invoice:
+    """Return an invoice, which stays as it is until `tx` ends, or raise `NotFound`."""
+    row = tx.row(_LOCK, of_organization=organization_id, of_id=invoice_id)
+    if row is None:
+        raise NotFound("there is no such invoice")
+    return Invoice(*row)
+
+
+def list_invoices(
+    tx: Connection, organization_id: str, status: str, after: str, limit: int
+) -> Sequence[Invoice]:
+    """Return a page of an organization's invoices after an id, oldest first."""
+    asked = {"of_organization": organization_id, "status": status}
+    return [Invoice(*row) for row in tx.rows(_LIST, **asked, after=after, limit=limit)]
+
+
+def count_invoices(tx: Connection, organization_id: str, status: str) -> int:
+    """Count what `list_invoices` lists."""
+    return count(tx, _COUNT, of_organization=organization_id, status=status)
+
+
+def lines_of(tx: Connection, organization_id: str, invoice_id: str) -> Sequence[Line]:
+    """Return the lines of an invoice, by account and SKU."""
+    rows = tx.rows(_LINES, of_organization=organization_id, of_id=invoice_id)
+    return [Line(*row) for row in rows]
+
+
+def has_invoice(tx: Connection, organization_id: str, month: int) -> bool:
+    """Return True if an organization has an invoice for the month that begins then."""
+    return tx.row(_OF_MONTH, of_organization=organization_id, month=month) is not None
+
+
+def add_invoice(tx: Connection, new: Invoice, lines: Sequence[Line]) -> bool:
+    """Insert an invoice; return False if there is one for its month and currency."""
+    if tx.execute(_ADD, **new._asdict()) != 1:
+        return False
+    for position, line in enumerate(lines):
+        values = line._asdict()
+        del values["handle"]
+        tx.execute(_ADD_LINE, invoice_id=new.id, position=position, **values)
+    return True
+
+
+def save_invoice(tx: Connection, changed: Invoice) -> Invoice:
+    """Update what can change of an invoice."""
+    values = {name: getattr(changed, name) for name in _CHANGED}
+    tx.execute(_SAVE, of_organization=changed.organization_id, of_id=changed.id, **values)
+    return changed
+
+
+_charges: Final = columns(invoice_charges, Charge._fields).where(
+    _c.organization_id == bindparam("of_organization"), _c.invoice_id == bindparam("of_invoice")
+)
+_PENDING: Final = Statement(_charges.where(_c.state == text("'pending'")))
+_ASKED_BY: Final = Statement(_charges.where(_c.request_key == bindparam("request_key")))
+_ADD_CHARGE: Final = Statement(insert(invoice_charges).values(bound(Charge._fields)))
+_PREPARED: Final = Statement(
+    invoice_charges.update()
+    .where(_c.id == bindparam("of_id"))
+    .values(reference=bindparam("reference"))
+)
+_END: Final = Statement(
+    invoice_charges.update()
+    .where(_c.id == bindparam("of_id"), _c.state == text("'pending'"))
+    .values(bound(("state", "code", "message", "ended_at")))
+)
+
+
+def pending_charge(tx: Connection, organization_id: str, invoice_id: str) -> Charge | None:
+    """Return the payment of an invoice that is under way, or None."""
+    row = tx.row(_PENDING, of_organization=organization_id, of_invoice=invoice_id)
+    return Charge(*row) if row else None
+
+
+def charge_asked_by(
+    tx: Connection, organization_id: str, invoice_id: str, request_key: str
+) -> Charge | None:
+    """Return the payment that a request with this key began, or None."""
+    asked = {"of_organization": organization_id, "of_invoice": invoice_id}
+    row = tx.row(_ASKED_BY, **asked, request_key=request_key)
+    return Charge(*row) if row else None
+
+
+def add_charge(tx: Connection, new: Charge) -> None:
+    """Insert a payment that begins; a constraint refuses a second one of the invoice."""
+    tx.execute(_ADD_CHARGE, **new._asdict())
+
+
+def note_prepared(tx: Connection, charge_id: str, reference: str) -> None:
+    """Store what the processor calls a payment."""
+    tx.execute(_PREPARED, of_id=charge_id, reference=reference)
+
+
+def end_charge(
+    tx: Connection, charge_id: str, state: str, code: str | None, message: str | None, now: int
+) -> bool:
+    """End a payment; return False if it has ended."""
+    ended = {"state": state, "code": code, "message": message, "ended_at": now}
+    return tx.execute(_END, of_id=charge_id, **ended) == 1
+
+
+_KEY: Final = ("account_id", "region", "sku", "month")
+
+
+def _given(*columns: Column[Any]) -> list[Any]:
+    return [column == bindparam(f"of_{column.name}") for column in columns]
+
+
+_BILLED: Final = Statement(
+    select(_b.region, _b.sku, _b.month, _b.quantity).where(
+        _b.account_id == bindparam("account_id"), _b.month >= bindparam("from_month")
+    )
+)
+_NOTE_FIRST: Final = Statement(insert_new(billed_usage, (*_KEY, "quantity")))
+_NOTE_MORE: Final = Statement(
+    billed_usage.update()
+    .where(*_given(_b.account_id, _b.region, _b.sku, _b.month), _b.quantity == bindparam("before"))
+    .values(quantity=bindparam("quantity"))
+)
+_CLOSE: Final = Statement(insert_new(closed_months, ("month", "closed_at")))
+_LAST: Final = Statement(select(func.max(closed_months.c.month)))
+
+
+class Use(NamedTuple):
+    """What an account used of one thing in a month."""
+
+    account_id: str
+    region: str
+    sku: str
+    month: int
+
+
+def billed(tx: Connection, account_id: str, from_month: int) -> dict[Use, int]:
+    """Return what was billed of the use of an account in the months from one on."""
+    rows = tx.rows(_BILLED, account_id=account_id, from_month=from_month)
+    return {Use(account_id, region, sku, month): int(sum_) for region, sku, month, sum_ in rows}
+
+
+def note_billed(tx: Connection, use: Use, before: int, quantity: int) -> bool:
+    """Store what is billed of a use; return False if it is no longer what it was `before`."""
+    if before == 0 and tx.execute(_NOTE_FIRST, **use._asdict(), quantity=quantity) == 1:
+        return True
+    key = {f"of_{name}": value for name, value in use._asdict().items()}
+    return tx.execute(_NOTE_MORE, **key, before=before, quantity=quantity) == 1
+
+
+def note_closed(tx: Connection, month: int, now: int) -> None:
+    """Store that a month is closed for all organizations."""
+    tx.execute(_CLOSE, month=month, closed_at=now)
+
+
+def last_closed(tx: Connection) -> int | None:
+    """Return the beginning of the last month that is closed, or None."""
+    row = tx.row(_LAST)
+    return row[0] if row else None

@@ -1,0 +1,75 @@
+"""What billing depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from cloudcore.billing.processor import PROCESSOR, Processor
+from cloudcore.clock import Clock
+from cloudcore.db.base import Database
+from cloudcore.events import EVENTS, Events
+from cloudcore.metering.sku import SKUS, Sku
+from cloudcore.ports import Opening, Port
+
+
+class Price(Protocol):
+    """What one unit of something costs in a region."""
+
+    @property
+    def sku(self) -> str:
+        """Return the name under which its use is metered."""
+        ...
+
+    @property
+    def region(self) -> str:
+        """Return the region."""
+        ...
+
+    @property
+    def unit(self) -> str:
+        """Return what one is."""
+        ...
+
+    @property
+    def currency(self) -> str:
+        """Return the currency, by ISO 4217."""
+        ...
+
+    @property
+    def amount(self) -> str:
+        """Return the price, a decimal number."""
+        ...
+
+
+Prices = Callable[[], Sequence[Price]]
+"""Returns what the catalogue says at the moment."""
+PRICES: Final[Port[Prices]] = Port("billing.prices")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BillingNeeds:
+    """The dependencies of the routes, jobs and timers of billing."""
+
+    database: Database
+    clock: Clock
+    new_id: Callable[[], str]
+    processor: Processor
+    prices: Prices
+    skus: Sequence[Sku]
+    events: Events
+
+
+async def open_needs(opening: Opening) -> BillingNeeds:
+    """Return the dependencies of one process."""
+    install = opening.install
+    return BillingNeeds(
+        database=install.database,
+        clock=install.clock,
+        new_id=install.new_id,
+        processor=await opening.get(PROCESSOR),
+        prices=await opening.get(PRICES),
+        skus=await opening.get(SKUS),
+        events=await opening.get(EVENTS),
+    )

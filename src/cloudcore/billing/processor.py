@@ -1,0 +1,99 @@
+"""The port to a payment processor, which has the cards and moves the money."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple, Protocol
+
+from cloudcore.ports import Port
+
+MethodType = Literal["card", "sepa_debit"]
+
+
+class Kept(NamedTuple):
+    """A payment method as a processor keeps it."""
+
+    reference: str
+    """What the processor calls it."""
+    type: MethodType
+    brand: str | None = None
+    """Of a card, in small letters: ``visa``."""
+    last4: str | None = None
+    exp_month: int | None = None
+    exp_year: int | None = None
+    """Of four digits."""
+
+
+class Order(NamedTuple):
+    """What is to be paid."""
+
+    id: str
+    """Of our operation; the processor's idempotency key."""
+    customer: str
+    """What the processor calls who pays."""
+    method: str
+    """What the processor calls that by which it is paid."""
+    amount: str
+    currency: str
+
+
+class MethodRefused(Exception):
+    """A token is unknown, or the processor does not take what it stands for.
+
+    `code` is a word of the processor, such as ``card_declined``.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Declined(Exception):
+    """A payment was declined, and no money was moved. It is final for this order."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Processor(Protocol):
+    """A payment processor. Its calls raise `Unavailable` if their outcome is not known."""
+
+    @property
+    def name(self) -> str:
+        """Return its name, as stored."""
+        ...
+
+    async def customer(self, organization_id: str) -> str:
+        """Return what it calls an organization; the same for another call soon after."""
+        ...
+
+    async def keep(self, customer: str, type_: MethodType, token: str) -> Kept:
+        """Keep what a token of its own stands for; raise `MethodRefused`."""
+        ...
+
+    async def forget(self, reference: str) -> None:
+        """Forget a payment method; nothing is wrong if it has already."""
+        ...
+
+    async def prepare(self, order: Order) -> str:
+        """Return what it calls the charge of an order, which moves no money yet.
+
+        Raises:
+            Declined: it takes no such order.
+
+        """
+        ...
+
+    async def charge(self, reference: str, order: Order) -> None:
+        """Move the money of a charge that was prepared, once however often this is called.
+
+        Raises:
+            Declined: also when asked again.
+
+        """
+        ...
+
+
+PROCESSOR: Final[Port[Processor]] = Port("billing.processor")

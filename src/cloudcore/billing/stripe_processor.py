@@ -1,0 +1,172 @@
+"""Stripe as the payment processor, by its own client, which is an extra of the package.
+
+A charge is a PaymentIntent that is made unconfirmed, and confirmed once we have stored its id. So a
+process that dies in between asks what became of it, and an intent is confirmed once by Stripe's own
+rules, also when its idempotency keys are long forgotten (Stripe keeps them for at least 24 hours).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cached_property, partial
+from importlib.util import find_spec
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+from cloudcore.billing.money import in_smallest
+from cloudcore.billing.processor import Declined, Kept, MethodRefused, MethodType, Order
+from cloudcore.errors import Unavailable
+
+T = TypeVar("T")
+
+TIMEOUT_SECONDS: Final = 20
+_THREADS: Final = 8
+"""Calls at once; each waits for an answer of Stripe's."""
+
+_IN_HUNDREDTHS: Final = ("ISK", "UGX")
+"""Currencies without a smaller unit that Stripe counts in hundredths all the same."""
+
+_log = logging.getLogger(__name__)
+
+
+class StripeMissing(Exception):
+    """The package stripe is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__("Stripe needs the package stripe: pip install 'entrepot[stripe]'")
+
+
+class StripeProcessor:
+    """Keeps and charges payment methods at Stripe."""
+
+    name: Final = "stripe"
+
+    def __init__(self, key: str, endpoint: str = "") -> None:
+        """Use a secret key; `endpoint` is a URL other than Stripe's own.
+
+        Raise `StripeMissing` if its client is not installed.
+        """
+        if find_spec("stripe") is None:
+            raise StripeMissing
+        self._key = key
+        self._endpoint = endpoint
+        self._making = Lock()
+        self._threads = ThreadPoolExecutor(_THREADS, "stripe")
+
+    def close(self) -> None:
+        """End the threads that have nothing to do."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def customer(self, organization_id: str) -> str:
+        """Return the id of an organization's customer."""
+        given = {"metadata": {"organization": organization_id}}
+        made = await self._asked(partial(self._make_customer, given, f"customer:{organization_id}"))
+        return str(made)
+
+    async def keep(self, customer: str, type_: MethodType, token: str) -> Kept:
+        """Attach what a token stands for to a customer: ``pm_…``, or ``tok_…`` of a card."""
+        try:
+            return await self._asked(partial(self._attach, customer, type_, token))
+        except Declined as refused:
+            raise MethodRefused(refused.code, refused.message) from None
+
+    async def forget(self, reference: str) -> None:
+        """Detach a payment method from its customer."""
+        with suppress(Declined):  # it is attached to nobody
+            await self._asked(lambda: self._client.v1.payment_methods.detach(reference))
+
+    async def prepare(self, order: Order) -> str:
+        """Return the id of a PaymentIntent that is not confirmed."""
+        given = {
+            "amount": _amount(order),
+            "currency": order.currency.lower(),
+            "customer": order.customer,
+            "payment_method": order.method,
+            "payment_method_types": ["card", "sepa_debit"],
+            "metadata": {"charge": order.id},
+        }
+        return str(await self._asked(partial(self._make_intent, given, f"{order.id}:intent")))
+
+    async def charge(self, reference: str, order: Order) -> None:
+        """Confirm a PaymentIntent, if it is not yet."""
+        intent = await self._asked(lambda: self._client.v1.payment_intents.retrieve(reference))
+        if intent.status == "requires_confirmation":
+            intent = await self._asked(partial(self._confirm, reference, f"{order.id}:confirm"))
+        if intent.status == "succeeded":
+            return
+        if intent.status == "processing":  # debits take days
+            raise Unavailable("the payment is being processed", retry_after=3600)
+        error = intent.last_payment_error
+        if error is not None:
+            raise Declined(str(error.code or "declined"), str(error.message or "declined"))
+        raise Declined(intent.status, "the payment needs its owner, who is not here")
+
+    # In a thread
+
+    def _make_customer(self, given: dict[str, Any], key: str) -> str:
+        return str(self._client.v1.customers.create(given, {"idempotency_key": key}).id)
+
+    def _attach(self, customer: str, type_: MethodType, token: str) -> Kept:
+        methods = self._client.v1.payment_methods
+        if token.startswith("tok_"):
+            token = methods.create({"type": "card", "card": {"token": token}}).id
+        made = methods.attach(token, {"customer": customer})
+        if made.type != type_:
+            methods.detach(made.id)
+            raise Declined("type_mismatch", f"the token is that of a {made.type}")
+        if made.type != "card":
+            return Kept(made.id, type_)
+        card = made.card
+        return Kept(made.id, type_, card.brand, card.last4, card.exp_month, card.exp_year)
+
+    def _make_intent(self, given: dict[str, Any], key: str) -> str:
+        return str(self._client.v1.payment_intents.create(given, {"idempotency_key": key}).id)
+
+    def _confirm(self, reference: str, key: str) -> Any:  # noqa: ANN401 - stripe makes the class
+        options = {"idempotency_key": key}
+        return self._client.v1.payment_intents.confirm(reference, {"off_session": True}, options)
+
+    @property
+    def _client(self) -> Any:  # noqa: ANN401 - stripe makes the class
+        with self._making:
+            return self._made
+
+    @cached_property
+    def _made(self) -> Any:  # noqa: ANN401 - stripe makes the class
+        import stripe  # noqa: PLC0415 - optional, and takes long
+
+        return stripe.StripeClient(
+            self._key,
+            base_addresses={"api": self._endpoint} if self._endpoint else {},
+            http_client=stripe.RequestsClient(timeout=TIMEOUT_SECONDS),
+            max_network_retries=1,
+        )
+
+    async def _asked(self, ask: Callable[[], T]) -> T:
+        """Ask Stripe in a thread.
+
+        Raises:
+            Declined: it refuses for good: the card, or what is asked for.
+            Unavailable: it does not answer, or not to this key; what came of it is not known.
+
+        """
+        import stripe  # noqa: PLC0415 - optional, and takes long
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        except (stripe.CardError, stripe.InvalidRequestError) as error:
+            raise Declined(error.code or "refused", error.user_message or "refused") from None
+        except stripe.StripeError as error:
+            # Its text may have a part of the key.
+            _log.error("Stripe does not do what it is asked: %s", type(error).__name__)
+        raise Unavailable("the payment processor does not answer, or refuses; ask the operator")
+
+
+def _amount(order: Order) -> int:
+    """Return an amount as Stripe counts it."""
+    amount = in_smallest(order.amount, order.currency)
+    return amount * 100 if order.currency in _IN_HUNDREDTHS else amount

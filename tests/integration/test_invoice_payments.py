@@ -1,0 +1,274 @@
+"""Payment of invoices: by whom, how often it is tried, and that money moves once."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from sqlalchemy import select
+
+from cloudcore.billing import charging
+from cloudcore.billing.embedded import EmbeddedProcessor
+from cloudcore.billing.tables import embedded_charges, invoice_charges
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from cloudcore.errors import InvoicePaymentAttemptsExhausted
+from cloudcore.jobs.outbox import outbox
+from tests.databases import on_both_databases, opened
+from tests.integration.billing_world import DAY, World
+
+pytestmark = on_both_databases
+
+RATE_HEADERS: Final = ("x-ratelimit-limit", "x-ratelimit-reset", "retry-after")
+
+
+async def ledger(world: World) -> list[tuple[str, str]]:
+    """Return amount and decline of what the embedded processor was asked to charge."""
+
+    def read(tx: Connection) -> list[tuple[str, str]]:
+        c = embedded_charges.c
+        return [(amount, why) for amount, why in tx.rows(Statement(select(c.amount, c.decline)))]
+
+    return await world.served.database.read(read)
+
+
+async def charges(world: World) -> list[str]:
+    """Return the states of all charges."""
+
+    def read(tx: Connection) -> list[str]:
+        return [row[0] for row in tx.rows(Statement(select(invoice_charges.c.state)))]
+
+    return await world.served.database.read(read)
+
+
+async def shown(world: World, invoice: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = (await world.ask("GET", f"/v1/invoices/{invoice['id']}")).json()
+    return dict(found["invoice"])
+
+
+def pay_path(invoice: dict[str, Any]) -> str:
+    return f"/v1/invoices/{invoice['id']}/pay"
+
+
+async def test_an_invoice_is_paid_once(billed: World) -> None:
+    invoice = await billed.owing()
+    answer = await billed.ask("POST", pay_path(invoice), key="pay")
+    assert answer.status_code == 200, answer.text
+    paid = answer.json()["invoice"]
+    assert (paid["status"], paid["attempts"]) == ("paid", 0)
+    assert paid["paid_at"] is not None
+    assert paid["lines"] == invoice["lines"]
+    replayed = await billed.ask("POST", pay_path(invoice), key="pay")
+    assert replayed.json() == answer.json()
+    again = await billed.ask("POST", pay_path(invoice))
+    assert again.status_code == 409
+    assert again.json()["error"]["params"]["reason"] == "is_paid"
+    await billed.run_jobs()
+    assert await ledger(billed) == [(invoice["total"], "")]
+
+
+async def test_payments_at_once_move_money_once(billed: World) -> None:
+    invoice = await billed.owing()
+    async with asyncio.TaskGroup() as together:
+        together.create_task(billed.run_jobs())
+        asked = [
+            together.create_task(billed.ask("POST", pay_path(invoice), key=f"k{number}"))
+            for number in range(6)
+        ]
+    assert {each.result().status_code for each in asked} <= {200, 409}
+    await billed.run_jobs()
+    assert (await shown(billed, invoice))["status"] == "paid"
+    assert await ledger(billed) == [(invoice["total"], "")]
+
+
+async def test_attempts_are_exhausted_per_invoice(billed: World) -> None:
+    """Five declines, then 429 without headers of a rate; replays do not count."""
+    invoice = await billed.owing("tok_chargeDeclined")
+    other = await billed.owing("tok_chargeDeclined")
+    for number in range(1, 6):
+        answers = [
+            await billed.ask("POST", pay_path(invoice), key=f"attempt-{number}") for _ in range(2)
+        ]
+        for answer in answers:
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"]) == (402, "PAYMENT_DECLINED")
+            assert error["params"]["code"] == "card_declined"
+        assert answers[0].text == answers[1].text
+        assert (await shown(billed, invoice))["attempts"] == number
+    await billed.add_method("tok_visa")
+    for key in ("attempt-6", "attempt-7"):
+        refused = await billed.ask("POST", pay_path(invoice), key=key)
+        assert refused.status_code == 429
+        assert refused.json()["error"]["code"] == "INVOICE_PAYMENT_ATTEMPTS_EXHAUSTED"
+        assert not [name for name in RATE_HEADERS if name in refused.headers]
+    replayed = await billed.ask("POST", pay_path(invoice), key="attempt-1")
+    assert replayed.status_code == 402
+    failed = await shown(billed, invoice)
+    assert (failed["status"], failed["attempts"]) == ("failed", 5)
+    assert (await billed.ask("POST", pay_path(other))).status_code == 200
+    assert len(await ledger(billed)) == 6
+
+
+async def test_attempts_survive_a_restart(billed: World, metadata_url: str) -> None:
+    """What another process finds: the count, and which requests were answered."""
+    invoice = await billed.owing("tok_chargeDeclined")
+    place = billed.acme.organization_id, invoice["id"]
+    for number in range(3):
+        await billed.ask("POST", pay_path(invoice), key=f"attempt-{number}")
+    async with opened(metadata_url) as database:
+        processor = EmbeddedProcessor(database, billed.needs.clock)
+        needs = replace(billed.needs, database=database, processor=processor)
+        for number in range(2):
+            charge = await database.write(
+                charging.begin_charge, needs, *place, None, f"other-{number}"
+            )
+            declined = await charging.settle(needs, charge)
+            await database.write(charging.record, needs, charge, declined)
+        known = await database.write(charging.begin_charge, needs, *place, None, "other-1")
+        assert (known.id, known.state) == (charge.id, "declined")
+        with pytest.raises(InvoicePaymentAttemptsExhausted):
+            await database.write(charging.begin_charge, needs, *place, None, "other-2")
+    assert (await billed.ask("POST", pay_path(invoice))).status_code == 429
+
+
+async def test_a_closed_month_is_paid_by_the_default_method_and_retried_on_following_days(
+    billed: World,
+) -> None:
+    invoice = await billed.owing("tok_chargeDeclinedInsufficientFunds")
+    await billed.run_jobs()
+    assert (await shown(billed, invoice))["attempts"] == 1
+    await billed.run_jobs()
+    assert (await shown(billed, invoice))["attempts"] == 1
+    billed.served.clock.advance(DAY)
+    await billed.run_jobs()
+    assert (await shown(billed, invoice))["attempts"] == 2
+    await billed.add_method("tok_visa")
+    billed.served.clock.advance(DAY)
+    await billed.run_jobs()
+    assert (await shown(billed, invoice))["status"] == "paid"
+    billed.served.clock.advance(DAY)
+    await billed.run_jobs()
+    why = "insufficient_funds"
+    assert sorted(await ledger(billed)) == sorted(
+        [(invoice["total"], why), (invoice["total"], why), (invoice["total"], "")]
+    )
+
+
+async def test_five_days_of_declines_end_the_tries(billed: World) -> None:
+    invoice = await billed.owing("tok_chargeDeclined")
+    for _ in range(8):
+        await billed.run_jobs()
+        billed.served.clock.advance(DAY)
+    found = await shown(billed, invoice)
+    assert (found["status"], found["attempts"]) == ("failed", 5)
+    assert len(await ledger(billed)) == 5
+
+
+async def test_without_a_payment_method_nothing_is_declined(billed: World) -> None:
+    invoice = await billed.owing()
+    await remove_methods(billed)
+    await billed.run_jobs()
+    found = await shown(billed, invoice)
+    assert (found["status"], found["attempts"]) == ("open", 0)
+    answer = await billed.ask("POST", pay_path(invoice))
+    assert answer.status_code == 409
+    assert answer.json()["error"]["params"]["reason"] == "no_payment_method"
+    await billed.add_method("tok_visa")
+    billed.served.clock.advance(DAY)
+    await billed.run_jobs()
+    assert (await shown(billed, invoice))["status"] == "paid"
+
+
+async def remove_methods(world: World) -> None:
+    """Take all payment methods away, which no operation does while an invoice is open."""
+    from cloudcore.billing.tables import payment_methods  # noqa: PLC0415
+
+    statement = Statement(payment_methods.delete())
+    await world.served.database.write(lambda tx: tx.execute(statement))
+
+
+async def test_another_method_than_the_default_may_pay(billed: World) -> None:
+    good = await billed.add_method("tok_mastercard")
+    invoice = await billed.owing("tok_chargeDeclined")
+    unknown = {"payment_method": "01890000-0000-7000-8000-0000000000ff"}
+    assert (await billed.ask("POST", pay_path(invoice), unknown)).status_code == 404
+    answer = await billed.ask("POST", pay_path(invoice), {"payment_method": good["id"]})
+    assert answer.status_code == 200
+    assert await ledger(billed) == [(invoice["total"], "")]
+
+
+async def test_an_outage_is_no_decline_and_the_payment_goes_on_by_itself(billed: World) -> None:
+    """What is told apart: an outage counts nothing, and no other payment begins meanwhile."""
+    invoice = await billed.owing("tok_chargeUnavailable")
+    away = await billed.ask("POST", pay_path(invoice), key="away")
+    assert away.status_code == 200
+    assert away.json()["invoice"]["status"] == "open"
+    found = await shown(billed, invoice)
+    assert (found["status"], found["attempts"]) == ("open", 0)
+    visa = await billed.add_method("tok_visa")
+    other = await billed.ask("POST", pay_path(invoice), {"payment_method": visa["id"]})
+    assert other.status_code == 409
+    assert other.json()["error"]["params"]["reason"] == "in_progress"
+    busy = [
+        each
+        for each in (await billed.ask("GET", "/v1/payment-methods")).json()["payment_methods"]
+        if each["last4"] == "0119"
+    ]
+    refused = await billed.ask("DELETE", f"/v1/payment-methods/{busy[0]['id']}")
+    assert refused.status_code == 409
+    assert await charges(billed) == ["pending"]
+
+
+class DiesAfterCharging(EmbeddedProcessor):
+    """A processor after whose charge the process dies, as far as its caller can tell."""
+
+    async def charge(self, reference: str, order: Any) -> None:  # noqa: ANN401
+        await super().charge(reference, order)
+        raise asyncio.CancelledError
+
+
+async def test_a_crash_after_the_charge_never_charges_twice(billed: World) -> None:
+    """The row of the charge is there before the call; the job goes on with the same key."""
+    invoice = await billed.owing()
+    needs = billed.needs
+    charge = await needs.database.write(
+        charging.begin_charge, needs, billed.acme.organization_id, invoice["id"]
+    )
+    dying = DiesAfterCharging(needs.database, needs.clock)
+    with suppress(asyncio.CancelledError):
+        await charging.settle(replace(needs, processor=dying), charge)
+    assert await ledger(billed) == [(invoice["total"], "")]
+    assert (await shown(billed, invoice))["status"] == "open"
+    assert (await billed.ask("POST", pay_path(invoice))).status_code == 409
+    billed.served.clock.advance(301)
+    await billed.run_jobs()
+    assert (await shown(billed, invoice))["status"] == "paid"
+    assert await ledger(billed) == [(invoice["total"], "")]
+
+
+async def test_all_accounts_are_told(billed: World) -> None:
+    """Of a new invoice, a decline and a payment, by the rules of each account."""
+    token = billed.acme.program_token
+    topic = f"crn:notifications:local:{billed.acme.account_id}:topic/bills"
+    await billed.served.make("/v1/topics", {"name": "bills"}, token=token)
+    rule = {"topic": topic, "event_types": ["billing.invoice.*"]}
+    await billed.served.make("/v1/event-rules", rule, token=token)
+    invoice = await billed.owing("tok_chargeDeclined")
+    await billed.run_jobs()
+    await billed.add_method("tok_visa")
+    assert (await billed.ask("POST", pay_path(invoice))).status_code == 200
+
+    def told(tx: Connection) -> list[str]:
+        return [
+            row[0] for row in tx.rows(Statement(select(outbox.c.type).order_by(outbox.c.sequence)))
+        ]
+
+    found = [each for each in await billed.served.database.read(told) if "billing" in each]
+    assert found == [
+        "billing.invoice.created",
+        "billing.invoice.payment_failed",
+        "billing.invoice.paid",
+    ]

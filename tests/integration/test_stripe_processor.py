@@ -1,0 +1,179 @@
+"""The Stripe driver, by Stripe's own client, against localstripe in a process of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from cloudcore.billing.processor import Declined, MethodRefused, Order
+from cloudcore.billing.stripe_processor import StripeProcessor
+from cloudcore.clock import uuid7
+from cloudcore.errors import Unavailable
+from registry.billing_settings import BillingSettings
+from registry.cli.setting_checks import refusals
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
+from tests.integration.billing_world import open_world
+from tests.stripe_relay import KEY, StripeRelay, stripe_relay
+
+FAILING: Final = "pm_card_chargeCustomerFail"
+"""A card that is kept, and whose charges are declined."""
+
+
+@pytest.fixture(scope="module")
+def stripe() -> Iterator[StripeRelay]:
+    with stripe_relay() as relay:
+        yield relay
+
+
+@pytest.fixture
+def processor(stripe: StripeRelay) -> Iterator[StripeProcessor]:
+    made = StripeProcessor(KEY, stripe.url)
+    yield made
+    made.close()
+
+
+async def ordered(processor: StripeProcessor, token: str, amount: str = "12.34") -> Order:
+    """Return an order of a new customer with a card."""
+    customer = await processor.customer(uuid7())
+    kept = await processor.keep(customer, "card", token)
+    return Order(uuid7(), customer, kept.reference, amount, "EUR")
+
+
+async def test_a_card_is_kept_and_forgotten(processor: StripeProcessor) -> None:
+    customer = await processor.customer(uuid7())
+    kept = await processor.keep(customer, "card", "pm_card_visa")
+    assert kept.reference.startswith("pm_")
+    assert (kept.brand, kept.last4, kept.exp_month, kept.exp_year) == ("visa", "4242", 12, 2030)
+    await processor.forget(kept.reference)
+    await processor.forget("pm_unknown")
+
+
+async def test_a_debit_has_no_card(processor: StripeProcessor, stripe: StripeRelay) -> None:
+    customer = await processor.customer(uuid7())
+    form = {"type": "sepa_debit", "sepa_debit[iban]": "DE89370400440532013000"}
+    async with httpx.AsyncClient(base_url=stripe.url, auth=(KEY, "")) as client:
+        made = (await client.post("/v1/payment_methods", data=form)).json()
+    kept = await processor.keep(customer, "sepa_debit", made["id"])
+    assert kept[1:] == ("sepa_debit", None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("token", "type_", "code"),
+    [
+        ("pm_card_visa_chargeDeclined", "card", "card_declined"),
+        ("pm_unknown", "card", ""),
+        ("pm_card_visa", "sepa_debit", "type_mismatch"),
+    ],
+)
+async def test_what_stripe_does_not_take_is_refused(
+    processor: StripeProcessor, token: str, type_: str, code: str
+) -> None:
+    customer = await processor.customer(uuid7())
+    with pytest.raises(MethodRefused) as refused:
+        await processor.keep(customer, "card" if type_ == "card" else "sepa_debit", token)
+    assert not code or refused.value.code == code
+
+
+async def test_money_is_moved_once_however_often_it_is_asked(
+    processor: StripeProcessor, stripe: StripeRelay
+) -> None:
+    order, before = await ordered(processor, "pm_card_visa"), len(stripe.charges())
+    reference = await processor.prepare(order)
+    assert len(stripe.charges()) == before
+    for _ in range(3):
+        await processor.charge(reference, order)
+    assert len(stripe.charges()) == before + 1
+    assert (stripe.charges()[0]["amount"], stripe.charges()[0]["currency"]) == (1234, "eur")
+    assert stripe.confirmed()[-1] == f"{order.id}:confirm"
+    assert ("POST", "/v1/payment_intents", f"{order.id}:intent") in stripe.asked
+
+
+async def test_a_decline_is_told_also_when_asked_again(processor: StripeProcessor) -> None:
+    order = await ordered(processor, FAILING)
+    reference = await processor.prepare(order)
+    for _ in range(2):
+        with pytest.raises(Declined) as declined:
+            await processor.charge(reference, order)
+        assert declined.value.code == "card_declined"
+
+
+async def test_an_outage_is_no_decline(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody listens there; and the key is in no log."""
+    away = StripeProcessor(KEY, "http://127.0.0.1:9")
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(Unavailable):
+        await away.charge("pi_1", Order("x", "cus_1", "pm_1", "1.00", "EUR"))
+    away.close()
+    assert KEY not in caplog.text
+
+
+async def test_a_wrong_key_is_no_decline(stripe: StripeRelay) -> None:
+    other = StripeProcessor("not a key", stripe.url)
+    with pytest.raises(Unavailable):
+        await other.customer(uuid7())
+    other.close()
+
+
+async def test_amounts_are_in_the_smallest_unit_of_the_currency(
+    processor: StripeProcessor, stripe: StripeRelay
+) -> None:
+    for currency, amount, counted in (
+        ("JPY", "1234", 1234),
+        ("ISK", "12", 1200),
+        ("USD", "0.5", 50),
+    ):
+        order = (await ordered(processor, "pm_card_visa", amount))._replace(currency=currency)
+        before = {each["id"] for each in stripe.charges()}
+        await processor.charge(await processor.prepare(order), order)
+        (made,) = (each for each in stripe.charges() if each["id"] not in before)
+        assert made["amount"] == counted
+
+
+async def test_an_install_pays_by_stripe(tmp_path: Path, stripe: StripeRelay) -> None:
+    """Over the API, with a decline, and with the key from its file."""
+    key = tmp_path / "stripe.key"
+    key.write_text(f"{KEY}\n")
+    key.chmod(0o600)
+    settings = BillingSettings("stripe", str(key), stripe.url)
+    before = {each["id"] for each in stripe.charges()}
+    async with open_world(tmp_path / "data", billing=settings) as world:
+        invoice = await world.owing(FAILING)
+        path = f"/v1/invoices/{invoice['id']}/pay"
+        declined = await world.ask("POST", path)
+        assert declined.status_code == 402
+        assert declined.json()["error"]["params"]["code"] == "card_declined"
+        unknown = {"type": "card", "token": "pm_unknown"}
+        assert (await world.ask("POST", "/v1/payment-methods", unknown)).status_code == 400
+        card = await world.add_method("pm_card_visa")
+        assert card["display_name"] == "Visa ending in 4242"
+        paid = await world.ask("POST", path)
+        assert paid.json()["invoice"]["status"] == "paid"
+    (charge,) = (each for each in stripe.charges() if each["id"] not in before)
+    assert (charge["amount"], charge["currency"]) == (130, "eur")
+    assert invoice["total"] == "1.30"
+
+
+def test_the_settings_say_what_is_wrong(tmp_path: Path) -> None:
+    for group, words in (
+        (BillingSettings("paypal"), "embedded or stripe"),  # type: ignore[arg-type]
+        (BillingSettings("stripe"), "needs stripe_key_file"),
+    ):
+        with pytest.raises(SettingsError, match=words):
+            Settings(data=tmp_path, billing=group)
+    open_to_all = tmp_path / "open.key"
+    open_to_all.write_text(KEY)
+    open_to_all.chmod(0o644)
+    for path, words in ((open_to_all, "others can read"), (tmp_path / "none", "cannot read")):
+        settings = Settings(
+            data=tmp_path, public_url="http://x", billing=BillingSettings("stripe", str(path))
+        )
+        found = [each for each in refusals(settings) if each.startswith("payment_processor")]
+        assert len(found) == 1
+        assert words in found[0]
+        assert KEY not in found[0]
