@@ -201,6 +201,8 @@ async def test_what_is_created_and_restored_on_v1_is_refused_alike(install: Inst
         assert error["code"] == "QUOTA_EXCEEDED"
         assert error["params"] == {"quota": "repositories", "limit": used, "used": used}
 
+    any_number = (await client.get("/v1/quotas/repositories")).json()["quota"]
+    assert (any_number["limit"], any_number["used"]) == (1 << 62, 0)
     await write(put_limit, EVERY_ACCOUNT, "repositories", 1, 1)
     first = (await create(client, "one"))["id"]
     quota_exceeded(await client.post("/v1/repositories", json={"name": "two"}), 1)
