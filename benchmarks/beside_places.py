@@ -85,6 +85,17 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/db/sqlite.py:__init__": Place(why=_MAKES),
     "cloudcore/db/sqlite.py:close": Place(why=_STARTS, uses=2),
     "cloudcore/db/sqlite_writer.py:__init__": Place(why=_ONE_THREAD),
+    "cloudcore/email/message_routes.py:get_message": Place(
+        why="what a message of a megabyte says is opened: a few milliseconds, in turns of accounts"
+    ),
+    "cloudcore/email/message_routes.py:send_message": Place(("mails",)),
+    "cloudcore/email/return_mail.py:": Place(why=_MAKES),
+    "cloudcore/email/return_mail.py:_take": Place(
+        why="reads one report of bounded size; more wait their turn, and hold up mail servers alone"
+    ),
+    "cloudcore/email/sending.py:_attempt": Place(
+        why="one signature, and the encoding of a body of at most a megabyte, in turns of accounts"
+    ),
     "cloudcore/email/sending_identities.py:_prepare": Place(("sending identities",)),
     "cloudcore/email/templates.py:preview_template": Place(("mails",)),
     "cloudcore/iam/passwords.py:__init__": Place(why=_MAKES),

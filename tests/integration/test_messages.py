@@ -21,7 +21,14 @@ from cloudcore.email.needs import NOT_SENT
 from cloudcore.email.verp import read_return_path
 from cloudcore.wire import moment_of, rfc3339
 from tests.databases import on_both_databases
-from tests.integration.sending_world import BOUNCES, DAY, HOST_NAME, SendingWorld, open_world
+from tests.integration.sending_world import (
+    BOUNCES,
+    DAY,
+    HOST_NAME,
+    SendingWorld,
+    look_up,
+    open_world,
+)
 from tests.jobs import run_due
 
 
@@ -83,12 +90,6 @@ def body_of(mail: EmailMessage, kind: str) -> str | None:
 
 def moment(text: str) -> int:
     return moment_of(datetime.fromisoformat(text))
-
-
-def look_up(world: SendingWorld, name: bytes, **_: object) -> bytes:
-    """Return the DKIM record of a name as the name server of the test has it."""
-    (text,) = world.names.texts[name.decode()]
-    return text.replace('" "', "").strip('"').encode()
 
 
 @on_both_databases

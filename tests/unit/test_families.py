@@ -15,6 +15,7 @@ from cloudcore.billing.events import EVENTS as OF_BILLING
 from cloudcore.certificate.certificate import EVENTS
 from cloudcore.email.dedicated_ip import PAUSED
 from cloudcore.email.sending_identity import FAILED, VERIFIED
+from cloudcore.email.suppression import UNSUBSCRIBE as UNSUBSCRIBE_FROM_MAIL
 from cloudcore.family import Family, vocabulary
 from cloudcore.kms.services import ACTION as KEY_DELETED
 from cloudcore.notifications.recipient_routes import CONFIRM, UNSUBSCRIBE
@@ -79,7 +80,12 @@ def test_events_and_quotas_are_those_of_the_code() -> None:
     events = {event for family in FAMILIES for event in family.events}
     assert set(re.findall(r"`([a-z]+\.[a-z_]+\.[a-z_]+)`", page)) == events
     changes = {action for family in FAMILIES for action in family.told_changes}
-    assert changes - set(actions(FAMILIES)) == {CONFIRM, UNSUBSCRIBE, KEY_DELETED}
+    assert changes - set(actions(FAMILIES)) == {
+        CONFIRM,
+        UNSUBSCRIBE,
+        UNSUBSCRIBE_FROM_MAIL,
+        KEY_DELETED,
+    }
     described = {each.many for family in FAMILIES for each in family.resources}
     counted = described | set(named(r'\bQuota\(\s*"(\w+)"'))
     assert {quota.name for family in FAMILIES for quota in family.quotas} == counted

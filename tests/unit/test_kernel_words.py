@@ -19,6 +19,7 @@ SPARED: Final = (
     "HeaderRegistry",
     "email.headerregistry",
     "self._registry",
+    "self.push(",  # aiosmtpd's: an answer of a mail server
     "independent of the registry",
     "auto_create_repositories",  # a field of /v1/accounts, promised to its clients
 )

@@ -34,7 +34,6 @@ from cloudcore.email.sending_identities import signer_of
 from cloudcore.email.sending_identity import SendingIdentity
 from cloudcore.email.suppressions import suppressed
 from cloudcore.email.unsubscribing import Unsubscription, unsubscribe_headers
-from cloudcore.email.verp import return_path
 from cloudcore.email.warm_up import counted_again, note_outcome
 from cloudcore.errors import NotFound
 from cloudcore.jobs.kinds import OUTBOUND_SLOTS, Done, JobKind, Next, doubled
@@ -201,10 +200,8 @@ class Postman:
 
         If the operator has set no domain for that, it is the sender of the message.
         """
-        domain = self.needs.return_mail.domain
-        if not domain:
-            return mailbox(message.sender, "from").address
-        return return_path(domain, self.needs.return_key, message.id, to.position)
+        ours = self.needs.return_path(message.id, to.position)
+        return ours or mailbox(message.sender, "from").address
 
     def _recorded(self, due: Due, outcome: Outcome) -> Next | Done:
         """Return what an attempt came to; it is tried again after a while, unless that is over."""
