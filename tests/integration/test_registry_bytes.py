@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any, Final, cast
 
+import psycopg
 import pytest
 from sqlalchemy import bindparam
 
@@ -354,3 +356,32 @@ async def test_refused_pushes_are_counted_by_their_quota(registry: Registry) -> 
     refused(answer, 0, 0)
     (scope,) = scopes
     assert scope["state"]["event"] == "quota.registry_bytes"
+
+
+@pytest.mark.postgresql
+async def test_counting_waits_for_pushes_that_have_found_no_limit(
+    registry: Registry, postgresql_database: str
+) -> None:
+    """Their blobs are in the number, though they do not count them."""
+    first, second = blob(1, KIB), blob(2, KIB)
+    assert (await push(registry, first)).status == 201
+    account_id, write = await account_of(registry), registry.ctx.database.write
+    copied = (
+        "INSERT INTO blob_objects SELECT (json_populate_record(o, %s::json)).* FROM blob_objects o"
+    )
+    other = str(digest_of(second))
+    changed = json.dumps({"id": uuid7(), "stored_id": uuid7(), "digest": other, "size": 5})
+    with psycopg.connect(postgresql_database) as beside:
+        beside.execute(copied, [changed])
+        await allow(registry, 1 << 40)
+        counting = asyncio.create_task(write(stored_bytes.begin_counting, account_id))
+        with querying(postgresql_database) as query:
+            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            while not query(waiting)[0][0]:
+                assert not counting.done()
+                await asyncio.sleep(0)
+        beside.commit()
+        await counting
+    assert await used(registry) == KIB + 5
+    with querying(postgresql_database) as query:
+        check_counters(query, "dev")
