@@ -241,6 +241,7 @@ REGISTRY: Final[Family[Process]] = Family(
                 "registry.cli.audit",
                 "registry.cli.usage",
                 "registry.cli.quotas",
+                "registry.cli.invoices",
             ),
         ),
         CommandGroup(
