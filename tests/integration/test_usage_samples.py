@@ -10,9 +10,11 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Database
+from cloudcore.family import skus_of
 from cloudcore.metering import sampling
 from cloudcore.metering.reporting import HOUR, KEPT_HOURS, usage
 from cloudcore.metering.sampling import MOST_HOURS, forget_samples, sample
+from registry.families import FAMILIES
 from registry.family import REGISTRY
 from registry.services.skus import STORAGE
 from tests.databases import on_both_databases
@@ -172,6 +174,28 @@ async def test_slices_of_objects_add_up(world: World, monkeypatch: pytest.Monkey
         await world.push_blob((f"layer {number}" * number).encode())
     measured = await REGISTRY.samples()[STORAGE.name](world.install.database)
     assert measured == {world.account.id: sum(sizes)}
+
+
+@on_both_databases
+async def test_all_that_families_sample_is_among_their_skus(world: World) -> None:
+    """And it is counted when it is sampled as the chore does."""
+    samples = [family.samples for family in FAMILIES]
+    named = {sku for each in samples for sku in each()}
+    assert named <= {each.name for each in skus_of(FAMILIES)}
+    assert {"registry.storage", "storage.storage", "kms.keys"} <= named
+    install = world.install
+    blob = await world.push_blob(b"0123456789")
+    made = await world.control.post("/v1/keys", json={"name": "mine"})
+    assert made.status_code == 201, made.text
+    clock = ManualClock(install.clock())
+    await sample(install.database, clock, "local", samples)
+    clock.advance(3600)
+    await sample(install.database, clock, "local", samples)
+    found = await install.database.read(usage, world.account.id, 0, 1 << 30)
+    assert {each.sku: each.quantity for each in found} == {
+        "registry.storage": blob["size"],
+        "kms.keys": 1,
+    }
 
 
 def test_an_hour_is_one_of_the_clock() -> None:
