@@ -131,8 +131,8 @@ async def _changed(
     ctx: RequestContext, dedicated_ip_id: str, status: WarmupStatus
 ) -> Reply[ResponseBody]:
     found, now = await DEDICATED_IPS.authorized(ctx, dedicated_ip_id), ctx.clock()
-    wrap = DEDICATED_IPS.at(now)
-    return await ctx.commit(set_status, found, status, now, wrap=wrap)
+    wrap, told = DEDICATED_IPS.at(now), DEDICATED_IPS.changed_at(now)
+    return await ctx.commit(set_status, found, status, now, wrap=wrap, told=told)
 
 
 HANDLERS: Final = (
