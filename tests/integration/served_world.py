@@ -504,9 +504,11 @@ async def open_served(
         public_url=URL,
         founders="anyone",
         certificate_grants="granted.test=*",
-        email=EmailSettings(email_sending="direct", email_dedicated_ips=_ADDRESSES),
+        email=EmailSettings(email_sending="direct"),
     )
     settings = replace(settings, **cast("dict[str, Any]", changes))
+    listed = settings.email.email_dedicated_ips or _ADDRESSES  # each tenant has one
+    settings = replace(settings, email=replace(settings.email, email_dedicated_ips=listed))
     if not database_url:
         planted(data)
     prepare(settings)
