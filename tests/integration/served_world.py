@@ -507,8 +507,9 @@ async def open_served(
         email=EmailSettings(email_sending="direct"),
     )
     settings = replace(settings, **cast("dict[str, Any]", changes))
-    listed = settings.email.email_dedicated_ips or _ADDRESSES  # each tenant has one
-    settings = replace(settings, email=replace(settings.email, email_dedicated_ips=listed))
+    if not settings.email.email_dedicated_ips:
+        listed = replace(settings.email, email_dedicated_ips=_ADDRESSES)
+        settings = replace(settings, email=listed)
     if not database_url:
         planted(data)
     prepare(settings)
