@@ -239,7 +239,9 @@ REGISTRY: Final[Family[Process]] = Family(
                 "registry.cli.events",
                 "registry.cli.gc",
                 "registry.cli.audit",
+                "registry.cli.usage",
                 "registry.cli.quotas",
+                "registry.cli.invoices",
             ),
         ),
         CommandGroup(

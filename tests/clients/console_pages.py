@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ from cloudcore.clock import system_clock
 from tests.certificates import uploaded
 from tests.clients.console_world import SBOM, World
 from tests.entrepot import ADMIN, PASSWORD
+from tests.owed_invoices import owe
 from tests.tools import require_tool
 
 DESKTOP: Final[dict[str, Any]] = {
@@ -214,11 +216,14 @@ def pages_of(world: World) -> list[str]:
         f"/console/services/suppressions/{suppression_of(world)}",
         "/console/services/identities",
         f"/console/services/identities/{identity_of(world)}",
+        "/console/services/messages",
         "/console/services/templates",
         f"/console/services/templates/{template_of(world)}",
         "/console/services/payment-methods",
         f"/console/services/payment-methods/{payment_method_of(world)}",
         "/console/services/invoices",
+        f"/console/services/invoices/{invoice_of(world)}",
+        f"/console/services/invoices/{invoice_of(world)}/print",
         "/console/audit",
         "/console/usage",
         "/console/service-accounts",
@@ -281,6 +286,15 @@ def identity_of(world: World) -> str:
         body = {"kind": "domain", "value": "shop.example"}
         return str(world.pusher.call("POST", "/v1/identities", body)["identity"]["id"])
     return str(identities[0]["id"])
+
+
+def invoice_of(world: World) -> str:
+    """Return the id of the only invoice, which is put there when it is asked for first."""
+    invoices = world.pusher.call("GET", "/v1/invoices")["invoices"]
+    if invoices:
+        return str(invoices[0]["id"])
+    with closing(sqlite3.connect(world.pusher.data / "metadata.db", timeout=30)) as database:
+        return owe(database)
 
 
 def suppression_of(world: World) -> str:

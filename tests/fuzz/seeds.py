@@ -13,6 +13,7 @@ from tests.certificates import uploaded
 from tests.conformance.content import EMPTY, image_manifest, subject_of
 from tests.fuzz.install import HANDLE, OUTSIDER, FuzzedInstall
 from tests.fuzz.known import Known
+from tests.owed_invoices import OCTOBER, owe
 from tests.tenants import ALLOW_ALL, basic, bearer, document, let
 
 _SIGN_IN: Final = {
@@ -47,6 +48,10 @@ def plant(install: FuzzedInstall) -> None:
     for path, sample in described.samples().items():
         _make(install, path, sample)
     _plant_mail(install)
+    for _ in range(2):
+        _make(install, "/v1/payment-methods", {"type": "card", "token": "tok_visa"})
+    for month in range(3):
+        owe(install.live, OCTOBER - month * 31 * 86_400_000_000)
     _plant_bucket(install)
     _plant_repository(install)
     install.keep()

@@ -99,7 +99,7 @@ class World:
         owner = (tenant or self.acme).organization_id
 
         def read(tx: Connection) -> list[dict[str, Any]]:
-            found = invoice_rows.list_invoices(tx, owner, "", "", 100)
+            found = invoice_rows.list_invoices(tx, owner, invoice_rows.Asked(), "", 100)
             return [msgspec.to_builtins(shown(tx, each).invoice) for each in found]
 
         return await self.served.database.read(read)

@@ -65,12 +65,14 @@ CHANGED: Final[dict[str, object]] = {
     "keep_unpulled_days": 1,
     "max_bytes": 1,
     "enabled": False,
+    "display_name": "Ours",
     "undelete_days": 1,
     "uncounted_pullers": ["*"],
     "access_key_login": True,
 }
 """For each field that changes may take away, something that it does not have by default."""
 KEPT: Final = {
+    ("/v1/payment-methods/{}", "is_default"): "an organization has one default",
     ("/v1/policies/{}", "document"): "a policy without one has been created from a template",
     ("/v1/templates/{}", "html"): "a template has one body at least",
     ("/v1/templates/{}", "text"): "a template has one body at least",

@@ -63,9 +63,8 @@ async def test_an_invoice_is_paid_once(billed: World) -> None:
     assert paid["lines"] == invoice["lines"]
     replayed = await billed.ask("POST", pay_path(invoice), key="pay")
     assert replayed.json() == answer.json()
-    again = await billed.ask("POST", pay_path(invoice))
-    assert again.status_code == 409
-    assert again.json()["error"]["params"]["reason"] == "is_paid"
+    again = await billed.ask("POST", pay_path(invoice), key="again")
+    assert again.json() == answer.json()
     await billed.run_jobs()
     assert await ledger(billed) == [(invoice["total"], "")]
 
@@ -125,9 +124,12 @@ async def test_attempts_survive_a_restart(billed: World, metadata_url: str) -> N
             charge = await database.write(
                 charging.begin_charge, needs, *place, None, f"other-{number}"
             )
+            assert charge is not None
             declined = await charging.settle(needs, charge)
             await database.write(charging.record, needs, charge, declined)
         known = await database.write(charging.begin_charge, needs, *place, None, "other-1")
+        assert known is not None
+        assert charge is not None
         assert (known.id, known.state) == (charge.id, "declined")
         with pytest.raises(InvoicePaymentAttemptsExhausted):
             await database.write(charging.begin_charge, needs, *place, None, "other-2")
@@ -237,6 +239,7 @@ async def test_a_crash_after_the_charge_never_charges_twice(billed: World) -> No
     charge = await needs.database.write(
         charging.begin_charge, needs, billed.acme.organization_id, invoice["id"]
     )
+    assert charge is not None
     dying = DiesAfterCharging(needs.database, needs.clock)
     with suppress(asyncio.CancelledError):
         await charging.settle(replace(needs, processor=dying), charge)

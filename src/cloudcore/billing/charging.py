@@ -39,14 +39,15 @@ def begin_charge(
     invoice_id: str,
     method_id: str | None = None,
     request_key: str | None = None,
-) -> Charge:
+) -> Charge | None:
     """Insert the charge of an invoice, which is about to be asked of the processor, and its job.
 
-    A request that is repeated gets the charge that it began before, in any state.
+    A request that is repeated gets the charge that it began before, in any state. Return None if
+    the invoice is paid.
 
     Raises:
         NotFound: there is no such invoice or payment method.
-        Conflict: it is not to be paid, or is being paid; there is no payment method, or it is
+        Conflict: it is void, or being paid; there is no payment method, or it is
             another processor's.
         InvoicePaymentAttemptsExhausted: it was declined `MAX_ATTEMPTS` times.
 
@@ -56,6 +57,8 @@ def begin_charge(
         known = rows.charge_asked_by(tx, organization_id, invoice_id, request_key)
         if known is not None:
             return known
+    if invoice.status == "paid":
+        return None
     _check_payable(invoice)
     if rows.pending_charge(tx, organization_id, invoice_id) is not None:
         raise Conflict("a payment of this invoice is under way", reason="in_progress")
@@ -85,8 +88,8 @@ def begin_charge(
 
 
 def _check_payable(invoice: Invoice) -> None:
-    if invoice.status in ("paid", "void"):
-        raise Conflict(f"the invoice is {invoice.status}", reason=f"is_{invoice.status}")
+    if invoice.status == "void":
+        raise Conflict("the invoice is void: nobody has to pay it", reason="is_void")
     if invoice.attempts >= MAX_ATTEMPTS:
         raise InvoicePaymentAttemptsExhausted(
             f"the invoice was declined {invoice.attempts} times; ask the operator"
@@ -212,6 +215,8 @@ async def pay(needs: BillingNeeds, job: Job) -> Next | Done:
             charge = await needs.database.write(begin_charge, needs, *place)
         except Conflict:  # no payment method: another day
             return Next(None, delay_seconds=_DAY)
+        if charge is None:
+            return Done()
     declined = await settle(needs, charge)
     # At once again: it ends, or waits for the next day.
     return Next(None, partial(record, needs=needs, charge=charge, declined=declined))

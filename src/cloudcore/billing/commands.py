@@ -1,4 +1,4 @@
-"""``entrepot payment-methods`` and ``entrepot invoices``."""
+"""``entrepot payment-methods``, and of ``entrepot invoices`` what calls the platform."""
 
 from __future__ import annotations
 
@@ -90,6 +90,7 @@ INVOICES: Final = Noun(
     many="invoices",
     columns=_INVOICES,
     shown=_show,
+    name_filter="name",
     filters=(
         Option("status", "only those in this state", choices=("open", "paid", "failed", "void")),
     ),
@@ -112,4 +113,4 @@ INVOICES: Final = Noun(
     ),
 )
 
-COMMANDS: Final = (METHODS, INVOICES)
+COMMANDS: Final = (METHODS,)

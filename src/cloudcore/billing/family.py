@@ -71,11 +71,12 @@ BILLING: Final[Family[BillingNeeds]] = Family(
             actions=("billing:GetInvoice", "billing:ListInvoices", "billing:PayInvoice"),
         ),
     ),
+    recorded_actions=("billing:RetryInvoice", "billing:SettleInvoice", "billing:VoidInvoice"),
     other_events=EVENTS,
     event_words={
         CREATED: "The invoice of a month was made",
         PAYMENT_FAILED: "The payment of an invoice was declined",
     },
     quotas=(PAYMENT_METHODS,),
-    commands=(CommandGroup("billing", ("cloudcore.billing.commands",)),),
+    commands=(CommandGroup("set up an account", ("cloudcore.billing.commands",)),),
 )

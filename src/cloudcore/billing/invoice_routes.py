@@ -23,7 +23,7 @@ from cloudcore.errors import Unavailable
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta, PageQuery, read_page
+from cloudcore.web.pagination import NamedPageQuery, PageMeta, read_page
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
@@ -33,7 +33,7 @@ _KIND: Final = "invoice"
 Status = Literal["open", "paid", "failed", "void"]
 
 
-class ListInvoices(PageQuery, kw_only=True):
+class ListInvoices(NamedPageQuery, kw_only=True):
     """A page of invoices."""
 
     status: Status | None = None
@@ -111,7 +111,7 @@ def _record(
     owner = invoice.organization_id
     return InvoiceRecord(
         id=invoice.id,
-        name=f"{rfc3339(invoice.period_start)[:7]}-{invoice.currency}",
+        name=invoice.name,
         organization=ResourceRef(id=owner, crn=f"crn:iam::{owner}:organization/{owner}", name=name),
         period_start=rfc3339(invoice.period_start),
         period_end=rfc3339(invoice.period_end),
@@ -150,6 +150,11 @@ def shown(tx: Connection, invoice: Invoice) -> OneInvoice:
     )
 
 
+def shown_one(tx: Connection, organization_id: str, invoice_id: str) -> OneInvoice:
+    """Return the answer for an invoice of an organization, or raise `NotFound`."""
+    return shown(tx, rows.get_invoice(tx, organization_id, invoice_id))
+
+
 @get(_PATH, opt={"action": "billing:ListInvoices", "query": ListInvoices, "statuses": (404,)})
 async def list_invoices(ctx: NamedDependency[RequestContext]) -> ManyInvoices:
     """List the invoices of the account's organization, oldest first, without their lines.
@@ -165,7 +170,7 @@ async def list_invoices(ctx: NamedDependency[RequestContext]) -> ManyInvoices:
         rows.list_invoices,
         rows.count_invoices,
         organization_id,
-        query.status or "",
+        rows.Asked(query.status or "", query.name or ""),
         key=lambda invoice: invoice.id,
     )
     name = await ctx.database.read(organization_name, organization_id)
@@ -180,10 +185,7 @@ async def get_invoice(
     asked = ctx.query(Scope).organization_id
     organization_id = await authorized(ctx, _KIND, invoice_id, asked)
 
-    def read(tx: Connection) -> OneInvoice:
-        return shown(tx, rows.get_invoice(tx, organization_id, invoice_id))
-
-    return await ctx.database.read(read)
+    return await ctx.database.read(shown_one, organization_id, invoice_id)
 
 
 @post(
@@ -195,6 +197,7 @@ async def get_invoice(
         "resource_policy": organization_policy,
         "query": Scope,
         "statuses": (402, 409, 429),
+        "silent_limit": True,
     },
 )
 async def pay_invoice(
@@ -203,7 +206,7 @@ async def pay_invoice(
     needs: Needs[BillingNeeds],
     data: JSONBody[PayInvoice | None] = None,
 ) -> Reply[OneInvoice]:
-    """Pay an open invoice now.
+    """Pay an invoice now; one that is paid stays as it is.
 
     A payment that is declined is 402; after five of an invoice, further ones are 429. If the
     processor has not decided, or does not answer, the invoice that is answered is still open, and
@@ -215,6 +218,10 @@ async def pay_invoice(
     charge = await needs.database.write(
         charging.begin_charge, needs, organization_id, invoice_id, method_id, _request_key(ctx)
     )
+    if charge is None:  # it is paid
+        return await ctx.commit(
+            shown_one, organization_id, invoice_id, wrap=lambda found: found, told=lambda _: None
+        )
     outcome: Declined | None = None
     is_known = True
     if charge.state == "declined":  # by this request, before
@@ -231,7 +238,7 @@ async def pay_invoice(
     def paid(tx: Connection) -> OneInvoice:
         if is_known:
             charging.record(tx, needs, charge, None)
-        return shown(tx, rows.get_invoice(tx, organization_id, invoice_id))
+        return shown_one(tx, organization_id, invoice_id)
 
     return await ctx.commit(paid, wrap=lambda found: found)
 

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Column, String, bindparam, column, func, literal_column, select, table, text
+from sqlalchemy import (
+    Column,
+    String,
+    and_,
+    bindparam,
+    column,
+    func,
+    literal_column,
+    or_,
+    select,
+    table,
+    text,
+)
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.billing.tables import (
@@ -19,12 +33,16 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import bound, columns, count, insert_new
 from cloudcore.db.statement import Statement, named, page
 from cloudcore.errors import NotFound
+from cloudcore.wire import moment_of, rfc3339
 
 _i = invoices.c
 _l = invoice_lines.c
 _c = invoice_charges.c
 _b = billed_usage.c
 _OF: Final = _i.organization_id == bindparam("of_organization")
+
+
+_NAME: Final = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])-([A-Z]{3})")
 
 
 class Invoice(NamedTuple):
@@ -45,6 +63,28 @@ class Invoice(NamedTuple):
     paid_at: int | None
     created_at: int
     updated_at: int
+
+    @property
+    def name(self) -> str:
+        """Return what persons call it: ``2026-10-EUR``."""
+        return f"{rfc3339(self.period_start)[:7]}-{self.currency}"
+
+
+class Asked(NamedTuple):
+    """Which invoices of an organization are listed; what is empty selects all."""
+
+    status: str = ""
+    name: str = ""
+
+    def parameters(self) -> dict[str, object]:
+        """Return the parameters of the statements."""
+        found = _NAME.fullmatch(self.name)
+        month = datetime(int(found[1]), int(found[2]), 1, tzinfo=UTC) if found else None
+        return {
+            **self._asdict(),
+            "month": -1 if month is None else moment_of(month),
+            "currency": found[3] if found else "",
+        }
 
 
 class Line(NamedTuple):
@@ -89,7 +129,14 @@ _every: Final = columns(invoices, Invoice._fields).where(_OF)
 _one: Final = _every.where(_i.id == bindparam("of_id"))
 _FIND: Final = Statement(_one)
 _LOCK: Final = Statement(_one.with_for_update())
-_asked: Final = named(_i.status, "status")
+_OWNER: Final = Statement(select(_i.organization_id).where(_i.id == bindparam("of_id")))
+_asked: Final = and_(
+    named(_i.status, "status"),
+    or_(
+        bindparam("name") == text("''"),
+        and_(_i.period_start == bindparam("month"), _i.currency == bindparam("currency")),
+    ),
+)
 _LIST: Final = Statement(page(_every.where(_asked, _i.id > bindparam("after")).order_by(_i.id)))
 _COUNT: Final = Statement(select(func.count()).select_from(invoices).where(_OF, _asked))
 _ADD: Final = Statement(insert_new(invoices, Invoice._fields))
@@ -137,17 +184,25 @@ def lock_invoice(tx: Connection, organization_id: str, invoice_id: str) -> Invoi
     return Invoice(*row)
 
 
+def owner_of(tx: Connection, invoice_id: str) -> str:
+    """Return the organization that an invoice is of, or raise `NotFound`."""
+    row = tx.row(_OWNER, of_id=invoice_id)
+    if row is None:
+        raise NotFound("there is no such invoice")
+    return str(row[0])
+
+
 def list_invoices(
-    tx: Connection, organization_id: str, status: str, after: str, limit: int
+    tx: Connection, organization_id: str, asked: Asked, after: str, limit: int
 ) -> Sequence[Invoice]:
     """Return a page of an organization's invoices after an id, oldest first."""
-    asked = {"of_organization": organization_id, "status": status}
-    return [Invoice(*row) for row in tx.rows(_LIST, **asked, after=after, limit=limit)]
+    of = {"of_organization": organization_id, **asked.parameters()}
+    return [Invoice(*row) for row in tx.rows(_LIST, **of, after=after, limit=limit)]
 
 
-def count_invoices(tx: Connection, organization_id: str, status: str) -> int:
+def count_invoices(tx: Connection, organization_id: str, asked: Asked) -> int:
     """Count what `list_invoices` lists."""
-    return count(tx, _COUNT, of_organization=organization_id, status=status)
+    return count(tx, _COUNT, of_organization=organization_id, **asked.parameters())
 
 
 def lines_of(tx: Connection, organization_id: str, invoice_id: str) -> Sequence[Line]:

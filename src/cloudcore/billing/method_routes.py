@@ -53,7 +53,8 @@ class CreatePaymentMethod(RequestBody):
 class UpdatePaymentMethod(RequestBody):
     """Changes of a payment method."""
 
-    display_name: DisplayName | UnsetType = UNSET
+    display_name: DisplayName | UnsetType | None = UNSET
+    """Null: it is called by its brand and last digits."""
     is_default: bool | UnsetType = UNSET
     """True to pay invoices by it from now on, instead of the default before."""
 
@@ -218,7 +219,7 @@ async def update_payment_method(
     organization_id = await authorized(ctx, _KIND, payment_method_id, asked)
     changes: dict[str, Any] = changes_of(data)
     now = ctx.clock()
-    if "display_name" in changes:
+    if changes.get("display_name") is not None:
         _check_name(changes["display_name"])
     return await ctx.commit(
         payment_methods.update_method,

@@ -44,7 +44,7 @@ async def keep(needs: BillingNeeds, organization_id: str, type_: MethodType, tok
         ) from None
 
 
-def name_of(kept: Kept) -> str:
+def name_of(kept: Kept | PaymentMethod) -> str:
     """Return what a payment method is called unless its owner says: ``Visa ending in 4242``."""
     if kept.type != "card":
         return "SEPA direct debit"
@@ -84,6 +84,8 @@ def update_method(
                 reason="not_allowed",
             )
         changes = {name: value for name, value in changes.items() if name != "is_default"}
+    if changes.get("display_name", "") is None:
+        changes = {**changes, "display_name": name_of(found)}
     changed = found._replace(**changes)
     if changed == found:
         return found
