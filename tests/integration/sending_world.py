@@ -188,6 +188,7 @@ async def open_world(data: Path, database_url: str, **more: object) -> AsyncIter
         email_allowed="127.0.0.0/8",
         email_port=port,
         bounce_domain=BOUNCES,
+        email_dedicated_ips="198.51.100.1, 198.51.100.2",  # one for each tenant
     )
     async with (
         name_server() as names,
