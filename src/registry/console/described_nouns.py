@@ -30,7 +30,8 @@ def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
     facts = [
         each
         for each in visible
-        if each.name not in (of.label, "description", "tags") and not each.use.is_long
+        if each.name not in (of.label, "description", "tags")
+        and not (each.use.is_long or each.is_faults)
     ]
     has = of.methods
     changeable = [each for each in of.of_use("given") if _is_writable(each)]
