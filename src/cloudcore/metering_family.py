@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.family import CommandGroup, Family
+from cloudcore.family import Family
 from cloudcore.iam.vocabulary import ResourceKind
 from cloudcore.metering.sku import REQUESTS_OF_API
 
@@ -53,5 +53,4 @@ METERING: Final[Family[MeteringNeeds]] = Family(
             summaries={"metering:GetUsage": "Read what the account has used, by hour or day."},
         ),
     ),
-    commands=(CommandGroup("set up an account", ("registry.cli.usage",)),),
 )

@@ -239,6 +239,7 @@ REGISTRY: Final[Family[Process]] = Family(
                 "registry.cli.events",
                 "registry.cli.gc",
                 "registry.cli.audit",
+                "registry.cli.usage",
                 "registry.cli.quotas",
                 "registry.cli.invoices",
             ),

@@ -6,15 +6,15 @@ from typing import Final
 
 from cloudcore.quotas.quota import Quota
 
-_UNLIMITED: Final = 1 << 62
-"""As many as an operator can set."""
+UNLIMITED: Final = 1 << 62
+"""As many as an operator can set: any number."""
 
-BLOB_BYTES: Final = Quota("registry_bytes", _UNLIMITED, "bytes of blobs", unit="bytes")
+BLOB_BYTES: Final = Quota("registry_bytes", UNLIMITED, "bytes of blobs", unit="bytes")
 """Each blob of an account counts once, with the size that clients know."""
-REPOSITORIES: Final = Quota("repositories", _UNLIMITED, "repositories")
-IMAGES: Final = Quota("images", _UNLIMITED, "images")
+REPOSITORIES: Final = Quota("repositories", UNLIMITED, "repositories")
+IMAGES: Final = Quota("images", UNLIMITED, "images")
 """Each in each repository, also indexes and attachments; none that is deleted."""
-TAGS: Final = Quota("tags", _UNLIMITED, "tags")
+TAGS: Final = Quota("tags", UNLIMITED, "tags")
 UPLOADS: Final = Quota("upload_sessions", 5000, "open upload sessions")
 """The install has its own default, the setting ``max_open_uploads``."""
 EVENT_RULES: Final = Quota("event_rules", 50, "event rules")

@@ -14,7 +14,7 @@ _REACHED: Final = tuple(
     CountedEvent(
         f"{QUOTAS}.{quota.name}",
         "entrepot_quota_refusals",
-        "Requests to /v1, and of the console, refused because a quota is reached.",
+        "Requests refused because a quota is reached.",
         {"quota": quota.name},
     )
     for family in FAMILIES

@@ -216,6 +216,7 @@ def pages_of(world: World) -> list[str]:
         f"/console/services/suppressions/{suppression_of(world)}",
         "/console/services/identities",
         f"/console/services/identities/{identity_of(world)}",
+        "/console/services/messages",
         "/console/services/templates",
         f"/console/services/templates/{template_of(world)}",
         "/console/services/payment-methods",

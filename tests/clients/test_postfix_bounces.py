@@ -23,7 +23,11 @@ async def test_a_smarthost_bounces_one_recipient_and_delivers_to_the_other(tmp_p
     mx_port, return_port = free_port(), free_port()
     routes = {DOMAIN: mx_port, BOUNCES: return_port}
     with postfix_relay(routes, maximal_queue_lifetime="2s") as relay:
-        settings = EmailSettings(email_sending="smarthost", bounce_domain=BOUNCES)
+        settings = EmailSettings(
+            email_sending="smarthost",
+            bounce_domain=BOUNCES,
+            email_dedicated_ips="198.51.100.1, 198.51.100.2",  # the shared tests have some
+        )
         async with (
             AsyncExitStack() as resources,
             open_world(

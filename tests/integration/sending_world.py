@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ class Delivery(NamedTuple):
     sender: str
     recipients: list[str]
     content: bytes
+    is_tls: bool
 
     @property
     def mail(self) -> EmailMessage:
@@ -88,7 +90,15 @@ class MailServer:
         greeted = str(session.host_name)
         sender = str(envelope.mail_from)
         self.deliveries.append(
-            Delivery(self.address, peer, greeted, sender, envelope.rcpt_tos, content)
+            Delivery(
+                self.address,
+                peer,
+                greeted,
+                sender,
+                envelope.rcpt_tos,
+                content,
+                session.ssl is not None,
+            )
         )
         if self.drops:
             transport = cast("asyncio.Transport", server.transport)
@@ -105,12 +115,16 @@ class SendingWorld(World):
     servers: dict[str, MailServer] = field(default_factory=dict)
     listening: list[asyncio.Server] = field(default_factory=list)
 
-    async def mail_server(self, domain: str, address: str) -> MailServer:
-        """Run the mail server of a domain."""
+    async def mail_server(
+        self, domain: str, address: str, tls: ssl.SSLContext | None = None
+    ) -> MailServer:
+        """Run the mail server of a domain, which may offer TLS."""
         server = MailServer(address, self.deliveries)
         loop = asyncio.get_running_loop()
         self.listening.append(
-            await loop.create_server(lambda: SMTP(server, ident="test"), address, self.port)
+            await loop.create_server(
+                lambda: SMTP(server, ident="test", tls_context=tls), address, self.port
+            )
         )
         self.servers[domain] = server
         self.names.records[f"{domain}.", "MX"] = [f"10 mx.{domain}."]

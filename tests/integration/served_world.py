@@ -504,9 +504,12 @@ async def open_served(
         public_url=URL,
         founders="anyone",
         certificate_grants="granted.test=*",
-        email=EmailSettings(email_sending="direct", email_dedicated_ips=_ADDRESSES),
+        email=EmailSettings(email_sending="direct"),
     )
     settings = replace(settings, **cast("dict[str, Any]", changes))
+    if not settings.email.email_dedicated_ips:
+        listed = replace(settings.email, email_dedicated_ips=_ADDRESSES)
+        settings = replace(settings, email=listed)
     if not database_url:
         planted(data)
     prepare(settings)

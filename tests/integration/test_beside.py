@@ -18,6 +18,7 @@ REACHED: Final = {
     "uploads": (400, "it is not for another.test, but for bench.test"),
     "slow keys": (201, '"key_spec":"rsa-4096"'),
     "slow certificates": (202, '"key_algorithm":"rsa-4096"'),
+    "sending identities": (201, '"record_value":"v=DKIM1; k=rsa; p='),
     "large bodies": (400, "a list of 1 to 50 statements"),
     "policies": (201, '"statements"'),
     "large manifests": (404, "MANIFEST_BLOB_UNKNOWN"),

@@ -14,12 +14,14 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.keyring import KeyringError
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
+from cloudcore.quotas.limits import put_limit
 from cloudcore.serving.body import Message
 from cloudcore.serving.kept_answer import EXTENSION as KEEP
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.metadata.pull_through.lookups import begin_fetch
 from registry.metadata.pull_through.rules import CacheRule, find_rule_for
+from registry.metadata.repositories.live import find_account
 from registry.oci.reference import Name
 from registry.services.pull_through import fetched_manifests
 from registry.services.pull_through.fetched_manifests import CLAIM_SECONDS
@@ -103,6 +105,31 @@ async def test_without_etag_and_digest_the_manifest_is_fetched_to_compare_it(
     assert (await cached.pull("v1")).headers["docker-content-digest"] == digest
     assert (await cached.pull("v1")).status == 200
     assert [each.method for each in cached.upstream.asked] == ["GET", "HEAD", "GET"]
+
+
+async def test_without_room_for_an_image_a_new_one_is_refused_and_an_old_one_served(
+    cached: CachedWorld,
+) -> None:
+    account = await cached.ctx.database.read(find_account, HANDLE)
+    assert account is not None
+    old = cached.upstream.add_image(APP, "v1", layers=(b"old",))
+    assert (await cached.pull("v1")).status == 200
+    await cached.ctx.database.write(put_limit, account.id, "images", 1, 1)
+    cached.upstream.add_image(APP, "v2", layers=(b"other",))
+    refused = await cached.pull("v2")
+    assert (refused.status, refused.codes) == (403, ["DENIED"])
+    detail = {"quota": "images", "limit": 1, "used": 1}
+    assert refused.json()["errors"][0]["detail"] == detail
+    cached.upstream.add_image(APP, "v1", layers=(b"new",))
+    cached.clock.advance(TTL)
+    stale = await cached.pull("v1")
+    assert (stale.status, stale.headers["docker-content-digest"]) == (200, old)
+    assert "warning" in stale.headers
+    await cached.check()
+    await cached.ctx.database.write(put_limit, account.id, "images", 3, 1)
+    cached.clock.advance(TTL)
+    assert (await cached.pull("v1")).headers["docker-content-digest"] != old
+    assert (await cached.pull("v2")).status == 200
 
 
 async def test_a_digest_is_never_asked_for_again(cached: CachedWorld) -> None:

@@ -43,6 +43,9 @@ def test_what_an_operator_sets_holds_from_the_next_request_on(world: World, fold
     shown = world.done("quotas", "show", "queues", "--output", "json").document
     assert (shown["limit"], shown["used"]) == (1, 1)
     assert "queues" in world.done("quotas", "list", "-q").lines
+    shown_all = world.done("quotas", "list").lines
+    for each in ("registry_bytes 0 B", "images 0"):
+        assert any(line.startswith(f"{each} any number any number") for line in shown_all)
     assert "is forgotten" in operate("reset", "queues", "--account", "acme")
     assert "nothing was changed" in operate("reset", "queues", "--account", "acme")
     world.done("queues", "create", "two")

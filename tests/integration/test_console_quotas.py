@@ -48,6 +48,7 @@ async def test_each_quota_is_shown_with_its_use(shop: Shop) -> None:
     of_each = await row_of(shop, "queue_messages")
     assert "of each queue" in of_each
     assert "<svg" not in of_each
+    assert 'data-label="Limit">any number<' in await row_of(shop, "registry_bytes")
     assert "1.1 TB" in await row_of(shop, "bucket_bytes")
 
 

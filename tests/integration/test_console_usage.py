@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 
 from cloudcore.db.base import Connection
-from cloudcore.metering.reporting import HOUR, Use, add
+from cloudcore.metering.reporting import HOUR, KEPT_HOURS, Use, add, forget_hours
 from registry.console.pages.usage import _text
 from tests.integration.console_shop import Shop, open_shop
 
@@ -30,6 +30,9 @@ async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
     region = {"name": "local", "display_name": "Here", "status": "available", "endpoints": {}}
     catalog.write_text(json.dumps({"regions": [region], "prices": prices}))
     async with open_shop(folder / "data", catalog_file=str(catalog)) as shop:
+        # What it took to make the tenants.
+        now = shop.served.clock()
+        await shop.served.database.write(forget_hours, now + (KEPT_HOURS + 1) * HOUR)
         yield shop
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from datetime import datetime
 from email.message import EmailMessage
@@ -19,8 +20,11 @@ from cloudcore.email.family import EMAIL
 from cloudcore.email.message import MOST_RECIPIENTS
 from cloudcore.email.needs import NOT_SENT
 from cloudcore.email.verp import read_return_path
+from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.wire import moment_of, rfc3339
+from tests.certificates import self_signed
 from tests.databases import on_both_databases
+from tests.integration.console_shop import open_shop
 from tests.integration.sending_world import (
     BOUNCES,
     DAY,
@@ -159,6 +163,9 @@ async def test_e7_the_rate_is_per_account_identity_and_second_and_no_header_tell
     assert refused.json()["error"]["code"] == "EMAIL_RATE_LIMIT"
     names = {name.lower() for name in refused.headers}
     assert not {name for name in names if "ratelimit" in name or name == "retry-after"}
+    described = (await world.served.ask("GET", "/v1/openapi.json")).json()
+    told = described["paths"]["/v1/messages"]["post"]["responses"]["429"]["headers"]
+    assert set(told) == {"X-Request-Id"}
     other = await world.send({"from": "ada@more.example.com", **to})
     assert other.status_code == 202, "another identity has a rate of its own"
     theirs = await world.send(to, of=world.served.globex)
@@ -545,3 +552,78 @@ async def test_a_message_whose_identity_is_not_verified_any_more_waits_for_that(
     await world.work()
     await world.work(after=120)
     assert (await world.message(message))["status"] == "sent"
+
+
+async def test_platform_mail_leaves_the_same_way_and_no_tenants_suppression_or_rate_touches_it(
+    sending_world: SendingWorld,
+) -> None:
+    world = sending_world
+    await world.mail_server("one.example.com", "127.0.0.2")
+    body = {"address": "bob@one.example.com"}
+    await world.served.ask("POST", "/v1/suppressions", body, token=world.token())
+    at_second(world)
+    to = {"to": ["eve@one.example.com"]}
+    codes = [(await world.send(to)).status_code for _ in range(11)]
+    assert codes[-1] == 429
+    world.served.clock.now -= world.served.clock.now % MICROSECONDS
+    await world.identity("bob@one.example.com")
+    topic = await world.served.make("/v1/topics", {"name": "news"}, token=world.token())
+    hook = {"protocol": "email", "endpoint": "bob@one.example.com"}
+    path = f"/v1/topics/{topic['id']}/subscriptions"
+    await world.served.make(path, hook, token=world.token())
+    await world.work()
+    await run_due(
+        world.served.database,
+        list(NOTIFICATIONS.job_kinds(world.served.notifications)),
+        world.served.clock,
+    )
+    ours = [each for each in world.deliveries if each.recipients == ["bob@one.example.com"]]
+    assert [each.sender for each in ours] == ["platform@registry.test"] * 2
+    assert {each.mail["From"] for each in ours} == {"platform@registry.test"}
+    assert b"\n" not in b"".join(each.content.replace(b"\r\n", b"") for each in ours)
+
+
+async def test_tls_is_used_if_it_is_offered_and_a_broken_offer_costs_no_message(
+    sending_world: SendingWorld, tmp_path: Path
+) -> None:
+    world = sending_world
+    certificate, key = self_signed(tmp_path, "mx.tls.example.com")
+    for domain, address, offer in (
+        ("tls.example.com", "127.0.0.2", server_context(certificate, key)),
+        ("broken.example.com", "127.0.0.3", ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)),
+    ):
+        await world.mail_server(domain, address, tls=offer)
+    message = await world.sent(to=["bob@tls.example.com", "bob@broken.example.com"])
+    await world.work()
+    assert (await world.message(message))["status"] == "sent"
+    assert {each.recipients[0]: each.is_tls for each in world.deliveries} == {
+        "bob@tls.example.com": True,
+        "bob@broken.example.com": False,
+    }
+
+
+def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+async def test_the_console_shows_messages_with_what_became_of_each_recipient(
+    tmp_path: Path,
+) -> None:
+    async with open_shop(tmp_path / "data") as shop:
+        listed = (await shop.browser.get("/console/services/messages?status=queued")).text
+        made = shop.served.acme.ids["/v1/messages/{}"]
+        assert f'href="/console/services/messages/{made}">Hello</a>' in listed
+        none = (await shop.browser.get("/console/services/messages?status=sent")).text
+        assert made not in none
+        account_id, database = shop.served.acme.account_id, shop.served.database
+        (to,) = await database.read(message_rows.list_recipients, account_id, made)
+        refused = sending.Outcome("550 <b>no</b>")
+        now = shop.served.clock()
+        change = partial(sending.record, shop.served.email)
+        await database.write(change, to, refused, None, now)
+        page = (await shop.browser.get(f"/console/services/messages/{made}")).text
+        assert "<h1>Hello</h1>" in page
+        for words in ("bob@example.com", "bounced", "550 &lt;b&gt;no&lt;/b&gt;", "Hello."):
+            assert words in page

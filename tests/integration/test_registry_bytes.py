@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
+import psycopg
 import pytest
 from sqlalchemy import bindparam
 
 from cloudcore.clock import uuid7
 from cloudcore.db.statement import Statement
 from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit, remove_limit
+from cloudcore.serving.body import Receive, Scope, Send
+from registry.distribution.app import DataPlane
 from registry.gc.fsck import check
 from registry.gc.purge import discard_expired_uploads
 from registry.gc.recount import recount_bytes
@@ -22,7 +26,7 @@ from registry.oci.digest import digest_of
 from registry.setting_groups import Limits
 from tests.collecting import collect
 from tests.databases import on_both_databases
-from tests.inprocess import Answer, Registry, hang_up, open_registry
+from tests.inprocess import Answer, Client, Registry, hang_up, open_registry
 from tests.memory_store import MemoryStore
 from tests.recount import check_counters, querying
 
@@ -319,3 +323,65 @@ async def test_a_wrong_number_is_found_and_mended(registry: Registry) -> None:
     assert found.problem == f"5 on record, {8 * KIB} counted"
     assert await recount_bytes(registry.ctx) == 1
     assert await findings() == []
+
+
+@on_both_databases
+async def test_most_of_the_bytes_and_all_of_them_are_told_once(
+    registry: Registry, metadata_url: str
+) -> None:
+    await allow(registry, 10 * KIB)
+    for number in range(7):
+        assert (await push(registry, blob(number, KIB))).status == 201
+    with querying(metadata_url) as query:
+        told = "SELECT type FROM outbox WHERE type LIKE ? ORDER BY sequence", "quotas%"
+        assert query(*told) == []
+        assert (await push(registry, blob(7, KIB))).status == 201
+        assert [row[0] for row in query(*told)] == ["quotas.quota.nearly_reached"]
+        assert (await push(registry, blob(8, 2 * KIB))).status == 201
+        refused(await push(registry, blob(9, KIB)), 10 * KIB, 10 * KIB)
+        kinds = ["quotas.quota.nearly_reached", "quotas.quota.reached"]
+        assert [row[0] for row in query(*told)] == kinds
+
+
+async def test_refused_pushes_are_counted_by_their_quota(registry: Registry) -> None:
+    await allow(registry, 0)
+    scopes: list[Scope] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        scopes.append(scope)
+        await registry.app(scope, receive, send)
+
+    path = f"/v2/dev/app/blobs/uploads/?digest={digest_of(FEW)}"
+    answer = await Client(cast("DataPlane", app)).request("POST", path, FEW)
+    refused(answer, 0, 0)
+    (scope,) = scopes
+    assert scope["state"]["event"] == "quota.registry_bytes"
+
+
+@pytest.mark.postgresql
+async def test_counting_waits_for_pushes_that_have_found_no_limit(
+    registry: Registry, postgresql_database: str
+) -> None:
+    """Their blobs are in the number, though they do not count them."""
+    first, second = blob(1, KIB), blob(2, KIB)
+    assert (await push(registry, first)).status == 201
+    account_id, write = await account_of(registry), registry.ctx.database.write
+    copied = (
+        "INSERT INTO blob_objects SELECT (json_populate_record(o, %s::json)).* FROM blob_objects o"
+    )
+    other = str(digest_of(second))
+    changed = json.dumps({"id": uuid7(), "stored_id": uuid7(), "digest": other, "size": 5})
+    with psycopg.connect(postgresql_database) as beside:
+        beside.execute(copied, [changed])
+        await allow(registry, 1 << 40)
+        counting = asyncio.create_task(write(stored_bytes.begin_counting, account_id))
+        with querying(postgresql_database) as query:
+            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            while not query(waiting)[0][0]:
+                assert not counting.done()
+                await asyncio.sleep(0)
+        beside.commit()
+        await counting
+    assert await used(registry) == KIB + 5
+    with querying(postgresql_database) as query:
+        check_counters(query, "dev")

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.clock import uuid7
+from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.quotas.limits import EVERY_ACCOUNT, Counted, put_limit, remove_limit
 from registry.metadata.blobs import uploads
 from registry.metadata.repositories.counted import COUNTED
@@ -20,6 +21,7 @@ from registry.setting_groups import Limits
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Registry, open_registry
 from tests.integration.repositories_world import create
+from tests.integration.restoration_world import open_shop
 from tests.memory_store import MemoryStore
 from tests.recount import check_counters, querying
 from tests.tenants import ALLOW_ALL, Install, bearer
@@ -201,6 +203,8 @@ async def test_what_is_created_and_restored_on_v1_is_refused_alike(install: Inst
         assert error["code"] == "QUOTA_EXCEEDED"
         assert error["params"] == {"quota": "repositories", "limit": used, "used": used}
 
+    any_number = (await client.get("/v1/quotas/repositories")).json()["quota"]
+    assert (any_number["limit"], any_number["used"]) == (1 << 62, 0)
     await write(put_limit, EVERY_ACCOUNT, "repositories", 1, 1)
     first = (await create(client, "one"))["id"]
     quota_exceeded(await client.post("/v1/repositories", json={"name": "two"}), 1)
@@ -213,3 +217,24 @@ async def test_what_is_created_and_restored_on_v1_is_refused_alike(install: Inst
     assert (found["used"], found["limit"], found["default"]) == (2, 2, 1)
     assert await write(remove_limit, account.id, "repositories")
     assert second != first
+
+
+@on_both_databases
+@pytest.mark.parametrize("quota", ["images", "tags"])
+async def test_images_are_not_restored_beyond_what_the_account_may_have(
+    install: Install, quota: str
+) -> None:
+    async with open_shop(install) as shop:
+        account_id = (await install.database.read(find_account_ids, ["acme"]))["acme"]
+        digest = await shop.push("one", "v1")
+        await shop.delete(digest)
+        await shop.push("two", "v2")
+        await install.database.write(put_limit, account_id, quota, 1, 1)
+        path = f"{shop.path}/images/restore"
+        answer = await shop.client.post(path, json={"digests": [digest]})
+        assert answer.status_code == 403
+        params = {"quota": quota, "limit": 1, "used": 1}
+        assert answer.json()["error"]["params"] == params
+        assert [each["digest"] for each in await shop.deleted()] == [digest]
+        await install.database.write(put_limit, account_id, quota, 2, 1)
+        assert (await shop.restore(digest))["failures"] == []

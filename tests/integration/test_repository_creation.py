@@ -29,20 +29,25 @@ class Meddled:
         self.joins_changes = tx.joins_changes
 
     def row(self, statement: Statement, /, **parameters: object) -> Row | None:
-        return self._tx.row(statement, **parameters)
+        found = self._tx.row(statement, **parameters)
+        self._happen()
+        return found
 
     def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
         return self._tx.rows(statement, **parameters)
 
     def execute(self, statement: Statement, /, **parameters: object) -> int:
         changed = self._tx.execute(statement, **parameters)
-        meddle, self._meddle = self._meddle, None
-        if meddle is not None:
-            meddle()
+        self._happen()
         return changed
 
     def announce(self) -> None:
         self._tx.announce()
+
+    def _happen(self) -> None:
+        meddle, self._meddle = self._meddle, None
+        if meddle is not None:
+            meddle()
 
 
 async def test_a_repository_that_is_deleted_before_it_is_found_is_made_anew(

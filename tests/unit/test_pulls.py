@@ -10,6 +10,7 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, P, T
+from cloudcore.metering.reporting import HOUR, Use
 from registry.errors import StoreUnavailable
 from registry.metadata.repositories.days import DAY
 from registry.services.images.pulls import Batch, PullLog
@@ -24,6 +25,7 @@ class Notebook:
     def __init__(self) -> None:
         self.written: list[dict[str, int]] = []
         self.counted: Counter[tuple[str, int]] = Counter()
+        self.batches: list[Batch] = []
         self.is_down = False
         self.meanwhile: Callable[[], None] = lambda: None
 
@@ -51,6 +53,7 @@ class Notebook:
             last[manifest_id] = max(minute * MINUTE, last.get(manifest_id, 0))
             self.counted[manifest_id, minute * MINUTE // DAY] += count
         self.written.append(last)
+        self.batches.append(batch)
         return None  # type: ignore[return-value] # record_pulls returns nothing
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -100,3 +103,31 @@ async def test_what_could_not_be_written_is_kept_and_newer_pulls_win() -> None:
     await log.flush()
     assert notebook.written == [{"a": minute + MINUTE, "b": minute}]
     assert notebook.counted == {("a", minute // DAY): 2, ("b", minute // DAY): 1}
+
+
+async def test_use_that_could_not_be_written_counts_later_in_the_hour_in_which_it_was() -> None:
+    notebook, clock = Notebook(), ManualClock(START - START % HOUR)
+    hour = clock.now // HOUR
+    log = PullLog(notebook, clock, "here")
+    log.meter.count("acme", "queue.requests")
+    log.cache.served("repository", 10)
+    notebook.is_down = True
+    with pytest.raises(StoreUnavailable):
+        await log.flush()
+    notebook.is_down = False
+    clock.advance(3600)
+    log.meter.count("acme", "queue.requests", 2)
+    log.cache.served("repository", 5)
+    await log.flush()
+    (batch,) = notebook.batches
+    assert batch.used == {
+        Use("acme", "here", "queue.requests", hour): 1,
+        Use("acme", "here", "queue.requests", hour + 1): 2,
+    }
+    assert (batch.cached.served_bytes, batch.hour, batch.region) == (
+        {"repository": 15},
+        hour + 1,
+        "here",
+    )
+    await log.flush()
+    assert len(notebook.batches) == 1, "nothing is written of nothing"

@@ -197,6 +197,7 @@ async def get_invoice(
         "resource_policy": organization_policy,
         "query": Scope,
         "statuses": (402, 409, 429),
+        "silent_limit": True,
     },
 )
 async def pay_invoice(

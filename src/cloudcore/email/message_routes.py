@@ -60,7 +60,12 @@ class SendMessage(RequestBody):
 @post(
     MESSAGE.path,
     status_code=202,
-    opt={"action": MESSAGE.action("create"), "idempotent": True, "statuses": (429,)},
+    opt={
+        "action": MESSAGE.action("create"),
+        "idempotent": True,
+        "statuses": (429,),
+        "silent_limit": True,
+    },
 )
 @answers_one(MESSAGES)
 async def send_message(

@@ -14,15 +14,14 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from ipaddress import ip_address
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from cloudcore.email.reports import MOST_BYTES, Report, read_report
 from cloudcore.email.verp import ENCODED, PREFIX, Returned, read_return_path
 from cloudcore.errors import Unavailable
-from cloudcore.serving.source_address import rate_subject
+from cloudcore.serving.source_address import rate_subject, source_address
 from cloudcore.threads import FairThread
 
 MOST_CONNECTIONS: Final = 50
@@ -157,16 +156,18 @@ class Server(SMTP):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Serve a connection, unless there are too many."""
-        assert isinstance(transport, asyncio.Transport)
         super().connection_made(transport)
-        if not self._connections.admit(transport):
-            transport.write(b"421 4.7.0 Too many connections\r\n")
-            transport.close()
-        self._end = self.loop.call_later(LIFE_SECONDS, transport.abort)
+        ours = cast("asyncio.Transport", transport)  # uvloop's is none by its class
+        if not self._connections.admit(ours):
+            assert self._handler_coroutine is not None
+            self._handler_coroutine.cancel()  # it has not begun, and greets nobody
+            ours.write(b"421 4.7.0 Too many connections\r\n")
+            ours.close()
+        self._end = self.loop.call_later(LIFE_SECONDS, ours.abort)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Make room for another connection."""
-        self._connections.release(self.transport)
+        self._connections.release(cast("asyncio.Transport | None", self.transport))
         if self._end is not None:
             self._end.cancel()
         super().connection_lost(error)
@@ -208,22 +209,22 @@ class Connections:
     """Counts the connections, and cuts them at the end."""
 
     def __init__(self) -> None:
-        self._sources: dict[asyncio.BaseTransport, str] = {}
+        self._sources: dict[asyncio.Transport, str] = {}
         self._of_source = Counter[str]()
 
-    def admit(self, transport: asyncio.BaseTransport) -> bool:
+    def admit(self, transport: asyncio.Transport) -> bool:
         """Count a connection; return False if there are too many."""
         peer = transport.get_extra_info("peername")
         if peer is None:  # it has ended already
             return False
-        source = rate_subject(ip_address(peer[0].partition("%")[0]))
+        source = rate_subject(source_address(peer[0], (), ()))
         if len(self._sources) >= MOST_CONNECTIONS or self._of_source[source] >= MOST_OF_ONE:
             return False
         self._sources[transport] = source
         self._of_source[source] += 1
         return True
 
-    def release(self, transport: asyncio.BaseTransport | None) -> None:
+    def release(self, transport: asyncio.Transport | None) -> None:
         """Count a connection no more, if it was."""
         if transport is not None and (source := self._sources.pop(transport, None)) is not None:
             self._of_source -= Counter({source: 1})
@@ -232,7 +233,7 @@ class Connections:
         """Cut all connections: what was not answered comes again."""
         for transport in tuple(self._sources):
             with suppress(OSError):
-                transport.abort()  # type: ignore[attr-defined]
+                transport.abort()
 
 
 @asynccontextmanager

@@ -95,8 +95,7 @@ class Due(NamedTuple):
     message: Message
     recipient: Recipient
     sealed: bytes
-    identity: SendingIdentity | None
-    """None if it was deleted since."""
+    identity: SendingIdentity
     signer: SendingIdentity | None
     is_suppressed: bool
 
@@ -152,7 +151,7 @@ class Postman:
         counted_at = message.created_at if to.last_attempt_at is None else to.last_attempt_at
         if to.source_ip is None or counted_at // DAY == now // DAY:
             return due
-        pool = None if due.identity is None else due.identity.ip_pool
+        pool = due.identity.ip_pool
         pool_id = None if pool is None else pool.id
         changed = await self.needs.database.write(counted_again, to, pool_id, now)
         return due._replace(recipient=changed)
@@ -160,8 +159,6 @@ class Postman:
     async def _attempt(self, due: Due) -> Outcome:
         if due.is_suppressed:
             return Outcome(SUPPRESSED, is_suppressed=True, was_tried=False)
-        if due.identity is None:
-            return Outcome("its sending identity was deleted", was_tried=False)
         if due.identity.status != "verified":
             return Outcome("its sending identity is not verified any more", is_final=False)
         if self.needs.sending.sender is None:
@@ -272,7 +269,8 @@ def _find_due(
     sealed = message_rows.find_content(tx, account_id, message_id)
     if message is None or to is None or sealed is None or to.status not in WAITING:
         return None
-    identity = identity_rows.ROWS.find(tx, account_id, message.identity_id)
+    # It is not deleted while a message of it waits.
+    identity = identity_rows.ROWS.get(tx, account_id, message.region, message.identity_id)
     never = suppressed(tx, account_id, message.region, [to.folded], now)
-    signer = None if identity is None else signer_of(tx, identity)
+    signer = signer_of(tx, identity)
     return Due(message, to, sealed, identity, signer, to.folded in never)

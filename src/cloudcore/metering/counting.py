@@ -1,7 +1,7 @@
 """Count use in memory, where a transaction for each would cost more than what is used.
 
-What a process has counted is written with its pulls, every few seconds. If it is killed, what it
-has counted since is not billed.
+The process writes its counts every few seconds. If it is killed, what it has counted since is not
+billed.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Sku:
     """One kind of use, as ``GET /v1/prices`` and ``GET /v1/usage`` name it."""
 
     name: str
-    """``service.what``, such as ``registry.storage``."""
+    """``service.what``, such as ``storage.requests``."""
     words: str
     """What persons call it."""
     unit: str

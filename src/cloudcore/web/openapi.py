@@ -337,7 +337,8 @@ def _content(media_type: str) -> Json:
 
 
 def _header_names(status: int, spec: RouteSpec) -> tuple[str, ...]:
-    names = (*_ERROR_HEADERS.get(status, ()), "X-Request-Id")
+    is_silent = spec.silent_limit and status == HTTPStatus.TOO_MANY_REQUESTS
+    names = (*(() if is_silent else _ERROR_HEADERS.get(status, ())), "X-Request-Id")
     if spec.rate_limited and (status < 300 or status == HTTPStatus.TOO_MANY_REQUESTS):
         names += _RATE_HEADERS
     if spec.entity_tag and status < 400:

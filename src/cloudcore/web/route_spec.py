@@ -10,6 +10,7 @@ The server does not start if a declaration is missing:
     change_check    prepares a check that runs at the end of the change's transaction
     public          unauthenticated clients may call it; credentials are ignored
     rate_limited    requests count per principal; on a public route else per client address
+    silent_limit    its 429 has no header that tells a limit or when to come back
     check_body      refuses a body by its bytes, before anything of the request is stored
     query           the `msgspec.Struct` of its query parameters
     form            the Struct of the form that the handler parses; only for the documentation
@@ -58,6 +59,7 @@ _OPTIONAL: Final[dict[str, type]] = {
     "check_body": Callable,  # type: ignore[dict-item]
     "public": bool,
     "rate_limited": bool,
+    "silent_limit": bool,
     "query": type,
     "form": type,
     "statuses": tuple,
@@ -100,6 +102,7 @@ class RouteSpec:
     check_body: CheckBody | None = None
     public: bool = False
     rate_limited: bool = False
+    silent_limit: bool = False
     query: type[msgspec.Struct] | None = None
     form: type[msgspec.Struct] | None = None
     statuses: tuple[int, ...] = ()

@@ -9,11 +9,14 @@ from registry.cli.nouns import CommandTable
 from registry.cli.output import size_text
 from registry.cli.parser import later
 from registry.cli.server_options import add_local
+from registry.quotas import UNLIMITED
 
 
 def _shown(field: str) -> Cell:
     def shown(row: Record) -> object:
         value = row[field]
+        if value is not None and value >= UNLIMITED:
+            return "any number"
         return size_text(value) if row["unit"] == "bytes" and value is not None else value
 
     return Cell(field.upper(), field, "number", shown)

@@ -31,7 +31,7 @@ def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
         each
         for each in visible
         if each.name not in (of.label, "description", "tags")
-        and not (each.use.is_long or each.is_faults)
+        and not (each.use.is_long or each.is_faults)  # which have places of their own
     ]
     has = of.methods
     changeable = [each for each in of.of_use("given") if _is_writable(each)]

@@ -16,6 +16,7 @@ from registry.console.pages.buckets import BUCKET
 from registry.console.pages.certificates import CERTIFICATE
 from registry.console.pages.identities import IDENTITY
 from registry.console.pages.keys import KEY
+from registry.console.pages.messages import MESSAGE
 from registry.console.pages.service_accounts import SERVICE_ACCOUNT
 from registry.console.pages.templates import TEMPLATE
 from registry.console.pages.topics import TOPIC
@@ -41,7 +42,17 @@ _QUEUES: Final = replace(
     commands=(("Lease from it", "entrepot queues lease NAME"),),
     parts="noun_queue.html",
 )
-_SHOWN: Final = (TOPIC, _QUEUES, CERTIFICATE, BUCKET, TEMPLATE, IDENTITY, PAYMENT_METHOD, INVOICE)
+_SHOWN: Final = (
+    TOPIC,
+    _QUEUES,
+    CERTIFICATE,
+    BUCKET,
+    MESSAGE,
+    TEMPLATE,
+    IDENTITY,
+    PAYMENT_METHOD,
+    INVOICE,
+)
 _ELSEWHERE: Final = (KEY, SERVICE_ACCOUNT)
 """Nouns that have another place in the menu."""
 

@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-from cloudcore.errors import MethodNotAllowed, PlatformError
+from cloudcore.errors import MethodNotAllowed, PlatformError, QuotaExceeded
 from cloudcore.serving.body import Receive, Scope, Send
+from cloudcore.serving.watched import QUOTAS
 from registry.distribution import blobs, lists, manifests, uploads
 from registry.distribution.auth import CATALOG, DELETE, MOUNT, PROBE, PULL, PUSH, Access, Need
 from registry.distribution.errors import head_warning, internal_error, render
@@ -106,6 +107,9 @@ class DataPlane:
                 response.headers.extend(head_warning(error))
             if response.status == 405 and not isinstance(error, MethodNotAllowed):
                 response.headers.append(_other_methods(scope, error))
+            if isinstance(error, QuotaExceeded):
+                quota = error.params.get("quota", "")
+                scope.setdefault("state", {})["event"] = f"{QUOTAS}.{quota}"
             if response.status >= 500:
                 _log.warning("%s", error.message, extra={"request_id": request_id})
         except Exception:  # noqa: BLE001 - a bug is logged, and its details are not sent

@@ -38,7 +38,6 @@ TABLE: Final[dict[type[platform.PlatformError], tuple[int, str]]] = {
     platform.MethodNotAllowed: (405, "UNSUPPORTED"),
     platform.IdempotencyKeyReused: (422, "UNSUPPORTED"),
     platform.EmailRateExceeded: (429, "TOOMANYREQUESTS"),
-    platform.EmailRateExceeded: (429, "TOOMANYREQUESTS"),
     platform.RateLimited: (429, "TOOMANYREQUESTS"),
     platform.Unavailable: (503, "UNKNOWN"),
     registry.NameInvalid: (400, "NAME_INVALID"),

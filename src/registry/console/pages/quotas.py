@@ -8,6 +8,7 @@ from litestar import get
 
 from registry.console.addresses import SETTINGS
 from registry.console.page_request import InjectedPage, PageResponse
+from registry.quotas import UNLIMITED
 
 _PAGE: Final = 100
 
@@ -16,4 +17,5 @@ _PAGE: Final = 100
 async def list_quotas(page: InjectedPage) -> PageResponse:
     """Show the quotas by name."""
     found = await page.api.get("/v1/quotas", marker=page.query.get("marker"), limit=_PAGE)
-    return page.show("quotas.html", quotas=found["quotas"], meta=found["meta"])
+    shown = {"quotas": found["quotas"], "meta": found["meta"]}
+    return page.show("quotas.html", **shown, unlimited=UNLIMITED)

@@ -166,7 +166,7 @@ def check_bytes(use: Use | None, adding: int) -> None:
         refuse(
             BLOB_BYTES,
             use,
-            f"the account may store {{limit}} bytes of blobs and has {use.used}, so this push does"
+            f"the account may store {{limit}} bytes of blobs and has {use.used}, so this blob does"
             " not fit; delete images, or ask the operator for more",
         )
 
