@@ -11,6 +11,7 @@ import pytest
 
 from cloudcore.resources.record import Record
 from cloudcore.resources.resource import Resource
+from registry.console.described_nouns import noun_of
 from registry.console.nouns import nouns_of
 from registry.families import FAMILIES
 from tests import described
@@ -170,3 +171,9 @@ async def test_topics_are_found_by_name(shop: Shop) -> None:
     found = await see(shop, f"{topics}?name=news")
     assert ">news</a>" in found
     assert ">alarms</a>" not in found
+
+
+def test_what_goes_wrong_is_shown_beside_the_details_and_not_among_them() -> None:
+    """A list of faults is no value of one line, which would break the page."""
+    for each in described.RESOURCES:
+        assert "faults" not in [column.field for column in noun_of(each).facts], each.one
