@@ -184,7 +184,7 @@ async def test_usage_is_listed_by_day_or_hour_and_sku(shop: Served) -> None:
 
     await shop.database.write(use)
     rows = await listed(shop)
-    crn = f"crn:iam::{account}:account/{account}"
+    crn = f"crn:iam::{account}:account/acme"
     assert rows[0] == {
         "from": rfc3339(day * HOUR),
         "to": rfc3339((day + 24) * HOUR),

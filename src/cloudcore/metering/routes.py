@@ -148,7 +148,7 @@ async def _accounts(
 
 
 def _reference(account_id: str, handle: str) -> ResourceRef:
-    crn = str(Crn("iam", "", account_id, "account", account_id))
+    crn = str(Crn("iam", "", account_id, "account", handle))
     return ResourceRef(id=account_id, crn=crn, name=handle)
 
 
