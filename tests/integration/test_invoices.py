@@ -149,6 +149,23 @@ async def test_months_are_closed_in_turn_also_after_a_long_stop(billed: World) -
     assert found == [("2026-10", "1.05"), ("2026-12", "2.10")]
 
 
+async def test_months_are_closed_again_after_a_clock_that_was_ahead(billed: World) -> None:
+    """What was billed meanwhile stays, and what is used after it is on the next invoice."""
+    account = billed.acme.account_id
+    await billed.use(account, MESSAGES, 10_000, moment(2026, 10, 5))
+    billed.at(2027, 11, 20)
+    await billed.close()
+    billed.at(2026, 10, 20)
+    await billed.use(account, MESSAGES, 20_000, moment(2026, 10, 20))
+    await billed.close()
+    assert [each["total"] for each in await billed.invoices()] == ["1.05"]
+    billed.at(2026, 11, 1, 3)
+    await billed.close()
+    await billed.close()
+    found = [(each["period_start"][:7], each["total"]) for each in await billed.invoices()]
+    assert found == [("2026-10", "2.10"), ("2027-10", "1.05")]
+
+
 async def test_processes_that_close_a_month_at_once_bill_it_once(billed: World) -> None:
     account = billed.acme.account_id
     for day in range(1, 20):

@@ -200,6 +200,13 @@ async def test_fields_that_a_method_has_not_are_absent(billed: World) -> None:
         {"type": "card", "token": "tok_visa", "display_name": "4242 4242 4242 4242"},
         {"type": "card", "token": "tok_visa", "display_name": "4242-4242-4242-4242 12/29 123"},
         {"type": "card", "token": "tok_visa", "display_name": "378282246310005"},
+        {"type": "card", "token": "tok_visa", "display_name": "4242  4242  4242  4242"},
+        {"type": "card", "token": "tok_visa", "display_name": "4242 - 4242 - 4242 - 4242"},
+        {"type": "card", "token": "tok_visa", "display_name": "4242\u20134242\u20134242\u20134242"},
+        {"type": "card", "token": "tok_visa", "display_name": "4242/4242/4242/4242"},
+        {"type": "card", "token": "tok_visa", "display_name": " ".join(NUMBER)},
+        {"type": "card", "token": "tok_visa", "display_name": "\u2074\u00b2" * 8},
+        {"type": "card", "token": "4242_4242_4242_4242"},
         {"type": "card", "token": "tok_visa", "number": NUMBER, "cvc": "123"},
         {"type": NUMBER, "token": "tok_visa"},
         {"type": "card", "token": {"card": {"number": int(NUMBER)}}},
@@ -230,19 +237,39 @@ async def test_the_number_of_a_card_is_refused(
     assert await served.database.read(_everything) == before
 
 
-async def test_what_is_escaped_is_read_too(billed: World) -> None:
+@pytest.mark.parametrize(
+    "body",
+    ['{{"type": "card", "token": "{}"}}', '{{"type": "card", "token": "tok_visa", "{}": 1}}'],
+)
+async def test_what_is_escaped_is_read_too(billed: World, body: str) -> None:
     served = billed.served
     number = "".join(f"\\u003{digit}" for digit in NUMBER)
-    body = f'{{"type": "card", "token": "{number}"}}'.encode()
     answer = await served.ask(
         "POST",
         PATH,
-        body,
+        body.format(number).encode(),
         token=served.acme.program_token,
         headers={"Content-Type": "application/json"},
     )
     assert answer.status_code == 400
     assert answer.json()["error"]["params"]["reason"] == "card_number"
+    assert NUMBER not in answer.text
+
+
+@pytest.mark.parametrize(("method", "at"), [("POST", PATH), ("PATCH", f"{PATH}/{uuid7()}")])
+async def test_a_body_in_which_it_takes_long_to_find_a_number_is_refused(
+    billed: World, method: str, at: str
+) -> None:
+    """All other requests wait meanwhile."""
+    body = b'{"display_name": "' + b"11 " * 1400 + b'"}'
+    answer = await billed.served.ask(
+        method,
+        at,
+        body,
+        token=billed.served.acme.program_token,
+        headers={"Content-Type": "application/json"},
+    )
+    assert answer.status_code == 413, answer.text
 
 
 @pytest.mark.parametrize("cvc", ["cvc", "cvv", "exp", "card"])

@@ -1,23 +1,25 @@
 """Refuse numbers of cards: they go to the processor from the browser, and never through here.
 
 A number is 13 to 19 digits, perhaps in groups, whose check digit is right (ISO/IEC 7812-1, annex
-B). A request with one is refused before anything of it is stored, and the answer does not repeat
-it.
+B). What stands between groups is no letter; digits may be those of any script, raised ones too. A
+request with one is refused before anything of it is stored, and the answer does not repeat it.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import Final
 
 from cloudcore.errors import InvalidInput
 
-_GROUPED: Final = re.compile(r"\d+(?:[ .\-]\d+)*")
+_GROUPED: Final = re.compile(r"\d+(?:[\W_]{1,3}\d+)*")
 _GROUP: Final = re.compile(r"\d+")
+_ESCAPED: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
 _FEWEST, _MOST = 13, 19
-_MOST_GROUPS: Final = 8
-"""In which a number is written, one after the other: ``4242 4242 4242 4242``."""
+MAX_BODY_BYTES: Final = 4096
+"""The largest body that is looked through: on the event loop, in less than a tenth of a second."""
 
 
 class CardNumberGiven(InvalidInput):
@@ -33,8 +35,12 @@ class CardNumberGiven(InvalidInput):
 
 
 def check_body(body: bytes) -> None:
-    """Raise `CardNumberGiven` if the bytes of a request have a card's number anywhere."""
-    check_text(body.decode("utf-8", "replace"))
+    """Raise `CardNumberGiven` if the bytes of a request have a card's number anywhere.
+
+    What JSON writes by its code is read too, also in names.
+    """
+    text = body.decode("utf-8", "replace")
+    check_text(_ESCAPED.sub(lambda found: chr(int(found[1], 16)), text))
 
 
 def check_text(text: str) -> None:
@@ -47,7 +53,7 @@ def has_card_number(text: str) -> bool:
     """Return True if a text has the number of a card."""
     return any(
         any(map(_is_right, _numbers(_GROUP.findall(found.group()))))
-        for found in _GROUPED.finditer(text)
+        for found in _GROUPED.finditer(unicodedata.normalize("NFKC", text))
     )
 
 
@@ -55,7 +61,7 @@ def _numbers(groups: list[str]) -> Iterator[str]:
     """Yield what groups of digits say that follow one another, if it is as long as a number."""
     for first in range(len(groups)):
         joined = ""
-        for group in groups[first : first + _MOST_GROUPS]:
+        for group in groups[first : first + _MOST]:
             joined += group
             if len(joined) > _MOST:
                 break

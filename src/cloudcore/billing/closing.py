@@ -95,6 +95,9 @@ async def close_months(needs: BillingNeeds) -> None:
     """Close the months that have ended, each after the one before."""
     ended = month_after(month_of(needs.clock() - GRACE_SECONDS * MICROSECONDS), -1)
     last = await needs.database.read(rows.last_closed)
+    if last is not None and last > ended:  # the clock was ahead
+        await needs.database.write(rows.reopen_months, ended)
+        last = await needs.database.read(rows.last_closed)
     first = ended if last is None else month_after(last)
     for month in months_between(first, ended):
         await close_month(needs, month)

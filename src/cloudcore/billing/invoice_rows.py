@@ -305,6 +305,7 @@ _NOTE_MORE: Final = Statement(
 )
 _CLOSE: Final = Statement(insert_new(closed_months, ("month", "closed_at")))
 _LAST: Final = Statement(select(func.max(closed_months.c.month)))
+_REOPEN: Final = Statement(closed_months.delete().where(closed_months.c.month > bindparam("last")))
 
 
 class Use(NamedTuple):
@@ -339,3 +340,8 @@ def last_closed(tx: Connection) -> int | None:
     """Return the beginning of the last month that is closed, or None."""
     row = tx.row(_LAST)
     return row[0] if row else None
+
+
+def reopen_months(tx: Connection, last: int) -> None:
+    """Forget that months after the last one that has ended are closed."""
+    tx.execute(_REOPEN, last=last)

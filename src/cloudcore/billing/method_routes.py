@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.billing import method_rows as rows
 from cloudcore.billing import payment_methods
 from cloudcore.billing.access import OrganizationId, Scope, authorized, organization_policy
-from cloudcore.billing.card_numbers import check_body, check_text
+from cloudcore.billing.card_numbers import MAX_BODY_BYTES, check_body, check_text
 from cloudcore.billing.method_rows import PaymentMethod
 from cloudcore.billing.needs import BillingNeeds
 from cloudcore.errors import InvalidInput
@@ -119,6 +119,7 @@ def _check_name(name: str) -> None:
 @post(
     _PATH,
     status_code=201,
+    request_max_body_size=MAX_BODY_BYTES,
     opt={
         "action": "billing:CreatePaymentMethod",
         "idempotent": True,
@@ -203,6 +204,7 @@ async def get_payment_method(
 
 @patch(
     _ONE,
+    request_max_body_size=MAX_BODY_BYTES,
     opt={
         "action": "billing:UpdatePaymentMethod",
         "check_body": check_body,

@@ -31,7 +31,6 @@ from cloudcore.wire import RFC3339, ResponseBody, Timestamp, moment_of, rfc3339
 PATH: Final = "/v1/usage"
 _HOURS: Final = {"hour": 1, "day": 24}
 _DEFAULT_DAYS: Final = 30
-_MOST_HOURS: Final = 800 * 24
 _PLACES: Final = Decimal("1e-12")
 _Moment = Annotated[Timestamp, PLUS]
 
@@ -149,7 +148,7 @@ async def _accounts(
 
 
 def _reference(account_id: str, handle: str) -> ResourceRef:
-    crn = str(Crn("iam", "", account_id, "account", account_id))
+    crn = str(Crn("iam", "", account_id, "account", handle))
     return ResourceRef(id=account_id, crn=crn, name=handle)
 
 
@@ -157,7 +156,7 @@ def _asked(query: UsageQuery, skus: Mapping[str, Sku], accounts: Sequence[str], 
     """Return what a query asks for.
 
     Raises:
-        InvalidInput: there is no such SKU, or the time is none, or too long.
+        InvalidInput: there is no such SKU, or the time is none.
 
     """
     if query.sku and query.sku not in skus:
@@ -170,7 +169,7 @@ def _asked(query: UsageQuery, skus: Mapping[str, Sku], accounts: Sequence[str], 
     first = by_default if query.start is None else _hour_of(query.start, now) // hours * hours
     if first >= until:
         raise InvalidInput("from: is not before to", field="from", reason="out_of_range")
-    return Asked(accounts, query.sku, max(first, until - _MOST_HOURS), until, hours)
+    return Asked(accounts, query.sku, first, until, hours)
 
 
 def _hour_of(at: datetime | None, now: int, *, up: bool = False) -> int:
