@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
@@ -157,12 +157,12 @@ class Server(SMTP):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Serve a connection, unless there are too many."""
-        assert isinstance(transport, asyncio.Transport)
-        super().connection_made(transport)
-        if not self._connections.admit(transport):
-            transport.write(b"421 4.7.0 Too many connections\r\n")
-            transport.close()
-        self._end = self.loop.call_later(LIFE_SECONDS, transport.abort)
+        to = cast("asyncio.Transport", transport)  # that of the server's loop is no subclass
+        super().connection_made(to)
+        if not self._connections.admit(to):
+            to.write(b"421 4.7.0 Too many connections\r\n")
+            to.close()
+        self._end = self.loop.call_later(LIFE_SECONDS, to.abort)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Make room for another connection."""
