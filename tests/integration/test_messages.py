@@ -337,6 +337,18 @@ async def test_a_refusal_for_now_is_tried_again_and_one_for_good_is_not(
     assert await suppressed(world, "later@one.example.com") == [], "nor what is given up"
 
 
+async def test_a_sender_that_is_refused_suppresses_no_recipient(
+    sending_world: SendingWorld,
+) -> None:
+    world = sending_world
+    server = await world.mail_server("one.example.com", "127.0.0.2")
+    server.refusals = {"bob@one.example.com": "550 5.1.8 Sender address rejected"}
+    message = await world.sent(to=["bob@one.example.com"])
+    await world.work()
+    assert (await world.message(message))["status"] == "bounced"
+    assert await suppressed(world, "bob@one.example.com") == []
+
+
 @on_both_databases
 async def test_a_content_that_is_refused_suppresses_nobody(sending_world: SendingWorld) -> None:
     world = sending_world
