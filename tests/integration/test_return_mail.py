@@ -20,6 +20,7 @@ from cloudcore.email.verp import return_path
 from cloudcore.errors import Unavailable
 from cloudcore.events import Events
 from cloudcore.jobs.outbox import outbox
+from cloudcore.quotas.limits import put_limit
 from tests.databases import on_both_databases
 from tests.integration.return_mail_world import DOMAIN, World, returning, vector
 from tests.integration.served_world import Served
@@ -148,15 +149,12 @@ async def test_a_report_of_a_message_that_is_no_longer_kept_is_dropped(world: Wo
 
 @on_both_databases
 async def test_the_platform_suppresses_whatever_the_quota(world: World) -> None:
-    token, quota = world.served.acme.program_token, SUPPRESSION.quota
-    object.__setattr__(SUPPRESSION, "quota", 1)
-    try:
-        by_hand = {"address": "one-more@example.com"}
-        refused = await world.served.ask("POST", "/v1/suppressions", by_hand, token=token)
-        assert refused.json()["error"]["code"] == "QUOTA_EXCEEDED"
-        assert await world.hand_over(vector("postfix_refused")) == NOTED
-    finally:
-        object.__setattr__(SUPPRESSION, "quota", quota)
+    served, account_id = world.served, world.served.acme.account_id
+    await served.database.write(put_limit, account_id, SUPPRESSION.many, 1, served.clock())
+    by_hand, token = {"address": "one-more@example.com"}, served.acme.program_token
+    refused = await served.ask("POST", "/v1/suppressions", by_hand, token=token)
+    assert refused.json()["error"]["code"] == "QUOTA_EXCEEDED"
+    assert await world.hand_over(vector("postfix_refused")) == NOTED
     assert len(await world.suppressions()) == 1
 
 
