@@ -26,6 +26,8 @@ class NameServer(asyncio.DatagramProtocol):
     records: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     """Those of other types, such as MX, by name, with a dot, and type."""
     fails: bool = False
+    held: list[tuple[bytes, tuple[str, int]]] | None = None
+    """What is asked and not answered before `release`; None if all is answered at once."""
     asked: list[str] = field(default_factory=list)
     address: str = ""
 
@@ -37,6 +39,19 @@ class NameServer(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         """Answer a query."""
+        answer = self._answer(data)
+        if self.held is None:
+            self._transport.sendto(answer, addr)
+        else:
+            self.held.append((answer, addr))
+
+    def release(self) -> None:
+        """Give the answers that are held, as they were when they were asked for."""
+        held, self.held = self.held or [], None
+        for answer, addr in held:
+            self._transport.sendto(answer, addr)
+
+    def _answer(self, data: bytes) -> bytes:
         query = dns.message.from_wire(data)
         name = query.question[0].name
         kind = dns.rdatatype.to_text(query.question[0].rdtype)
@@ -56,7 +71,7 @@ class NameServer(asyncio.DatagramProtocol):
             answer.set_rcode(dns.rcode.NXDOMAIN)
         else:
             answer.answer.append(dns.rrset.from_text(name, 60, "IN", "CNAME", target))
-        self._transport.sendto(answer.to_wire(), addr)
+        return answer.to_wire()
 
 
 @asynccontextmanager

@@ -381,9 +381,10 @@ async def _furnish_mail(served: Served, tenant: Tenant) -> None:
     body = {**MESSAGE, "from": f"ada@{identity.value}"}
     sent = await served.ask("POST", "/v1/messages", body, token=tenant.program_token)
     assert sent.status_code == 202, sent.text
-    address = await served.make("/v1/dedicated-ips", {}, token=tenant.program_token)
-    tenant.ids["/v1/dedicated-ips/{}"] = address["id"]
     tenant.ids["/v1/messages/{}"] = sent.json()["message"]["id"]
+    if served.email.dedicated_ips:
+        address = await served.make("/v1/dedicated-ips", {}, token=tenant.program_token)
+        tenant.ids["/v1/dedicated-ips/{}"] = address["id"]
 
 
 async def _furnish_bucket(served: Served, tenant: Tenant) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from functools import partial
 from typing import Any, Final
@@ -20,6 +21,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.jobs.outbox import outbox
 from tests.databases import on_both_databases
 from tests.integration.mail_world import World
+from tests.jobs import until
 
 HOUR: Final = 3600
 DAY: Final = 24 * HOUR
@@ -88,6 +90,25 @@ async def test_the_owner_can_have_the_record_looked_for_at_once(mailing: World) 
     mailing.publish(made)
     asked = await mailing.ask("POST", f"/{made['id']}/verify")
     assert (asked.status_code, asked.json()["identity"]["status"]) == (202, "pending")
+    await mailing.work()
+    assert (await mailing.show(made))["status"] == "verified"
+
+
+async def test_who_asks_while_the_record_is_looked_for_has_it_looked_for_again(
+    mailing: World,
+) -> None:
+    made = await mailing.identity("shop.example")
+    mailing.names.held = []
+    looking = asyncio.create_task(mailing.work())
+
+    async def is_asked() -> bool:
+        return bool(mailing.names.held)
+
+    await until(is_asked)
+    mailing.publish(made)
+    assert (await mailing.ask("POST", f"/{made['id']}/verify")).status_code == 202
+    mailing.names.release()
+    await looking
     await mailing.work()
     assert (await mailing.show(made))["status"] == "verified"
 

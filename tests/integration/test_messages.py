@@ -195,6 +195,9 @@ async def suppressed(world: SendingWorld, address: str) -> list[dict[str, Any]]:
         ("subject", {"subject": "a\nb"}),
         ("from", {"from": "Ada\r\nX: y <ada@acme.example.com>"}),
         ("to[0]", {"to": ["bob@example.com\r\nBcc: eve@example.com"]}),
+        ("to[0]", {"to": ["=?utf-8?q?x=0D=0ABcc=3A_a?=@example.com"]}),
+        ("to[0]", {"to": [" " * 100_000]}),
+        ("from", {"from": f"{' ' * 100_000}<"}),
         ("cc[0]", {"cc": ["Bob\n <bob@example.com>"]}),
         ("headers.X-A", {"headers": {"X-A": "b\r\nBcc: eve@example.com"}}),
         ("headers", {"headers": {"X-A\r\nBcc": "eve@example.com"}}),
@@ -225,6 +228,20 @@ async def test_e8_an_encoded_word_in_subject_or_name_is_never_decoded(
     head = got.content.partition(b"\r\n\r\n")[0]
     assert b"\r\nBcc" not in head
     assert "=0D=0ABcc:_eve@one.example.com" in got.mail["Subject"]
+
+
+async def test_a_message_with_half_of_an_own_link_to_unsubscribe_has_the_platforms(
+    sending_world: SendingWorld,
+) -> None:
+    world = sending_world
+    await world.mail_server("one.example.com", "127.0.0.2")
+    half = {"List-unsubscribe-Post": "List-Unsubscribe=One-Click"}
+    message = await world.sent(to=["bob@one.example.com"], headers=half)
+    await world.work()
+    assert (await world.message(message))["status"] == "sent"
+    (got,) = world.deliveries
+    assert got.mail.get_all("List-Unsubscribe-Post") == ["List-Unsubscribe=One-Click"]
+    assert "/v1/email-unsubscriptions?token=" in got.mail["List-Unsubscribe"]
 
 
 @on_both_databases
@@ -325,6 +342,18 @@ async def test_a_refusal_for_now_is_tried_again_and_one_for_good_is_not(
     assert sum(waits) > 2 * DAY
     assert (await world.message(message))["status"] == "bounced"
     assert await suppressed(world, "later@one.example.com") == [], "nor what is given up"
+
+
+async def test_a_sender_that_is_refused_suppresses_no_recipient(
+    sending_world: SendingWorld,
+) -> None:
+    world = sending_world
+    server = await world.mail_server("one.example.com", "127.0.0.2")
+    server.refusals = {"bob@one.example.com": "550 5.1.8 Sender address rejected"}
+    message = await world.sent(to=["bob@one.example.com"])
+    await world.work()
+    assert (await world.message(message))["status"] == "bounced"
+    assert await suppressed(world, "bob@one.example.com") == []
 
 
 @on_both_databases

@@ -32,6 +32,12 @@ DROPPED = (250, "2.0.0 Nothing to note")
 
 
 @pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    """Return the event loop of the server: its transports are of other classes than asyncio's."""
+    return "asyncio", {"use_uvloop": True}
+
+
+@pytest.fixture
 async def world(served: Served) -> AsyncIterator[World]:
     """Return a message that was sent, and where its reports go."""
     async with returning(served) as made:

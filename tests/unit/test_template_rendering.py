@@ -157,6 +157,8 @@ MANY = list(range(1000))
         "{% for a in many %}{% if long in other %}{% endif %}{% endfor %}",
         "{{ many|join(long) }}",
         "{{ long|join(long) }}",
+        "{{ long|trim(other) }}",
+        "{{ long|int(0, 16) is divisibleby(other|int(0, 16)) }}",
         "{{ 9223372036854775807 * 9223372036854775807 }}",
         "{% for a in many %}{{ long }}{% endfor %}",
     ],
@@ -169,6 +171,11 @@ def test_what_would_take_long_is_refused(source: str) -> None:
 
 def test_rounding_makes_no_number_of_any_size() -> None:
     assert rendered("{{ a|round(-1000000000) }} {{ a|round(1000000000) }}", a=5) == "5.0 5.0"
+
+
+def test_filters_of_texts_and_numbers() -> None:
+    assert rendered("{{ ' a '|trim }}{{ '--b-'|trim('-') }}") == "ab"
+    assert rendered("{{ '12'|int + 1 }} {{ 'x'|int(7) }} {{ 'ff'|int(0, 16) }}") == "13 7 255"
 
 
 def test_a_body_has_at_most_a_mebibyte() -> None:

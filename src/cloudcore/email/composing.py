@@ -113,6 +113,7 @@ def composed(of: Heading, content: Content, more: Mapping[str, str]) -> bytes:
         mail[name] = value
     if "list-unsubscribe" not in given:
         for name, value in more.items():
+            del mail[name]  # one that means nothing without the link beside it
             mail[name] = value
     _set_bodies(mail, content, of.id)
     return mail.as_bytes()

@@ -71,12 +71,14 @@ async def _look(found: SendingIdentity, needs: EmailNeeds, _turn: Turn) -> Outco
                 status, verified_at = "verified", now
         elif status == "verified" or now - current.created_at > PENDING_SECONDS * MICROSECONDS:
             status = "failed"
+        following = now + _PAUSES[status] * MICROSECONDS
         return structs.replace(
             current,
             status=status,
             verified_at=verified_at,
             checked_at=now,
-            check_at=now + _PAUSES[status] * MICROSECONDS,
+            # Who asked meanwhile may have published it after this look.
+            check_at=following if current.asked == found.asked else current.check_at,
             faults=tuple(each for each in current.faults if problem and each.code == problem.code),
         )
 

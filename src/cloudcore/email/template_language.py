@@ -191,6 +191,21 @@ def _turns(context: Context, value: Any, size: int) -> list[Any]:  # noqa: ANN40
     return values
 
 
+@pass_context
+def _trim(context: Context, value: Any, chars: Any = None) -> str:  # noqa: ANN401 - values
+    """Take characters away at both ends; each is looked for in all of `chars`."""
+    _work(context).spend(_weight(value) * max(1, _weight(chars)))
+    return filters.do_trim(value, chars)
+
+
+def _int(value: Any, default: int = 0, base: int = 10) -> Any:  # noqa: ANN401 - a value
+    """Return a whole number of at most 63 bits: to calculate with longer ones takes long."""
+    found: Any = filters.do_int(value, default, base)
+    if isinstance(found, int) and abs(found) >= _MOST:
+        raise TooMuch("int gives a number of more than 63 bits")
+    return found
+
+
 def _items(value: Any) -> list[Any]:  # noqa: ANN401 - values
     return list(filters.do_items(value))
 
@@ -208,7 +223,7 @@ _FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "escape": _counted(escape),
     "first": _counted(filters.sync_do_first, "environment"),
     "float": _counted(filters.do_float),
-    "int": _counted(filters.do_int),
+    "int": _counted(_int),
     "items": _counted(_items),
     "join": _join,
     "last": _counted(filters.do_last, "environment"),
@@ -218,7 +233,7 @@ _FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "safe": _counted(filters.do_mark_safe),
     "sort": _counted(filters.do_sort, "environment"),
     "title": _counted(filters.do_title),
-    "trim": _counted(filters.do_trim),
+    "trim": _trim,
     "truncate": _counted(filters.do_truncate, "environment"),
     "unique": _counted(
         lambda environment, value: list(filters.do_unique(environment, value)), "environment"

@@ -39,6 +39,8 @@ ATTEMPT_SECONDS: Final = 480.0
 """The most that one attempt takes, over all mail servers."""
 _MOST_REASON: Final = 400
 _PERMANENT: Final = 500
+_OF_SENDER: Final = ("5.1.7", "5.1.8")
+"""What is said of the sender's address (RFC 3463 §3.2), by many servers only at the recipient."""
 
 
 class Envelope(NamedTuple):
@@ -340,6 +342,7 @@ async def _hand_over(smtp: SMTP, envelope: Envelope) -> None:
             f"the mail server refused the {stage}: {_answered(error.code, error.message)}",
             is_permanent=is_permanent,
             refuses_address=is_permanent
+            and not error.message.startswith(_OF_SENDER)
             and (stage == "recipient" or error.message.startswith("5.1.")),
         ) from None
     except (SMTPException, OSError) as error:
