@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -16,9 +16,6 @@ from playwright.sync_api import (
     Page,
     expect,
     sync_playwright,
-)
-from playwright.sync_api import (
-    TimeoutError as BrowserTimeout,
 )
 
 from cloudcore.clock import system_clock
@@ -130,8 +127,10 @@ class Watched:
 
     def check(self) -> None:
         """Check that the page fits, can be read, and broke nothing so far."""
-        with suppress(BrowserTimeout):  # a window that was just resized may need a frame
-            self.page.wait_for_function(f"{_OVERFLOW} <= 0", timeout=2000)
+        for _ in range(20):  # a window that was just resized may need a frame
+            if self.page.evaluate(_OVERFLOW) <= 0:
+                break
+            self.page.wait_for_timeout(100)
         assert self.page.evaluate(_OVERFLOW) <= 0, self.page.url
         assert self.page.evaluate(_SPILLS) == [], self.page.url
         assert self.page.evaluate(_LOW_CONTRASTS) == [], self.page.url

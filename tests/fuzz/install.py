@@ -36,6 +36,7 @@ from tests.inprocess import ManualClock
 from tests.tenants import ALLOW_ALL, Install, allow, open_install
 
 EMAIL: Final = "admin@example.org"
+_ADDRESSES: Final = ",".join(f"198.51.100.{number}" for number in range(256))
 OUTSIDER: Final = "outsider@example.org"
 KEPT_PASSWORD: Final = f"scrypt$10$1$1${'A' * 24}${'A' * 44}"  # nobody's
 HANDLE: Final = "acme"
@@ -89,7 +90,11 @@ class FuzzedInstall:
 @contextmanager
 def open_fuzzed_install(folder: Path, migrated: Path) -> Iterator[FuzzedInstall]:
     """Set an install up over a copy of the `migrated` database, with a caller of every kind."""
-    settings = Settings(data=folder, founders="anyone", email=EmailSettings(email_sending="direct"))
+    settings = Settings(
+        data=folder,
+        founders="anyone",
+        email=EmailSettings(email_sending="direct", email_dedicated_ips=_ADDRESSES),
+    )
     shutil.copy(migrated, folder / "metadata.db")
     create_root_key(settings.root_key)
     with asyncio.Runner() as runner:

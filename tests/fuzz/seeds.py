@@ -63,6 +63,8 @@ def _plant_mail(install: FuzzedInstall) -> None:
     install.live.commit()
     admin = bearer(install.bearers["admin"])
     message = {"to": ["bob@example.com"], "subject": "Hello", "text": "Hello."}
+    for _ in range(2):
+        _make(install, "/v1/dedicated-ips", {})
     for sender in ("ada", "eve"):
         body = {**message, "from": f"{sender}@mail-0.example.com"}
         _ask(install, "POST", "/v1/messages", admin, json=body)

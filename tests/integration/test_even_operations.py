@@ -30,6 +30,7 @@ UNFILTERED: Final = {
     "/v1/repositories/search": "it finds by a part of the name",
     "/v1/repositories/stale": "those that nobody pulls; the list of all finds the one of a name",
     "/v1/repositories/deleted": "those of some days",
+    "/v1/quotas": "`GET /v1/quotas/{name}` is the one of a name",
     "/v1/repositories/{}/tags": "`GET …/tags/{tag}` is the one of a name",
     "/v1/repositories/{}/images/{}/pins": "an image has few",
 }

@@ -45,6 +45,7 @@ class Naming(NamedTuple):
 KINDS: Final = {
     "ip-pool": "crn:email:local:{}:ip-pool/",
     "key": "crn:kms:local:{}:key/",
+    "template": "crn:email:local:{}:template/",
     "queue": "crn:queue:local:{}:queue/",
     "topic": "crn:notifications:local:{}:topic/",
     "service-account": "crn:iam::{}:service-account/",
@@ -59,6 +60,7 @@ def _redrive(value: str) -> dict[str, Any]:
     return {"dead_letter_queue": value, "max_leases": 3}
 
 
+_MESSAGE: Final = {"from": "ada@mail-0.example.com", "to": ["bob@example.com"]}
 NAMING: Final = (
     Naming(
         "POST /v1/repositories",
@@ -134,6 +136,26 @@ NAMING: Final = (
         "email:UpdateIdentity",
     ),
     Naming(
+        "POST /v1/dedicated-ips",
+        *_POOL,
+        lambda value: {"ip_pool": value},
+        "email:RequestDedicatedIP",
+    ),
+    Naming(
+        "PATCH /v1/dedicated-ips/{dedicated_ip_id}",
+        *_POOL,
+        lambda value: {"ip_pool": value},
+        "email:UpdateDedicatedIP",
+    ),
+    Naming(
+        "POST /v1/messages",
+        "template",
+        "template",
+        "email:GetTemplate",
+        lambda value: {**_MESSAGE, "template": value},
+        "email:SendMessage",
+    ),
+    Naming(
         "POST /v1/event-rules",
         "topic",
         "topic",
@@ -183,7 +205,7 @@ NAMES_NOTHING: Final = frozenset(
         *("", "name", "description", "handle", "subject", "message", "body", "content_type"),
         *("session_name", "policy_name", "names", "template", "email", "region", "key", "prefix"),
         *("certificate_pem", "chain_pem", "private_key_pem", "csr_pem", "domains"),
-        *("client_id", "issuer"),
+        *("client_id", "issuer", "display_name", "from", "to", "cc", "bcc", "html", "text"),
         *("scopes", "groups_claim", "email_verified_claim", "email_domains", "username"),
         *("allowed_headers", "allowed_origins", "expose_headers", "immutable_tag_exclusions"),
         *("tag_patterns", "tag_prefixes", "event_types", "repository_prefix", "source_ip", "group"),
@@ -196,7 +218,7 @@ NAMES_NOTHING: Final = frozenset(
         *("digest", "digests", "tag", "tags", "repository"),
         # Members of the caller's organization, and what it has: there is no right to them, so who
         # may do the operation is told.
-        *("user", "organization", "identity_provider"),
+        *("user", "organization", "identity_provider", "payment_method", "List-Unsubscribe"),
         # Patterns that are compared, and never looked up.
         *("uncounted_pullers",),
         # Asked about: the answer tells what policies say, not whether there is such a resource.
@@ -253,6 +275,9 @@ async def there(served: Served) -> dict[str, str]:
     made = {
         "ip-pool": await served.make("/v1/ip-pools", {"name": "there"}, token=token),
         "key": await served.make("/v1/keys", {"name": "there"}, token=token),
+        "template": await served.make(
+            "/v1/templates", {"name": "there", "subject": "Hello", "text": "Hello."}, token=token
+        ),
         "queue": await served.make("/v1/queues", {"name": "there"}, token=token),
         "topic": await served.make("/v1/topics", {"name": "there"}, token=token),
         "service-account": await served.make(
@@ -361,7 +386,7 @@ async def test_who_may_use_it_is_told_that_it_is_missing(
         assert status == 404, said
     for value in forms_of(naming, served, "there", there[naming.kind]).values():
         status, said = await ask(served, naming, token, value)
-        assert status in (200, 201, 409), said
+        assert status in (200, 201, 202, 409), said
 
 
 @each_naming

@@ -21,6 +21,7 @@ _TYPICAL: Final = {
     ops.CATEGORY_SPACE: " ",
     ops.CATEGORY_WORD: "a",
     ops.CATEGORY_NOT_SPACE: "a",
+    ops.CATEGORY_NOT_WORD: "-",
 }
 
 Item = tuple[Any, Any]
