@@ -344,12 +344,13 @@ async def test_a_refusal_for_now_is_tried_again_and_one_for_good_is_not(
     assert await suppressed(world, "later@one.example.com") == [], "nor what is given up"
 
 
+@pytest.mark.parametrize("words", ["5.1.8 Sender address rejected", "5.7.1 Relay access denied"])
 async def test_a_sender_that_is_refused_suppresses_no_recipient(
-    sending_world: SendingWorld,
+    sending_world: SendingWorld, words: str
 ) -> None:
     world = sending_world
     server = await world.mail_server("one.example.com", "127.0.0.2")
-    server.refusals = {"bob@one.example.com": "550 5.1.8 Sender address rejected"}
+    server.refusals = {"bob@one.example.com": f"550 {words}"}
     message = await world.sent(to=["bob@one.example.com"])
     await world.work()
     assert (await world.message(message))["status"] == "bounced"
