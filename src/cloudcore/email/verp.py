@@ -13,8 +13,6 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 from uuid import UUID
 
-CONTEXT: Final = "email return path"
-"""What the key is derived for (`cloudcore.keyring.Keyring.derive`)."""
 MOST_POSITION: Final = 0xFFFF
 PREFIX: Final = "bounces-"
 _ID_BYTES: Final = 16

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 from cloudcore.db.base import Connection
 from cloudcore.email.dedicated_ip import (
@@ -20,7 +21,9 @@ from cloudcore.email.dedicated_ip import (
     with_outcome,
 )
 from cloudcore.email.dedicated_ip_rows import ROWS, lock_address, lock_pool
+from cloudcore.email.message_rows import ROWS as MESSAGES
 from cloudcore.email.message_rows import Recipient, save_source
+from cloudcore.errors import NotFound
 from cloudcore.events import Events
 
 
@@ -54,8 +57,11 @@ def sources_of(
 def counted_again(tx: Connection, of: Recipient, ip_pool_id: str | None, now: int) -> Recipient:
     """Return a recipient that is tried on another day than it was counted on, with its new source.
 
-    What is sent on a day is within the cap of that day, whenever it was accepted.
+    What is sent on a day is within the cap of that day, whenever it was accepted. The message is
+    locked before the addresses, as where an outcome is noted.
     """
+    with suppress(NotFound):
+        MESSAGES.lock(tx, of.account_id, of.message_id)
     (source,) = sources_of(tx, of.account_id, of.region, ip_pool_id, 1, now)
     changed = of._replace(source_ip=source)
     save_source(tx, changed)

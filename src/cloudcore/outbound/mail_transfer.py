@@ -40,8 +40,8 @@ ATTEMPT_SECONDS: Final = 480.0
 _MOST_REASON: Final = 400
 _PERMANENT: Final = 500
 _OF_SENDER: Final = ("5.1.7", "5.1.8", "5.7.")
-"""What is said of the sender's address, or of a policy that refuses who sends (RFC 3463 §3.2, §3.8),
-by many servers only at the recipient."""
+"""What is said of the sender's address, or of a policy that refuses who sends (RFC 3463 §3.2 and
+§3.8), by many servers only at the recipient."""
 
 
 class Envelope(NamedTuple):
