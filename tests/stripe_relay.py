@@ -44,7 +44,9 @@ class StripeRelay:
     def charges(self) -> list[dict[str, Any]]:
         """Return the charges that succeeded, as localstripe has them."""
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as there:
-            there.request("GET", "/v1/charges", headers={"Authorization": f"Bearer {KEY}"})
+            there.request(
+                "GET", "/v1/charges?limit=100", headers={"Authorization": f"Bearer {KEY}"}
+            )
             answer = msgspec.json.decode(there.getresponse().read())
         return [each for each in answer["data"] if each["status"] == "succeeded"]
 

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 
+from registry.families import FAMILIES
 from tests.databases import program
 from tests.entrepot import ADMIN, PASSWORD, Home
 from tests.integration.cli_world import JSON, World, cli_world
@@ -339,15 +340,16 @@ def test_event_rules_are_made_listed_and_deleted(world: World) -> None:
 
 
 def test_regions_and_prices_are_listed_without_a_sign_in(world: World, tmp_path: Path) -> None:
-    for name, heading in (
-        ("regions", "NAME DISPLAY NAME STATUS ENDPOINTS"),
-        ("prices", "SKU SERVICE REGION UNIT AMOUNT CURRENCY"),
+    skus = sum(len(family.skus) for family in FAMILIES)
+    for name, heading, count in (
+        ("regions", "NAME DISPLAY NAME STATUS ENDPOINTS", 1),
+        ("prices", "SKU SERVICE REGION UNIT AMOUNT CURRENCY", skus),
     ):
         public = ("catalog", name, "--registry", world.install.url)
         assert world.done(*public, home=Home(tmp_path)).lines[0] == heading
         found = world.read(*public, home=Home(tmp_path))
         assert found == world.read("catalog", name)
-        assert len(found) == 1
+        assert len(found) == count
 
 
 def test_tags_of_the_repository_in_the_line_are_offered(world: World, app: str) -> None:
