@@ -10,7 +10,7 @@ from typing import Concatenate, Final
 
 import pytest
 
-from cloudcore.db.base import Connection, Database, P, T
+from cloudcore.db.base import Connection, Database, P, Row, T
 from cloudcore.db.statement import Statement
 from registry.oci.digest import digest_of
 from tests.dripping_upstream import DrippingUpstream
@@ -31,11 +31,11 @@ class Pausing(CountingConnection):
         super().__init__(connection, [])
         self._database = database
 
-    def execute(self, statement: Statement, /, **parameters: object) -> int:
+    def row(self, statement: Statement, /, **parameters: object) -> Row | None:
         if parameters.keys() == {"account_id", "digest", "upload_id"}:
             self._database.is_there.set()
             assert self._database.may_go_on.wait(_WAIT_SECONDS)
-        return super().execute(statement, **parameters)
+        return super().row(statement, **parameters)
 
 
 class LateDatabase(MortalDatabase):
