@@ -8,7 +8,6 @@ from typing import Any, Final
 from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
-from msgspec import Struct
 
 from cloudcore.db.base import Connection
 from cloudcore.email.identity_checks import tell_status
@@ -19,14 +18,16 @@ from cloudcore.email.sending_identity import CONFIRM, SENDING_IDENTITY, SendingI
 from cloudcore.resources.routes import answers_one, standard_routes
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.link_pages import MAX_FORM_BYTES, LinkQuery, button, page, refused, token_of
+from cloudcore.web.link_pages import (
+    FOR_LINKS,
+    MAX_FORM_BYTES,
+    LinkForm,
+    button,
+    page,
+    refused,
+    token_of,
+)
 from cloudcore.wire import ResponseBody
-
-
-class ConfirmationForm(Struct):
-    """The form of the page."""
-
-    token: str = ""
 
 
 @post(
@@ -47,7 +48,7 @@ async def verify_identity(
     return await ctx.commit(verify, found, ctx.keyring, now, wrap=IDENTITIES.at(now))
 
 
-@get(CONFIRM_PATH, opt={"action": None, "public": True, "query": LinkQuery, "pages": (200,)})
+@get(CONFIRM_PATH, opt=FOR_LINKS)
 async def show_identity_confirmation(request: Request[Any, Any, Any]) -> Response[str]:
     """Show a page whose button confirms an address; it does not look at the token."""
     return page(
@@ -62,7 +63,7 @@ async def show_identity_confirmation(request: Request[Any, Any, Any]) -> Respons
     CONFIRM_PATH,
     status_code=200,
     request_max_body_size=MAX_FORM_BYTES,
-    opt={"action": None, "public": True, "form": ConfirmationForm, "pages": (200, 400)},
+    opt={"action": None, "public": True, "form": LinkForm, "pages": (200, 400)},
 )
 async def confirm_identity(
     request: Request[Any, Any, Any],

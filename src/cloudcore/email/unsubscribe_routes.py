@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
 from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
 
@@ -17,17 +16,19 @@ from cloudcore.email import suppressions
 from cloudcore.email.suppression import SUPPRESSION, UNSUBSCRIBE, Suppression
 from cloudcore.email.unsubscribing import PATH, Unsubscription, read_unsubscribe_token
 from cloudcore.web.context import RequestContext
-from cloudcore.web.link_pages import MAX_FORM_BYTES, LinkQuery, button, page, refused, token_of
+from cloudcore.web.link_pages import (
+    FOR_LINKS,
+    FOR_ONE_CLICK,
+    MAX_FORM_BYTES,
+    button,
+    page,
+    refused,
+    token_given,
+    token_of,
+)
 
 
-class OneClickForm(msgspec.Struct):
-    """The form that a mail program posts (RFC 8058 §3.2), or the page."""
-
-    token: str = ""
-    one_click: str = msgspec.field(name="List-Unsubscribe", default="")
-
-
-@get(PATH, opt={"action": None, "public": True, "query": LinkQuery, "pages": (200,)})
+@get(PATH, opt=FOR_LINKS)
 async def show_email_unsubscription(request: Request[Any, Any, Any]) -> Response[str]:
     """Show a page whose button suppresses the address; it does not look at the token."""
     return page(
@@ -37,18 +38,7 @@ async def show_email_unsubscription(request: Request[Any, Any, Any]) -> Response
     )
 
 
-@post(
-    PATH,
-    status_code=200,
-    request_max_body_size=MAX_FORM_BYTES,
-    opt={
-        "action": None,
-        "public": True,
-        "query": LinkQuery,
-        "form": OneClickForm,
-        "pages": (200, 400),
-    },
-)
+@post(PATH, status_code=200, request_max_body_size=MAX_FORM_BYTES, opt=FOR_ONE_CLICK)
 async def unsubscribe_from_email(
     request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
 ) -> Response[str]:
@@ -56,7 +46,7 @@ async def unsubscribe_from_email(
 
     The token is in the query or the form. An address that is suppressed already is a success.
     """
-    token = token_of(request.scope["query_string"]) or token_of(await request.body())
+    token = await token_given(request)
     named = read_unsubscribe_token(ctx.keyring, token)
     if named is None:
         return refused()

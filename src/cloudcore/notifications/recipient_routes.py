@@ -8,7 +8,6 @@ from __future__ import annotations
 from html import escape
 from typing import Any, Final
 
-import msgspec
 from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
@@ -22,7 +21,17 @@ from cloudcore.notifications.topic import Status, Subscription, Topic
 from cloudcore.outbound.destinations import origin_of
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import RequestContext
-from cloudcore.web.link_pages import MAX_FORM_BYTES, LinkQuery, button, page, refused, token_of
+from cloudcore.web.link_pages import (
+    FOR_LINKS,
+    FOR_ONE_CLICK,
+    MAX_FORM_BYTES,
+    LinkForm,
+    button,
+    page,
+    refused,
+    token_given,
+    token_of,
+)
 from cloudcore.wire import RequestBody, ResponseBody
 
 PATH: Final = "/v1/subscription-confirmations"
@@ -47,12 +56,6 @@ class Confirmed(ResponseBody):
     topic_name: str
 
 
-class OneClick(msgspec.Struct):
-    """The form that a mail program posts (RFC 8058 §3.2), or the page."""
-
-    token: str = ""
-
-
 @post(PATH, status_code=200, opt={"action": None, "public": True})
 async def confirm_subscription(
     data: JSONBody[Confirm], ctx: NamedDependency[RequestContext]
@@ -72,7 +75,7 @@ async def confirm_subscription(
 
 @get(
     CONFIRM_PATH,
-    opt={"action": None, "public": True, "query": LinkQuery, "pages": (200,)},
+    opt=FOR_LINKS,
 )
 async def show_confirmation(request: Request[Any, Any, Any]) -> Response[str]:
     """Show a page whose button confirms the subscription; it does not look at the token."""
@@ -87,7 +90,7 @@ async def show_confirmation(request: Request[Any, Any, Any]) -> Response[str]:
     CONFIRM_PATH,
     status_code=200,
     request_max_body_size=MAX_FORM_BYTES,
-    opt={"action": None, "public": True, "form": OneClick, "pages": (200, 400)},
+    opt={"action": None, "public": True, "form": LinkForm, "pages": (200, 400)},
 )
 async def confirm_on_page(
     request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
@@ -104,7 +107,7 @@ async def confirm_on_page(
 
 @get(
     UNSUBSCRIBE_PATH,
-    opt={"action": None, "public": True, "query": LinkQuery, "pages": (200,)},
+    opt=FOR_LINKS,
 )
 async def show_unsubscription(request: Request[Any, Any, Any]) -> Response[str]:
     """Show a page whose button ends the subscription."""
@@ -119,13 +122,7 @@ async def show_unsubscription(request: Request[Any, Any, Any]) -> Response[str]:
     UNSUBSCRIBE_PATH,
     status_code=200,
     request_max_body_size=MAX_FORM_BYTES,
-    opt={
-        "action": None,
-        "public": True,
-        "query": LinkQuery,
-        "form": OneClick,
-        "pages": (200, 400),
-    },
+    opt=FOR_ONE_CLICK,
 )
 async def unsubscribe(
     request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
@@ -134,7 +131,7 @@ async def unsubscribe(
 
     The token is in the query or the form. A subscription that is gone already is a success.
     """
-    token = token_of(request.scope["query_string"]) or token_of(await request.body())
+    token = await token_given(request)
     named = read_unsubscribe_token(ctx.keyring, token)
     if named is None:
         return refused()

@@ -6,10 +6,10 @@ Opening a link changes nothing, so that scanners of mail do nothing by it; a but
 from __future__ import annotations
 
 from html import escape
-from typing import Final
+from typing import Any, Final
 
-from litestar import MediaType, Response
-from msgspec import Struct
+from litestar import MediaType, Request, Response
+from msgspec import Struct, field
 
 from cloudcore.errors import InvalidInput
 from cloudcore.web.urlencoded import parse_fields
@@ -36,6 +36,29 @@ class LinkQuery(Struct):
     """The query of a link."""
 
     token: str = ""
+
+
+class LinkForm(Struct):
+    """The form of a page's button."""
+
+    token: str = ""
+
+
+class OneClickForm(LinkForm):
+    """The form that a mail program posts (RFC 8058 §3.2), or the page."""
+
+    one_click: str = field(name="List-Unsubscribe", default="")
+
+
+FOR_LINKS: Final = {"action": None, "public": True, "query": LinkQuery, "pages": (200,)}
+"""Of the route that shows a page."""
+FOR_ONE_CLICK: Final = {**FOR_LINKS, "form": OneClickForm, "pages": (200, 400)}
+"""Of the route that unsubscribes, whose token is in the query or in the form."""
+
+
+async def token_given(request: Request[Any, Any, Any]) -> str:
+    """Return the token of a request for `FOR_ONE_CLICK`; empty if there is none."""
+    return token_of(request.scope["query_string"]) or token_of(await request.body())
 
 
 def token_of(encoded: bytes) -> str:
