@@ -1,8 +1,8 @@
 """Refuse numbers of cards: they go to the processor from the browser, and never through here.
 
 A number is 13 to 19 digits, perhaps in groups, whose check digit is right (ISO/IEC 7812-1, annex
-B). What stands between groups is no letter; digits may be those of any script, raised ones too. A
-request with one is refused before anything of it is stored, and the answer does not repeat it.
+B). Anything but letters may stand between groups, and digits of any script count, raised ones too.
+A request with a number is refused before anything of it is stored; the answer does not repeat it.
 """
 
 from __future__ import annotations

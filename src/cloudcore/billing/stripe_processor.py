@@ -162,7 +162,7 @@ class StripeProcessor:
             raise Declined(error.code or "refused", error.user_message or "refused") from None
         except stripe.StripeError as error:
             # Its text may have a part of the key.
-            _log.error("Stripe does not do what it is asked: %s", type(error).__name__)
+            _log.error("Stripe failed or refused a request: %s", type(error).__name__)
         raise Unavailable("the payment processor does not answer, or refuses; ask the operator")
 
 

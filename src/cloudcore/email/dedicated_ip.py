@@ -65,7 +65,7 @@ def seen(of: DedicatedIP, now: int) -> DedicatedIP:
 
 
 def room(of: DedicatedIP, now: int) -> int | None:
-    """Return for how many recipients an address has room today; None if there is no limit."""
+    """Return how many more recipients an address may send to today; None if there is no limit."""
     age = 0 if of.warmup_started_at is None else _age(of, now)
     if age >= len(CAPS):
         return None
@@ -99,7 +99,7 @@ def share(of: DedicatedIP, recipients: int, now: int) -> float:
 def with_outcome(of: DedicatedIP, *, bounced: bool, was_sent: bool = False) -> DedicatedIP:
     """Return an address with one more outcome; it is paused if too many of the last bounced.
 
-    `was_sent` is of a bounce that comes back: the message was counted as taken, and is no more.
+    `was_sent` says that the message was counted as taken before it bounced; that count is changed.
     """
     bits = int.from_bytes(of.outcomes, "big") or 1
     taken = ~bits & (bits + 1)  # the lowest 0

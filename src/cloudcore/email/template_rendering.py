@@ -44,7 +44,7 @@ def variables_of(template: Template) -> list[str]:
     """Return the names of the variables that a template uses, sorted.
 
     Raises:
-        InvalidInput: a part of it is no template; it says in which line, and why.
+        InvalidInput: the syntax of a part is wrong; the message has the line and the reason.
 
     """
     found: set[str] = set()
