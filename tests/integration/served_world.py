@@ -20,9 +20,9 @@ import httpx
 from msgspec import structs
 
 from cloudcore.audit.log import AuditLog
+from cloudcore.billing.closing import month_after, month_of
 from cloudcore.billing.family import BILLING
 from cloudcore.billing.invoice_rows import Invoice, Line, add_invoice
-from cloudcore.billing.months import month_after, month_of
 from cloudcore.billing.needs import BillingNeeds
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.needs import CertificateNeeds

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from cloudcore.billing.events import EVENTS as OF_BILLING
+from cloudcore.billing.description import EVENTS as OF_BILLING
 from cloudcore.certificate.certificate import EVENTS
 from cloudcore.email.dedicated_ip import PAUSED
 from cloudcore.email.sending_identity import FAILED, VERIFIED

@@ -12,7 +12,7 @@ from typing import Final
 
 from cloudcore.account_rows import accounts_of
 from cloudcore.billing import invoice_rows as rows
-from cloudcore.billing.events import PAID, PAYMENT_FAILED
+from cloudcore.billing.description import PAID, PAYMENT_FAILED
 from cloudcore.billing.invoice_rows import Charge, Invoice
 from cloudcore.billing.method_rows import PaymentMethod, default_method, get_method
 from cloudcore.billing.needs import BillingNeeds

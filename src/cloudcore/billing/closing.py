@@ -8,7 +8,8 @@ and none is on two. What is read is compared again by the database when the invo
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import groupby
 from typing import Final, NamedTuple
@@ -18,10 +19,9 @@ from sqlalchemy import bindparam, func, select
 from cloudcore.account_rows import accounts_of, list_organizations, lock_organization
 from cloudcore.billing import invoice_rows as rows
 from cloudcore.billing.charging import tell, wake
-from cloudcore.billing.events import CREATED
+from cloudcore.billing.description import CREATED
 from cloudcore.billing.invoice_rows import Invoice, Line, Use
 from cloudcore.billing.money import amount_of, shown_quantity, total_of
-from cloudcore.billing.months import month_after, month_of, months_between
 from cloudcore.billing.needs import BillingNeeds, Price
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
@@ -29,6 +29,30 @@ from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
 from cloudcore.metering.reporting import HOUR
 from cloudcore.metering.tables import usage_hours
+from cloudcore.wire import moment_of
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def month_of(moment: int) -> int:
+    """Return the month (UTC) that a moment is in, as the moment at which it begins."""
+    at = _EPOCH + timedelta(seconds=moment // MICROSECONDS)
+    return moment_of(datetime(at.year, at.month, 1, tzinfo=UTC))
+
+
+def month_after(month: int, count: int = 1) -> int:
+    """Return the month so many months later; a negative number is earlier."""
+    at = _EPOCH + timedelta(seconds=month // MICROSECONDS)
+    years, index = divmod(at.year * 12 + at.month - 1 + count, 12)
+    return moment_of(datetime(years, index + 1, 1, tzinfo=UTC))
+
+
+def months_between(first: int, last: int) -> Iterator[int]:
+    """Yield the months from one to another, both included."""
+    while first <= last:
+        yield first
+        first = month_after(first)
+
 
 GRACE_SECONDS: Final = 2 * 3600
 """After the end of a month, in which what is counted in memory and by the hour comes in."""

@@ -1,8 +1,13 @@
-"""What all accounts of an organization are told of its invoices."""
+"""The events and the quota of billing; all accounts of an organization are told of its invoices."""
 
 from __future__ import annotations
 
 from typing import Final
+
+from cloudcore.quotas.quota import Quota
+
+PAYMENT_METHODS: Final = Quota("payment_methods", 20, "payment methods", per="organization")
+
 
 CREATED: Final = "billing.invoice.created"
 PAID: Final = "billing.invoice.paid"

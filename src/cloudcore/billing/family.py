@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.billing.events import CREATED, EVENTS, PAYMENT_FAILED
-from cloudcore.billing.quotas import PAYMENT_METHODS
+from cloudcore.billing.description import CREATED, EVENTS, PAYMENT_FAILED, PAYMENT_METHODS
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from cloudcore.account_rows import lock_organization
 from cloudcore.billing import method_rows as rows
+from cloudcore.billing.description import PAYMENT_METHODS
 from cloudcore.billing.method_rows import PaymentMethod
 from cloudcore.billing.needs import BillingNeeds
 from cloudcore.billing.processor import Kept, MethodRefused, MethodType
-from cloudcore.billing.quotas import PAYMENT_METHODS
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, Unavailable
 from cloudcore.quotas.limits import EVERY_ACCOUNT, check_limit

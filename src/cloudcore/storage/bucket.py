@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from msgspec import field
 
+from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, GIB, Sku
 from cloudcore.quotas.quota import Quota
 from cloudcore.resources.record import Record, fixed, given, own
 from cloudcore.resources.resource import Filter, Resource
@@ -22,6 +23,13 @@ from cloudcore.storage.errors import (
     MetadataTooLarge,
     NoSuchBucket,
 )
+
+SERVICE: Final = "storage"
+STORAGE: Final = Sku("storage.storage", "Stored objects", "GiB-month", BYTE_HOURS_PER_GIB_MONTH)
+TRANSFER: Final = Sku("storage.transfer", "Bytes of objects read", "GiB", GIB)
+REQUESTS: Final = Sku("storage.requests", "Requests of buckets", "1000 requests", 1000)
+STORAGE_SKUS: Final = (STORAGE, TRANSFER, REQUESTS)
+
 
 BUCKET_BYTES: Final = Quota("bucket_bytes", 1 << 40, "bytes in buckets", unit="bytes")
 """The install has its own default (`ACCOUNT_BYTES` of the needs)."""

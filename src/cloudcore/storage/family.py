@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
-from cloudcore.storage.bucket import BUCKET, BUCKET_BYTES, OBJECT_CREATED, OBJECT_DELETED
-from cloudcore.storage.skus import STORAGE as STORED
-from cloudcore.storage.skus import STORAGE_SKUS
+from cloudcore.storage.bucket import (
+    BUCKET,
+    BUCKET_BYTES,
+    OBJECT_CREATED,
+    OBJECT_DELETED,
+    STORAGE_SKUS,
+)
+from cloudcore.storage.bucket import STORAGE as STORED
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.serving.body import begin_stream
 from cloudcore.storage import objects, piece_rows
-from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.bucket import TRANSFER, Bucket
 from cloudcore.storage.conditions import (
     NO_CONDITIONS,
     Conditions,
@@ -22,7 +22,6 @@ from cloudcore.storage.errors import BytesDamaged, InvalidPartNumber, NoSuchPart
 from cloudcore.storage.needs import Looked, OpenBytes, Region, StorageNeeds, StoredPiece
 from cloudcore.storage.object_rows import Checksum, StoredObject
 from cloudcore.storage.piece_rows import ListedPiece, Piece
-from cloudcore.storage.skus import TRANSFER
 
 _LOOKS: Final = 5
 

@@ -22,6 +22,7 @@ from cloudcore.iam.decision import could_allow
 from cloudcore.iam.signature_keys import SignatureKey, SignatureKeys
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.source_address import source_address
+from cloudcore.storage.bucket import SERVICE
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.s3 import (
     bucket_calls,
@@ -56,7 +57,6 @@ from cloudcore.storage.s3.signature import (
     verify,
     verify_text,
 )
-from cloudcore.storage.skus import SERVICE
 from cloudcore.web.context import Platform, RequestContext
 from cloudcore.web.context import refusal as denied
 
