@@ -24,9 +24,9 @@ from sqlalchemy import text as sql
 from cloudcore.certificate.certificate import CERTIFICATE, CertificateMissing
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import insert_new
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement, page
-from cloudcore.resources.rows import Rows, one_of
+from cloudcore.resources.rows import Rows
 
 _IS_RENEWED: Final = sql("renew_at IS NOT NULL")
 _IS_ACTIVE: Final = sql("status = 'active'")

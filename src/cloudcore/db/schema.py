@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Index, MetaData, String, Text, TextClause
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    ColumnElement,
+    Index,
+    MetaData,
+    String,
+    Text,
+    TextClause,
+)
 
 metadata = MetaData(
     naming_convention={
@@ -34,3 +43,9 @@ def partial_index(
 ) -> Index:
     """Return an index, on both databases, of the rows alone that meet a condition."""
     return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
+
+
+def one_of(column: str, *values: str) -> CheckConstraint:
+    """Return the check that a column has one of these texts."""
+    listed = ", ".join(f"'{each}'" for each in values)
+    return CheckConstraint(f"{column} IN ({listed})", name=column)

@@ -8,11 +8,12 @@ from typing import Final
 from sqlalchemy import CheckConstraint, Index, bindparam, exists, literal_column, select
 
 from cloudcore.db.base import Connection
+from cloudcore.db.schema import one_of
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.email.dedicated_ip import DEDICATED_IP, DedicatedIP
 from cloudcore.email.ip_pool_rows import ROWS as IP_POOLS
 from cloudcore.email.message_rows import IS_WAITING, recipients
-from cloudcore.resources.rows import Rows, one_of
+from cloudcore.resources.rows import Rows
 
 ROWS: Final = Rows(
     DEDICATED_IP,

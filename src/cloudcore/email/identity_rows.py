@@ -8,11 +8,11 @@ from sqlalchemy import CheckConstraint, Index, bindparam, select
 from sqlalchemy import text as sql
 
 from cloudcore.db.base import Connection
-from cloudcore.db.schema import partial_index
+from cloudcore.db.schema import one_of, partial_index
 from cloudcore.db.statement import Statement, page
 from cloudcore.email.ip_pool_rows import ROWS as IP_POOLS
 from cloudcore.email.sending_identity import SENDING_IDENTITY, SendingIdentity
-from cloudcore.resources.rows import Rows, one_of
+from cloudcore.resources.rows import Rows
 
 _HAS_WORK: Final = sql("check_at IS NOT NULL")
 _IS_ASKED: Final = sql("confirmation_hash IS NOT NULL")

@@ -33,7 +33,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
 from cloudcore.db.rows import bound, columns
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement, page
 from cloudcore.email.message import (
     MESSAGE,
@@ -45,7 +45,7 @@ from cloudcore.email.message import (
     status_of,
 )
 from cloudcore.quotas.limits import Counted, up_to
-from cloudcore.resources.rows import Rows, one_of
+from cloudcore.resources.rows import Rows
 
 CONTENT_KEPT_SECONDS: Final = 7 * 24 * 3600
 """Seconds for which the content is kept after no recipient waits any more."""

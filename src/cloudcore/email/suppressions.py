@@ -9,12 +9,13 @@ from msgspec import UNSET, UnsetType, structs
 from sqlalchemy import bindparam, select
 
 from cloudcore.db.base import Connection
+from cloudcore.db.schema import one_of
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.email.suppression import SUPPRESSION, Suppression, folded
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.rows import Rows, one_of
+from cloudcore.resources.rows import Rows
 from cloudcore.uuids import Uuid
 from cloudcore.wire import ResponseBody
 

@@ -31,12 +31,12 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import bound, count
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement, page
 from cloudcore.kms.key import KEY, Key, KeyOrigin, KeySpec, KeyState, KeyUsage
 from cloudcore.kms.rules import KeyMissing, check_bindable, check_usable
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
-from cloudcore.resources.rows import Rows, one_of
+from cloudcore.resources.rows import Rows
 
 _IS_NAMED: Final = text("name IS NOT NULL")
 IS_PLATFORM: Final = text("origin = 'platform'")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
 
 from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
@@ -36,11 +37,13 @@ from cloudcore.notifications.topic import (
 )
 from cloudcore.notifications.topics import TOPICS
 from cloudcore.outbound.destinations import NotAllowed
-from cloudcore.resources.routes import answers_one, answers_page
+from cloudcore.resources.routes import answers_one
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import ResponseBody, changes_of, rfc3339
+
+H = TypeVar("H", bound=Callable[..., Any])
 
 PATH: Final = TOPIC.path_of_one + "/subscriptions"
 ONE: Final = PATH + "/{subscription_id:str}"
@@ -148,8 +151,14 @@ async def subscribe(
     )
 
 
+def _answers_page(handler: H) -> H:
+    """Let the document say that a page of subscriptions is answered."""
+    handler.__annotations__["return"] = SUBSCRIPTIONS.bodies.page
+    return handler
+
+
 @get(PATH, opt={"action": "notifications:ListSubscriptions", "query": PageQuery})
-@answers_page(SUBSCRIPTIONS)
+@_answers_page
 async def list_topic_subscriptions(
     topic_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ResponseBody:

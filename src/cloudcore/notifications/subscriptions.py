@@ -22,7 +22,7 @@ from sqlalchemy import (
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count
-from cloudcore.db.schema import ByteOrdered, Id
+from cloudcore.db.schema import ByteOrdered, Id, one_of
 from cloudcore.db.statement import Statement, page
 from cloudcore.jobs.faults import Fault
 from cloudcore.notifications.delivery_policy import DeliveryPolicy, shown
@@ -38,7 +38,7 @@ from cloudcore.notifications.topic import (
 from cloudcore.notifications.topics import ROWS as TOPICS
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.rows import Rows, one_of
+from cloudcore.resources.rows import Rows
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 SUBSCRIPTION_ROWS: Final = Rows(

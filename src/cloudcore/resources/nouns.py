@@ -64,7 +64,7 @@ def noun_of(
                 each.name,
                 f"only of this {_words(each.name)}"
                 + (f" (all but {each.hides})" if each.hides else ""),
-                choices=_choices(of, each.name),
+                choices=_literals(of.fields[each.name]) if each.name in of.fields else (),
             )
             for each in of.filters
             if each.name != label
@@ -104,10 +104,6 @@ def _kind(each: Described) -> OptionKind:
     if each.is_document:
         return "texts" if getattr(each.plain, "__origin__", None) is list else "document"
     return "text" if each.is_moment else kinds.get(each.plain, "text")
-
-
-def _choices(of: Resource[Any], name: str) -> tuple[str, ...]:
-    return _literals(of.fields[name]) if name in of.fields else ()
 
 
 def _literals(each: Described) -> tuple[str, ...]:

@@ -19,17 +19,13 @@ VERBS: Final[tuple[Verb, ...]] = ("create", "list", "get", "update", "delete")
 _PAST: Final[Mapping[Verb, str]] = {"create": "created", "update": "updated", "delete": "deleted"}
 
 
-def _same(value: str) -> str:
-    return value
-
-
 class Filter(NamedTuple):
     """A query parameter of a list, which selects by a column of text."""
 
     name: str
     column: str = ""
     """By default that of its name."""
-    read: Callable[[str], str] = _same
+    read: Callable[[str], str] = str
     """Returns the value of the column for that of the parameter."""
     hides: str = ""
     """What the column has in those that are listed only if the parameter asks for them."""

@@ -76,16 +76,6 @@ def answers_one(of: Methods[Any]) -> Callable[[H], H]:
     return decorated
 
 
-def answers_page(of: Methods[Any]) -> Callable[[H], H]:
-    """Return a decorator of a list that a family writes by hand, of what `of` shows."""
-
-    def decorated(handler: H) -> H:
-        handler.__annotations__["return"] = of.bodies.page
-        return handler
-
-    return decorated
-
-
 def _handler(of: Methods[Any], verb: Verb, route: _Route) -> HTTPRouteHandler:
     """Return a handler that the framework sees with the name and the types of its resource."""
     types: dict[str, Any] = {"ctx": NamedDependency[RequestContext]}

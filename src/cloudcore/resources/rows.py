@@ -13,7 +13,6 @@ import msgspec
 from sqlalchemy import (
     BigInteger,
     Boolean,
-    CheckConstraint,
     Column,
     ColumnElement,
     ForeignKey,
@@ -103,7 +102,8 @@ class Rows(Generic[R]):
             each.column: sql("NULL") for each in fields if each.is_reference and each.is_optional
         }
         self.statements: Final = self._statements({**freed, **(on_delete or {})})
-        self.counted: Final = Counted(of.room, self._number())
+        number = select(func.count()).select_from(self.table).where(*self._region())
+        self.counted: Final = Counted(of.room, number)
         """How many an account has in a ``region``, and may have."""
         self.kind: Final[Kind[Any]] = Kind(
             of.service,
@@ -121,7 +121,7 @@ class Rows(Generic[R]):
         account = c.account_id == bindparam("account_id")
         live = (c.deleted_at.is_(None),) if of.keeps_deleted else ()
         one = rows.where(c.id == bindparam("id"), account, *live)
-        region = (account, c.region == bindparam("region"), *live)
+        region = self._region()
         wanted = [_wanted(self.table, each, self._conditions.get(each.name)) for each in of.filters]
         listed = rows.where(*region, *wanted, c.id > bindparam("after")).order_by(c.id)
         is_it = (c.id == bindparam("of_id"), account)
@@ -151,12 +151,11 @@ class Rows(Generic[R]):
             )
         return {name: Statement(each) for name, each in made.items()}
 
-    def _number(self) -> Select[Any]:
-        """Return a query of the number of those of an account and region."""
+    def _region(self) -> Sequence[ColumnElement[bool]]:
+        """Return the conditions of those of an account and region."""
         c = self.table.c
         live = (c.deleted_at.is_(None),) if self.of.keeps_deleted else ()
-        of_account = (c.account_id == bindparam("account_id"), c.region == bindparam("region"))
-        return select(func.count()).select_from(self.table).where(*of_account, *live)
+        return (c.account_id == bindparam("account_id"), c.region == bindparam("region"), *live)
 
     def _columns(self, targets: Mapping[str, Rows[Any]]) -> Select[Any]:
         """Return a query of the stored columns, and after them the names of what is referred to."""
@@ -407,9 +406,3 @@ def _type(of: Resource[Any], described: Described) -> TypeEngine[Any]:
         return LargeBinary()
     is_sorted = described.name in (of.key, *(each.column or each.name for each in of.filters))
     return ByteOrdered if is_sorted else Text()
-
-
-def one_of(column: str, *values: str) -> CheckConstraint:
-    """Return the check that a column has one of these texts."""
-    listed = ", ".join(f"'{each}'" for each in values)
-    return CheckConstraint(f"{column} IN ({listed})", name=column)
