@@ -30,7 +30,7 @@ from contextlib import (
     suppress,
 )
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from cloudcore.compute.images import ImageRefused
@@ -101,10 +101,7 @@ class LayerStore:
                 if size is None:
                     account = self._accounts.setdefault(account_id, asyncio.Lock())
                     async with account, self._turns:
-                        await self._start(layer, left, open_blob)
-                    size = await asyncio.to_thread(self._find, layer)
-                    if size is None:
-                        raise Unavailable("the layer was removed a moment ago; try again")
+                        size = await self._start(layer, left, open_blob)
                 left = _Size(left.bytes - size.bytes, left.entries - size.entries)
                 if min(left) < 0:
                     raise ImageRefused(
@@ -191,7 +188,7 @@ class LayerStore:
                 return None
             return _Size(**json.loads((at / "size.json").read_text()))
 
-    async def _start(self, layer: WantedLayer, left: _Size, open_blob: OpenBlob) -> None:
+    async def _start(self, layer: WantedLayer, left: _Size, open_blob: OpenBlob) -> _Size:
         """Run the program that unpacks a layer, and give it the blob if it needs it."""
         task = {
             "folder": str(self._folder),
@@ -218,11 +215,11 @@ class LayerStore:
             if program.returncode is None:
                 program.kill()
             await program.wait()
-        match answer["state"]:
-            case "refused":
-                raise ImageRefused(answer["words"])
-            case "failed":
-                raise Unavailable(f"the image cannot be unpacked: {answer['words']}")
+        if answer["state"] == "refused":
+            raise ImageRefused(answer["words"])
+        if answer["state"] == "failed":
+            raise Unavailable(f"the image cannot be unpacked: {answer['words']}")
+        return _Size(answer["bytes"], answer["entries"])
 
 
 async def _feed(program: asyncio.subprocess.Process, blob: str, open_blob: OpenBlob) -> None:
@@ -238,13 +235,13 @@ async def _feed(program: asyncio.subprocess.Process, blob: str, open_blob: OpenB
         await program.stdin.wait_closed()
 
 
-async def _answer(program: asyncio.subprocess.Process) -> dict[str, str]:
+async def _answer(program: asyncio.subprocess.Process) -> dict[str, Any]:
     assert program.stdout is not None
     line = await program.stdout.readline()
     if not line:
         status = await program.wait()
         raise Unavailable(f"the image cannot be unpacked: its program ended with {status}")
-    found: dict[str, str] = json.loads(line)
+    found: dict[str, Any] = json.loads(line)
     return found
 
 

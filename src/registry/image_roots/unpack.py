@@ -6,7 +6,8 @@ finds it there. The layer is made in ``staging``, flushed, and moved to ``layers
 there whole or not at all.
 
 It answers in lines of JSON: ``{"state": "there"}``; or ``"ready"``, and when the blob has come
-``"unpacked"``, ``"refused"`` or ``"failed"``, the last two with ``words``.
+``"unpacked"``, ``"refused"`` or ``"failed"``. With ``there`` and ``unpacked`` come ``bytes`` and
+``entries`` of the tar, with the last two ``words``.
 """
 
 from __future__ import annotations
@@ -69,14 +70,14 @@ def main() -> None:
     try:
         _unpack(task)
     except LayerRefused as refused:
-        _say("refused", str(refused))
+        _say("refused", words=str(refused))
     except DiskFull:
-        _say("failed", "the disk of this machine is full")
+        _say("failed", words="the disk of this machine is full")
     except OSError as error:
         full = error.errno in _FULL
-        _say("failed", "the disk of this machine is full" if full else f"{error.strerror}")
+        _say("failed", words="the disk of this machine is full" if full else f"{error.strerror}")
     except MemoryError:
-        _say("refused", "the layer takes too much memory to unpack")
+        _say("refused", words="the layer takes too much memory to unpack")
 
 
 def _unpack(task: Task) -> None:
@@ -86,7 +87,7 @@ def _unpack(task: Task) -> None:
         _remove(staged)
         known = layer / "blobs" / task.blob.replace(":", "-")
         if known.exists():
-            _say("there")
+            _say("there", **_size_of(layer))
             return
         _say("ready")
         blob = Blob(sys.stdin.buffer, task.blob.partition(":")[0])
@@ -97,11 +98,10 @@ def _unpack(task: Task) -> None:
             _verify(task, blob, tar)
             known.touch()
             _flush(known.parent)
-            _say("unpacked")
+            _say("unpacked", **_size_of(layer))
             return
         try:
-            entries = _write(task, staged, blob, tar)
-            size = {"bytes": tar.size, "entries": entries}
+            size = _write(task, staged, blob, tar)
             (staged / "size.json").write_text(json.dumps(size))
             (staged / "blobs" / known.name).touch()
             _flush(staged)
@@ -110,11 +110,11 @@ def _unpack(task: Task) -> None:
         except BaseException:
             _remove(staged)
             raise
-        _say("unpacked")
+        _say("unpacked", **size)
 
 
-def _write(task: Task, staged: Path, blob: Blob, tar: Tar) -> int:
-    """Unpack the tar into `staged`, and verify it; return how many entries it has."""
+def _write(task: Task, staged: Path, blob: Blob, tar: Tar) -> dict[str, int]:
+    """Unpack the tar into `staged`, and verify it; return how much it has."""
     for each in (staged, staged / "blobs", staged / "tree"):
         each.mkdir(mode=0o711)
         each.chmod(0o711)
@@ -129,7 +129,12 @@ def _write(task: Task, staged: Path, blob: Blob, tar: Tar) -> int:
     _verify(task, blob, tar)
     tree.close()
     os.close(root)
-    return entries.count
+    return {"bytes": tar.size, "entries": entries.count}
+
+
+def _size_of(layer: Path) -> dict[str, int]:
+    found: dict[str, int] = json.loads((layer / "size.json").read_text())
+    return found
 
 
 def _verify(task: Task, blob: Blob, tar: Tar) -> None:
@@ -192,9 +197,8 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _say(state: str, words: str = "") -> None:
-    line = {"state": state, "words": words} if words else {"state": state}
-    sys.stdout.write(f"{json.dumps(line)}\n")
+def _say(state: str, **more: object) -> None:
+    sys.stdout.write(f"{json.dumps({'state': state, **more})}\n")
     sys.stdout.flush()
 
 
