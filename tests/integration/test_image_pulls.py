@@ -339,7 +339,7 @@ async def test_users_are_those_of_the_files_that_the_image_shows(node: Node) -> 
         "root": hidden,
         "web:web": opaque,
         "root:root": linked,
-        "web:root": folder_linked,
+        "daemon": folder_linked,
     }.items():
         with pytest.raises(ImageRefused, match="know no user"):
             await user(said, layer)
