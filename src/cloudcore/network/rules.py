@@ -26,6 +26,7 @@ UPLINK: Final = "uplink"
 """Name of the link to the machine, in the namespace of a VPC."""
 GLOBAL: Final = IPv6Network("2000::/3")
 """Addresses of the internet (RFC 4291, section 2.4); those of private networks (ULA) are none."""
+_ALL: Final = IPv6Network("::/0")
 
 _BASE_CHAINS: Final = {
     f"{kind}_{hook}": f"type filter hook {hook} priority {priority}; policy drop;"
@@ -79,8 +80,8 @@ def is_routed(plan: VpcPlan, subnet: SubnetPlan) -> bool:
 
 def is_egress_only(plan: VpcPlan, subnet: SubnetPlan) -> bool:
     """Return True if a subnet has its way into the internet by the egress-only gateway."""
-    targets = [target for network, target in subnet.routes if str(network) == "::/0"]
-    return is_routed(plan, subnet) and targets == ["egress_only_gateway"]
+    gateways = [_gateway(plan, target) for network, target in subnet.routes if network == _ALL]
+    return _is_global(subnet) and gateways == ["egress_only_gateway"]
 
 
 def chains_of(plan: VpcPlan) -> dict[str, list[str]]:
