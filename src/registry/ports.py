@@ -261,6 +261,7 @@ CROSSING: Final = (
     _set(email.RESOLVER, lambda settings: settings.resolver),
     _set(certificate.SETTINGS, _certificate_settings),
     _set(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
+    _set(quotas.OPERATORS, lambda settings: settings.operator_handles),
     _set(
         quotas.QUOTA_DEFAULTS,
         lambda settings: {

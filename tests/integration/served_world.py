@@ -504,6 +504,7 @@ async def open_served(
         database_url=database_url,
         public_url=URL,
         founders="anyone",
+        operators="acme",
         certificate_grants="granted.test=*",
         email=EmailSettings(email_sending="direct"),
     )

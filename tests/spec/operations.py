@@ -30,6 +30,8 @@ GET    /v1/reference                                -                         20
 QUOTAS: Final = """
 GET    /v1/quotas                                   ListQuotas                200
 GET    /v1/quotas/{name}                            GetQuota                  200
+PUT    /v1/quotas/{name}                            SetQuota                  200
+DELETE /v1/quotas/{name}                            ResetQuota                204
 """
 
 REGISTRY: Final = """
