@@ -1,1 +1,1 @@
-"""What is done on one machine: rows that name it, and processes that outlive the service."""
+"""Machines: which of them works on what is more than rows, and what runs there once."""
