@@ -12,12 +12,11 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from cloudcore.loadbalancer.proxy_plan import (
     BackendPlan,
     HealthPlan,
-    ListenerPlan,
     ProxyPlan,
     TargetPlan,
 )
@@ -73,41 +72,41 @@ def configuration_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def proxy_document(plan: ProxyPlan, certificates: Mapping[str, str], limits: ProcessLimits) -> str:
-    """Return the configuration of the embedded proxy.
-
-    `certificates` says in which file lies what the plan calls so; each is relative to the folder.
-    """
-    document: dict[str, Any] = {
-        "vip": plan.vip,
-        "connections": limits.connections,
-        "drain_seconds": limits.drain_seconds,
-        "listeners": [
-            {
-                "port": one.port,
-                "protocol": one.protocol,
-                "certificate": _file_of(one, certificates),
-                "backend": backend_name(one.backend),
-            }
-            for one in plan.listeners
-        ],
-        "backends": [
-            {
-                "name": backend_name(backend.name),
-                "health": dataclasses.asdict(backend.health),
-                "targets": [
-                    {
-                        "name": target_name(target),
-                        "place": target.socket or [target.address, target.port],
-                        "is_draining": target.is_draining,
-                    }
-                    for target in backend.targets
-                ],
-            }
-            for backend in plan.backends
-        ],
-    }
-    return json.dumps(document, indent=1) + "\n"
+def proxy_document(
+    plan: ProxyPlan, certificates: Mapping[str, bytes], limits: ProcessLimits
+) -> str:
+    """Return the configuration of the embedded proxy, one line; the certificates are in it."""
+    return json.dumps(
+        {
+            "vip": plan.vip,
+            **limits._asdict(),
+            "certificates": {file: pem.decode("ascii") for file, pem in certificates.items()},
+            "listeners": [
+                {
+                    "port": one.port,
+                    "protocol": one.protocol,
+                    "certificate": one.certificate_file,
+                    "backend": backend_name(one.backend),
+                }
+                for one in plan.listeners
+            ],
+            "backends": [
+                {
+                    "name": backend_name(backend.name),
+                    "health": dataclasses.asdict(backend.health),
+                    "targets": [
+                        {
+                            "name": target_name(target),
+                            "place": target.socket or [target.address, target.port],
+                            "is_draining": target.is_draining,
+                        }
+                        for target in backend.targets
+                    ],
+                }
+                for backend in plan.backends
+            ],
+        }
+    )
 
 
 def haproxy_configuration(
@@ -115,7 +114,8 @@ def haproxy_configuration(
 ) -> str:
     """Return HAProxy's configuration (2.6), which is read in the folder of the replica.
 
-    `show info` tells the digest of the rest as `description`. `certificates` as above.
+    `show info` tells the digest of the rest as its `description`. `certificates` says in which
+    file of the folder lies what the plan calls so.
     """
     lines = [*_defaults(), *_frontends(plan, certificates), *_backends(plan)]
     head = list(_global(limits))
@@ -173,8 +173,8 @@ def _frontends(plan: ProxyPlan, certificates: Mapping[str, str]) -> Iterator[str
         else:
             yield "    mode http"
             tls = ""
-            if listener.protocol == "https":
-                tls = f" ssl crt {_file_of(listener, certificates)} alpn h2,http/1.1"
+            if listener.certificate_file is not None:
+                tls = f" ssl crt {certificates[listener.certificate_file]} alpn h2,http/1.1"
             yield f"    bind {place}{tls}"
             yield from _request_rules(listener.protocol)
         yield f"    default_backend {backend_name(listener.backend)}"
@@ -190,6 +190,8 @@ def _request_rules(protocol: str) -> Iterator[str]:
         yield f"    http-request deny deny_status {status} if {condition}"
     # What may have changed something is not sent twice; a connection that was not made is.
     yield "    http-request disable-l7-retry unless { method GET HEAD OPTIONS }"
+    # A target that reads `_` as `-` would take these of a client for ours.
+    yield "    http-request del-header ^x[-_]forwarded_|^x_forwarded -m reg"
     yield "    option forwardfor"
     yield f"    http-request set-header X-Forwarded-Proto {protocol}"
     # A client whose connection is idle while this process stops has its next request answered.
@@ -236,10 +238,6 @@ def _dialled(target: TargetPlan) -> str:
 
 def _place(address: str) -> str:
     return f"ipv{ip_address(address).version}@{address}"
-
-
-def _file_of(listener: ListenerPlan, certificates: Mapping[str, str]) -> str | None:
-    return listener.certificate_file and certificates[listener.certificate_file]
 
 
 def _digest(text: str) -> str:
