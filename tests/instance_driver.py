@@ -80,7 +80,7 @@ async def _do(driver: SandboxDriver, method: str, arguments: list[Any]) -> objec
         driver.check()
         return None
     if method == "descriptors":
-        return len([*Path("/proc/self/fd").iterdir()])
+        return len(os.listdir("/proc/self/fd"))
     return await getattr(driver, method)(*arguments)
 
 
