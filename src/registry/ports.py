@@ -28,6 +28,9 @@ from cloudcore.kms.providers import AwsMissing, AwsProvider, EmbeddedProvider, P
 from cloudcore.metering import needs as metering
 from cloudcore.metering.counting import METER, requests_counter
 from cloudcore.metering.sku import SKUS
+from cloudcore.network import needs as network
+from cloudcore.network.driver import NetworkDriver
+from cloudcore.nodes.node import NODE, DriverUnusable
 from cloudcore.notifications import needs as notifications
 from cloudcore.outbound.dns_resolver import DnsResolver
 from cloudcore.outbound.mail import Mail
@@ -208,6 +211,23 @@ async def _bucket_bytes(opening: Opening) -> BucketBytes:
     return StoreOfBuckets(store, sealing, orphans, ctx.new_id)
 
 
+async def _network_driver(opening: Opening) -> NetworkDriver:
+    """Return what brings networks about on this machine, by the settings."""
+    chosen, node = (await opening.get(STORES)).settings.node, await opening.get(NODE)
+    if chosen.network_driver == "render":
+        from cloudcore.network.render import Render  # noqa: PLC0415 - one of both is used
+
+        return Render(node.folder / "network")
+    from cloudcore.network.nftables import Nftables  # noqa: PLC0415 - as above
+
+    made = Nftables(node.folder / "network")
+    try:
+        made.check()
+    except DriverUnusable as error:
+        raise SettingsError(str(error)) from None
+    return made
+
+
 def _set(port: Port[T], read: Callable[[Settings], T]) -> Offer:
     """Offer what the settings say."""
 
@@ -247,6 +267,8 @@ CROSSING: Final = (
     offer(notifications.MAIL, _mail),
     offer(email.MAIL, _from(notifications.MAIL)),
     offer(certificate.ACCOUNT_KEYS, _from(kms.PLATFORM_KEYS)),
+    offer(network.DRIVER, _network_driver),
+    _set(network.IPV6_RANGES, lambda settings: settings.node.ipv6_ranges),
     offer(storage.BYTES, _bucket_bytes),
     offer(PROCESSOR, _processor),
     offer(billing.PRICES, _prices),
@@ -261,6 +283,7 @@ CROSSING: Final = (
     _set(email.RESOLVER, lambda settings: settings.resolver),
     _set(certificate.SETTINGS, _certificate_settings),
     _set(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
+    _set(quotas.OPERATORS, lambda settings: settings.operator_handles),
     _set(
         quotas.QUOTA_DEFAULTS,
         lambda settings: {

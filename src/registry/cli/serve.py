@@ -236,14 +236,18 @@ async def check_install(settings: Settings, ctx: ServiceContext) -> Keyring:
     """Return the keyring of an install; create its first signing keys if it has none.
 
     Raises:
-        SettingsError: there is no account, the data are those of ``entrepot dev``, or the root key
-            cannot be used.
+        SettingsError: there is no account, or none that the operators name, the data are those of
+            ``entrepot dev``, or the root key cannot be used.
 
     """
     if not await ctx.database.read(is_any_account):
         raise no_account(settings)
     if await ctx.database.read(_is_of_dev):
         raise _dev_data(settings)
+    # Else whoever may create accounts could take the handle.
+    for handle in sorted(settings.operator_handles):
+        if await ctx.database.read(find_account, handle) is None:
+            raise SettingsError(f"operators: there is no account {handle}; create it first")
     keyring = open_keyring(settings)
     await check_signing_keys(settings, ctx, keyring)
     return keyring
