@@ -22,6 +22,7 @@ from registry.acme_settings import AcmeSettings
 from registry.billing_settings import BillingSettings
 from registry.certificate_settings import CertificateSettings
 from registry.email_settings import EmailSettings
+from registry.node_settings import NodeSettings
 from registry.public_url import (
     HOST,
     is_every_address,
@@ -158,6 +159,7 @@ class Settings:
     certificates: CertificateSettings = field(default_factory=CertificateSettings)
     billing: BillingSettings = field(default_factory=BillingSettings)
     email: EmailSettings = field(default_factory=EmailSettings)
+    node: NodeSettings = field(default_factory=NodeSettings)
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
     scrubbing: Scrubbing = field(default_factory=Scrubbing)
@@ -171,6 +173,7 @@ class Settings:
             self.certificates.problem(self.zone),
             self.email.problem(self.smtp_url),
             self.billing.problem,
+            self.node.problem,
         )
         if problem := next(filter(None, problems), ""):
             raise SettingsError(problem)
@@ -184,7 +187,14 @@ class Settings:
             self.zone,
             self.resolver,
         )
-        groups = (self.email, self.limits, self.delays, self.scrubbing, self.plain_sealing)
+        groups = (
+            self.email,
+            self.node,
+            self.limits,
+            self.delays,
+            self.scrubbing,
+            self.plain_sealing,
+        )
         for group in (self, *groups):
             check_numbers(group)
         self._check_metrics()
