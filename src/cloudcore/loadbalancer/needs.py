@@ -1,0 +1,55 @@
+"""What load balancers depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cloudcore.certificate.needs import CERTIFICATES
+from cloudcore.clock import Clock
+from cloudcore.db.base import Database
+from cloudcore.events import EVENTS, Events
+from cloudcore.loadbalancer import ports
+from cloudcore.loadbalancer.driver import ProxyDriver
+from cloudcore.loadbalancer.ports import Network, Parts, Ranges, Roles
+from cloudcore.nodes.node import NODE, Node
+from cloudcore.ports import Opening, Port
+
+PROXIES: Final[Port[ProxyDriver]] = Port("loadbalancer.proxies")
+"""What runs proxies on this machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadBalancerNeeds:
+    """The dependencies of the routes, the work and the watch of load balancers."""
+
+    database: Database
+    clock: Clock
+    events: Events
+    node: Node
+    parts: Parts
+    network: Network
+    proxies: ProxyDriver
+    roles: Roles
+    dialled: Ranges
+    """What proxies may connect to by address if networks have no namespaces."""
+
+
+async def open_needs(opening: Opening) -> LoadBalancerNeeds:
+    """Return the dependencies of one process."""
+    return LoadBalancerNeeds(
+        database=opening.install.database,
+        clock=opening.install.clock,
+        events=await opening.get(EVENTS),
+        node=await opening.get(NODE),
+        parts=Parts(
+            interfaces=await opening.get(ports.INTERFACES),
+            certificates=await opening.get(CERTIFICATES),
+            pools=await opening.get(ports.POOLS),
+            vips=await opening.get(ports.VIPS),
+        ),
+        network=await opening.get(ports.NETWORK),
+        proxies=await opening.get(PROXIES),
+        roles=await opening.get(ports.ROLES),
+        dialled=await opening.get(ports.TARGETS),
+    )

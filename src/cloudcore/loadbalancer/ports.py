@@ -1,0 +1,209 @@
+"""What load balancers ask of other families: a network, certificates, pools, a role, proxies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+from typing import Final, Protocol
+
+from cloudcore.certificate.port import Certificates
+from cloudcore.db.base import Connection
+from cloudcore.ports import Port
+from cloudcore.resource_references import Authorize
+
+Ranges = Sequence[IPv4Network | IPv6Network]
+
+
+class Named(Protocol):
+    """A resource of another family."""
+
+    @property
+    def id(self) -> str:
+        """Return its id."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Return its name."""
+        ...
+
+
+class Subnet(Named, Protocol):
+    """A subnet of a VPC."""
+
+    @property
+    def vpc_id(self) -> str:
+        """Return the id of its VPC."""
+        ...
+
+    @property
+    def node(self) -> str:
+        """Return the machine that the VPC is on."""
+        ...
+
+
+class Interface(Protocol):
+    """An address in a subnet."""
+
+    @property
+    def id(self) -> str:
+        """Return its id."""
+        ...
+
+
+class Interfaces(Protocol):
+    """The subnets and security groups of accounts, and what has addresses in them."""
+
+    def subnet(
+        self,
+        tx: Connection,
+        account_id: str,
+        region: str,
+        reference: str,
+        authorize: Authorize | None = None,
+    ) -> Subnet:
+        """Return the subnet that an id, a name or a CRN means; errors as `resolve`."""
+        ...
+
+    def security_groups(
+        self,
+        tx: Connection,
+        account_id: str,
+        region: str,
+        vpc_id: str,
+        references: Sequence[str],
+        authorize: Authorize | None = None,
+    ) -> Sequence[Named]:
+        """Return the security groups of a VPC that references mean; errors as `resolve`."""
+        ...
+
+    def place(
+        self,
+        tx: Connection,
+        account_id: str,
+        region: str,
+        subnet: str,
+        security_groups: Sequence[str],
+        owner: str,
+        now: int,
+        *,
+        is_balancer: bool = False,
+    ) -> Interface:
+        """Take a free address of a subnet for what a CRN names; ids without groups: the default."""
+        ...
+
+    def release(self, tx: Connection, interface_id: str, now: int) -> None:
+        """Give an address back; no error if that was done before."""
+        ...
+
+    def set_groups(
+        self, tx: Connection, interface_id: str, group_ids: Sequence[str], now: int
+    ) -> None:
+        """Change the security groups of an interface."""
+        ...
+
+    def ranges(self, tx: Connection, account_id: str, vpc_id: str) -> Ranges:
+        """Return the ranges of all subnets of a VPC."""
+        ...
+
+
+class Network(Protocol):
+    """The driver of networks on this machine."""
+
+    async def add_vip(self, vpc_id: str, vip: str, interface_id: str | None = None) -> None:
+        """Let an address lead to a VPC, past the groups of an interface; no error if it does."""
+        ...
+
+    async def remove_vip(self, vpc_id: str, vip: str) -> None:
+        """Let it lead there no more; no error if it does not."""
+        ...
+
+    def namespace_of(self, vpc_id: str) -> Path | None:
+        """Return the network namespace of a VPC, or None if it has none here."""
+        ...
+
+
+class PoolTarget(Protocol):
+    """An instance of a pool."""
+
+    @property
+    def instance_id(self) -> str:
+        """Return its id."""
+        ...
+
+    @property
+    def address(self) -> str | None:
+        """Return its address in its subnet, or None without one."""
+        ...
+
+    @property
+    def socket_folder(self) -> Path | None:
+        """Return the folder of the sockets of its ports, or None if it has an address."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Return True if it takes connections."""
+        ...
+
+
+class Pools(Protocol):
+    """The instance pools of accounts."""
+
+    def pool(
+        self,
+        tx: Connection,
+        account_id: str,
+        region: str,
+        reference: str,
+        authorize: Authorize | None = None,
+    ) -> Named:
+        """Return the pool that an id, a name or a CRN means; errors as `resolve`."""
+        ...
+
+    def targets(self, tx: Connection, account_id: str, pool_id: str) -> Sequence[PoolTarget]:
+        """Return the instances of a pool; none if it was deleted."""
+        ...
+
+
+class Roles(Protocol):
+    """Roles of accounts that the platform makes for parts of itself."""
+
+    def platform_role(
+        self,
+        tx: Connection,
+        account_id: str,
+        name: str,
+        policy: Mapping[str, object],
+        now: int,
+    ) -> str:
+        """Make a role, or change the policy of the one of this name; return its id."""
+        ...
+
+    def remove_platform_role(self, tx: Connection, account_id: str, role_id: str, now: int) -> None:
+        """Delete a role, and end its sessions; no error if it is gone."""
+        ...
+
+
+INTERFACES: Final[Port[Interfaces]] = Port("loadbalancer.interfaces")
+NETWORK: Final[Port[Network]] = Port("loadbalancer.network")
+POOLS: Final[Port[Pools]] = Port("loadbalancer.pools")
+ROLES: Final[Port[Roles]] = Port("loadbalancer.roles")
+VIPS: Final[Port[Ranges]] = Port("loadbalancer.vips")
+"""The ranges of the operator that load balancers get their addresses from; none: there are no load
+balancers."""
+TARGETS: Final[Port[Ranges]] = Port("loadbalancer.targets")
+"""Where targets by address may lie if networks have no namespaces: the proxies dial in the
+machine's own network then, and a VPC may have any private range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What load balancers are made of besides themselves."""
+
+    interfaces: Interfaces
+    certificates: Certificates
+    pools: Pools
+    vips: Ranges
