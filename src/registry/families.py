@@ -17,6 +17,7 @@ from cloudcore.identity.family import IDENTITY
 from cloudcore.kernel_family import KERNEL
 from cloudcore.kms.family import KMS
 from cloudcore.metering_family import METERING
+from cloudcore.network.family import NETWORK
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.queue.family import QUEUES
 from cloudcore.quota_family import QUOTAS
@@ -34,6 +35,7 @@ FAMILIES: Final[tuple[Family[Any], ...]] = (
     QUEUES,
     CERTIFICATE,
     EMAIL,
+    NETWORK,
     STORAGE,
     BILLING,
     METERING,
