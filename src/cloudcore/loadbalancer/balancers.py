@@ -8,14 +8,18 @@ from typing import Any, Final
 
 from msgspec import structs
 
+from cloudcore.certificate.certificate import CERTIFICATE
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.loadbalancer import bodies, rows
-from cloudcore.loadbalancer.load_balancer import Listener, LoadBalancer, Named, Target
+from cloudcore.loadbalancer.load_balancer import GET_POOL, Listener, LoadBalancer, Named, Target
 from cloudcore.loadbalancer.ports import Parts, Ranges
+from cloudcore.loadbalancer.rendering import subnet_ranges
 from cloudcore.loadbalancer.rows import ROWS
 from cloudcore.loadbalancer.vips import reserve
 from cloudcore.loadbalancer.work import WORK
+from cloudcore.network.security_group import SECURITY_GROUP
+from cloudcore.network.subnet import SUBNET
 from cloudcore.resource_references import Authorize
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
@@ -30,6 +34,12 @@ _RENDERED: Final = ("listeners", "backends", "replica_count")
 LOAD_BALANCERS: Final = Methods(
     ROWS,
     composites=(
+        Composite(
+            name="vpc",
+            shown=ResourceRef,
+            is_always=True,
+            show=bodies.shown_vpc,
+        ),
         Composite(
             name="subnet",
             shown=ResourceRef,
@@ -67,73 +77,34 @@ LOAD_BALANCERS: Final = Methods(
 )
 
 
-def resolve_place(
-    tx: Connection, new: LoadBalancer, subnet: str, parts: Parts, right_to: RightTo
+def create(
+    tx: Connection,
+    asked: LoadBalancer,
+    subnet: str,
+    named: Mapping[str, Any],
+    parts: Parts,
+    right_to: RightTo,
 ) -> LoadBalancer:
-    """Return a new load balancer in the subnet that its request names.
-
-    Raises:
-        InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
-
-    """
-    place = new.account_id, new.region
-    found = parts.interfaces.subnet(tx, *place, subnet, right_to("network:GetSubnet"))
-    return structs.replace(
-        new, subnet=Named(found.id, found.name), vpc_id=found.vpc_id, node=found.node
-    )
-
-
-def resolve(
-    tx: Connection, of: LoadBalancer, changes: Mapping[str, Any], parts: Parts, right_to: RightTo
-) -> dict[str, Any]:
-    """Return changes of a load balancer with what the references in them mean.
-
-    Raises:
-        InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`;
-            `InvalidInput` also for an address that is in no subnet of the VPC.
-
-    """
-    place, found = (of.account_id, of.region), dict(changes)
-    if "security_groups" in changes:
-        right = right_to("network:GetSecurityGroup")
-        asked = [each.id for each in changes["security_groups"]]
-        groups = parts.interfaces.security_groups(tx, *place, of.vpc_id, asked, right)
-        found["security_groups"] = tuple(Named(each.id, each.name) for each in groups)
-    if "listeners" in changes:
-        right = right_to("certificate:GetCertificate")
-        found["listeners"] = tuple(
-            _with_certificate(tx, of, number, each, parts, right)
-            for number, each in enumerate(changes["listeners"])
-        )
-    if "backends" in changes:
-        ranges = parts.interfaces.ranges(tx, of.account_id, of.vpc_id)
-        right = right_to("compute:GetInstancePool")
-        found["backends"] = tuple(
-            structs.replace(
-                each,
-                targets=tuple(
-                    _with_pool(tx, of, one, parts, right)
-                    if one.pool is not None
-                    else _within(f"backends[{number}].targets[{at}].address", one, ranges)
-                    for at, one in enumerate(each.targets)
-                ),
-            )
-            for number, each in enumerate(changes["backends"])
-        )
-    _check_distinct(found)
-    return found
-
-
-def create(tx: Connection, new: LoadBalancer, parts: Parts) -> LoadBalancer:
     """Insert a load balancer with its address, its interface and its certificates.
 
+    `subnet` and what is in `named` are references of the request.
+
     Raises:
+        InvalidInput, AccessDenied, NotFound: as `_resolved`.
         Conflict: its name or address is taken, no address is free, or a certificate cannot be
             served.
-        NotFound: what it refers to was deleted meanwhile.
         QuotaExceeded: the account has as many as it may have.
 
     """
+    place = asked.account_id, asked.region
+    found = parts.interfaces.subnet(tx, *place, subnet, right_to(SUBNET.action("get")))
+    new = structs.replace(
+        asked,
+        subnet=Named(found.id, found.name),
+        vpc=Named(found.vpc_id, found.vpc_name),
+        node=found.node,
+    )
+    new = structs.replace(new, **_resolved(tx, new, named, parts, right_to))
     LOAD_BALANCERS.create(tx, new)
     vip = reserve(tx, new, parts.vips)
     if vip != new.vip:
@@ -156,21 +127,26 @@ def create(tx: Connection, new: LoadBalancer, parts: Parts) -> LoadBalancer:
 
 
 def update(
-    tx: Connection, found: LoadBalancer, changes: Mapping[str, Any], parts: Parts, now: int
+    tx: Connection,
+    found: LoadBalancer,
+    changes: Mapping[str, Any],
+    parts: Parts,
+    right_to: RightTo,
+    now: int,
 ) -> LoadBalancer:
     """Change fields of a load balancer; what concerns its proxies is brought about by its work.
 
     Raises:
         Conflict: it is being deleted, or a certificate cannot be served.
-        InvalidInput: a listener has no backend of its protocol then.
-        NotFound: it, or what it refers to, was deleted meanwhile.
+        InvalidInput, AccessDenied, NotFound: as `_resolved`; `InvalidInput` also if a listener has
+            no backend of its protocol then.
 
     """
     WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
     old = ROWS.lock(tx, found.account_id, found.id)
     if old.status == DELETING:
         raise Conflict("the load balancer is being deleted", reason="being_deleted")
-    changed = structs.replace(old, **changes)
+    changed = structs.replace(old, **_resolved(tx, old, changes, parts, right_to))
     if changed == old:
         return old
     bodies.check_match(changed.listeners, changed.backends)
@@ -201,11 +177,46 @@ def _hold(tx: Connection, of: LoadBalancer, ids: Any, parts: Parts) -> None:  # 
         parts.certificates.hold(tx, of.account_id, each, of.crn, field="listeners")
 
 
-def _check_distinct(found: Mapping[str, Any]) -> None:
-    """Refuse what was named in two ways."""
-    bodies.check_distinct("security_groups", "group", found.get("security_groups", ()))
-    for number, each in enumerate(found.get("backends", ())):
-        bodies.check_distinct(f"backends[{number}].targets", "place", each.targets)
+def _resolved(
+    tx: Connection, of: LoadBalancer, changes: Mapping[str, Any], parts: Parts, right_to: RightTo
+) -> dict[str, Any]:
+    """Return changes of a load balancer with what the references in them mean.
+
+    Raises:
+        InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`;
+            `InvalidInput` also for an address that is in no subnet of the VPC.
+
+    """
+    place, found = (of.account_id, of.region), dict(changes)
+    if "security_groups" in changes:
+        right = right_to(SECURITY_GROUP.action("get"))
+        asked = [each.id for each in changes["security_groups"]]
+        groups = parts.interfaces.security_groups(tx, *place, of.vpc.id, asked, right)
+        found["security_groups"] = tuple(Named(each.id, each.name) for each in groups)
+    if "listeners" in changes:
+        right = right_to(CERTIFICATE.action("get"))
+        found["listeners"] = tuple(
+            _with_certificate(tx, of, number, each, parts, right)
+            for number, each in enumerate(changes["listeners"])
+        )
+    if "backends" in changes:
+        ranges = subnet_ranges(tx, of)
+        right = right_to(GET_POOL)
+        found["backends"] = tuple(
+            structs.replace(
+                each,
+                targets=tuple(
+                    _with_pool(tx, of, one, parts, right)
+                    if one.pool is not None
+                    else _within(f"backends[{number}].targets[{at}].address", one, ranges)
+                    for at, one in enumerate(each.targets)
+                ),
+            )
+            for number, each in enumerate(changes["backends"])
+        )
+        for number, each in enumerate(found["backends"]):
+            bodies.check_distinct(f"backends[{number}].targets", "place", each.targets)
+    return found
 
 
 def _with_certificate(

@@ -275,6 +275,11 @@ def shown_subnet(found: LoadBalancer) -> ResourceRef:
     return _reference(found, found.subnet, "network", "subnet")
 
 
+def shown_vpc(found: LoadBalancer) -> ResourceRef:
+    """Return the VPC in an answer."""
+    return _reference(found, found.vpc, "network", "vpc")
+
+
 def shown_groups(found: LoadBalancer) -> Sequence[ResourceRef]:
     """Return the security groups in an answer."""
     return [_reference(found, each, "network", "security-group") for each in found.security_groups]

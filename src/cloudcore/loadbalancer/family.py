@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
+from cloudcore.iam.vocabulary import ResourceKind
 from cloudcore.loadbalancer.load_balancer import (
     ACTIVE,
     DEGRADED,
     EVENTS,
     FAILED,
+    GET_POOL,
     HOURS,
     LOAD_BALANCER,
 )
@@ -84,6 +86,11 @@ LOADBALANCER: Final[Family[LoadBalancerNeeds]] = Family(
     samples=_samples,
     uses=_uses,
     resources=(LOAD_BALANCER,),
+    foreign_kinds=(
+        ResourceKind(
+            crn="crn:compute:<region>:<account>:instance-pool/<name>", actions=(GET_POOL,)
+        ),
+    ),
     skus=(HOURS,),
     other_events=EVENTS,
     event_words={

@@ -17,6 +17,8 @@ Status = Literal["provisioning", "active", "updating", "degraded", "failed", "de
 ListenerProtocol = Literal["tcp", "http", "https"]
 BackendProtocol = Literal["tcp", "http"]
 MOST_REPLICAS: Final = 4
+GET_POOL: Final = "compute:GetInstancePool"
+"""What a caller needs on a pool that is a target."""
 HOURS: Final = Sku("loadbalancer.hours", "Load balancers", "hour")
 FAILED: Final = "loadbalancer.load_balancer.failed"
 DEGRADED: Final = "loadbalancer.load_balancer.degraded"
@@ -120,7 +122,7 @@ class LoadBalancer(Placed, frozen=True, kw_only=True):
     tags: Annotated[dict[str, str], given("a tag of the load balancer")] = field(
         default_factory=dict
     )
-    vpc_id: Annotated[str, own(hidden=True)] = ""
+    vpc: Annotated[Named, own(hidden=True)] = Named("")
     subnet: Annotated[Named, own(hidden=True)] = Named("")
     interface_id: Annotated[str | None, own(hidden=True)] = None
     """Of its interface in the subnet; None once that is released."""

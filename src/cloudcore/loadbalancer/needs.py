@@ -11,7 +11,9 @@ from cloudcore.db.base import Database
 from cloudcore.events import EVENTS, Events
 from cloudcore.loadbalancer import ports
 from cloudcore.loadbalancer.driver import ProxyDriver
-from cloudcore.loadbalancer.ports import Network, Parts, Ranges, Roles
+from cloudcore.loadbalancer.ports import Parts, Ranges, Roles
+from cloudcore.network.driver import NetworkDriver
+from cloudcore.network.needs import DRIVER, INTERFACES
 from cloudcore.nodes.node import NODE, Node
 from cloudcore.ports import Opening, Port
 
@@ -28,7 +30,7 @@ class LoadBalancerNeeds:
     events: Events
     node: Node
     parts: Parts
-    network: Network
+    network: NetworkDriver
     proxies: ProxyDriver
     roles: Roles
     dialled: Ranges
@@ -43,12 +45,12 @@ async def open_needs(opening: Opening) -> LoadBalancerNeeds:
         events=await opening.get(EVENTS),
         node=await opening.get(NODE),
         parts=Parts(
-            interfaces=await opening.get(ports.INTERFACES),
+            interfaces=await opening.get(INTERFACES),
             certificates=await opening.get(CERTIFICATES),
             pools=await opening.get(ports.POOLS),
             vips=await opening.get(ports.VIPS),
         ),
-        network=await opening.get(ports.NETWORK),
+        network=await opening.get(DRIVER),
         proxies=await opening.get(PROXIES),
         roles=await opening.get(ports.ROLES),
         dialled=await opening.get(ports.TARGETS),

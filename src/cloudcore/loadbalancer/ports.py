@@ -1,4 +1,4 @@
-"""What load balancers ask of other families: a network, certificates, pools, a role, proxies."""
+"""What load balancers ask of others: addresses, certificates, instances, a role."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from cloudcore.certificate.port import Certificates
 from cloudcore.db.base import Connection
+from cloudcore.network.interfaces import Interfaces
 from cloudcore.ports import Port
 from cloudcore.resource_references import Authorize
 
@@ -27,101 +28,6 @@ class Named(Protocol):
     @property
     def name(self) -> str:
         """Return its name."""
-        ...
-
-
-class Subnet(Named, Protocol):
-    """A subnet of a VPC."""
-
-    @property
-    def vpc_id(self) -> str:
-        """Return the id of its VPC."""
-        ...
-
-    @property
-    def node(self) -> str:
-        """Return the machine that the VPC is on."""
-        ...
-
-
-class Interface(Protocol):
-    """An address in a subnet."""
-
-    @property
-    def id(self) -> str:
-        """Return its id."""
-        ...
-
-
-class Interfaces(Protocol):
-    """The subnets and security groups of accounts, and what has addresses in them."""
-
-    def subnet(
-        self,
-        tx: Connection,
-        account_id: str,
-        region: str,
-        reference: str,
-        authorize: Authorize | None = None,
-    ) -> Subnet:
-        """Return the subnet that an id, a name or a CRN means; errors as `resolve`."""
-        ...
-
-    def security_groups(
-        self,
-        tx: Connection,
-        account_id: str,
-        region: str,
-        vpc_id: str,
-        references: Sequence[str],
-        authorize: Authorize | None = None,
-    ) -> Sequence[Named]:
-        """Return the security groups of a VPC that references mean; errors as `resolve`."""
-        ...
-
-    def place(
-        self,
-        tx: Connection,
-        account_id: str,
-        region: str,
-        subnet: str,
-        security_groups: Sequence[str],
-        owner: str,
-        now: int,
-        *,
-        is_balancer: bool = False,
-    ) -> Interface:
-        """Take a free address of a subnet for what a CRN names; ids without groups: the default."""
-        ...
-
-    def release(self, tx: Connection, interface_id: str, now: int) -> None:
-        """Give an address back; no error if that was done before."""
-        ...
-
-    def set_groups(
-        self, tx: Connection, interface_id: str, group_ids: Sequence[str], now: int
-    ) -> None:
-        """Change the security groups of an interface."""
-        ...
-
-    def ranges(self, tx: Connection, account_id: str, vpc_id: str) -> Ranges:
-        """Return the ranges of all subnets of a VPC."""
-        ...
-
-
-class Network(Protocol):
-    """The driver of networks on this machine."""
-
-    async def add_vip(self, vpc_id: str, vip: str, interface_id: str | None = None) -> None:
-        """Let an address lead to a VPC, past the groups of an interface; no error if it does."""
-        ...
-
-    async def remove_vip(self, vpc_id: str, vip: str) -> None:
-        """Let it lead there no more; no error if it does not."""
-        ...
-
-    def namespace_of(self, vpc_id: str) -> Path | None:
-        """Return the network namespace of a VPC, or None if it has none here."""
         ...
 
 
@@ -187,8 +93,6 @@ class Roles(Protocol):
         ...
 
 
-INTERFACES: Final[Port[Interfaces]] = Port("loadbalancer.interfaces")
-NETWORK: Final[Port[Network]] = Port("loadbalancer.network")
 POOLS: Final[Port[Pools]] = Port("loadbalancer.pools")
 ROLES: Final[Port[Roles]] = Port("loadbalancer.roles")
 VIPS: Final[Port[Ranges]] = Port("loadbalancer.vips")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
 from msgspec import structs
@@ -19,6 +19,7 @@ from cloudcore.loadbalancer.proxy_plan import (
     ProxyPlan,
     TargetPlan,
 )
+from cloudcore.network import rows
 from cloudcore.work import Problem
 
 OUTSIDE = "TARGET_OUTSIDE"
@@ -55,9 +56,15 @@ def certificate_file(certificate_id: str) -> str:
     return f"{certificate_id}.pem"
 
 
+def subnet_ranges(tx: Connection, of: LoadBalancer) -> Ranges:
+    """Return the ranges of all subnets of the VPC of a load balancer."""
+    found = rows.of_vpc(tx, rows.SUBNETS, of.account_id, of.vpc.id)
+    return [ip_network(text) for each in found for text in (each.cidr_ipv4, each.cidr_ipv6) if text]
+
+
 def render(tx: Connection, found: LoadBalancer, parts: Parts, dialled: Ranges | None) -> Rendered:
     """Return what the proxies of a load balancer are to do now."""
-    reach = Reach(parts.interfaces.ranges(tx, found.account_id, found.vpc_id), dialled)
+    reach = Reach(subnet_ranges(tx, found), dialled)
     before = {(each.backend, each.id): each for each in found.targets}
     backends, targets, problems = [], [], []
     for backend in found.backends:

@@ -46,18 +46,18 @@ async def create_load_balancer(
     """
     vip = "" if data.vip is None else bodies.address_of("vip", data.vip)
     given = _given({**structs.asdict(data), "vip": vip})
-    asked = {name: given.pop(name) for name in _NAMED}
+    named = {name: given.pop(name) for name in _NAMED}
     subnet = given.pop("subnet")
-    bodies.check_match(asked["listeners"], asked["backends"])
+    bodies.check_match(named["listeners"], named["backends"])
     new = LOAD_BALANCERS.new(ctx, given)
     check_vip(vip, needs.parts.vips)
-    read, right_to = ctx.database.read, ctx.right_to
-    new = await read(balancers.resolve_place, new, subnet, needs.parts, right_to)
-    found = await read(balancers.resolve, new, asked, needs.parts, right_to)
     return await ctx.commit(
         balancers.create,
-        structs.replace(new, **found),
+        new,
+        subnet,
+        named,
         needs.parts,
+        ctx.right_to,
         wrap=LOAD_BALANCERS.one,
         location=LOAD_BALANCERS.location,
     )
@@ -80,14 +80,13 @@ async def update_load_balancer(
     It is refused (409) while it is being deleted.
     """
     found = await LOAD_BALANCERS.authorized(ctx, load_balancer_id)
-    given = _given(changes_of(data, CreateLoadBalancer))
-    changes = await ctx.database.read(balancers.resolve, found, given, needs.parts, ctx.right_to)
-    now = ctx.clock()
+    changes, now = _given(changes_of(data, CreateLoadBalancer)), ctx.clock()
     return await ctx.commit(
         balancers.update,
         found,
         changes,
         needs.parts,
+        ctx.right_to,
         now,
         wrap=LOAD_BALANCERS.one,
         told=LOAD_BALANCERS.changed_at(now),

@@ -32,7 +32,7 @@ ROWS: Final = Rows(
     one_of("status", "provisioning", "active", "updating", "degraded", "failed", "deleting"),
     CheckConstraint(f"replica_count BETWEEN 1 AND {MOST_REPLICAS}", name="replica_count"),
     Index("ix_load_balancers_node", "node", "id"),
-    types={"interface_id": Id, "role_id": Id, "vpc_id": Id},
+    types={"interface_id": Id, "role_id": Id},
 )
 _b = ROWS.table.c
 

@@ -96,13 +96,13 @@ async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> O
 
 async def _attach(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
     """Let the address lead to the VPC."""
-    await needs.network.add_vip(found.vpc_id, found.vip, found.interface_id)
+    await needs.network.add_vip(found.vpc.id, found.vip, found.interface_id)
     return Came(next="replicas", keeps_faults=True)
 
 
 async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, turn: Turn) -> Outcome:
     """Start or reload the proxies, one after the other, and end those that are too many."""
-    netns = needs.network.namespace_of(found.vpc_id)
+    netns = needs.network.namespace_of(found.vpc.id)
     dialled = needs.dialled if netns is None else None
     made = await needs.database.read(render, found, needs.parts, dialled)
     files, fingerprints = {}, {}
@@ -174,7 +174,7 @@ async def _failed(
 
 async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
     """Take the network objects away: the address leads to nothing, the interface is free."""
-    await needs.network.remove_vip(found.vpc_id, found.vip)
+    await needs.network.remove_vip(found.vpc.id, found.vip)
 
     def change(current: LoadBalancer, _now: int) -> LoadBalancer:
         return structs.replace(current, interface_id=None)
