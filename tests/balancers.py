@@ -25,6 +25,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.errors import NotFound
 from cloudcore.events import Events
 from cloudcore.family import vocabulary
+from cloudcore.iam.service_roles import ServiceRoles
 from cloudcore.keyring import Keyring
 from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaMetrics, ReplicaSeen, TargetStatus
 from cloudcore.loadbalancer.load_balancer import LoadBalancer
@@ -375,7 +376,7 @@ async def open_balancers(
         ),
         network=cast("NetworkDriver", lines),
         proxies=proxies,
-        roles=roles,
+        roles=cast("ServiceRoles", roles),
         dialled=(),
     )
     tokens = TokenBook()

@@ -9,9 +9,11 @@ from cloudcore.certificate.needs import CERTIFICATES
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from cloudcore.events import EVENTS, Events
+from cloudcore.iam.service_roles import SERVICE_ROLES, ServiceRoles
 from cloudcore.loadbalancer import ports
 from cloudcore.loadbalancer.driver import ProxyDriver
-from cloudcore.loadbalancer.ports import Parts, Ranges, Roles
+from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER
+from cloudcore.loadbalancer.ports import Parts, Ranges
 from cloudcore.network.driver import NetworkDriver
 from cloudcore.network.needs import DRIVER, INTERFACES
 from cloudcore.nodes.node import NODE, Node
@@ -32,7 +34,7 @@ class LoadBalancerNeeds:
     parts: Parts
     network: NetworkDriver
     proxies: ProxyDriver
-    roles: Roles
+    roles: ServiceRoles
     dialled: Ranges
     """What proxies may connect to by address if networks have no namespaces."""
 
@@ -52,6 +54,6 @@ async def open_needs(opening: Opening) -> LoadBalancerNeeds:
         ),
         network=await opening.get(DRIVER),
         proxies=await opening.get(PROXIES),
-        roles=await opening.get(ports.ROLES),
+        roles=(await opening.get(SERVICE_ROLES))(LOAD_BALANCER.service),
         dialled=await opening.get(ports.TARGETS),
     )

@@ -1,8 +1,8 @@
-"""What load balancers ask of others: addresses, certificates, instances, a role."""
+"""What load balancers ask of others: addresses, certificates and instances."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
@@ -74,27 +74,7 @@ class Pools(Protocol):
         ...
 
 
-class Roles(Protocol):
-    """Roles of accounts that the platform makes for parts of itself."""
-
-    def platform_role(
-        self,
-        tx: Connection,
-        account_id: str,
-        name: str,
-        policy: Mapping[str, object],
-        now: int,
-    ) -> str:
-        """Make a role, or change the policy of the one of this name; return its id."""
-        ...
-
-    def remove_platform_role(self, tx: Connection, account_id: str, role_id: str, now: int) -> None:
-        """Delete a role, and end its sessions; no error if it is gone."""
-        ...
-
-
 POOLS: Final[Port[Pools]] = Port("loadbalancer.pools")
-ROLES: Final[Port[Roles]] = Port("loadbalancer.roles")
 VIPS: Final[Port[Ranges]] = Port("loadbalancer.vips")
 """The ranges of the operator that load balancers get their addresses from; none: there are no load
 balancers."""
