@@ -108,12 +108,14 @@ def _platform(plan: VpcPlan) -> dict[str, list[str]]:
             'iifname "lo" accept',
             _NEIGHBOURS,
             "ct state invalid drop",
+            *(f"{_FROM_UPLINK} {each}" for each in _own_senders(plan)),
             f"{_FROM_UPLINK} ip6 daddr @egress_only {_BEGINNINGS} drop",
             f"{_FROM_UPLINK} accept",
             *own,
         ],
         "from_internet": [
             f"{_TO_UPLINK} drop",
+            *_own_senders(plan),
             f"ip6 daddr @egress_only {_BEGINNINGS} drop",
             *_choice("ip6 daddr", _by_subnet(plan, "back")),
             "drop",
@@ -245,6 +247,12 @@ def _choice(key: str, choices: Iterable[tuple[str, str]]) -> list[str]:
     """Return the rule that goes on by what a packet has as `key`; none if there is no choice."""
     listed = ", ".join(f"{value} : {verdict}" for value, verdict in choices)
     return [f"{key} vmap {{ {listed} }}"] if listed else []
+
+
+def _own_senders(plan: VpcPlan) -> list[str]:
+    """Return what drops packets that come from outside and say that they are of the VPC."""
+    ranges = {"ip": plan.cidr_ipv4, "ip6": plan.cidr_ipv6}
+    return [f"{key} saddr {each} drop" for key, each in ranges.items() if each is not None]
 
 
 def _by_link(plan: VpcPlan, key: str, chain: str) -> list[str]:
