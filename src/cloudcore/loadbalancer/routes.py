@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from litestar import Response, get, patch, post
 from litestar import delete as delete_route
-from litestar import get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import structs
@@ -100,11 +100,12 @@ async def update_load_balancer(
 )
 async def delete_load_balancer(
     load_balancer_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> None:
+) -> Response[bytes]:
     """Let a load balancer be torn down; it is `deleting` until all of it is gone, and then 404."""
     found = await LOAD_BALANCERS.authorized(ctx, load_balancer_id)
     if found.status != DELETING:
         await ctx.database.write(balancers.delete, found, ctx.clock())
+    return Response(b"", status_code=202, media_type="application/json")
 
 
 @get(
