@@ -20,6 +20,7 @@ from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.keys import PrivateKeys
 from cloudcore.certificate.port import Certificates
 from cloudcore.certificate.rows import ROWS as CERTIFICATES
+from cloudcore.certificate.services import CERTIFICATES as OF_CERTIFICATES
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import NotFound
@@ -27,6 +28,7 @@ from cloudcore.events import Events
 from cloudcore.family import vocabulary
 from cloudcore.iam.service_roles import ServiceRoles
 from cloudcore.keyring import Keyring
+from cloudcore.loadbalancer import rows
 from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaMetrics, ReplicaSeen, TargetStatus
 from cloudcore.loadbalancer.load_balancer import LoadBalancer
 from cloudcore.loadbalancer.needs import LoadBalancerNeeds
@@ -395,3 +397,22 @@ async def open_balancers(
     )
     parts = (proxies, lines, pools, roles, ProxyWatch(needs))
     yield BalancerWorld(database, needs, clock, app, tokens, *parts)
+
+
+async def assert_nothing_left(world: BalancerWorld) -> None:
+    """Check that no load balancer has left anything anywhere."""
+    assert world.proxies.running == {}
+    assert world.network.vips == {}
+    assert world.roles.roles == {}
+
+    def left(tx: Connection) -> list[object]:
+        found: list[object] = [*rows.taken_vips(tx), *rows.using_pool(tx, ACCOUNT, POOL)]
+        (vpc,) = network.VPCS.list(tx, ACCOUNT, "local", [""] * len(network.VPCS.of.filters), "", 9)
+        found += network.of_vpc(tx, network.INTERFACES, ACCOUNT, vpc.id)
+        for name in ("site", "other"):
+            certificate = CERTIFICATES.find_named(tx, ACCOUNT, "local", name)
+            assert certificate is not None
+            OF_CERTIFICATES.remove(tx, certificate, 0)
+        return found
+
+    assert await world.database.write(left) == []

@@ -28,6 +28,7 @@ from tests.balancers import (
     POOL,
     BalancerWorld,
     Instance,
+    assert_nothing_left,
     open_balancers,
     wanted,
 )
@@ -298,25 +299,6 @@ async def test_it_is_deleted_in_every_state(world: BalancerWorld, state: str) ->
     await world.work()
     assert (await world.ask("GET", f"/{made['id']}")).status_code == 404
     await assert_nothing_left(world)
-
-
-async def assert_nothing_left(world: BalancerWorld) -> None:
-    """Check that no load balancer has left anything anywhere."""
-    assert world.proxies.running == {}
-    assert world.network.vips == {}
-    assert world.roles.roles == {}
-
-    def left(tx: Connection) -> list[object]:
-        found: list[object] = [*rows.taken_vips(tx), *rows.using_pool(tx, ACCOUNT, POOL)]
-        (vpc,) = network.VPCS.list(tx, ACCOUNT, "local", [""] * len(network.VPCS.of.filters), "", 9)
-        found += network.of_vpc(tx, network.INTERFACES, ACCOUNT, vpc.id)
-        for name in ("site", "other"):
-            certificate = CERTIFICATES.find_named(tx, ACCOUNT, "local", name)
-            assert certificate is not None
-            OF_CERTIFICATES.remove(tx, certificate, 0)
-        return found
-
-    assert await world.database.write(left) == []
 
 
 async def test_a_certificate_in_use_stays(world: BalancerWorld) -> None:
