@@ -16,6 +16,7 @@ from cloudcore.family import Family
 from cloudcore.identity.family import IDENTITY
 from cloudcore.kernel_family import KERNEL
 from cloudcore.kms.family import KMS
+from cloudcore.loadbalancer.family import LOADBALANCER
 from cloudcore.metering_family import METERING
 from cloudcore.network.family import NETWORK
 from cloudcore.notifications.family import NOTIFICATIONS
@@ -36,6 +37,7 @@ FAMILIES: Final[tuple[Family[Any], ...]] = (
     CERTIFICATE,
     EMAIL,
     NETWORK,
+    LOADBALANCER,
     STORAGE,
     BILLING,
     METERING,
