@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.metering.sampling import Measure
+    from cloudcore.nodes.node import Watch
+    from cloudcore.nodes.rows import Placing
     from cloudcore.ports import Offer, Opening
     from cloudcore.quotas.limits import Counted
     from cloudcore.web.envelope import ErrorShape
@@ -104,6 +106,10 @@ class Family(Generic[Needs]):
     job_kinds: Callable[[Needs], Sequence[JobKind]] = _nothing
     schedule: Callable[[Needs], Sequence[Scheduled]] = _nothing
     """Its periodic chores, each run by one process at a time."""
+    on_node: Callable[[Needs], Sequence[Watch]] = _nothing
+    """What it looks after on each machine, in one process of it."""
+    placings: Callable[[], Sequence[Placing]] = _nothing
+    """What it places on machines: such things know if theirs is lost."""
     expiry: Callable[[], Sequence[Forget]] = _nothing
     """Changes that delete a batch of expired rows; they get the current time in microseconds since
     the epoch. Each runs hourly, in transactions of its own, until it deletes nothing."""

@@ -4,37 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cloudcore.family import Family
 
 if TYPE_CHECKING:
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.nodes.rows import Placing
     from cloudcore.ports import Install, Opening
 
 _MINUTE: Final = 60
 _HOUR: Final = 3600
 
 
-async def _open(opening: Opening) -> Install:
-    return opening.install
+class KernelNeeds(NamedTuple):
+    """What the chores of the kernel depend on."""
+
+    install: Install
+    placings: Sequence[Placing]
 
 
-def _schedule(needs: Install) -> Sequence[Scheduled]:
+async def _open(opening: Opening) -> KernelNeeds:
+    from cloudcore.nodes.rows import PLACINGS  # noqa: PLC0415 - SQLAlchemy
+
+    return KernelNeeds(opening.install, await opening.get(PLACINGS))
+
+
+def _schedule(needs: KernelNeeds) -> Sequence[Scheduled]:
     from cloudcore.db.deletion import forget_all  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs import outbox  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
+    from cloudcore.nodes import rows as nodes  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.web import ratelimit  # noqa: PLC0415 - SQLAlchemy
 
-    async def forget_windows() -> None:
-        await forget_all(needs.database, ratelimit.forget_ended, needs.clock())
+    database, clock = needs.install.database, needs.install.clock
 
-    forget_events = partial(outbox.forget_undelivered, needs.database, needs.clock)
+    async def forget_windows() -> None:
+        await forget_all(database, ratelimit.forget_ended, clock())
+
+    forget_events = partial(outbox.forget_undelivered, database, clock)
+    look = partial(nodes.look, database, clock, needs.placings)
     return (
         # Often, because unauthenticated clients can create many.
         Scheduled("kernel.rate_windows", _MINUTE, forget_windows),
         Scheduled("kernel.undelivered_events", _HOUR, forget_events),
+        Scheduled("kernel.nodes", nodes.LOOK_SECONDS, look),
     )
 
 
@@ -53,6 +68,6 @@ def _expiry() -> Sequence[Forget]:
     )
 
 
-KERNEL: Final[Family[Install]] = Family(
+KERNEL: Final[Family[KernelNeeds]] = Family(
     name="kernel", open=_open, schedule=_schedule, expiry=_expiry
 )

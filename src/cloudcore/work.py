@@ -144,11 +144,13 @@ class Work(Generic[R, N]):
         name: str = "",
         slots: int | None = OUTBOUND_SLOTS,
         step_seconds: float = 600,
+        node_of: Callable[[R], str] | None = None,
     ) -> None:
         """Make the work of `rows`.
 
         `wish` returns what is to be done with a record at a moment, or None; it is pure. `name`,
-        `slots` and `step_seconds` are those of the kind of job.
+        `slots` and `step_seconds` are those of the kind of job. `node_of` returns the machine on
+        which the work is, if it is on one: only its processes do it.
         """
         self.name: Final = name or f"{rows.of.service}.{rows.of.one}.work"
         self._rows: Final = rows
@@ -156,12 +158,16 @@ class Work(Generic[R, N]):
         self._steps: Final = steps
         self._slots: Final = slots
         self._step_seconds: Final = step_seconds
+        self._node_of = node_of
         self._argument: Final = f"{rows.of.one}_id"
 
-    def job_kind(self, needs: N) -> JobKind:
-        """Return the kind of job that does the work in a process with these needs."""
+    def job_kind(self, needs: N, node: str = "") -> JobKind:
+        """Return the kind of job that does the work in a process with these needs.
+
+        `node` is the machine of the process, for work that is on machines.
+        """
         return JobKind(
-            name=self.name,
+            name=self._kind_on(node),
             step=partial(self._step, needs),
             max_attempts=None,
             step_seconds=self._step_seconds + 60,  # more than a step may take
@@ -190,7 +196,7 @@ class Work(Generic[R, N]):
         A step that waits for another try goes on waiting unless this `hastens` it.
         """
         new = NewJob(
-            self.name,
+            self._kind_on("" if self._node_of is None else self._node_of(found)),
             {self._argument: found.id},
             found.account_id,
             self._rows.of.crn_of(found),
@@ -198,6 +204,10 @@ class Work(Generic[R, N]):
             hastens=hastens,
         )
         enqueue(tx, new, now)
+
+    def _kind_on(self, node: str) -> str:
+        assert bool(node) is (self._node_of is not None)
+        return f"{self.name}@{node}" if node else self.name
 
     async def _step(self, needs: N, job: Job) -> Next | Done:
         assert job.account_id is not None

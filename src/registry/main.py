@@ -32,7 +32,12 @@ from cloudcore.kernel_family import KERNEL
 from cloudcore.metering.counting import METER
 from cloudcore.metering.sampling import SAMPLES
 from cloudcore.metering.sku import SKUS
-from cloudcore.ports import Install, Offer, Opening, known, offer
+from cloudcore.nodes.node import NODE, Watch
+from cloudcore.nodes.rows import PLACINGS
+from cloudcore.nodes.rows import claim as claim_node
+from cloudcore.nodes.watching import NodeWatcher
+from cloudcore.nodes.watching import open_folder as open_node_folder
+from cloudcore.ports import Install, Offer, Opening, known
 from cloudcore.quotas.known import QUOTAS, Known
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher
@@ -257,7 +262,9 @@ class Registry:
             known(SKUS, skus_of(families)),
             known(SAMPLES, tuple(family.samples for family in families)),
             known(METER, ctx.pulls.meter),
-            offer(QUOTAS, partial(_quotas_of, families)),
+            known(QUOTAS, quotas_of(families)),
+            known(PLACINGS, [each for family in families for each in family.placings()]),
+            known(NODE, settings.node.node(settings.data)),
             *own,
             *edition.offers,
         )
@@ -307,6 +314,8 @@ class Registry:
         await enter(repeated(_PULL_FLUSH_SECONDS, ctx.pulls.flush))
         await enter(repeated(RENEW_SECONDS, partial(leases.renew, ctx.database, ctx.clock)))
         kinds = [kind for family, needs in opened for kind in family.job_kinds(needs)]
+        watches = [each for family, needs in opened for each in family.on_node(needs)]
+        await self._begin_node(ctx, watches, resources)
         workers = [
             JobWorker(
                 ctx.database,
@@ -330,6 +339,18 @@ class Registry:
         for worker in workers:
             await enter(running(worker))
         await enter(running(scheduler))
+
+    async def _begin_node(
+        self, ctx: ServiceContext, watches: Sequence[Watch], resources: AsyncExitStack
+    ) -> None:
+        """Say that this machine is there, and watch what runs on it, if anything may."""
+        if not watches:
+            return
+        node = self._settings.node.node(self._settings.data)
+        identity = await asyncio.to_thread(open_node_folder, node)
+        await ctx.database.write(claim_node, node, identity, ctx.clock())
+        watcher = NodeWatcher(ctx.database, ctx.clock, node, identity, watches)
+        await resources.enter_async_context(running(watcher))
 
     def count(self, key: str, amount: int) -> None:
         """Count an event (`registry.counted`)."""
@@ -432,7 +453,7 @@ DEV: Final = Edition((KERNEL, DEV_REGISTRY), (), _make_dev_planes)
 """``entrepot dev``: one account, no sign-in, data plane and health."""
 
 
-async def _quotas_of(families: Sequence[Family[Any]], _opening: Opening) -> Sequence[Known]:
+def quotas_of(families: Sequence[Family[Any]]) -> Sequence[Known]:
     """Return the quotas of families, with what counts them."""
     counted = {each.quota.name: each for family in families for each in family.uses()}
     return [Known(quota, counted.get(quota.name)) for family in families for quota in family.quotas]

@@ -21,6 +21,8 @@ _RANGES: Final = {
     "s3_port": (0, MOST_PORT),
     "email_port": (1, MOST_PORT),
     "email_rate": (1, 1_000_000),
+    "compute_first_uid": (65_536, 2**32 - 2 * 65_536),
+    "compute_disk_mb": (16, 1024**2),
     "workers": (1, 1000),
     "container_password_seconds": (900, _MOST_SECONDS),
     "scrub_every_seconds": (3600, _MOST_SECONDS),

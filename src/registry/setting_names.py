@@ -11,6 +11,7 @@ from registry.acme_settings import AcmeSettings
 from registry.billing_settings import BillingSettings
 from registry.certificate_settings import CertificateSettings
 from registry.email_settings import EmailSettings
+from registry.node_settings import NodeSettings
 from registry.setting_groups import Delays, Limits, PlainSealing, Scrubbing
 from registry.setting_texts import PREFIX, SettingsError
 from registry.settings import Settings
@@ -27,21 +28,23 @@ CLIENT_VARIABLES: Final = frozenset(
     )
 )
 """Variables of the commands that call a registry; a server ignores them."""
-_GROUPS: Final = {
+GROUPS: Final = {
     "acme": AcmeSettings,
     "certificates": CertificateSettings,
     "billing": BillingSettings,
     "email": EmailSettings,
+    "node": NodeSettings,
     "limits": Limits,
     "delays": Delays,
     "scrubbing": Scrubbing,
     "plain_sealing": PlainSealing,
 }
-_GROUP_OF: Final = {item.name: name for name, group in _GROUPS.items() for item in fields(group)}
+"""The groups of settings, by the fields of `Settings` that have them."""
+_GROUP_OF: Final = {item.name: name for name, group in GROUPS.items() for item in fields(group)}
 NUMBERS: Final = frozenset(
     {
         *("port", "s3_port", "workers", "audit_seconds", "container_password_seconds"),
-        *(item.name for group in _GROUPS.values() for item in fields(group) if item.type == "int"),
+        *(item.name for group in GROUPS.values() for item in fields(group) if item.type == "int"),
     }
 )
 """The settings that are whole numbers; all others are text."""
@@ -50,12 +53,13 @@ LISTS: Final = frozenset(
         *("allowed_hosts", "trusted_proxies", "cors_origins"),
         *("oidc_internal_origins", "upstream_allowed", "webhook_allowed", "mirrors", "tls_acme"),
         *("certificate_grants", "dns_name_servers", "family_hosts", "email_allowed"),
-        "email_dedicated_ips",
+        *("email_dedicated_ips", "network_ipv6_ranges", "balancer_vips", "operators"),
+        "balancer_targets",
     }
 )
 """The settings that are lists, separated by commas."""
 NAMES: Final = (
-    *(item.name for item in fields(Settings) if item.name not in _GROUPS),
+    *(item.name for item in fields(Settings) if item.name not in GROUPS),
     *_GROUP_OF,
 )
 """Every setting, those of the groups too."""
@@ -88,7 +92,7 @@ def with_values(defaults: Settings, values: Mapping[str, str | int]) -> Settings
         for name, value in values.items()
         if name not in _GROUP_OF
     }
-    for group in _GROUPS:
+    for group in GROUPS:
         own: dict[str, Any] = {
             name: value for name, value in values.items() if _GROUP_OF.get(name) == group
         }

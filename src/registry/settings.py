@@ -22,6 +22,7 @@ from registry.acme_settings import AcmeSettings
 from registry.billing_settings import BillingSettings
 from registry.certificate_settings import CertificateSettings
 from registry.email_settings import EmailSettings
+from registry.node_settings import NodeSettings
 from registry.public_url import (
     HOST,
     is_every_address,
@@ -122,6 +123,9 @@ class Settings:
     packaged file."""
     cors_origins: str = ""
     """Origins, separated by commas, whose web pages may read ``/v1`` and ``/v2``."""
+    operators: str = ""
+    """Handles of accounts, separated by commas, that act for the install: who has the right in one
+    of them sets quotas of all accounts."""
     audit_seconds: int = 365 * 24 * 3600
     """Age at which events of the audit log are deleted."""
     oidc_internal_origins: str = ""
@@ -158,6 +162,7 @@ class Settings:
     certificates: CertificateSettings = field(default_factory=CertificateSettings)
     billing: BillingSettings = field(default_factory=BillingSettings)
     email: EmailSettings = field(default_factory=EmailSettings)
+    node: NodeSettings = field(default_factory=NodeSettings)
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
     scrubbing: Scrubbing = field(default_factory=Scrubbing)
@@ -171,6 +176,7 @@ class Settings:
             self.certificates.problem(self.zone),
             self.email.problem(self.smtp_url),
             self.billing.problem,
+            self.node.problem,
         )
         if problem := next(filter(None, problems), ""):
             raise SettingsError(problem)
@@ -184,7 +190,14 @@ class Settings:
             self.zone,
             self.resolver,
         )
-        groups = (self.email, self.limits, self.delays, self.scrubbing, self.plain_sealing)
+        groups = (
+            self.email,
+            self.node,
+            self.limits,
+            self.delays,
+            self.scrubbing,
+            self.plain_sealing,
+        )
         for group in (self, *groups):
             check_numbers(group)
         self._check_metrics()
@@ -259,6 +272,11 @@ class Settings:
         host = f"[{host}]" if ":" in host else host
         scheme = "https" if self.speaks_tls else "http"
         return f"{scheme}://{next(iter(self.hosts), f'{host}:{self.port}')}"
+
+    @property
+    def operator_handles(self) -> frozenset[str]:
+        """Return the handles of the accounts that act for the install."""
+        return frozenset(each.strip() for each in self.operators.split(",") if each.strip())
 
     @property
     def speaks_tls(self) -> bool:

@@ -154,6 +154,7 @@ def test_a_registry_takes_turns_at_the_chores_that_come_round(data: Path, comman
         of_serve = only_served if command == "serve" else set()
         assert chores.keys() == of_serve | {
             "kernel.rate_windows",
+            "kernel.nodes",
             "kernel.undelivered_events",
             "platform.ended_rows",
             "registry.cached_images",

@@ -24,7 +24,7 @@ from registry.cli.server_options import (
     settings_of,
 )
 from registry.config_file import read_config
-from registry.setting_names import LISTS, NAMES
+from registry.setting_names import GROUPS, LISTS, NAMES
 from registry.setting_texts import PREFIX, SettingsError
 from registry.settings import Settings
 
@@ -76,17 +76,7 @@ def _origins(
 
 def _values(settings: Settings) -> Mapping[str, object]:
     values: dict[str, object] = {}
-    groups = (
-        settings,
-        settings.acme,
-        settings.certificates,
-        settings.billing,
-        settings.email,
-        settings.limits,
-        settings.delays,
-        settings.scrubbing,
-        settings.plain_sealing,
-    )
+    groups = (settings, *(getattr(settings, each) for each in GROUPS))
     for group in groups:
         values |= {each.name: getattr(group, each.name) for each in fields(group)}
     for name in ("database_url", "smtp_url"):

@@ -1,0 +1,40 @@
+"""What families know of the machine that they run on. It is cheap to import."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cloudcore.ports import Port
+
+
+class Node(NamedTuple):
+    """A machine that runs the service."""
+
+    name: str
+    """Unique in the install. Rows whose work is on a machine have it."""
+    folder: Path
+    """Where families keep what is of this machine alone, each in a folder of its own."""
+    capabilities: tuple[str, ...] = ()
+    """What it can run, such as ``instances``."""
+
+
+NODE: Final[Port[Node]] = Port("platform.node")
+
+
+class Watch(NamedTuple):
+    """What one process of a machine does again and again.
+
+    No two of its turns run at once, also not in two processes.
+    """
+
+    name: str
+    every_seconds: float
+    turn: Callable[[], Awaitable[object]]
+    """It is taken first when the process begins to watch; a turn that fails is logged. It writes to
+    the database only what has changed."""
+
+
+class DriverUnusable(Exception):
+    """A driver lacks something of this machine; the words say in one line what, and what to do."""

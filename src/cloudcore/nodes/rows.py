@@ -1,0 +1,236 @@
+"""The machines that run the service: each says every few seconds that it is there.
+
+A machine that was not seen for a while is lost, and so is what was placed on it, until it is back.
+Nothing of it is begun elsewhere, as nobody can tell whether it still runs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import structs
+from sqlalchemy import Boolean, Column, Table, Text, bindparam, select
+from sqlalchemy import text as sql
+
+from cloudcore.clock import MICROSECONDS, Clock
+from cloudcore.db.base import Connection, Database, Row
+from cloudcore.db.rows import columns, given, insert_new
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.statement import Statement, page
+from cloudcore.errors import Conflict, NotFound
+from cloudcore.jobs.faults import add_fault
+from cloudcore.nodes.node import Node
+from cloudcore.nodes.placed import NODE_LOST, Placed
+from cloudcore.ports import Port
+from cloudcore.resources.record import DELETING
+from cloudcore.resources.rows import Rows
+
+SEEN_SECONDS: Final = 10
+"""How often a machine says that it is there."""
+LOST_SECONDS: Final = 60
+"""A machine is lost that was not seen for these."""
+LOOK_SECONDS: Final = 10
+_BATCH: Final = 100
+"""Rows in one transaction."""
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("name", ByteOrdered, primary_key=True),
+    # Of the folder of the machine, so that no second one takes its name.
+    Column("identity", Id, nullable=False),
+    Column("capabilities", Text, nullable=False),
+    Column("seen_at", Moment, nullable=False),
+    Column("is_lost", Boolean, nullable=False),
+    # What is placed on it says so.
+    Column("is_noted", Boolean, nullable=False),
+)
+_n = nodes.c
+
+
+class Seen(NamedTuple):
+    """A machine's row."""
+
+    name: str
+    identity: str
+    capabilities: str
+    seen_at: int
+    is_lost: bool
+    is_noted: bool
+
+
+_FIND: Final = Statement(columns(nodes, Seen._fields).where(given(_n.name)).with_for_update())
+_LIST: Final = Statement(columns(nodes, Seen._fields).order_by(_n.name))
+_INSERT: Final = Statement(insert_new(nodes, Seen._fields))
+_CLAIM: Final = Statement(
+    nodes.update()
+    .where(_n.name == bindparam("node"))
+    .values({each: bindparam(each) for each in ("identity", "capabilities", "seen_at")})
+)
+_NOTE_SEEN: Final = Statement(
+    nodes.update()
+    .where(_n.name == bindparam("node"), _n.identity == bindparam("held"))
+    .values(seen_at=bindparam("seen_at"))
+)
+_SET_LOST: Final = Statement(
+    nodes.update()
+    .where(_n.name == bindparam("node"))
+    .values(is_lost=bindparam("is_lost"), is_noted=sql("false"))
+)
+_SET_NOTED: Final = Statement(
+    nodes.update()
+    .where(_n.name == bindparam("node"), _n.is_lost == bindparam("was_lost"))
+    .values(is_noted=sql("true"))
+)
+
+
+class Placing:
+    """A kind of things that are placed on machines. Make it while a module is imported."""
+
+    def __init__(
+        self, rows: Rows[Any], wake: Callable[[Connection, Any, int], None] | None = None
+    ) -> None:
+        """Take `rows` of `Placed` records, whose table has an index of ``node, id``.
+
+        `wake` lets the work look at one whose machine is back.
+        """
+        self.rows: Final = rows
+        self.wake: Final = wake
+        c = rows.table.c
+        self.on_node: Final = Statement(
+            page(
+                select(c.account_id, c.id)
+                .where(c.node == bindparam("node"), c.id > bindparam("after"))
+                .order_by(c.id)
+            )
+        )
+
+
+PLACINGS: Final[Port[Sequence[Placing]]] = Port("platform.placings")
+"""What the families of an edition place on machines."""
+
+
+def claim(tx: Connection, node: Node, identity: str, now: int) -> None:
+    """Say that this machine is there, at the start of a process of it.
+
+    Raises:
+        Conflict: a machine with another folder has its name.
+
+    """
+    found = _find(tx, node.name)
+    if found is not None and found.identity != identity and not _is_late(found, now):
+        raise Conflict(
+            f"another machine runs as {node.name!r}; give each its own node_name, or wait a minute"
+            " if this one takes its place"
+        )
+    capabilities = msgspec.json.encode(node.capabilities).decode()
+    if found is None:
+        new = Seen(node.name, identity, capabilities, now, is_lost=False, is_noted=True)
+        tx.execute(_INSERT, **new._asdict())
+    tx.execute(_CLAIM, node=node.name, identity=identity, capabilities=capabilities, seen_at=now)
+
+
+def note_seen(tx: Connection, name: str, identity: str, now: int) -> bool:
+    """Say that a machine is there; return False if another one has taken its name."""
+    return tx.execute(_NOTE_SEEN, node=name, held=identity, seen_at=now) == 1
+
+
+def choose(tx: Connection, capability: str, now: int) -> str | None:
+    """Return a machine that can run something, by chance; None if none is there."""
+    fit = [
+        each.name
+        for each in _all(tx)
+        if not _is_late(each, now) and capability in msgspec.json.decode(each.capabilities)
+    ]
+    return random.choice(fit) if fit else None  # noqa: S311 - any will do
+
+
+def is_lost(tx: Connection, name: str, now: int) -> bool:
+    """Return True if a machine was not seen for `LOST_SECONDS`."""
+    found = _find(tx, name)
+    return found is None or _is_late(found, now)
+
+
+async def look(database: Database, clock: Clock, placings: Sequence[Placing]) -> None:
+    """Note on what is placed on a machine that it was lost, or that it is back."""
+    for each in await database.read(_all):
+        late = _is_late(each, clock())
+        if late != each.is_lost:
+            await database.write(_set_lost, each.name, late)
+        elif each.is_noted:
+            continue
+        for placing in placings:
+            await _note(database, clock, placing, each.name, is_lost=late)
+        await database.write(_set_noted, each.name, late)
+
+
+async def _note(
+    database: Database, clock: Clock, placing: Placing, node: str, *, is_lost: bool
+) -> None:
+    after = ""
+    while found := await database.read(_page, placing, node, after):
+        change = partial(_note_batch, placing, found, clock(), is_lost=is_lost)
+        await database.write(change)
+        after = found[-1][1]
+
+
+def _page(tx: Connection, placing: Placing, node: str, after: str) -> Sequence[tuple[str, str]]:
+    return [(a, b) for a, b in tx.rows(placing.on_node, node=node, after=after, limit=_BATCH)]
+
+
+def _note_batch(
+    placing: Placing, found: Sequence[tuple[str, str]], now: int, tx: Connection, *, is_lost: bool
+) -> None:
+    for account_id, found_id in found:
+        with suppress(NotFound):
+            before: Placed = placing.rows.lock(tx, account_id, found_id)
+            after = _lost(before, now) if is_lost else _back(before)
+            if after != before:
+                placing.rows.save(tx, structs.replace(after, updated_at=now))
+            if placing.wake is not None and not is_lost:
+                placing.wake(tx, after, now)
+
+
+def _lost(found: Placed, now: int) -> Placed:
+    if any(each.code == NODE_LOST for each in found.faults):
+        return found
+    words = f"the machine {found.node} was not seen for a minute; it goes on when it is back"
+    status = found.status if found.status == DELETING else "degraded"
+    faults = tuple(add_fault(found.faults, NODE_LOST, words, now))
+    return structs.replace(found, status=status, faults=faults)
+
+
+def _back(found: Placed) -> Placed:
+    faults = tuple(each for each in found.faults if each.code != NODE_LOST)
+    return structs.replace(found, faults=faults)
+
+
+def _find(tx: Connection, name: str) -> Seen | None:
+    row = tx.row(_FIND, name=name)
+    return None if row is None else _seen(row)
+
+
+def _all(tx: Connection) -> Sequence[Seen]:
+    return [_seen(row) for row in tx.rows(_LIST)]
+
+
+def _seen(row: Row) -> Seen:
+    found = Seen(*row)
+    return found._replace(is_lost=bool(found.is_lost), is_noted=bool(found.is_noted))
+
+
+def _is_late(found: Seen, now: int) -> bool:
+    return found.seen_at < now - LOST_SECONDS * MICROSECONDS
+
+
+def _set_lost(tx: Connection, name: str, is_lost: bool) -> None:  # noqa: FBT001 - what is stored
+    tx.execute(_SET_LOST, node=name, is_lost=is_lost)
+
+
+def _set_noted(tx: Connection, name: str, was_lost: bool) -> None:  # noqa: FBT001 - what is stored
+    tx.execute(_SET_NOTED, node=name, was_lost=was_lost)

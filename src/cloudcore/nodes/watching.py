@@ -1,0 +1,112 @@
+"""Watch what runs on this machine: one of its processes does so, and says that it is there.
+
+The process that holds the lock of the machine's folder takes the turns; the kernel releases it when
+that process ends for any reason, and another one goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from cloudcore.clock import Clock, uuid7
+from cloudcore.db.base import Database
+from cloudcore.errors import PlatformError
+from cloudcore.jobs.running import BesideRequests
+from cloudcore.nodes import rows
+from cloudcore.nodes.node import Node, Watch
+
+_LOCK: Final = "lock"
+_IDENTITY: Final = "identity"
+_RETRY_SECONDS: Final = 1
+
+_log = logging.getLogger(__name__)
+
+
+def open_folder(node: Node) -> str:
+    """Make the folder of this machine; return its identity, which is made with it."""
+    node.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kept = node.folder / _IDENTITY
+    with suppress(FileNotFoundError):
+        return kept.read_text().strip()
+    new = kept.with_name(f"{_IDENTITY}.{uuid7()}")
+    new.write_text(uuid7())
+    with suppress(FileExistsError):  # another process was first
+        os.link(new, kept)
+    new.unlink()
+    return kept.read_text().strip()
+
+
+class NodeWatcher(BesideRequests):
+    """Takes the turns of `Watch`es while this process holds the lock of the machine."""
+
+    name = "watcher of this machine"
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        node: Node,
+        identity: str,
+        watches: Sequence[Watch],
+    ) -> None:
+        super().__init__()
+        self._database = database
+        self._clock = clock
+        self._node = node
+        self._identity = identity
+        self._watches = watches
+
+    async def run(self) -> None:
+        """Wait for the lock, then watch until `stop`."""
+        while not self._is_stopping:
+            with _locked(self._node.folder / _LOCK) as is_ours:
+                if is_ours:
+                    await self._watch()
+            await self._pause(_RETRY_SECONDS)
+
+    async def _watch(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_repeat(each)) for each in self._watches]
+            tasks.append(group.create_task(_repeat(Watch("seen", rows.SEEN_SECONDS, self._note))))
+            while not self._is_stopping:
+                await self._pause(rows.LOST_SECONDS)
+            for each in tasks:
+                each.cancel()
+
+    async def _note(self) -> None:
+        name, now = self._node.name, self._clock()
+        if not await self._database.write_relaxed(rows.note_seen, name, self._identity, now):
+            _log.error("another machine has taken the name %s; set node_name", self._node.name)
+
+
+async def _repeat(watch: Watch) -> None:
+    while True:
+        try:
+            await watch.turn()
+        except PlatformError as error:
+            _log.warning("%s is looked at again: %s", watch.name, error)
+        except Exception:  # noqa: BLE001 - the next turn tries again
+            _log.exception("%s failed, and is looked at again", watch.name)
+        await asyncio.sleep(watch.every_seconds)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Lock a file in the block, and yield True; False if another process has it locked."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
