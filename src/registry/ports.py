@@ -17,6 +17,7 @@ from cloudcore.billing.embedded import EmbeddedProcessor
 from cloudcore.billing.processor import PROCESSOR, Processor
 from cloudcore.catalog import documents as catalog
 from cloudcore.certificate import needs as certificate
+from cloudcore.compute.images import IMAGES, Images
 from cloudcore.email import needs as email
 from cloudcore.iam.audit import AUDITOR
 from cloudcore.identity import needs as identity
@@ -31,6 +32,7 @@ from cloudcore.metering import needs as metering
 from cloudcore.metering.counting import METER, requests_counter
 from cloudcore.metering.sku import SKUS
 from cloudcore.network import needs as network
+from cloudcore.nodes.node import NODE
 from cloudcore.notifications import needs as notifications
 from cloudcore.outbound.dns_resolver import DnsResolver
 from cloudcore.outbound.mail import Mail
@@ -203,6 +205,22 @@ async def _prices(opening: Opening) -> billing.Prices:
     return prices
 
 
+async def _images(opening: Opening) -> Images:
+    """Return who gets images of this registry onto this machine."""
+    from registry.image_roots.images import RegistryImages  # noqa: PLC0415 - few machines run any
+    from registry.image_roots.layer_store import LayerStore  # noqa: PLC0415
+
+    settings, node = (await opening.get(STORES)).settings, await opening.get(NODE)
+    first = settings.node.compute_first_uid if settings.node.compute_driver == "runc" else None
+    return RegistryImages(
+        await opening.get(registry.SERVICES),
+        await opening.get(registry.BEARERS),
+        # Layers whose files belong to other ids are others.
+        LayerStore(node.folder / "layers" / ("own" if first is None else f"{first}"), first),
+        frozenset({settings.pull_host, *settings.hosts}),
+    )
+
+
 async def _bucket_bytes(opening: Opening) -> BucketBytes:
     blobs, store = (await opening.get(STORES)).store, await opening.get(registry.BUCKETS)
     ctx = await opening.get(registry.SERVICES)
@@ -255,6 +273,7 @@ CROSSING: Final = (
     _set(loadbalancer.PROXIES, balancer_driver),
     known(balancer_ports.POOLS, balancer_ports.NoPools()),
     _set(network.IPV6_RANGES, lambda settings: settings.node.ipv6_ranges),
+    offer(IMAGES, _images),
     offer(storage.BYTES, _bucket_bytes),
     offer(PROCESSOR, _processor),
     offer(billing.PRICES, _prices),

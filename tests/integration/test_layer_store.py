@@ -81,6 +81,11 @@ async def test_two_pulls_of_one_layer_at_once_unpack_it_once(world: LayerWorld) 
     assert world.opened == [digest_of(layer.data)]
 
 
+async def test_a_machine_without_images_has_no_folder_for_them(world: LayerWorld) -> None:
+    world.store().keep_only([image_digest(1)])
+    assert not world.folder.exists()
+
+
 async def test_images_share_the_layers_that_they_have_in_common(world: LayerWorld) -> None:
     found = await world.unpack(ONE, TWO, number=1)
     again = await world.unpack(ONE, number=2)
