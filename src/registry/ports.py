@@ -17,6 +17,8 @@ from cloudcore.billing.embedded import EmbeddedProcessor
 from cloudcore.billing.processor import PROCESSOR, Processor
 from cloudcore.catalog import documents as catalog
 from cloudcore.certificate import needs as certificate
+from cloudcore.compute import ports as compute
+from cloudcore.compute.images import IMAGES, Images
 from cloudcore.email import needs as email
 from cloudcore.iam.audit import AUDITOR
 from cloudcore.identity import needs as identity
@@ -55,6 +57,7 @@ from registry.family import REGISTRY
 from registry.gc.orphans import may_judge
 from registry.process import STORES
 from registry.quotas import UPLOADS
+from registry.sandboxes import sandbox_of
 from registry.services.access import repository_crn
 from registry.services.bearers import KEY_KINDS
 from registry.services.logins import login_permission
@@ -228,6 +231,21 @@ async def _network_driver(opening: Opening) -> NetworkDriver:
     return made
 
 
+async def _images(opening: Opening) -> Images:
+    """Return the images that instances are made of: those of this registry."""
+    from registry.image_roots.images import RegistryImages  # noqa: PLC0415 - few installs use it
+    from registry.image_roots.layer_store import LayerStore  # noqa: PLC0415 - as above
+
+    settings, node = (await opening.get(STORES)).settings, await opening.get(NODE)
+    driver = settings.node.compute_driver
+    first_uid = settings.node.compute_first_uid if driver == "runc" else None
+    layers = None if driver == "off" else LayerStore(node.folder / "layers", first_uid)
+    services, tokens = await opening.get(registry.SERVICES), await opening.get(registry.BEARERS)
+    return RegistryImages(
+        services, tokens, layers, frozenset((settings.pull_host, *settings.hosts))
+    )
+
+
 def _set(port: Port[T], read: Callable[[Settings], T]) -> Offer:
     """Offer what the settings say."""
 
@@ -268,6 +286,12 @@ CROSSING: Final = (
     offer(email.MAIL, _from(notifications.MAIL)),
     offer(certificate.ACCOUNT_KEYS, _from(kms.PLATFORM_KEYS)),
     offer(network.DRIVER, _network_driver),
+    offer(IMAGES, _images),
+    _set(compute.DRIVER, sandbox_of),
+    offer(compute.INTERFACES, _from(network.INTERFACES)),
+    offer(compute.NETWORK, _from(network.DRIVER)),
+    known(compute.POOL_CHANGED, lambda *_change: None),
+    _set(compute.DISK_MB, lambda settings: settings.node.compute_disk_mb),
     _set(network.IPV6_RANGES, lambda settings: settings.node.ipv6_ranges),
     offer(storage.BYTES, _bucket_bytes),
     offer(PROCESSOR, _processor),

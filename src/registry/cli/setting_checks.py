@@ -14,6 +14,7 @@ from cloudcore.kms.providers import AwsMissing, AwsProvider
 from cloudcore.serving.tls_files import TlsFilesError, load_tls
 from registry.families import FAMILIES
 from registry.planes import planes_of
+from registry.sandboxes import check_sandbox
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
 
@@ -57,6 +58,10 @@ def refusals(settings: Settings) -> Iterator[str]:
         )
     except CatalogInvalid as error:
         yield f"catalog_file: {error}"
+    try:
+        check_sandbox(settings)
+    except SettingsError as error:
+        yield str(error)
     yield from _client_refusals(settings)
 
 
