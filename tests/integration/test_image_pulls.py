@@ -303,6 +303,15 @@ async def test_what_is_no_image_to_run_is_refused(node: Node) -> None:
         assert words in await node.refusal(f"app:{name}", puller), tag
 
 
+async def test_a_manifest_that_takes_long_to_read_is_refused(node: Node) -> None:
+    puller = await node.role("puller", LOG_IN, PULL)
+    packed = pack([SMALL])
+    document = json.loads(packed.manifest) | {"annotations": {"a": "x" * (1 << 20)}}
+    large = replace(packed, manifest=json.dumps(document).encode())
+    await node.push("acme/app", "large", large)
+    assert "its manifest has more than 1048576 bytes" in await node.refusal("app:large", puller)
+
+
 async def test_a_hostile_layer_is_refused_and_nothing_of_it_is_left(node: Node) -> None:
     puller = await node.role("puller", LOG_IN, PULL)
     hostile = {
