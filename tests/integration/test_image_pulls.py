@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +17,8 @@ from cloudcore.identity.rows.accounts import Account
 from cloudcore.nodes.node import NODE
 from registry.image_roots.images import RegistryImages
 from registry.image_roots.layer_store import LayerStore
+from registry.oci.digest import Digest
+from registry.upstream.base import BlobStream, Remote
 from tests.busybox_images import (
     CONFIG_TYPE,
     LAYER_TYPE,
@@ -34,7 +38,9 @@ from tests.busybox_images import (
     tar_of,
 )
 from tests.databases import on_both_databases
+from tests.integration.cached_world import make_rule
 from tests.layer_worlds import FIRST
+from tests.manifest_upstream import ManifestUpstream
 from tests.memory_store import MemoryStore
 from tests.tenants import ALLOW_ALL, HOST, Install, Program, allow, bearer, deny, let, refuse
 
@@ -388,3 +394,45 @@ async def test_a_blob_that_the_store_has_lost_is_told(node: Node) -> None:
     assert isinstance(store, MemoryStore)
     store.files.objects.clear()
     assert "are damaged; push them again" in await node.refusal("app:v1", puller)
+
+
+class _Upstream(ManifestUpstream):
+    """An upstream that has the blobs of one image too."""
+
+    def __init__(self, image: PackedImage) -> None:
+        super().__init__()
+        self._blobs = image.blobs
+        for reference in ("v1", image.digest):
+            self.manifests["app", reference] = image.manifest
+
+    async def head_blob(self, remote: Remote, digest: Digest) -> int | None:
+        return len(self._blobs[digest])
+
+    @asynccontextmanager
+    async def open_blob(
+        self, remote: Remote, digest: Digest, start: int = 0
+    ) -> AsyncIterator[BlobStream]:
+        data = self._blobs[digest]
+
+        async def parts() -> AsyncIterator[bytes]:
+            for at in range(start, len(data), 64 * 1024):
+                yield data[at : at + 64 * 1024]
+
+        yield BlobStream(start, len(data), parts())
+
+
+async def test_an_image_of_the_pull_through_cache_is_brought_from_its_upstream(node: Node) -> None:
+    image = busybox_image("true", files={"srv/a": b"a"})
+    ctx = replace(node.install.ctx, upstream=_Upstream(image))
+    async with node.install.connect() as client:
+        client.headers.update(bearer(node.pusher.access_token))
+        await make_rule(client)
+    images = replace(node.images, ctx=ctx)
+    puller = await node.role("puller", LOG_IN, PULL)
+    found = await images.fetch(node.acme.id, puller, "acme/quay/app:v1")
+    assert found.digest == image.digest
+    assert (found.layers[0] / "bin/busybox").stat().st_size > 1_000_000
+    assert (found.layers[1] / "srv/a").read_bytes() == b"a"
+    with pytest.raises(ImageRefused, match="acme/quay/app has no image v2"):
+        await images.fetch(node.acme.id, puller, "acme/quay/app:v2")
+    await ctx.fills.aclose()
