@@ -27,13 +27,10 @@ from cloudcore.kms import needs as kms
 from cloudcore.kms.providers import AwsMissing, AwsProvider, EmbeddedProvider, Providers
 from cloudcore.loadbalancer import needs as loadbalancer
 from cloudcore.loadbalancer import ports as balancer_ports
-from cloudcore.loadbalancer.driver import ProxyDriver
 from cloudcore.metering import needs as metering
 from cloudcore.metering.counting import METER, requests_counter
 from cloudcore.metering.sku import SKUS
 from cloudcore.network import needs as network
-from cloudcore.network.driver import NetworkDriver
-from cloudcore.nodes.node import NODE
 from cloudcore.notifications import needs as notifications
 from cloudcore.outbound.dns_resolver import DnsResolver
 from cloudcore.outbound.mail import Mail
@@ -53,6 +50,7 @@ from cloudcore.web.context import (
 from registry import needs as registry
 from registry.buckets.orphans import BucketOrphans
 from registry.buckets.store import KeysOfBuckets, Sealing, StoreOfBuckets
+from registry.drivers import balancer_driver, network_driver
 from registry.families import FAMILIES
 from registry.family import REGISTRY
 from registry.gc.orphans import may_judge
@@ -214,30 +212,6 @@ async def _bucket_bytes(opening: Opening) -> BucketBytes:
     return StoreOfBuckets(store, sealing, orphans, ctx.new_id)
 
 
-async def _network(opening: Opening) -> NetworkDriver:
-    """Return what brings networks about on this machine, by the settings."""
-    folder = (await opening.get(NODE)).folder / "network"
-    if (await opening.get(STORES)).settings.node.network_driver == "nftables":
-        from cloudcore.network.nftables import Nftables  # noqa: PLC0415 - few machines do
-
-        return Nftables(folder)
-    from cloudcore.network.render import Render  # noqa: PLC0415 - the other one
-
-    return Render(folder)
-
-
-async def _proxies(opening: Opening) -> ProxyDriver:
-    """Return what runs load balancers on this machine, by the settings."""
-    folder = (await opening.get(NODE)).folder / "balancers"
-    if (await opening.get(STORES)).settings.node.balancer_driver == "haproxy":
-        from cloudcore.loadbalancer.haproxy import HaproxyDriver  # noqa: PLC0415 - few machines do
-
-        return HaproxyDriver(folder)
-    from cloudcore.loadbalancer.embedded import EmbeddedDriver  # noqa: PLC0415 - the other one
-
-    return EmbeddedDriver(folder)
-
-
 def _set(port: Port[T], read: Callable[[Settings], T]) -> Offer:
     """Offer what the settings say."""
 
@@ -277,11 +251,12 @@ CROSSING: Final = (
     offer(notifications.MAIL, _mail),
     offer(email.MAIL, _from(notifications.MAIL)),
     offer(certificate.ACCOUNT_KEYS, _from(kms.PLATFORM_KEYS)),
+    _set(network.DRIVER, network_driver),
+    _set(loadbalancer.PROXIES, balancer_driver),
+    known(balancer_ports.POOLS, balancer_ports.NoPools()),
+    _set(network.IPV6_RANGES, lambda settings: settings.node.ipv6_ranges),
     offer(storage.BYTES, _bucket_bytes),
     offer(PROCESSOR, _processor),
-    offer(network.DRIVER, _network),
-    offer(loadbalancer.PROXIES, _proxies),
-    known(balancer_ports.POOLS, balancer_ports.NoPools()),
     offer(billing.PRICES, _prices),
     _in_region(storage.KEYS, KeysOfBuckets),
     _set(KEYRING, lambda settings: load_keyring(settings.root_key)),
@@ -297,6 +272,7 @@ CROSSING: Final = (
     _set(email.RESOLVER, lambda settings: settings.resolver),
     _set(certificate.SETTINGS, _certificate_settings),
     _set(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
+    _set(quotas.OPERATORS, lambda settings: settings.operator_handles),
     _set(
         quotas.QUOTA_DEFAULTS,
         lambda settings: {
