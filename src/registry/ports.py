@@ -298,7 +298,6 @@ CROSSING: Final = (
     _set(email.RETURN_MAIL, _return_mail),
     _set(email.DEDICATED_IPS, lambda settings: settings.email.dedicated_ips),
     _set(email.SENDING, _sending),
-    _set(network.IPV6_RANGES, lambda settings: settings.node.ipv6_ranges),
     _set(balancer_ports.VIPS, lambda settings: settings.node.vips),
     _set(balancer_ports.TARGETS, lambda settings: settings.node.targets),
     _set(email.RESOLVER, lambda settings: settings.resolver),

@@ -49,6 +49,7 @@ PAGES: Final = (
     "docs/billing.md",
     "docs/queues.md",
     "docs/certificates.md",
+    "docs/load-balancers.md",
     "docs/buckets.md",
     "docs/quotas.md",
     "docs/tls.md",
@@ -164,6 +165,7 @@ def reader(workspace: Path) -> Iterator[Reader]:
                 workspace,
                 ENTREPOT_UPSTREAM_ALLOWED=upstream,
                 ENTREPOT_CERTIFICATE_GRANTS="corp.example=acme",
+                ENTREPOT_BALANCER_VIPS="127.0.90.0/29",
             )
         )
         dev = start_registry(workspace / "dev")

@@ -281,7 +281,10 @@ GET    /v1/certificate-authorities/{authority_id}/certificate  -              20
 GET    /v1/certificate-authorities/{authority_id}/revocation-list  -          200 public
 """
 LOADBALANCER: Final = """
-DELETE /v1/load-balancers/{id}                      DeleteLoadBalancer        202 later
+POST   /v1/load-balancers                           CreateLoadBalancer        202 key
+PATCH  /v1/load-balancers/{id}                      UpdateLoadBalancer        200
+DELETE /v1/load-balancers/{id}                      DeleteLoadBalancer        202
+GET    /v1/load-balancers/{id}/metrics              GetLoadBalancerMetrics    200
 """
 COMPUTE: Final = """
 POST   /v1/instance-pools                           CreateInstancePool        202 key

@@ -16,6 +16,7 @@ from registry.console.pages.buckets import BUCKET
 from registry.console.pages.certificates import CERTIFICATE
 from registry.console.pages.identities import IDENTITY
 from registry.console.pages.keys import KEY
+from registry.console.pages.load_balancers import LOAD_BALANCER
 from registry.console.pages.messages import MESSAGE
 from registry.console.pages.service_accounts import SERVICE_ACCOUNT
 from registry.console.pages.templates import TEMPLATE
@@ -47,6 +48,7 @@ _SHOWN: Final = (
     _QUEUES,
     CERTIFICATE,
     BUCKET,
+    LOAD_BALANCER,
     MESSAGE,
     TEMPLATE,
     IDENTITY,
