@@ -27,11 +27,18 @@ BALANCER = "0190f3b8-0000-7000-8000-00000000000a"
 QUICK = HealthPlan("http", "/health?a=%20$b'c", 1, 1, 1, 1)
 
 
-class Server:
-    """A server of HTTP/1.1 that tells its name, keeps connections and what it was sent."""
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[None, None, None]]
 
-    def __init__(self, name: str) -> None:
+
+class Server:
+    """A server of HTTP/1.1 that tells its name, keeps connections and what it was sent.
+
+    With `serve`, it does that with each connection instead.
+    """
+
+    def __init__(self, name: str, serve: Serve | None = None) -> None:
         self.name = name
+        self._serve_one = serve or self._answer_all
         self.heads: list[bytes] = []
         self.is_well = True
         self.go = asyncio.Event()
@@ -79,14 +86,19 @@ class Server:
         self._connections.add(serving)
         serving.add_done_callback(self._connections.discard)
         try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                self.heads.append(head)
-                await self._answer(head, reader, writer)
+            await self._serve_one(reader, writer)
         except (OSError, EOFError):
             pass
         finally:
             writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _answer_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            self.heads.append(head)
+            await self._answer(head, reader, writer)
 
     async def _answer(
         self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -120,10 +132,11 @@ def _length(head: bytes) -> int:
 
 async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
     whole = b""
-    while size := int(await reader.readuntil(b"\r\n"), 16):
+    while size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
         whole += await reader.readexactly(size)
         assert await reader.readexactly(2) == b"\r\n"
-    assert await reader.readexactly(2) == b"\r\n"
+    while await reader.readuntil(b"\r\n") != b"\r\n":
+        pass  # a trailer
     return whole
 
 
@@ -216,7 +229,9 @@ class Balanced:
 
     async def connect(self, port: int = 8080, tls: ssl.SSLContext | None = None) -> Client:
         name = "localhost" if tls else None
-        return Client(*await asyncio.open_connection(self.vip, port, ssl=tls, server_hostname=name))
+        opened = await asyncio.open_connection(self.vip, port, ssl=tls, server_hostname=name)
+        self._writers.append(opened[1])
+        return Client(*opened)
 
     def processes(self) -> list[int]:
         """Return the processes that work in the folder."""
@@ -242,8 +257,6 @@ class Balanced:
         for writer in self._writers:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
-        for seen in await self.driver.seen(BALANCER):
-            await self.driver.stop(BALANCER, seen.replica)
 
 
 class Loop:
@@ -256,7 +269,7 @@ class Loop:
         self._clients = clients
         self._asked = asyncio.Condition()
 
-    async def more(self, count: int = 60) -> None:
+    async def more(self, count: int = 30) -> None:
         """Return after so many further answers."""
         wanted = len(self.served) + len(self.failed) + count
         async with self._asked:

@@ -271,6 +271,8 @@ async def ask(folder: Path, name: str, question: str) -> str:
                 return (await reader.read()).decode()
             finally:
                 writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
     finally:
         os.close(directory)
 
