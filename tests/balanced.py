@@ -21,9 +21,9 @@ from cloudcore.loadbalancer.proxy_plan import (
     TargetPlan,
 )
 from cloudcore.loadbalancer.replicas import Replicas
+from tests.fault.balancer_to_death import BALANCER as BALANCER  # noqa: PLC0414 - for tests
 from tests.tools import require_tool
 
-BALANCER = "0190f3b8-0000-7000-8000-00000000000a"
 QUICK = HealthPlan("http", "/health?a=%20$b'c", 1, 1, 1, 1)
 
 
