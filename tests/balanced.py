@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import random
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
+from typing import Final, Self, TypeVar
 
 from cloudcore.loadbalancer.driver import ReplicaSeen
 from cloudcore.loadbalancer.embedded import EmbeddedDriver
@@ -24,6 +27,8 @@ from cloudcore.loadbalancer.replicas import Replicas
 from tests.fault.balancer_to_death import BALANCER as BALANCER  # noqa: PLC0414 - for tests
 from tests.tools import require_tool
 
+T = TypeVar("T")
+_CLONE_NEWNET: Final = 0x40000000
 QUICK = HealthPlan("http", "/health?a=%20$b'c", 1, 1, 1, 1)
 
 
@@ -49,10 +54,16 @@ class Server:
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
-    async def start(self, path: Path | None = None) -> Self:
+    async def start(self, path: Path | None = None, netns: Path | None = None) -> Self:
         """Listen on a port of the loopback, the same as before, or at a path."""
         self.path = path
-        if path is None:
+        if netns is not None:
+            self._server = await asyncio.start_server(
+                self._serve,
+                sock=in_namespace(netns, lambda: socket.create_server(("127.0.0.1", 0))),
+            )
+            self.port = self._server.sockets[0].getsockname()[1]
+        elif path is None:
             self._server = await asyncio.start_server(
                 self._serve, "127.0.0.1", self.port, reuse_address=True
             )
@@ -227,9 +238,21 @@ class Balanced:
         while not holds(await self.seen()):  # noqa: ASYNC110 - of another process
             await asyncio.sleep(0)
 
-    async def connect(self, port: int = 8080, tls: ssl.SSLContext | None = None) -> Client:
+    async def connect(
+        self, port: int = 8080, tls: ssl.SSLContext | None = None, netns: Path | None = None
+    ) -> Client:
         name = "localhost" if tls else None
-        opened = await asyncio.open_connection(self.vip, port, ssl=tls, server_hostname=name)
+        if netns is None:
+            opened = await asyncio.open_connection(self.vip, port, ssl=tls, server_hostname=name)
+        else:
+            made = in_namespace(netns, socket.socket)
+            made.settimeout(0)
+            try:
+                await asyncio.get_running_loop().sock_connect(made, (self.vip, port))
+            except OSError:
+                made.close()
+                raise
+            opened = await asyncio.open_connection(sock=made, ssl=tls, server_hostname=name)
         self._writers.append(opened[1])
         return Client(*opened)
 
@@ -314,3 +337,15 @@ async def balanced(folder: Path, name: str, *, head_seconds: int = 10) -> AsyncI
         yield made
     finally:
         await made.close()
+
+
+def in_namespace(netns: Path, make: Callable[[], T]) -> T:
+    """Return what `make` makes in a network namespace; sockets stay there."""
+
+    def enter_and_make() -> T:
+        with netns.open("rb") as opened:
+            assert ctypes.CDLL(None, use_errno=True).setns(opened.fileno(), _CLONE_NEWNET) == 0
+        return make()
+
+    with ThreadPoolExecutor(1) as thread:  # which ends, and nothing else is there
+        return thread.submit(enter_and_make).result()
