@@ -34,10 +34,10 @@ EGRESS_ONLY_GATEWAY: Final = Resource(
     quota=20,
     filters=(Filter("name"),),
     refers={"vpc": Target(VPC, VPC.action("get"))},
-    # A VPC has one at most, and that of this name an internet gateway.
+    # A VPC has one at most, and an internet gateway is attached to it.
     sample=lambda number: {
         "name": f"egress-only-gateway-{number}",
-        "vpc": "vpc-with-uplink" if number else "vpc-0",
+        "vpc": f"vpc-with-uplink-{number}",
     },
 )
 """The egress-only gateways of accounts."""

@@ -12,13 +12,11 @@ from cloudcore.network.plan import (
     InterfacePlan,
     RulePlan,
     SubnetPlan,
-    Target,
     VpcPlan,
 )
 from cloudcore.network.route_table import RouteTable
 from cloudcore.network.security_group import SecurityGroup, StoredRule
 from cloudcore.network.subnet import Subnet
-from cloudcore.network.vpc import Vpc
 
 
 def plan_of(tx: Connection, account_id: str, vpc_id: str) -> VpcPlan | None:
@@ -32,7 +30,7 @@ def plan_of(tx: Connection, account_id: str, vpc_id: str) -> VpcPlan | None:
         id=found.id,
         cidr_ipv4=IPv4Network(found.cidr_ipv4),
         cidr_ipv6=_ipv6(found.cidr_ipv6),
-        subnets=tuple(_subnet(found, each, tables) for each in rows.of_vpc(tx, rows.SUBNETS, *of)),
+        subnets=tuple(_subnet(each, tables) for each in rows.of_vpc(tx, rows.SUBNETS, *of)),
         groups=tuple(_group(each) for each in rows.of_vpc(tx, rows.SECURITY_GROUPS, *of)),
         interfaces=tuple(interface_plan(each) for each in rows.of_vpc(tx, rows.INTERFACES, *of)),
         internet_gateway=bool(rows.of_vpc(tx, rows.INTERNET_GATEWAYS, *of)),
@@ -52,19 +50,14 @@ def interface_plan(of: NetworkInterface) -> InterfacePlan:
     )
 
 
-def _subnet(vpc: Vpc, of: Subnet, tables: dict[str, RouteTable]) -> SubnetPlan:
+def _subnet(of: Subnet, tables: dict[str, RouteTable]) -> SubnetPlan:
     assert of.route_table is not None
-    local: list[tuple[IPv4Network | IPv6Network, Target]] = [
-        (ip_network(each), "local") for each in (vpc.cidr_ipv4, vpc.cidr_ipv6) if each is not None
-    ]
-    given = [
-        (ip_network(each.destination), each.target) for each in tables[of.route_table.id].routes
-    ]
+    table = tables[of.route_table.id]
     return SubnetPlan(
         id=of.id,
         cidr_ipv4=None if of.cidr_ipv4 is None else IPv4Network(of.cidr_ipv4),
         cidr_ipv6=_ipv6(of.cidr_ipv6),
-        routes=(*local, *given),
+        routes=tuple((ip_network(each.destination), each.target) for each in table.routes),
     )
 
 

@@ -34,10 +34,15 @@ class RouteTable(Record, frozen=True, kw_only=True):
     """It was made with its VPC, and is what subnets use that name none."""
     tags: Annotated[dict[str, str], given("a tag of the route table")] = field(default_factory=dict)
     routes: Annotated[tuple[StoredRoute, ...], own(hidden=True)] = ()
-    """Those that its owner has given; the networks of the VPC are `local` besides."""
+    """The networks of the VPC first, which are `local`."""
     internet_gateway: Annotated[Reference | None, own(hidden=True)] = None
     """What some of `routes` lead to."""
     egress_only_gateway: Annotated[Reference | None, own(hidden=True)] = None
+
+    @property
+    def gateways(self) -> tuple[Reference | None, Reference | None]:
+        """Return the internet gateway and the egress-only gateway that routes lead to."""
+        return self.internet_gateway, self.egress_only_gateway
 
 
 ROUTE_TABLE: Final = Resource(

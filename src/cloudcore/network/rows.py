@@ -121,6 +121,7 @@ _CHILDREN: Final[tuple[Rows[Any], ...]] = (
     SECURITY_GROUPS,
     INTERFACES,
 )
+ALL: Final = (VPCS, *_CHILDREN)
 _OF_VPC: Final = {
     rows.of.one: Statement(
         rows.columns.where(given(rows.table.c.account_id, rows.table.c.vpc_id)).order_by(
