@@ -113,6 +113,8 @@ async def other_requests(served: Served) -> dict[str, Asked]:
     await served.ask("PUT", f"{bucket}/{uploads[0]}/parts/1", b"part", token=program)
     return {
         "POST /v1/authorization-token": Asked(program),
+        "PUT /v1/quotas/{}": Asked(program, {"limit": 900}, path="/v1/quotas/queues"),
+        "DELETE /v1/quotas/{}": Asked(program, path="/v1/quotas/queues"),
         "PATCH /v1/repositories/{}": Asked(program, {"description": "New."}),
         "PUT /v1/repositories/{}/tags/{}": Asked(program, {"digest": acme.digest}),
         "DELETE /v1/repositories/{}/tags/{}": Asked(program),

@@ -6,14 +6,18 @@ from cloudcore.db.base import Connection
 from cloudcore.network import rows
 from cloudcore.network.driver import NetworkDriver
 from cloudcore.network.planning import plan_of
+from cloudcore.network.work import VPC_WORK
 
 
-def wake_vpc(tx: Connection, account_id: str, vpc_id: str, _now: int) -> None:
+def wake_vpc(tx: Connection, account_id: str, vpc_id: str, now: int) -> None:
     """Let the machine of a VPC bring a change about once `tx` is committed.
 
     Until then nobody else changes anything of the VPC: what is read afterwards stays.
     """
     rows.bump(tx, account_id, vpc_id)
+    found = rows.VPCS.find(tx, account_id, vpc_id)
+    if found is not None:
+        VPC_WORK.wake(tx, found, now)
 
 
 def check_rules(tx: Connection, account_id: str, vpc_id: str, driver: NetworkDriver) -> None:

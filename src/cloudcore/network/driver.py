@@ -78,6 +78,10 @@ class NetworkDriver(Protocol):
         """Return the network namespace of a VPC, or None if it is the machine's own."""
         ...
 
+    def has(self, vpc_id: str) -> bool:
+        """Return True if a VPC was brought about, and has not vanished since."""
+        ...
+
     async def remove(self, vpc_id: str) -> None:
         """Take away all that there is of a VPC."""
         ...

@@ -13,10 +13,12 @@ from cloudcore.network.route_table import ROUTE_TABLE
 from cloudcore.network.security_group import SECURITY_GROUP
 from cloudcore.network.subnet import SUBNET
 from cloudcore.network.vpc import VPC
+from cloudcore.nodes.node import Watch
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
 
+    from cloudcore.jobs.kinds import JobKind
     from cloudcore.network.needs import NetworkNeeds
     from cloudcore.nodes.rows import Placing
     from cloudcore.ports import Offer, Opening
@@ -66,10 +68,21 @@ def _uses() -> Sequence[Counted]:
 
 
 def _placings() -> Sequence[Placing]:
-    from cloudcore.network import rows  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.nodes.rows import Placing  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.network.work import PLACING  # noqa: PLC0415 - SQLAlchemy
 
-    return (Placing(rows.VPCS),)
+    return (PLACING,)
+
+
+def _job_kinds(needs: NetworkNeeds) -> Sequence[JobKind]:
+    from cloudcore.network.work import VPC_WORK  # noqa: PLC0415 - SQLAlchemy
+
+    return (VPC_WORK.job_kind(needs, needs.node.name),)
+
+
+def _on_node(needs: NetworkNeeds) -> Sequence[Watch]:
+    from cloudcore.network.work import RECONCILE_SECONDS, Reconciler  # noqa: PLC0415 - SQLAlchemy
+
+    return (Watch("networks", RECONCILE_SECONDS, Reconciler(needs).turn),)
 
 
 NETWORK: Final[Family[NetworkNeeds]] = Family(
@@ -78,6 +91,9 @@ NETWORK: Final[Family[NetworkNeeds]] = Family(
     offers=_offers,
     routes=_routes,
     uses=_uses,
+    job_kinds=_job_kinds,
+    on_node=_on_node,
+    placings=_placings,
     resources=(
         VPC,
         INTERNET_GATEWAY,

@@ -100,11 +100,19 @@ class Links:
             self.delete_address(index, address)
         for address in wanted - had:
             self.add_address(index, address)
-        # For a moment a new one is tentative, and no route may have it as its source.
+        self.await_addresses(index)
+
+    def await_addresses(self, index: int) -> None:
+        """Wait for new addresses: for a moment they are tentative, and nothing is sent from them.
+
+        Raises:
+            TimeoutError: they are still.
+
+        """
         until = time.monotonic() + _MOMENT_SECONDS
         while any(each["flags"] & _TENTATIVE for each in self._addresses(index)):
             if time.monotonic() > until:
-                raise TimeoutError("the addresses of the loopback are not ready")
+                raise TimeoutError("addresses are not ready")
             time.sleep(0.001)
 
     def add_address(self, index: int, address: Address) -> None:

@@ -61,21 +61,28 @@ def within(path: Path, call: Callable[[], T]) -> T:
     """
 
     def enter_and_call() -> T:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            _check(_libc.setns(descriptor, _CLONE_NEWNET), path)
-        finally:
-            os.close(descriptor)
+        with path.open("rb") as namespace:
+            enter(namespace.fileno())
         return call()
 
     return _in_a_thread(enter_and_call)
+
+
+def enter(descriptor: int) -> None:
+    """Have this thread be in a namespace that is open, and all that it starts.
+
+    Raises:
+        OSError: it is none.
+
+    """
+    _check(_libc.setns(descriptor, _CLONE_NEWNET))
 
 
 def apart(call: Callable[[], T]) -> T:
     """Return what a call returns that is made in a new namespace."""
 
     def leave_and_call() -> T:
-        _check(_libc.unshare(_CLONE_NEWNET), HERE)
+        _check(_libc.unshare(_CLONE_NEWNET))
         return call()
 
     return _in_a_thread(leave_and_call)
@@ -99,7 +106,7 @@ def _in_a_thread(call: Callable[[], T]) -> T:
         return thread.submit(call).result()
 
 
-def _check(result: int, path: Path) -> None:
+def _check(result: int) -> None:
     if result != 0:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(path))
+        raise OSError(number, os.strerror(number))

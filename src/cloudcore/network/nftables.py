@@ -163,7 +163,8 @@ class Nftables:
     def _add_vip(self, vpc_id: str, vip: Address, interface_id: str | None) -> None:
         path = _existing(vpc_id)
         self._files.keep_vip(vpc_id, vip, interface_id)
-        within(path, partial(router.answer_at, vip, interface_id))
+        vips = self._files.kept(vpc_id).addresses
+        within(path, partial(router.answer_at, vip, vips))
         with open_links() as links:
             index = links.set_up(_machine_link(vpc_id), ROUTER)
             links.add_route(index, whole(vip))
@@ -177,7 +178,8 @@ class Nftables:
             index = links.index(_machine_link(vpc_id))
             if index is not None:
                 links.delete_route(index, whole(vip))
-        within(path, partial(router.be_silent_at, vip))
+        vips = self._files.kept(vpc_id).addresses
+        within(path, partial(router.be_silent_at, vip, vips))
 
     def _remove(self, vpc_id: str) -> None:
         path = _namespace(vpc_id)

@@ -23,8 +23,7 @@ from cloudcore.network.rules import (
     is_routed,
     link_of,
     render,
-    short,
-    vip_element,
+    render_vips,
 )
 
 _INTERNET: Final[dict[int, Network]] = {4: IPv4Network("0.0.0.0/0"), 6: IPv6Network("::/0")}
@@ -104,27 +103,23 @@ def set_up_instance(links: Links, interface: InterfacePlan) -> None:
     for each in addresses_of(interface):
         links.add_address(index, each)
         links.add_route(index, _INTERNET[each.version], via=ROUTER)
+    links.await_addresses(index)  # so that a program may send from its first moment
 
 
-def answer_at(vip: Address, interface_id: str | None) -> None:
-    """Answer at a VIP; what may begin there is said by the next rules, if not by those in force."""
+def answer_at(vip: Address, vips: Vips) -> None:
+    """Answer at a VIP, which is one of `vips`."""
     with open_links() as links:
         loopback, uplink = links.index("lo"), links.index(UPLINK)
         assert loopback is not None
         links.add_address(loopback, vip)
         if uplink is not None:
             links.add_route(uplink, _INTERNET[vip.version], via=ROUTER)
-    chain = "vip_open" if interface_id is None else f"target_{short(interface_id)}"
-    if chain in _chains():
-        _forget_element(vip)
-        element = vip_element(vip, interface_id)
-        _nft("add", "element", *TABLE.split(), f"vips_ipv{vip.version}", f"{{ {element} }}")
+    _set_vips(vips)
 
 
-def be_silent_at(vip: Address) -> None:
-    """Do not answer at a VIP any more."""
-    if "vip_open" in _chains():
-        _forget_element(vip)
+def be_silent_at(vip: Address, vips: Vips) -> None:
+    """Do not answer at a VIP any more, which is none of `vips`."""
+    _set_vips(vips)
     with open_links() as links:
         loopback = links.index("lo")
         assert loopback is not None
@@ -137,12 +132,9 @@ def addresses_of(interface: InterfacePlan) -> Sequence[Address]:
     return [each for each in both if each is not None]
 
 
-def _forget_element(vip: Address) -> None:
-    """Take a VIP out of the map of rules; it may not be there."""
-    name = f"vips_ipv{vip.version}"
-    of_map = f"element {TABLE} {name}"
-    there = f"add {of_map} {{ {vip_element(vip, None)} }}\n"  # only what is there can be deleted
-    _nft("-f", "-", rules=f"{there}delete {of_map} {{ {vip} }}\n")
+def _set_vips(vips: Vips) -> None:
+    """Let begin at VIPs what is said; for one whose interface has no rules yet, the next do."""
+    _nft("-f", "-", rules=render_vips(vips, _chains()))
 
 
 def _chains() -> Sequence[str]:

@@ -14,7 +14,7 @@ answers alone. Then come the groups of the sender, then those of the receiver.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final
 from uuid import UUID
@@ -200,7 +200,7 @@ def render(plan: VpcPlan, vips: Vips | None = None, stale: Iterable[str] = ()) -
     """
     chains = chains_of(plan)
     egress_only = [str(each.cidr_ipv6) for each in plan.subnets if is_egress_only(plan, each)]
-    elements = {"set egress_only": egress_only} | vip_elements(plan, vips or {})
+    elements = {"egress_only": egress_only} | _vip_elements(vips or {}, chains)
     gone = sorted(set(stale) - set(chains))
     lines = [
         f"table {TABLE} {{",
@@ -215,27 +215,31 @@ def render(plan: VpcPlan, vips: Vips | None = None, stale: Iterable[str] = ()) -
         f"table {TABLE} {{",
     ]
     for kind, what in _SETS.items():
-        if elements[kind]:
-            lines.append(f"  {kind} {{ {what} elements = {{ {', '.join(elements[kind])} }} }}")
+        if listed := ", ".join(elements[kind.split()[1]]):
+            lines.append(f"  {kind} {{ {what} elements = {{ {listed} }} }}")
     for name, rules in chains.items():
         lines += [f"  chain {name} {{", *(f"    {rule}" for rule in rules), "  }"]
     return "\n".join([*lines, "}", ""])
 
 
-def vip_elements(plan: VpcPlan, vips: Vips) -> dict[str, list[str]]:
-    """Return the elements of the maps of VIPs; one whose interface is gone has none."""
-    found: dict[str, list[str]] = {"map vips_ipv4": [], "map vips_ipv6": []}
-    interfaces = {each.id for each in plan.interfaces}
+def render_vips(vips: Vips, chains: Container[str]) -> str:
+    """Return what `nft -f` changes VIPs alone by, in a table that has these chains."""
+    lines = []
+    for name, elements in _vip_elements(vips, chains).items():
+        lines.append(f"flush map {TABLE} {name}")
+        if elements:
+            lines.append(f"add element {TABLE} {name} {{ {', '.join(elements)} }}")
+    return "\n".join([*lines, ""])
+
+
+def _vip_elements(vips: Vips, chains: Container[str]) -> dict[str, list[str]]:
+    """Return the elements of the maps of VIPs; one whose interface has no chain has none."""
+    found: dict[str, list[str]] = {"vips_ipv4": [], "vips_ipv6": []}
     for vip, interface_id in sorted(vips.items(), key=lambda each: str(each[0])):
-        if interface_id is None or interface_id in interfaces:
-            found[f"map vips_ipv{vip.version}"].append(vip_element(vip, interface_id))
+        chain = "vip_open" if interface_id is None else f"target_{short(interface_id)}"
+        if chain in chains:
+            found[f"vips_ipv{vip.version}"].append(f"{vip} : goto {chain}")
     return found
-
-
-def vip_element(vip: IPv4Address | IPv6Address, interface_id: str | None) -> str:
-    """Return what may begin at a VIP, as an element of a map."""
-    chain = "vip_open" if interface_id is None else f"target_{short(interface_id)}"
-    return f"{vip} : goto {chain}"
 
 
 def _local(key: str) -> list[str]:

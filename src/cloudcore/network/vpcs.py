@@ -18,6 +18,7 @@ from cloudcore.network.route_table import RouteTable, StoredRoute
 from cloudcore.network.rows import VPCS as ROWS
 from cloudcore.network.security_group import SecurityGroup, default_rules
 from cloudcore.network.vpc import Vpc, check
+from cloudcore.network.work import VPC_WORK
 from cloudcore.nodes.rows import choose
 from cloudcore.resource_names import is_name
 from cloudcore.resources.methods import Methods, Referrer
@@ -65,6 +66,7 @@ def _after(tx: Connection, _found: Vpc, made: Vpc | None, needs: NetworkNeeds) -
         _check_range(made, needs)
         _furnish(tx, made)
         check_rules(tx, made.account_id, made.id, needs.driver)
+        VPC_WORK.wake(tx, made, made.created_at)
 
 
 def _check_range(new: Vpc, needs: NetworkNeeds) -> None:
@@ -128,6 +130,7 @@ VPCS: Final = Methods(
     check=check,
     before_save=_before_save,
     before_delete=_before_delete,
+    removal=VPC_WORK.delete,
     after=_after,
     referrers=(
         Referrer(rows.SUBNETS, "vpc"),

@@ -1,0 +1,120 @@
+"""The driver `bubblewrap`: instances without root, in user namespaces of the service's user.
+
+What an instance writes is in memory, as an unprivileged process can bound no other disk. The rest
+is bounded by control groups, which the service must have been given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from cloudcore.compute import control_groups, seccomp
+from cloudcore.compute.confined import (
+    GROUP_PREFIX,
+    NO_PROC_FILES,
+    NO_PROC_FOLDERS,
+    SHM_MB,
+    argv_of,
+    environment_of,
+    root_of,
+)
+from cloudcore.compute.control_groups import MIB, GroupsMissing
+from cloudcore.compute.keeper.launching import (
+    INFO_FD,
+    OPTIONS_FD,
+    OPTIONS_FILE,
+    SECCOMP_FD,
+    SECCOMP_FILE,
+)
+from cloudcore.compute.kept_instances import KeptInstances, root_folder, write_file
+from cloudcore.compute.runc import require_programs
+from cloudcore.compute.sandbox import InstanceSpec, SandboxDriver, SandboxFailed
+from cloudcore.nodes.node import DriverUnusable
+
+_PROGRAMS: Final = {"bwrap": "bubblewrap", "ip": "iproute2", "unshare": "util-linux"}
+
+
+def bubblewrap_driver(folder: Path) -> SandboxDriver:
+    """Return the driver, which keeps its files in a folder of this machine."""
+    return KeptInstances(folder, _Bubblewrap())
+
+
+class _Bubblewrap:
+    name = "bubblewrap"
+    namespaces: Sequence[str] = ("--user", "--map-root-user")
+    takes_links = False
+
+    def require(self) -> None:
+        """Look for the programs, the library and the control groups."""
+        if os.geteuid() == 0:
+            raise DriverUnusable(
+                "compute_driver bubblewrap is for a service without root: set runc"
+            )
+        require_programs(self.name, _PROGRAMS)
+        try:
+            seccomp.write_program(Path(os.devnull))
+            control_groups.delegated()
+        except OSError:
+            words = "compute_driver bubblewrap needs libseccomp: install the package libseccomp2"
+            raise DriverUnusable(words) from None
+        except GroupsMissing as missing:
+            raise DriverUnusable(
+                f"compute_driver bubblewrap cannot bound memory: {missing}"
+            ) from None
+
+    def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
+        """Write the options and the filter, and make the control groups."""
+        at = root_folder(folder, *spec.root.layers)
+        argv = argv_of(spec)
+        write_file(folder / OPTIONS_FILE, "\0".join(_options(spec, at)) + "\0")
+        seccomp.write_program(folder / SECCOMP_FILE)
+        try:
+            parents = control_groups.delegated()
+            groups = control_groups.make(parents, f"{GROUP_PREFIX}{spec.id}", spec.bounds)
+        except (GroupsMissing, OSError) as error:
+            raise SandboxFailed(str(error)) from error
+        return {
+            "root": root_of(spec, at, owner=None),
+            "runtime": "bwrap",
+            "launch": ["bwrap", "--args", str(OPTIONS_FD), "--", *argv],
+            "groups": [str(group) for group in groups],
+        }
+
+    def groups(self, instance_id: str) -> Sequence[Path]:
+        """Return those that `order` makes."""
+        try:
+            parents = control_groups.delegated()
+        except GroupsMissing:
+            return ()
+        return [parent / f"{GROUP_PREFIX}{instance_id}" for _, parent in parents.values()]
+
+
+def _options(spec: InstanceSpec, at: str) -> list[str]:
+    """Return the options of bwrap, in the order in which it mounts (bwrap(1))."""
+    user = spec.root.config.user
+    cwd = spec.root.config.working_dir or "/"
+    return [
+        *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup"),
+        *("--disable-userns", "--uid", str(user.uid), "--gid", str(user.gid)),
+        *("--hostname", spec.hostname, "--cap-drop", "ALL", "--new-session"),
+        *("--die-with-parent", "--as-pid-1"),
+        *("--bind", at, "/", "--proc", "/proc", "--dev", "/dev"),
+        *("--perms", "1777", "--size", str(SHM_MB * MIB), "--tmpfs", "/dev/shm"),  # noqa: S108 - the instance's
+        *(each for name in NO_PROC_FILES for each in _masked(f"/proc/{name}")),
+        *(each for name in NO_PROC_FOLDERS for each in _hidden(f"/proc/{name}")),
+        *("--dir", cwd, "--chdir", cwd),
+        "--clearenv",
+        *(part for each in environment_of(spec).items() for part in ("--setenv", *each)),
+        *("--seccomp", str(SECCOMP_FD), "--info-fd", str(INFO_FD)),
+    ]
+
+
+def _masked(path: str) -> Sequence[str]:
+    return ("--ro-bind", os.devnull, path) if Path(path).exists() else ()
+
+
+def _hidden(path: str) -> Sequence[str]:
+    return ("--tmpfs", path, "--remount-ro", path) if Path(path).is_dir() else ()

@@ -1,0 +1,138 @@
+"""Control groups: what bounds the memory, processors and processes of an instance (cgroups(7)).
+
+Version 1 has a hierarchy for each controller, version 2 one for all; machines have either, or both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cloudcore.compute.sandbox import Bounds
+
+CONTROLLERS: Final = ("memory", "pids", "cpu")
+MIB: Final = 1024 * 1024
+PERIOD_US: Final = 100_000
+"""In which a processor's time is counted."""
+_SECONDS_TO_END: Final = 30.0
+
+
+class Hierarchy(NamedTuple):
+    """One that is mounted."""
+
+    version: int
+    mount: Path
+    own: Path
+    """The group of this process."""
+    controllers: frozenset[str]
+
+
+class GroupsMissing(Exception):
+    """No group may be made here; the message says in one line what to do."""
+
+
+def shares(cpu_millis: int) -> int:
+    """Return an instance's weight, a tenth of its processors': the service comes first."""
+    return max(2, cpu_millis // 10)
+
+
+def hierarchies() -> Iterator[Hierarchy]:
+    """Return the hierarchies that are mounted here (proc_pid_mountinfo(5))."""
+    own = {}
+    for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines():
+        _, controllers, path = line.split(":", 2)
+        own.update(dict.fromkeys(controllers.split(","), path))
+    for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines():
+        before, _, after = line.partition(" - ")
+        root, mount = before.split()[3:5]
+        kind, _, options = after.split()[:3]
+        names = frozenset(options.split(",")) & own.keys()
+        if kind == "cgroup" and names:
+            yield Hierarchy(1, Path(mount), _inside(mount, root, own[min(names)]), names)
+        elif kind == "cgroup2":
+            group = _inside(mount, root, own[""])
+            available = (group / "cgroup.controllers").read_text("ascii").split()
+            yield Hierarchy(2, Path(mount), group, frozenset(available))
+
+
+def _inside(mount: str, root: str, path: str) -> Path:
+    relative = path.removeprefix(root) if root != "/" else path
+    return Path(mount, relative.lstrip("/"))
+
+
+def delegated() -> Mapping[str, tuple[int, Path]]:
+    """Return the version and the group of each controller in which this process may make others.
+
+    It is its own group; in version 2, where a group with processes has no others, the one above.
+
+    Raise `GroupsMissing` if there is none.
+    """
+    found: dict[str, tuple[int, Path]] = {}
+    for each in hierarchies():
+        parent = each.own if each.version == 1 else each.own.parent
+        found |= dict.fromkeys(each.controllers & {*CONTROLLERS}, (each.version, parent))
+    missing = {*CONTROLLERS} - found.keys()
+    if missing:
+        raise GroupsMissing(f"the machine has no control group of {', '.join(sorted(missing))}")
+    probe = f"entrepot-{time.monotonic_ns()}"
+    for version, parent in {*found.values()}:
+        try:
+            if version == 2:
+                wanted = " ".join(f"+{name}" for name in CONTROLLERS)
+                (parent / "cgroup.subtree_control").write_text(wanted, "ascii")
+            (parent / probe).mkdir()
+            (parent / probe).rmdir()
+        except OSError as error:
+            raise GroupsMissing(
+                f"the service may not make control groups in {parent} ({error.strerror}): its unit"
+                " needs Delegate=yes and DelegateSubgroup=service"
+            ) from None
+    return found
+
+
+def make(parents: Mapping[str, tuple[int, Path]], name: str, bounds: Bounds) -> list[Path]:
+    """Make the groups of an instance, and bound them."""
+    groups = []
+    for controller, (version, parent) in parents.items():
+        group = parent / name
+        group.mkdir(exist_ok=True)
+        for file, value in _bounds(controller, version, bounds):
+            if file != "memory.memsw.limit_in_bytes" or (group / file).exists():
+                (group / file).write_text(str(value), "ascii")
+        groups.append(group)
+    return list(dict.fromkeys(groups))
+
+
+def _bounds(controller: str, version: int, bounds: Bounds) -> list[tuple[str, object]]:
+    memory = bounds.memory_mb * MIB
+    quota = bounds.cpu_millis * PERIOD_US // 1000
+    if controller == "pids":
+        return [("pids.max", bounds.processes)]
+    if version == 1 and controller == "memory":
+        return [("memory.limit_in_bytes", memory), ("memory.memsw.limit_in_bytes", memory)]
+    if version == 1:
+        return [
+            ("cpu.cfs_period_us", PERIOD_US),
+            ("cpu.cfs_quota_us", quota),
+            ("cpu.shares", shares(bounds.cpu_millis)),
+        ]
+    if controller == "memory":
+        return [("memory.max", memory), ("memory.swap.max", 0)]
+    return [("cpu.max", f"{quota} {PERIOD_US}"), ("cpu.weight", max(1, bounds.cpu_millis // 100))]
+
+
+def remove(groups: Iterable[Path]) -> None:
+    """Remove groups whose processes end now; raise `OSError` if they do not within 30 seconds."""
+    end = time.monotonic() + _SECONDS_TO_END
+    for group in groups:
+        while True:
+            try:
+                group.rmdir()
+            except FileNotFoundError:
+                break
+            except OSError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.01)

@@ -1,0 +1,26 @@
+"""Programs that the keeper runs and waits for."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+
+
+class CommandFailed(Exception):
+    """A program could not do what it was told; the message is its last line."""
+
+
+def run(*argv: str, text: str = "", pass_fds: Sequence[int] = (), cwd: str | None = None) -> None:
+    """Run a program, which reads `text`; raise `CommandFailed` if it fails."""
+    ended = subprocess.run(  # noqa: S603 - named by the keeper and its driver
+        argv,
+        input=text.encode(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        pass_fds=pass_fds,
+        cwd=cwd,
+        check=False,
+    )
+    if ended.returncode:
+        lines = ended.stderr.decode(errors="replace").strip().splitlines()
+        raise CommandFailed(lines[-1] if lines else f"{argv[0]} ended with {ended.returncode}")

@@ -1,0 +1,176 @@
+"""What reaches an instance through its keeper: its ports, and its metadata."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable
+from functools import partial
+
+from cloudcore.compute.keeper.loop import READ, WRITE, Loop
+from cloudcore.compute.metadata_server import MAX_CONNECTIONS, Conversation, MetadataService
+
+MOST_RELAYED: int = 400
+"""Connections to all ports at once; further ones wait. Each takes two descriptors."""
+_CHUNK: int = 65_536
+
+
+class Gate:
+    """Accepts connections while there are fewer than so many."""
+
+    def __init__(self, loop: Loop, most: int) -> None:
+        self._loop = loop
+        self._left = most
+        self._listeners: list[tuple[socket.socket, Callable[[socket.socket], None]]] = []
+
+    def listen(self, listener: socket.socket, take: Callable[[socket.socket], None]) -> None:
+        """Give each connection of a listener to `take`, which tells its end by `leave`."""
+        listener.settimeout(0)
+        self._listeners.append((listener, take))
+        self._loop.watch(listener, READ, partial(self._accept, listener, take))
+
+    def leave(self) -> None:
+        """Note that a connection has ended."""
+        self._left += 1
+        if self._left == 1:
+            for listener, take in self._listeners:
+                self._loop.watch(listener, READ, partial(self._accept, listener, take))
+
+    def _accept(
+        self, listener: socket.socket, take: Callable[[socket.socket], None], _events: int
+    ) -> None:
+        try:
+            accepted, _ = listener.accept()
+        except OSError:
+            return
+        accepted.settimeout(0)
+        self._left -= 1
+        if self._left == 0:
+            for each, _ in self._listeners:
+                self._loop.watch(each, 0, lambda _events: None)
+        take(accepted)
+
+
+class _End:
+    """One of the two sockets of a relay."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self.to_send = b""
+        self.has_ended = False
+        """True if it will send nothing more."""
+        self.is_told = False
+        """True if it was told that the other has ended."""
+
+
+class Relay:
+    """Passes bytes between two connections, each way at the pace of who reads."""
+
+    def __init__(
+        self, loop: Loop, first: socket.socket, second: socket.socket, ended: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._ends = _End(first), _End(second)
+        self._ended = ended
+        self._is_over = False
+        self._watch()
+
+    def _watch(self) -> None:
+        for end, other in (self._ends, self._ends[::-1]):
+            if other.has_ended and not end.to_send and not end.is_told:
+                end.is_told = True
+                with contextlib.suppress(OSError):
+                    end.socket.shutdown(socket.SHUT_WR)
+        if all(end.is_told for end in self._ends):
+            self._close()
+            return
+        for end, other in (self._ends, self._ends[::-1]):
+            reads = READ if not end.has_ended and not other.to_send else 0
+            writes = WRITE if end.to_send else 0
+            self._loop.watch(end.socket, reads | writes, partial(self._pass, end, other))
+
+    def _pass(self, end: _End, other: _End, events: int) -> None:
+        try:
+            if events & READ and not end.has_ended and not other.to_send:
+                other.to_send = end.socket.recv(_CHUNK)
+                end.has_ended = not other.to_send
+            if events & WRITE and end.to_send:
+                end.to_send = end.to_send[end.socket.send(end.to_send) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._close()
+            return
+        self._watch()
+
+    def _close(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            for end in self._ends:
+                self._loop.close(end.socket)
+            self._ended()
+
+
+def serve_port(
+    loop: Loop, gate: Gate, listener: socket.socket, dial: Callable[[], socket.socket]
+) -> None:
+    """Relay each connection of a listener to what is dialled then."""
+
+    def take(accepted: socket.socket) -> None:
+        try:
+            dialled = dial()
+        except OSError:
+            accepted.close()
+            gate.leave()
+            return
+        Relay(loop, accepted, dialled, gate.leave)
+
+    gate.listen(listener, take)
+
+
+def serve_metadata(loop: Loop, listener: socket.socket, service: MetadataService) -> None:
+    """Answer the instance about itself."""
+    gate = Gate(loop, MAX_CONNECTIONS)
+    gate.listen(listener, lambda accepted: _Answering(loop, accepted, service, gate).begin())
+
+
+class _Answering:
+    """One connection of the metadata service."""
+
+    def __init__(
+        self, loop: Loop, accepted: socket.socket, service: MetadataService, gate: Gate
+    ) -> None:
+        self._loop = loop
+        self._socket = accepted
+        self._gate = gate
+        self._conversation = Conversation(service)
+        self._to_send = b""
+
+    def begin(self) -> None:
+        conversation = self._conversation
+        if conversation.is_over and not self._to_send:
+            self._close()
+            return
+        self._loop.at(self, conversation.deadline, self._close)
+        self._loop.watch(self._socket, WRITE if self._to_send else READ, self._go_on)
+
+    def _go_on(self, events: int) -> None:
+        try:
+            if events & WRITE:
+                self._to_send = self._to_send[self._socket.send(self._to_send) :]
+            elif received := self._socket.recv(_CHUNK):
+                self._to_send = self._conversation.receive(received)
+            else:
+                self._close()
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            self._close()
+            return
+        self.begin()
+
+    def _close(self) -> None:
+        self._loop.at(self, None, self._close)
+        self._loop.close(self._socket)
+        self._gate.leave()

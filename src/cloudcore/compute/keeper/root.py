@@ -1,0 +1,66 @@
+"""The root of an instance: the shared layers of its image, and a bounded one of its own above."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cloudcore.compute.keeper.commands import run
+
+IMAGE_FILE: Final = "disk.img"
+_BYTES_AN_INODE: Final = 16_384
+
+
+class Root(NamedTuple):
+    """What the root is made of, and where."""
+
+    layers: list[str]
+    """The lowest first."""
+    at: str
+    """The folder that it hides in the keeper's mount namespace."""
+    disk_bytes: int
+    owner: int | None
+    """User and group id of the root folder. None without root: then what is written is in memory,
+    as no other bound can be had, and counts as the instance's memory."""
+    hosts: str
+    """Text of `/etc/hosts`, which programs may change."""
+
+
+def mount_root(root: Root) -> None:
+    """Mount a root; all of it ends with this process's mount namespace."""
+    for folder in ("lower", "disk"):
+        Path(folder).mkdir(exist_ok=True)
+    for number, layer in enumerate(root.layers):
+        Path("lower", str(number)).symlink_to(layer)  # the kernel takes one page of options
+    if root.owner is None:
+        inodes = root.disk_bytes // _BYTES_AN_INODE
+        bounds = f"size={root.disk_bytes},nr_inodes={inodes},mode=700"
+        run("mount", "-t", "tmpfs", "-o", bounds, "tmpfs", "disk")
+    else:
+        _mount_image_file(root.disk_bytes)
+    owner = -1 if root.owner is None else root.owner
+    for folder in ("work", "upper", "upper/etc"):
+        Path("disk", folder).mkdir(mode=0o755)
+        os.chown(Path("disk", folder), owner, owner)
+    hosts = Path("disk/upper/etc/hosts")
+    hosts.write_text(root.hosts, "utf-8")
+    os.chown(hosts, owner, owner)
+    options = [
+        "lowerdir=" + ":".join(map(str, reversed(range(len(root.layers))))),
+        "upperdir=../disk/upper,workdir=../disk/work",
+        "volatile",  # it ends with the instance: nobody waits for the machine's disk
+        *(["userxattr"] if root.owner is None else []),
+    ]
+    run("mount", "-t", "overlay", "-o", ",".join(options), "overlay", root.at, cwd="lower")
+
+
+def _mount_image_file(size: int) -> None:
+    """Mount a file system in a file, whose bytes the machine's disk has set aside."""
+    with Path(IMAGE_FILE).open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+    run(
+        *("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", "-i", str(_BYTES_AN_INODE)),
+        *("-E", "nodiscard,lazy_itable_init=1", IMAGE_FILE),
+    )
+    run("mount", "-o", "loop,nodev,nosuid,noatime,nodiscard,noinit_itable", IMAGE_FILE, "disk")

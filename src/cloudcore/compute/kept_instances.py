@@ -1,0 +1,304 @@
+"""Instances of this machine, each with a keeper: what both drivers do alike.
+
+What differs, how a program is confined and bounded, is a `Confinement`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+from cloudcore.compute import control_groups
+from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
+from cloudcore.compute.keeper.network import INSTANCE_FD
+from cloudcore.compute.keeper.output import NEWER, OLDER, tail
+from cloudcore.compute.keeper.program import CONTROL, ORDER, STATE
+from cloudcore.compute.sandbox import MOST_LOG_BYTES, Bounds, InstanceSpec, SandboxFailed, Seen
+from cloudcore.nodes import kept_process
+from cloudcore.nodes.kept_process import Kept, LaunchFailed
+from cloudcore.nodes.node import DriverUnusable
+
+_THREADS: Final = ThreadPoolExecutor(4, "instances")
+"""Of their own: what they wait for takes up to the grace of a stop."""
+_PACKAGES: Final = Path(__file__).parents[2]
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_TO_PREPARE: Final = 60.0
+"""Seconds that a keeper may take until its instance can run."""
+_TO_END: Final = 30.0
+"""Seconds that a killed keeper, and all below it, may take to be gone."""
+_TRIAL: Final = ".trial"
+"""The folder of an instance that is none of anybody's: only `check` runs it."""
+T = TypeVar("T")
+
+
+class Confinement(Protocol):
+    """How a driver confines programs and bounds them."""
+
+    @property
+    def name(self) -> str:
+        """Return the driver's name, as in the setting."""
+        ...
+
+    @property
+    def namespaces(self) -> Sequence[str]:
+        """Return the options of `unshare` for the keeper's namespaces, beside those of all."""
+        ...
+
+    @property
+    def takes_links(self) -> bool:
+        """Return True if the machine can put links into an instance's network namespace."""
+        ...
+
+    def require(self) -> None:
+        """Raise `DriverUnusable` for what can be seen to be missing without a trial."""
+        ...
+
+    def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
+        """Write what its runtime needs into a folder, and return what is its own in the order."""
+        ...
+
+    def groups(self, instance_id: str) -> Sequence[Path]:
+        """Return the control groups that an instance may have left."""
+        ...
+
+
+class KeptInstances:
+    """Runs instances under keepers: a `SandboxDriver`."""
+
+    def __init__(self, base: Path, confinement: Confinement) -> None:
+        self._base = base
+        self._confinement = confinement
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()
+
+    def check(self) -> None:
+        """Run a program of this machine as an instance; raise `DriverUnusable` if it cannot."""
+        self._confinement.require()
+        config = ImageConfig(("true",), (), (), "/", ImageUser(0, 0))
+        root = ImageRoot("", (Path("/usr"),), config)  # has `bin` and `lib` as a root has
+        bounds = Bounds(memory_mb=64, cpu_millis=1000, processes=16, disk_mb=8)
+        spec = InstanceSpec(_TRIAL, "trial", root, (), {}, bounds, (), has_network=False)
+        self._base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self._base / f"{_TRIAL}.lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._remove(_TRIAL)
+            try:
+                self._start(spec)
+                self._go(_TRIAL)
+                self._wait(_TRIAL)
+                seen = self._seen_one(_TRIAL)
+                said = seen.problem or self.logs(_TRIAL, 500).decode(errors="replace").strip()
+            except SandboxFailed as failed:
+                seen, said = Seen("stopped"), str(failed)
+            self._remove(_TRIAL)
+        if seen.exit_code != 0:
+            driver = self._confinement.name
+            raise DriverUnusable(f"compute_driver {driver} cannot run a program here: {said}")
+
+    async def start(self, spec: InstanceSpec) -> Path | None:
+        """Make an instance, whose program waits for `go`."""
+        return await self._alone(spec.id, lambda: self._start(spec))
+
+    async def go(self, instance_id: str) -> None:
+        """Let its program run."""
+        await self._alone(instance_id, lambda: self._go(instance_id))
+
+    async def seen(self) -> Mapping[str, Seen]:
+        """Return what there is on this machine."""
+        return await asyncio.get_running_loop().run_in_executor(_THREADS, self._seen)
+
+    async def stop(self, instance_id: str, grace_seconds: float) -> None:
+        """End its program, then all that it has."""
+        await self._alone(instance_id, lambda: self._stop(instance_id, grace_seconds))
+
+    async def remove(self, instance_id: str) -> None:
+        """Take away all that it has here."""
+        await self._alone(instance_id, lambda: self._remove(instance_id))
+
+    def logs(self, instance_id: str, tail_bytes: int) -> bytes:
+        """Return the end of its output."""
+        return tail(self.folder(instance_id), min(tail_bytes, MOST_LOG_BYTES))
+
+    def folder(self, instance_id: str) -> Path:
+        """Return where its files are."""
+        return self._base / instance_id
+
+    async def _alone(self, instance_id: str, act: Callable[[], T]) -> T:
+        """Do something in a thread, while nothing else is done to this instance."""
+        lock = self._locks.setdefault(instance_id, asyncio.Lock())
+        async with lock:
+            return await asyncio.get_running_loop().run_in_executor(_THREADS, act)
+
+    def _start(self, spec: InstanceSpec) -> Path | None:
+        folder = self.folder(spec.id)
+        try:
+            kept = kept_process.find(folder)
+            if kept is None:
+                self._clear(spec.id)
+                self._write(spec, folder)
+                kept = kept_process.start(folder, self._keeper(), env={"PATH": _PATH})
+            _ask(folder, kept, "ready", _TO_PREPARE)
+        except (OSError, LaunchFailed) as error:
+            raise SandboxFailed(str(error)) from error
+        state = _read_state(folder)
+        if state.get("problem"):
+            raise SandboxFailed(state["problem"])
+        if state.get("status") not in {"starting", "running"}:
+            raise SandboxFailed("its keeper ended before it was ready")
+        if not self._confinement.takes_links:
+            return None
+        return Path(f"/proc/{state['keeper']}/fd/{INSTANCE_FD}")
+
+    def _keeper(self) -> Sequence[str]:
+        begin = f"import sys; sys.path.append({str(_PACKAGES)!r})"
+        main = "from cloudcore.compute.keeper.program import main; main()"
+        namespaces = ("--net", "--mount", "--pid", "--fork", "--kill-child")
+        options = (*self._confinement.namespaces, *namespaces)
+        return ("unshare", *options, sys.executable, "-I", "-S", "-c", f"{begin}; {main}")
+
+    def _write(self, spec: InstanceSpec, folder: Path) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        order = {"ports": list(spec.ports), **self._confinement.order(spec, folder)}
+        write_file(folder / ORDER, json.dumps(order))
+
+    def _go(self, instance_id: str) -> None:
+        folder = self.folder(instance_id)
+        kept = kept_process.find(folder)
+        if kept is not None:
+            _ask(folder, kept, "go", _TO_PREPARE)
+        elif "status" not in _read_state(folder):
+            raise SandboxFailed(f"there is no instance {instance_id}")
+
+    def _seen(self) -> Mapping[str, Seen]:
+        try:
+            found = [each.name for each in self._base.iterdir() if not each.name.startswith(".")]
+        except FileNotFoundError:
+            return {}
+        return {each: self._seen_one(each) for each in found}
+
+    def _seen_one(self, instance_id: str) -> Seen:
+        folder = self.folder(instance_id)
+        is_alive = kept_process.find(folder) is not None
+        state = _read_state(folder)
+        if not is_alive:
+            state["status"] = "stopped"
+        known = ("exit_code", "started_at", "problem")
+        told = {name: state[name] for name in known if name in state}
+        return Seen(state.get("status", "starting"), **told)
+
+    def _stop(self, instance_id: str, grace_seconds: float) -> None:
+        folder = self.folder(instance_id)
+        kept = kept_process.find(folder)
+        if kept is not None:
+            try:
+                _ask(folder, kept, f"stop {grace_seconds}", grace_seconds + _TO_END)
+            except (OSError, SandboxFailed):
+                kept.signal(signal.SIGKILL)  # a keeper that does not listen
+            if not kept.wait(_TO_END):
+                kept.signal(signal.SIGKILL)
+        self._end(instance_id)
+
+    def _wait(self, instance_id: str) -> None:
+        kept = kept_process.find(self.folder(instance_id))
+        if kept is not None:
+            kept.wait(_TO_PREPARE)
+
+    def _remove(self, instance_id: str) -> None:
+        self._end(instance_id)
+        shutil.rmtree(self.folder(instance_id), ignore_errors=True)
+        if self.folder(instance_id).exists():
+            raise SandboxFailed(f"the folder of {instance_id} cannot be removed")
+
+    def _end(self, instance_id: str) -> None:
+        """Kill an instance, and take away what is of the machine."""
+        kept = kept_process.find(self.folder(instance_id))
+        if kept is not None:
+            kept.signal(signal.SIGKILL)
+            if not kept.wait(_TO_END):
+                raise SandboxFailed(f"the keeper of {instance_id} does not end")
+        try:
+            control_groups.remove(self._confinement.groups(instance_id))
+        except OSError as error:
+            raise SandboxFailed(f"processes of {instance_id} do not end: {error}") from error
+
+    def _clear(self, instance_id: str) -> None:
+        """Take away what an instance had, but its output, credentials and what tells of it."""
+        self._end(instance_id)
+        kept_names = {NEWER, OLDER, "instance.json", "credentials.json", "process.lock"}
+        folder = self.folder(instance_id)
+        for each in folder.iterdir() if folder.exists() else ():
+            if each.name in kept_names:
+                continue
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(each)
+            else:
+                each.unlink()
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file whole, which only this user reads."""
+    new = path.with_name(f"{path.name}.new")
+    new.touch(0o600)
+    new.write_text(text, "utf-8")
+    new.replace(path)
+
+
+def _read_state(folder: Path) -> dict[str, Any]:
+    try:
+        state: dict[str, Any] = json.loads((folder / STATE).read_bytes())
+    except FileNotFoundError:
+        return {}
+    return state
+
+
+def _ask(folder: Path, kept: Kept, line: str, seconds: float) -> None:
+    """Send a line to a keeper, and wait for its answer, or its end.
+
+    Raise `SandboxFailed` if it gives none in time.
+    """
+    end = time.monotonic() + seconds
+    opened = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            while True:
+                try:
+                    connection.connect(f"/proc/self/fd/{opened}/{CONTROL}")
+                    break
+                except OSError:
+                    if not kept.is_alive:
+                        return
+                    if time.monotonic() > end:
+                        raise
+                    time.sleep(0.005)
+            connection.settimeout(max(0.1, end - time.monotonic()))
+            connection.sendall(f"{line}\n".encode())
+            connection.recv(64)
+    except TimeoutError as error:
+        raise SandboxFailed("its keeper does not answer") from error
+    except ConnectionError:
+        return  # it has ended
+    finally:
+        os.close(opened)
+
+
+def root_folder(*used: Path) -> str:
+    """Return a folder that a root may hide from a keeper, as nothing that is used lies in it.
+
+    All may enter the folders above it: the first user of an instance is none of this machine's.
+    """
+    needed = (*used, _PACKAGES, Path(sys.prefix), Path(sys.base_prefix))
+    for each in (Path("/mnt"), Path("/media"), Path("/srv")):
+        if each.is_dir() and not any(path.is_relative_to(each) for path in needed):
+            return str(each)
+    raise SandboxFailed("there is neither /mnt nor /media nor /srv to put the root of instances at")

@@ -1,0 +1,162 @@
+"""The driver `runc`: instances as OCI containers, each in a range of ids that no user has.
+
+It takes root. The keeper runs `runc`, so an instance's mounts are in the keeper's namespace alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from cloudcore.compute import seccomp
+from cloudcore.compute.confined import (
+    GROUP_PREFIX,
+    NO_PROC_FILES,
+    NO_PROC_FOLDERS,
+    READ_ONLY_PROC,
+    SHM_MB,
+    argv_of,
+    environment_of,
+    root_of,
+)
+from cloudcore.compute.control_groups import MIB, PERIOD_US, hierarchies, shares
+from cloudcore.compute.images import IDS
+from cloudcore.compute.keeper.launching import OOM_SCORE, PID_FILE
+from cloudcore.compute.keeper.network import INSTANCE_FD
+from cloudcore.compute.kept_instances import KeptInstances, root_folder, write_file
+from cloudcore.compute.sandbox import InstanceSpec, SandboxDriver
+from cloudcore.nodes.node import DriverUnusable
+
+_PROGRAMS: Final = {
+    "runc": "runc",
+    "ip": "iproute2",
+    "mkfs.ext4": "e2fsprogs",
+    "unshare": "util-linux",
+}
+"""And the Debian packages that have them."""
+
+
+def runc_driver(folder: Path, first_uid: int) -> SandboxDriver:
+    """Return the driver, which keeps its files in a folder of this machine.
+
+    The ids 0 to `IDS` of each instance are `first_uid` and the next ones here.
+    """
+    return KeptInstances(folder, _Runc(first_uid))
+
+
+def require_programs(driver: str, programs: Mapping[str, str]) -> None:
+    """Raise `DriverUnusable` for a program that is not installed; packages are given by program."""
+    for program, package in programs.items():
+        if shutil.which(program) is None:
+            words = f"compute_driver {driver} needs {program}: install the package {package}"
+            raise DriverUnusable(words)
+
+
+class _Runc:
+    name = "runc"
+    namespaces: Sequence[str] = ()
+    takes_links = True
+
+    def __init__(self, first_uid: int) -> None:
+        self._first_uid = first_uid
+
+    def require(self) -> None:
+        """Look for root and the programs."""
+        if os.geteuid() != 0:
+            raise DriverUnusable("compute_driver runc needs root: without it, set bubblewrap")
+        require_programs(self.name, _PROGRAMS)
+
+    def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
+        """Write the bundle."""
+        at = root_folder(folder, *spec.root.layers)
+        write_file(folder / "config.json", json.dumps(self._configuration(spec, at)))
+        return {
+            "root": root_of(spec, at, owner=self._first_uid),
+            "runtime": "runc",
+            "launch": [
+                "runc",
+                "--root",
+                "runc",
+                "run",
+                "--detach",
+                "--pid-file",
+                PID_FILE,
+                spec.id,
+            ],
+            "groups": [],
+        }
+
+    def groups(self, instance_id: str) -> Sequence[Path]:
+        """Return those that runc makes: one in each hierarchy."""
+        return [each.mount / f"{GROUP_PREFIX}{instance_id}" for each in hierarchies()]
+
+    def _configuration(self, spec: InstanceSpec, at: str) -> dict[str, Any]:
+        """Return the container's configuration (OCI runtime-spec, "config.json")."""
+        user = spec.root.config.user
+        ids = [{"containerID": 0, "hostID": self._first_uid, "size": IDS}]
+        none: list[str] = []
+        sets = ("bounding", "effective", "inheritable", "permitted", "ambient")
+        namespaces = [{"type": each} for each in ("pid", "ipc", "uts", "mount", "cgroup", "user")]
+        return {
+            "ociVersion": "1.0.2",
+            "process": {
+                "terminal": False,
+                "user": {"uid": user.uid, "gid": user.gid},
+                "args": argv_of(spec),
+                "env": [f"{name}={value}" for name, value in environment_of(spec).items()],
+                "cwd": spec.root.config.working_dir or "/",
+                "capabilities": dict.fromkeys(sets, none),
+                "noNewPrivileges": True,
+                "oomScoreAdj": int(OOM_SCORE),
+                "rlimits": [{"type": "RLIMIT_CORE", "hard": 0, "soft": 0}],
+            },
+            "root": {"path": at},
+            "hostname": spec.hostname,
+            "mounts": _mounts(),
+            "linux": {
+                # The keeper is the first process of the namespace in which runc runs.
+                "namespaces": [
+                    *namespaces,
+                    {"type": "network", "path": f"/proc/1/fd/{INSTANCE_FD}"},
+                ],
+                "uidMappings": ids,
+                "gidMappings": ids,
+                "cgroupsPath": f"/{GROUP_PREFIX}{spec.id}",
+                "resources": _resources(spec),
+                "seccomp": seccomp.runtime_profile(),
+                "maskedPaths": [f"/proc/{each}" for each in (*NO_PROC_FILES, *NO_PROC_FOLDERS)],
+                "readonlyPaths": [f"/proc/{each}" for each in READ_ONLY_PROC],
+            },
+        }
+
+
+def _resources(spec: InstanceSpec) -> dict[str, Any]:
+    memory = spec.bounds.memory_mb * MIB
+    return {
+        "memory": {"limit": memory, "swap": memory},  # both together: none may be swapped out
+        "pids": {"limit": spec.bounds.processes},
+        "cpu": {
+            "quota": spec.bounds.cpu_millis * PERIOD_US // 1000,
+            "period": PERIOD_US,
+            "shares": shares(spec.bounds.cpu_millis),
+        },
+        "devices": [{"allow": False, "access": "rwm"}],
+    }
+
+
+def _mounts() -> list[dict[str, Any]]:
+    def mount(at: str, kind: str, *options: str) -> dict[str, Any]:
+        return {"destination": at, "type": kind, "source": kind, "options": ["nosuid", *options]}
+
+    terminals = ("noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5")
+    return [
+        mount("/proc", "proc", "noexec", "nodev"),
+        mount("/dev", "tmpfs", "strictatime", "mode=755", "size=64k"),
+        mount("/dev/pts", "devpts", *terminals),
+        mount("/dev/shm", "tmpfs", "noexec", "nodev", "mode=1777", f"size={SHM_MB}m"),  # noqa: S108
+        mount("/dev/mqueue", "mqueue", "noexec", "nodev"),
+    ]

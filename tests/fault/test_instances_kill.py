@@ -1,0 +1,112 @@
+"""Instances when who drives them, or their keeper, is killed: none is lost or doubled."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.instance_driver import PLACES
+from tests.instance_world import Died, Machine, machine, until
+
+ENDLESS = "trap 'exit 3' TERM; echo begun; while :; do sleep 1 & wait; done"
+ALL_PLACES = [(act, place) for act, places in PLACES.items() for place in places]
+
+
+@pytest.fixture(scope="module", params=["runc", "bubblewrap"])
+def on(request: pytest.FixtureRequest) -> Iterator[Machine]:
+    with machine(request.param) as made:
+        yield made
+
+
+@pytest.mark.parametrize(("act", "place"), ALL_PLACES)
+def test_whoever_drives_is_killed_at_a_step_and_the_next_finishes_it(
+    on: Machine, act: str, place: str
+) -> None:
+    given = on.spec(ENDLESS)
+    instance_id = str(given["id"])
+    arguments: dict[str, list[object]] = {"start": [given], "stop": [instance_id, 10.0]}
+    given_to_it = arguments.get(act, [instance_id])
+    with on.driving() as driving:
+        if act != "start":
+            driving("start", given)
+        if act in {"stop", "remove"}:
+            driving("go", instance_id)
+            driving.says(instance_id, "begun")
+    with on.driving(place) as dying, pytest.raises(Died):
+        dying(act, *given_to_it)
+    with on.driving() as driving:
+        driving(act, *given_to_it)
+        seen = driving("seen")
+        if act in {"start", "go"}:
+            assert seen[instance_id]["status"] == {"start": "starting", "go": "running"}[act]
+            driving("go", instance_id)
+            driving.says(instance_id, "begun")
+            assert driving("logs", instance_id, 1000).count("begun") == 1
+            # The shell and its sleep, and of bubblewrap its monitor.
+            until(lambda: len(on.processes(instance_id)) == (2 if on.runtime == "runc" else 3))
+        elif act == "stop":
+            assert seen[instance_id]["status"] == "stopped"
+            assert seen[instance_id]["exit_code"] == 3
+            assert on.processes(instance_id) == set()
+        else:
+            assert instance_id not in seen
+        driving("remove", instance_id)
+        driving("remove", instance_id)
+    assert on.left().processes == frozenset()
+    assert on.left().files == frozenset()
+    assert on.left().groups == frozenset()
+
+
+def test_po2_the_next_service_adopts_what_runs_and_starts_none_twice(on: Machine) -> None:
+    given = on.spec(ENDLESS)
+    with on.driving() as driving:
+        instance_id = driving.run(given)
+        driving.says(instance_id, "begun")
+        first = on.keeper(instance_id)
+        os.kill(driving.process.pid, signal.SIGKILL)
+    with on.driving() as driving:
+        assert driving.seen(instance_id)["status"] == "running"
+        driving("start", given)
+        driving("go", instance_id)
+        assert on.keeper(instance_id) == first
+        assert driving("logs", instance_id, 1000) == "begun\n"
+        driving("stop", instance_id, 10.0)
+        assert driving.seen(instance_id)["exit_code"] == 3
+        driving("remove", instance_id)
+
+
+@pytest.mark.parametrize("which", ["keeper", "inner_keeper"])
+def test_all_of_an_instance_ends_with_its_keeper_and_it_can_begin_anew(
+    on: Machine, which: str
+) -> None:
+    given = on.spec("echo begun; sleep 600 & setsid sleep 600 & sleep 600")
+    with on.driving() as driving:
+        instance_id = driving.run(given)
+        driving.says(instance_id, "begun")
+        until(lambda: len(on.processes(instance_id)) >= 3)
+        os.kill(getattr(on, which)(instance_id), signal.SIGKILL)
+        until(lambda: on.left().processes == frozenset())
+        until(lambda: on.processes(instance_id) == set())
+        seen = driving.seen(instance_id)
+        assert (seen["status"], seen["exit_code"]) == ("stopped", None)
+        driving.run(given)
+        assert driving.seen(instance_id)["status"] == "running"
+        driving("remove", instance_id)
+        assert driving("seen") == {}
+
+
+def test_an_instance_of_another_boot_is_not_taken_for_one_that_runs(on: Machine) -> None:
+    with on.driving() as driving:
+        instance_id = driving.run(on.spec("sleep 600"))
+        keeper = on.keeper(instance_id)
+        identity = on.folder(instance_id) / "process"
+        kept = identity.read_text()
+        identity.write_text(" ".join([*kept.split()[:2], "another-boot"]))
+        assert driving.seen(instance_id)["status"] == "stopped"
+        identity.write_text(kept)
+        assert driving.seen(instance_id)["status"] == "running"
+        assert on.keeper(instance_id) == keeper
+        driving("remove", instance_id)
