@@ -33,6 +33,7 @@ from cloudcore.network.reachability import (
     between,
     from_internet,
     gateway_of,
+    is_open,
     is_way_in,
     is_way_out,
     places,
@@ -221,6 +222,7 @@ def test_the_ways_of_a_subnet_are_those_of_its_routes_to_gateways_that_are_there
             if outside in GLOBAL:
                 back = rules.lets("forward", Packet(outside, here, "tcp", 80, UPLINK, link))
                 assert is_way_in(plan, inside, outside) == back, (routes, outside)
+        assert is_open(plan, inside) == any(is_way_in(plan, inside, each) for each in _OUTSIDE[:3])
         shown = gateway_of(plan, inside)
         there = {"internet_gateway": gateways[0], "egress_only_gateway": all(gateways)}
         led = [each for each in (wide, narrow) if each is not None and there.get(each)]

@@ -178,6 +178,13 @@ def is_way_in(plan: VpcPlan, subnet: SubnetPlan, address: IPv6Address) -> bool:
     return _gateway_to(plan, subnet, address) == "internet_gateway"
 
 
+def is_open(plan: VpcPlan, subnet: SubnetPlan) -> bool:
+    """Return True if something of the internet may begin flows to a subnet, as groups allow."""
+    targets = [each for to, each in subnet.routes if isinstance(to, IPv6Network)]
+    is_there = "internet_gateway" in [_there(plan, each) for each in targets]
+    return _has_global(subnet) and is_there and not is_egress_only(plan, subnet)
+
+
 def gateway_of(plan: VpcPlan, subnet: SubnetPlan) -> str | None:
     """Return the gateway by which a subnet has its way to the internet, None if it has none.
 
