@@ -167,11 +167,14 @@ def _way_of(subnet: Mapping[str, Any], y: int) -> Iterator[Markup]:
 def _arcs(told: Mapping[str, Any], rows: Mapping[int, int]) -> Iterator[Markup]:
     """Yield the flows between places, those that reach farther outside the others."""
     names = {each["place"]: each for each in told["places"]}
-    flows = [each for each in told["flows"] if {each["source"], each["target"]} <= rows.keys()]
+    drawn = [each for each in told["flows"] if {each["source"], each["target"]} <= rows.keys()]
+    flows = sorted(
+        drawn[:MOST_FLOWS], key=lambda each: abs(rows[each["source"]] - rows[each["target"]])
+    )
     first, last = _ARCS
-    for number, flow in enumerate(flows[:MOST_FLOWS]):
+    for number, flow in enumerate(flows):
         start, end = rows[flow["source"]] + 6, rows[flow["target"]] + 14
-        out = first + (last - first) * (number + 1) // (min(len(flows), MOST_FLOWS) + 1)
+        out = first + (last - first) * (number + 1) // (len(flows) + 1)
         line = f"M{_RIGHT - 8} {start}C{out} {start} {out} {end} {_RIGHT - 6} {end}"
         words = f"{_full(names[flow['source']])} to {_full(names[flow['target']])}"
         yield _WAY.format("flow", line, _END, f"{words}: {flow_in_words(flow)}")
