@@ -40,7 +40,7 @@ MOST_PLACES: Final = 24
 """Of which flows are told: between all of them there are as many as its square."""
 
 
-class TrafficRecord(ResponseBody):
+class ReachableTraffic(ResponseBody):
     """What may begin by a protocol."""
 
     protocol: str
@@ -49,15 +49,15 @@ class TrafficRecord(ResponseBody):
     """Such as `80, 8000-8080`; null: every one."""
 
 
-class OutsideRecord(ResponseBody):
+class ReachableOutside(ResponseBody):
     """What may begin to, or from, some addresses of the internet."""
 
     network: str
     """`::/0` for all."""
-    traffic: Sequence[TrafficRecord]
+    traffic: Sequence[ReachableTraffic]
 
 
-class RouteRecord(ResponseBody):
+class ReachableRoute(ResponseBody):
     """A route of a subnet."""
 
     destination: str
@@ -65,14 +65,14 @@ class RouteRecord(ResponseBody):
     """`local`, `internet_gateway` or `egress_only_gateway`."""
 
 
-class SubnetRecord(ResponseBody):
+class ReachableSubnet(ResponseBody):
     """A subnet, and its way to the internet."""
 
     subnet: ResourceRef
     cidr_ipv4: str | None
     cidr_ipv6: str | None
     route_table: ResourceRef
-    routes: Sequence[RouteRecord]
+    routes: Sequence[ReachableRoute]
     gateway: str | None
     """By which it reaches the internet, over IPv6 alone: `internet_gateway` or
     `egress_only_gateway`; null: it does not reach it."""
@@ -81,7 +81,7 @@ class SubnetRecord(ResponseBody):
     gateway."""
 
 
-class PlaceRecord(ResponseBody):
+class ReachablePlace(ResponseBody):
     """Interfaces of a subnet that no rule tells apart."""
 
     place: int
@@ -91,17 +91,17 @@ class PlaceRecord(ResponseBody):
     is_balancer: bool
     interfaces: int
     """How many."""
-    to_internet: Sequence[OutsideRecord]
-    from_internet: Sequence[OutsideRecord]
+    to_internet: Sequence[ReachableOutside]
+    from_internet: Sequence[ReachableOutside]
 
 
-class FlowRecord(ResponseBody):
+class ReachableFlow(ResponseBody):
     """What may begin from one place to another, or between two interfaces of one."""
 
     source: int
     target: int
-    ipv4: Sequence[TrafficRecord]
-    ipv6: Sequence[TrafficRecord]
+    ipv4: Sequence[ReachableTraffic]
+    ipv6: Sequence[ReachableTraffic]
 
 
 class VpcReachability(ResponseBody):
@@ -110,9 +110,9 @@ class VpcReachability(ResponseBody):
     vpc: ResourceRef
     internet_gateway: ResourceRef | None
     egress_only_gateway: ResourceRef | None
-    subnets: Sequence[SubnetRecord]
-    places: Sequence[PlaceRecord]
-    flows: Sequence[FlowRecord]
+    subnets: Sequence[ReachableSubnet]
+    places: Sequence[ReachablePlace]
+    flows: Sequence[ReachableFlow]
     """Those that there are. What answers a flow needs no right of its own."""
     is_complete: bool
     """False if the VPC has more places: these are the first."""
@@ -195,7 +195,7 @@ def _told(vpc: ResourceRef, found: _Found) -> VpcReachability:
         egress_only_gateway=found.gateways[1],
         subnets=[_subnet(found, each) for each in plan.subnets],
         places=[
-            PlaceRecord(
+            ReachablePlace(
                 place=number,
                 subnet=found.names[place.subnet.id],
                 security_groups=[found.names[each] for each in place.group_ids],
@@ -215,22 +215,22 @@ def _told(vpc: ResourceRef, found: _Found) -> VpcReachability:
     )
 
 
-def _subnet(found: _Found, subnet: SubnetPlan) -> SubnetRecord:
-    return SubnetRecord(
+def _subnet(found: _Found, subnet: SubnetPlan) -> ReachableSubnet:
+    return ReachableSubnet(
         subnet=found.names[subnet.id],
         cidr_ipv4=None if subnet.cidr_ipv4 is None else str(subnet.cidr_ipv4),
         cidr_ipv6=None if subnet.cidr_ipv6 is None else str(subnet.cidr_ipv6),
         route_table=found.tables[subnet.id],
-        routes=[RouteRecord(destination=str(to), target=target) for to, target in subnet.routes],
+        routes=[ReachableRoute(destination=str(to), target=target) for to, target in subnet.routes],
         gateway=gateway_of(found.plan, subnet),
         is_open=is_open(found.plan, subnet),
     )
 
 
-def _outside(outside: Sequence[Outside], *, has_way: bool) -> Sequence[OutsideRecord]:
+def _outside(outside: Sequence[Outside], *, has_way: bool) -> Sequence[ReachableOutside]:
     """Return what may begin with the internet, if the subnet has a way for it."""
     return [
-        OutsideRecord(
+        ReachableOutside(
             network="::/0" if each.network == GLOBAL else str(each.network),
             traffic=_traffic(each.traffic),
         )
@@ -238,7 +238,7 @@ def _outside(outside: Sequence[Outside], *, has_way: bool) -> Sequence[OutsideRe
     ]
 
 
-def _flows(plan: VpcPlan, told: Sequence[Place]) -> Sequence[FlowRecord]:
+def _flows(plan: VpcPlan, told: Sequence[Place]) -> Sequence[ReachableFlow]:
     flows = []
     for (source, here), (target, there) in product(enumerate(told), repeat=2):
         if source == target and len(here.interfaces) == 1:
@@ -246,15 +246,16 @@ def _flows(plan: VpcPlan, told: Sequence[Place]) -> Sequence[FlowRecord]:
         ipv4, ipv6 = (between(plan, here, there, version) for version in (4, 6))
         if ipv4 or ipv6:
             told_of = {"ipv4": _traffic(ipv4), "ipv6": _traffic(ipv6)}
-            flows.append(FlowRecord(source=source, target=target, **told_of))
+            flows.append(ReachableFlow(source=source, target=target, **told_of))
     return flows
 
 
-def _traffic(traffic: Traffic) -> Sequence[TrafficRecord]:
+def _traffic(traffic: Traffic) -> Sequence[ReachableTraffic]:
     if traffic.is_everything:
-        return [TrafficRecord(protocol="all", ports=None)]
+        return [ReachableTraffic(protocol="all", ports=None)]
     return [
-        TrafficRecord(protocol=kind, ports=_ports(kind, ranges)) for kind, ranges in traffic.ranges
+        ReachableTraffic(protocol=kind, ports=_ports(kind, ranges))
+        for kind, ranges in traffic.ranges
     ]
 
 
