@@ -42,6 +42,7 @@ PAGES: Final = (
     "docs/audit-log.md",
     "docs/usage.md",
     "docs/keys.md",
+    "docs/metadata.md",
     "docs/encryption.md",
     "docs/sign-in.md",
     "docs/backup.md",

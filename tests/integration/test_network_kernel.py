@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 import socket
 import struct
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
@@ -15,6 +17,7 @@ from typing import Final
 import pytest
 
 from cloudcore.errors import Unavailable
+from cloudcore.network import namespaces
 from cloudcore.network.driver import RulesRefused
 from cloudcore.network.namespaces import set_sysctl, within
 from cloudcore.network.nftables import Nftables
@@ -387,3 +390,33 @@ async def test_what_a_machine_lacks_is_said_in_one_line(lab: Lab) -> None:
         assert "\n" not in str(refused.value)
         within(lab.machine, partial(set_sysctl, name, 1))
     lab.driver.check()
+
+
+async def test_a_service_with_mounts_of_its_own_is_told_so(lab: Lab) -> None:
+    """Its namespaces would be lost with it."""
+    check = (
+        "from pathlib import Path; from cloudcore.network.nftables import Nftables;"
+        f" Nftables(Path({str(lab.folder)!r})).check()"
+    )
+    first = ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", '"$@"; true', "sh"]
+    for own, said in (([], ""), (["unshare", "--mount"], "ProtectSystem")):
+        command = [*first, *own, sys.executable, "-c", check]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: ASYNC221
+        assert said in ran.stderr.rpartition("DriverUnusable")[2]
+        assert bool(ran.stderr) is bool(said)
+
+
+async def test_a_namespace_that_has_vanished_is_made_again(lab: Lab) -> None:
+    """Also if somebody still has the old one, with the other end of the uplink."""
+    plan, instance = one_instance()
+    plan = with_gateways(plan)
+    await lab.driver.apply(plan)
+    with lab.router(plan).open("rb"):
+        namespaces.remove(lab.router(plan))
+        assert not lab.driver.has(plan.id)
+        lab.router(plan).touch()  # what is left where a machine died while it made one
+        assert not lab.driver.has(plan.id)
+        await lab.driver.apply(plan)
+    assert lab.driver.has(plan.id)
+    host = await lab.add(plan, instance)
+    assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=True) == OPEN

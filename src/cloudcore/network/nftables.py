@@ -25,7 +25,7 @@ from cloudcore.network.checking import can_check, check_rules, program
 from cloudcore.network.links import ROUTER, Address, open_links, whole
 from cloudcore.network.namespaces import HERE, sysctl, within
 from cloudcore.network.plan import InterfacePlan, VpcPlan
-from cloudcore.network.rules import is_routed, link_of, render, short
+from cloudcore.network.rules import UPLINK, is_routed, link_of, render, short
 from cloudcore.network.vpc_files import VpcFiles
 from cloudcore.nodes.node import DriverUnusable
 
@@ -35,6 +35,10 @@ Ts = TypeVarTuple("Ts")
 _FORWARDING: Final = (
     "net.ipv6.conf.all.forwarding=1 (and accept_ra=2 of a link that learns its routes by"
     " advertisements)"
+)
+_MOUNTS: Final = (
+    "the mounts of the machine, or its namespaces are lost when it restarts: take ProtectSystem and"
+    " all else that gives it mounts of its own out of its unit"
 )
 
 
@@ -59,6 +63,7 @@ class Nftables:
             (sysctl("ipv6/conf/all/forwarding") is not None, "needs IPv6 of the kernel"),
             (sysctl("ipv4/ip_forward") == 1, "needs the sysctl net.ipv4.ip_forward=1"),
             (sysctl("ipv6/conf/all/forwarding") == 1, f"needs the sysctl {_FORWARDING}"),
+            (_sees_all_mounts(), f"needs {_MOUNTS}"),
             (can_check(), "needs nf_tables and network namespaces of the kernel"),
         ):
             if not is_there:
@@ -126,6 +131,8 @@ class Nftables:
         path, link = _namespace(plan.id), _machine_link(plan.id)
         namespaces.ensure(path)
         mtu = _mtu()
+        if within(path, partial(_index, UPLINK)) is None:
+            _delete(link)  # the end of one whose other end is gone, or is in no namespace of ours
         with HERE.open("rb") as machine:
             inside = partial(router.bring_about, plan, kept.addresses, link, machine.fileno(), mtu)
             rules = within(path, inside)
@@ -192,6 +199,15 @@ class Nftables:
 
 def _namespace(vpc_id: str) -> Path:
     return namespaces.FOLDER / f"entrepot-{short(vpc_id)}"
+
+
+def _sees_all_mounts() -> bool:
+    """Return False if this process has mounts of its own; nobody may ask in some containers."""
+    own, first = Path("/proc/self/ns/mnt"), Path("/proc/1/ns/mnt")
+    try:
+        return own.stat().st_ino == first.stat().st_ino
+    except OSError:
+        return True
 
 
 def _existing(vpc_id: str) -> Path:
