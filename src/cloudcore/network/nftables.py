@@ -261,7 +261,7 @@ def _add_pair(name: str, instance: int, mac: str, mtu: int) -> None:
 
 def _delete_all() -> None:
     with open_links() as links:
-        for name in links.names():
+        for name in links.indices():
             if name != "lo":
                 links.delete(name)
 

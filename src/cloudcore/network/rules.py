@@ -122,7 +122,6 @@ def _platform(plan: VpcPlan) -> dict[str, list[str]]:
         ],
         "own_address": [f"{_TO_UPLINK} goto to_internet", "accept"],
         "to_internet": [
-            "ip6 saddr fc00::/7 drop",
             f"ip6 daddr != {GLOBAL} drop",
             *_choice("ip6 saddr", _by_subnet(plan, "out")),
             "drop",
