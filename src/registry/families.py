@@ -11,11 +11,13 @@ from cloudcore.audit.family import AUDIT
 from cloudcore.billing.family import BILLING
 from cloudcore.catalog.family import CATALOG
 from cloudcore.certificate.family import CERTIFICATE
+from cloudcore.compute.family import COMPUTE
 from cloudcore.email.family import EMAIL
 from cloudcore.family import Family
 from cloudcore.identity.family import IDENTITY
 from cloudcore.kernel_family import KERNEL
 from cloudcore.kms.family import KMS
+from cloudcore.loadbalancer.family import LOADBALANCER
 from cloudcore.metering_family import METERING
 from cloudcore.network.family import NETWORK
 from cloudcore.notifications.family import NOTIFICATIONS
@@ -36,6 +38,8 @@ FAMILIES: Final[tuple[Family[Any], ...]] = (
     CERTIFICATE,
     EMAIL,
     NETWORK,
+    LOADBALANCER,
+    COMPUTE,
     STORAGE,
     BILLING,
     METERING,

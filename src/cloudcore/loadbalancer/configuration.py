@@ -30,7 +30,6 @@ UNPRIVILEGED_ID: Final = 65534
 """`nobody` and `nogroup`."""
 
 CONNECT_SECONDS: Final = 3
-HEAD_SECONDS: Final = 10
 IDLE_SECONDS: Final = 60
 """Without a byte, within a request."""
 KEEP_ALIVE_SECONDS: Final = 15
@@ -52,6 +51,8 @@ class ProcessLimits(NamedTuple):
 
     connections: int
     drain_seconds: int
+    head_seconds: int
+    """Within which a client sends the head of a request."""
     is_unprivileged: bool
     """It gives up root and the sight of all files once it has its ports."""
 
@@ -117,7 +118,7 @@ def haproxy_configuration(
     `show info` tells the digest of the rest as its `description`. `certificates` says in which
     file of the folder lies what the plan calls so.
     """
-    lines = [*_defaults(), *_frontends(plan, certificates), *_backends(plan)]
+    lines = [*_defaults(limits), *_frontends(plan, certificates), *_backends(plan)]
     head = list(_global(limits))
     digest = configuration_digest("\n".join([*head, *lines]))
     return "\n".join([head[0], f"    description {digest}", *head[1:], *lines]) + "\n"
@@ -146,7 +147,7 @@ def _global(limits: ProcessLimits) -> Iterator[str]:
         yield f"    gid {UNPRIVILEGED_ID}"
 
 
-def _defaults() -> Iterator[str]:
+def _defaults(limits: ProcessLimits) -> Iterator[str]:
     yield "defaults"
     yield "    balance roundrobin"
     yield f"    timeout connect {CONNECT_SECONDS}s"
@@ -154,7 +155,7 @@ def _defaults() -> Iterator[str]:
     yield f"    timeout server {IDLE_SECONDS}s"
     yield "    timeout client-fin 30s"
     yield f"    timeout tunnel {STREAM_SECONDS}s"
-    yield f"    timeout http-request {HEAD_SECONDS}s"
+    yield f"    timeout http-request {limits.head_seconds}s"
     yield f"    timeout http-keep-alive {KEEP_ALIVE_SECONDS}s"
     yield "    timeout queue 5s"
     yield "    retries 3"

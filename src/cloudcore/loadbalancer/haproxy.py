@@ -22,7 +22,7 @@ from cloudcore.loadbalancer.configuration import (
 )
 from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaMetrics, TargetStatus
 from cloudcore.loadbalancer.proxy_plan import ProxyPlan
-from cloudcore.loadbalancer.replicas import Replicas, Targets, ask, replace_file
+from cloudcore.loadbalancer.replicas import POLL_SECONDS, Replicas, Targets, ask, replace_file
 from cloudcore.nodes.kept_process import OUTPUT, Kept
 from cloudcore.nodes.node import DriverUnusable
 
@@ -30,6 +30,11 @@ PROGRAM_PATH: Final = f"{os.defpath}:/usr/local/sbin:/usr/sbin:/sbin"
 _CERTIFICATE: Final = "certificate-"
 _VERIFIED: Final = "verified.cfg"
 _MOST_OUTPUT_BYTES: Final = 1024 * 1024
+_RELOADING: Final = "Reloading HAProxy"
+_FAILED: Final = "Loading failure!"
+"""What a master writes last when what it has reloaded does not do; the old worker goes on."""
+_ATTEMPTS: Final = 20
+_POLLS_AN_ATTEMPT: Final = 15
 _NO_STATE: Final = b"1\n"
 """The version of the form, and no server."""
 _MIGRATING: Final = 'echo 1 >/proc/sys/net/ipv4/tcp_migrate_req; exec "$0" "$@"'
@@ -85,7 +90,13 @@ class HaproxyDriver(Replicas):
             state = ""
         replace_file(folder / STATE_NAME, state.strip().encode() + b"\n" if state else _NO_STATE)
         os.truncate(folder / OUTPUT, 0)  # it is appended to
-        kept.signal(signal.SIGUSR2)
+        # A signal is lost while a master is about to begin, or has just failed to reload.
+        for attempt in range(_ATTEMPTS * _POLLS_AN_ATTEMPT):
+            if attempt % _POLLS_AN_ATTEMPT == 0 and not kept.signal(signal.SIGUSR2):
+                return
+            await asyncio.sleep(POLL_SECONDS)
+            if _RELOADING in _output(folder):
+                return
 
     async def _digest_of(self, folder: Path) -> str | None:
         try:
@@ -104,13 +115,20 @@ class HaproxyDriver(Replicas):
         targets = {(row["pxname"], row["svname"]): _status(row) for row in servers}
         return targets, _metrics([row for row in rows if row["svname"] == "FRONTEND"])
 
+    def _has_failed(self, folder: Path) -> bool:
+        return _FAILED in _output(folder)
+
     def _complaint(self, folder: Path) -> str | None:
-        return _alert((folder / OUTPUT).read_text(errors="replace"))
+        return _alert(_output(folder))
 
     def _tidy(self, folder: Path, text: str) -> None:
         for file in folder.glob(f"{_CERTIFICATE}*"):
             if file.name not in text:
                 file.unlink()
+
+
+def _output(folder: Path) -> str:
+    return (folder / OUTPUT).read_text(errors="replace")
 
 
 def _alert(told: str) -> str | None:

@@ -85,7 +85,8 @@ class Proxy:
         self._metrics = Metrics()
         self._is_draining = False
         self._is_full = False
-        self.drain_seconds = 0
+        self._head_seconds = 0.0
+        self.drain_seconds = 0.0
 
     def apply(self, text: str) -> None:
         """Do what a configuration says; raise OSError, and go on as before, if it cannot be."""
@@ -104,6 +105,7 @@ class Proxy:
             raise
         self._most_connections = _descriptors_for(plan["connections"])
         self.drain_seconds = plan["drain_seconds"]
+        self._head_seconds = plan["head_seconds"]
         self._set_backends(plan["backends"])
         for port in self._listeners.keys() - wanted.keys():
             self._end(self._listeners.pop(port))
@@ -171,6 +173,7 @@ class Proxy:
                     self._metrics,
                     address=address,
                     protocol=protocol,
+                    head_seconds=self._head_seconds,
                     is_draining=lambda: self._is_draining,
                 ).run()
         except OSError:

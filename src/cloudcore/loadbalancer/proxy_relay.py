@@ -25,7 +25,6 @@ from cloudcore.loadbalancer.proxy_heads import (
 )
 from cloudcore.loadbalancer.proxy_targets import Backend, Channel
 
-HEAD_SECONDS: Final = 10
 KEEP_ALIVE_SECONDS: Final = 15
 IDLE_SECONDS: Final = 60
 STREAM_SECONDS: Final = 350
@@ -112,6 +111,7 @@ class Conversation:
         *,
         address: str,
         protocol: str,
+        head_seconds: float,
         is_draining: Callable[[], bool],
     ) -> None:
         self._client = client
@@ -119,17 +119,19 @@ class Conversation:
         self._metrics = metrics
         self._address = address
         self._protocol = protocol
+        self._head_seconds = head_seconds
         self._is_draining = is_draining
         self._is_answered = False
 
     async def run(self) -> None:
         """Answer until the client or an answer ends the connection."""
-        seconds = HEAD_SECONDS
-        while await self._answer_one(seconds):
-            seconds = KEEP_ALIVE_SECONDS
+        is_first = True
+        while await self._answer_one(is_first=is_first):
+            is_first = False
 
-    async def _answer_one(self, seconds: float) -> bool:
+    async def _answer_one(self, *, is_first: bool) -> bool:
         """Answer the next request; return True if another may follow."""
+        seconds = self._head_seconds if is_first else KEEP_ALIVE_SECONDS
         self._is_answered = False
         try:
             async with asyncio.timeout(seconds):
@@ -140,7 +142,7 @@ class Conversation:
         except Malformed as malformed:
             await self._refuse(malformed.status)
         except TimeoutError:
-            if seconds == HEAD_SECONDS:  # a client that sends no further request is just done
+            if is_first:  # a client that sends no further request is just done
                 await self._refuse(408)
         except (EOFError, ClientGone):
             pass

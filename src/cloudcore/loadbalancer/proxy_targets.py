@@ -137,9 +137,8 @@ class Backend:
     def in_turn(self) -> Iterator[Target]:
         """Yield each usable target once, first the one whose turn it is."""
         usable = [target for target in self.targets.values() if target.is_usable]
-        self._turn += 1
-        for position in range(len(usable)):
-            yield usable[(self._turn + position) % len(usable)]
+        self._turn = (self._turn + 1) % max(1, len(usable))
+        yield from (*usable[self._turn :], *usable[: self._turn])
 
     async def connect(self) -> Channel | None:
         """Return a connection to the next target that takes one, or None if no target does."""

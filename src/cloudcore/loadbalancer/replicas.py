@@ -29,11 +29,13 @@ Targets = Mapping[tuple[str, str], TargetStatus]
 """By what the proxy calls the backend and the target."""
 
 DRAIN_SECONDS: Final = 30
+HEAD_SECONDS: Final = 10
 MOST_CONNECTIONS: Final = 4000
 APPLIED_SECONDS: Final = 10
 """Within which a proxy does what it was told."""
 _ANSWER_SECONDS: Final = 5
-_POLL_SECONDS: Final = 0.02
+POLL_SECONDS: Final = 0.02
+_SIGNAL_SECONDS: Final = 0.3
 _NAMES: Final = "names.json"
 """What the names of backends and targets mean that the proxy knows."""
 _LAUNCH_LOCK: Final = "process.lock"
@@ -46,9 +48,16 @@ class Replicas(ABC):
     configuration_name: str
     """The file that a replica of this kind has, and of no other."""
 
-    def __init__(self, folder: Path, *, drain_seconds: int = DRAIN_SECONDS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        drain_seconds: int = DRAIN_SECONDS,
+        head_seconds: int = HEAD_SECONDS,
+    ) -> None:
         self._folder = folder
         self._drain_seconds = drain_seconds
+        self._head_seconds = head_seconds
 
     @abstractmethod
     def check(self) -> None:
@@ -98,12 +107,14 @@ class Replicas(ABC):
         folder = self._folder / plan.balancer_id / str(replica)
         certificates = _used(plan, certificates)
         async with _held(folder, is_made=True):
-            limits = self._limits(plan, netns)
-            text, digest = await self._write(folder, plan, certificates, limits)
             kept = kept_process.find(folder)
             if kept is not None and not (folder / self.configuration_name).exists():
                 await self._end(kept)  # the operator has chosen another driver
                 kept = None
+            if kept is None:
+                _clear(folder)
+            limits = self._limits(plan, netns)
+            text, digest = await self._write(folder, plan, certificates, limits)
             if kept is not None and await self._digest_of(folder) == digest:
                 return
             replace_file(folder / _NAMES, json.dumps(_names(plan)).encode())
@@ -144,7 +155,7 @@ class Replicas(ABC):
         _, descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = max(10, min(MOST_CONNECTIONS, (descriptors - 500) // 2))
         is_unprivileged = os.geteuid() == 0 and self._gives_up_root(plan, netns)
-        return ProcessLimits(most, self._drain_seconds, is_unprivileged)
+        return ProcessLimits(most, self._drain_seconds, self._head_seconds, is_unprivileged)
 
     async def _start(self, folder: Path, netns: Path | None) -> Kept:
         try:
@@ -159,9 +170,9 @@ class Replicas(ABC):
         try:
             async with asyncio.timeout(APPLIED_SECONDS):
                 while await self._digest_of(folder) != digest:
-                    if not kept.is_alive or self._complaint(folder):
+                    if not kept.is_alive or self._has_failed(folder):
                         break
-                    await asyncio.sleep(_POLL_SECONDS)
+                    await asyncio.sleep(POLL_SECONDS)
                 else:
                     return
         except TimeoutError:
@@ -169,8 +180,12 @@ class Replicas(ABC):
         raise ProxyFailed(self._complaint(folder) or last_line(folder) or "the proxy is too slow")
 
     @abstractmethod
+    def _has_failed(self, folder: Path) -> bool:
+        """Return True if a replica tells that it cannot do what it was told."""
+
+    @abstractmethod
     def _complaint(self, folder: Path) -> str | None:
-        """Return why a replica does not do what it was told, as far as it tells."""
+        """Return why, as far as it tells."""
 
     @abstractmethod
     def _tidy(self, folder: Path, text: str) -> None:
@@ -178,8 +193,11 @@ class Replicas(ABC):
 
     async def _end(self, kept: Kept) -> None:
         """Let a process finish its connections, and return when it has ended."""
-        kept.signal(signal.SIGUSR1)
-        if not await _has_ended(kept, self._drain_seconds + _ANSWER_SECONDS):
+        try:
+            async with asyncio.timeout(self._drain_seconds + _ANSWER_SECONDS):
+                while kept.signal(signal.SIGUSR1):  # one may come before it is ready for signals
+                    await _has_ended(kept, _SIGNAL_SECONDS)
+        except TimeoutError:
             kept.signal(signal.SIGKILL)
             await _has_ended(kept, _ANSWER_SECONDS)
 
@@ -197,6 +215,15 @@ class Replicas(ABC):
             if target in names.get(backend, ("", {}))[1]
         }
         return ReplicaSeen(replica, is_alive=True, targets=targets, metrics=metrics)
+
+
+def _clear(folder: Path) -> None:
+    """Delete what a process that has ended has left, but the lock of a launch."""
+    for found in folder.iterdir():
+        if found.is_dir():
+            shutil.rmtree(found)
+        elif found.name != _LAUNCH_LOCK:
+            found.unlink()
 
 
 def _used(plan: ProxyPlan, certificates: Mapping[str, bytes]) -> Mapping[str, bytes]:
@@ -280,7 +307,7 @@ async def _locked(opened: int) -> bool:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         else:
             return True
 

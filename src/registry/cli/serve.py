@@ -38,6 +38,7 @@ from registry.cli.run_server import (
     serve_application,
 )
 from registry.cli.server_options import DEFAULT_DATA, settings_of
+from registry.drivers import check_drivers
 from registry.families import FAMILIES
 from registry.main import DEV_ACCOUNT, Registry, prepare
 from registry.metadata.repositories.live import find_account
@@ -104,8 +105,8 @@ def run_serve(settings: Settings) -> int:
 
     Raises:
         SettingsError: there is no account yet, the root key cannot be used, no setting says under
-            which URL clients reach the registry, what has a host is unknown, or its zone cannot be
-            served.
+            which URL clients reach the registry, what has a host is unknown, its zone cannot be
+            served, or this machine lacks what a driver needs.
         Unavailable: the disk of the data is read-only.
 
     """
@@ -113,6 +114,7 @@ def run_serve(settings: Settings) -> int:
     settings.check_has_url()
     planes_of(settings)
     check_listeners(settings)
+    check_drivers(settings)
     if not settings.data.exists():  # do not create it: the name may be a typo
         raise no_account(settings)
     prepare(settings)

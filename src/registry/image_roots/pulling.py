@@ -61,11 +61,10 @@ def parse_image(text: str, hosts: frozenset[str]) -> ImageReference:
     reference = parse_reference(tag) if not at else Digest.parse(digest)
     if at and colon:
         parse_reference(tag)
-    handle, slash, repository = path.partition("/")
-    if not slash:
-        handle, repository = "", path
-    parse_name(f"{handle or 'own'}/{repository}")
-    return ImageReference(handle, repository, reference)
+    if "/" not in path:
+        return ImageReference("", parse_name(f"own/{path}").repository, reference)
+    name = parse_name(path)
+    return ImageReference(name.handle, name.repository, reference)
 
 
 @dataclass(frozen=True, slots=True)
