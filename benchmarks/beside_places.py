@@ -109,10 +109,9 @@ PLACES: Final[Mapping[str, Place]] = {
         why="rules of one VPC, within the transaction that changes it: 25 ms of `nft -c`"
     ),
     "cloudcore/network/namespaces.py:_in_a_thread": Place(why=_ON_MACHINE),
-    "cloudcore/network/nftables.py:__init__": Place(why=_MAKES),
-    "cloudcore/network/nftables.py:_run": Place(why=_ON_MACHINE),
-    "cloudcore/network/render.py:apply": Place(why=_ON_MACHINE),
     "cloudcore/network/router.py:_nft": Place(why=_ON_MACHINE),
+    "cloudcore/network/vpc_files.py:__init__": Place(why=_MAKES),
+    "cloudcore/network/vpc_files.py:run": Place(why=_ON_MACHINE),
     "cloudcore/outbound/names.py:_look_up": Place(why=_OUTSIDE),
     "cloudcore/outbound/names.py:resolve": Place(why=_OUTSIDE),
     "cloudcore/outbound/smtp.py:__init__": Place(why=_MAKES),

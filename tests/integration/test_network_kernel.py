@@ -291,8 +291,10 @@ async def test_security_groups_say_who_may_begin_within_a_subnet(lab: Lab) -> No
     assert udp(b, a, "10.0.0.4", GLANCE) == "nothing"  # its groups let nothing out
     assert udp(a, d, "10.0.0.7") == "answers"  # what it answers needs no rule
     assert udp(d, a, "10.0.0.4", GLANCE) == "nothing"
-    # A member that is gone is none any more.
+    # A member that is gone is none any more, and nothing of it is left.
+    assert client.id[-12:] in lab.ruleset(plan)
     await lab.driver.apply(replace(plan, interfaces=(server, sixth, mute)))
+    assert client.id[-12:] not in lab.ruleset(plan)
     assert tcp(c, b, "10.0.0.5", port=80) == "answers"
     assert tcp(a, b, "10.0.0.5", GLANCE, port=80) == "nothing"
 
