@@ -149,7 +149,7 @@ def _order_of_groups(plan: VpcPlan) -> dict[str, list[str]]:
             *_by_address(plan, "daddr", "target"),
         ],
         "source_output": [*_local("oifname"), *_by_address(plan, "saddr", "source")],
-        "target_output": [*_local("oifname"), f"{_TO_UPLINK} drop", *to_target],
+        "target_output": [*_local("oifname"), *to_target],
     }
 
 
