@@ -65,6 +65,7 @@ _ELSEWHERE: Final = "bodies of megabytes in memory, or under a server that is no
 _FILES: Final = "waits for the disk, a file at a time, in threads of the store's own"
 _MOVES: Final = "bytes on their way; measured beside others by `python -m benchmarks`"
 _ONCE: Final = "made once in a process, for all who ask"
+_ON_MACHINE: Final = "one job or watch at a time, in threads of their own; waits for the kernel"
 _ONE_THREAD: Final = "the only one of its kind in a process: transactions, lines of a log"
 
 PLACES: Final[Mapping[str, Place]] = {
@@ -104,6 +105,13 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/kms/providers.py:__init__": Place(why=_MAKES, uses=2),
     "cloudcore/kms/providers.py:_asked": Place(why=_OUTSIDE),
     "cloudcore/kms/services.py:_material": Place(("slow keys",)),
+    "cloudcore/network/checking.py:_said": Place(
+        why="rules of one VPC, within the transaction that changes it: 25 ms of `nft -c`"
+    ),
+    "cloudcore/network/namespaces.py:_in_a_thread": Place(why=_ON_MACHINE),
+    "cloudcore/network/router.py:_nft": Place(why=_ON_MACHINE),
+    "cloudcore/network/vpc_files.py:__init__": Place(why=_MAKES),
+    "cloudcore/network/vpc_files.py:run": Place(why=_ON_MACHINE),
     "cloudcore/outbound/names.py:_look_up": Place(why=_OUTSIDE),
     "cloudcore/outbound/names.py:resolve": Place(why=_OUTSIDE),
     "cloudcore/outbound/smtp.py:__init__": Place(why=_MAKES),
