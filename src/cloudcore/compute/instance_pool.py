@@ -121,14 +121,12 @@ class InstancePool(Placed, frozen=True, kw_only=True):
     """TCP ports that the program listens on. An instance is ready when the first of them takes a
     connection; without any, when it has run for five seconds."""
     role: Annotated[
-        str | None,
-        Meta(min_length=1, max_length=512),
+        Annotated[str, Meta(min_length=1, max_length=512)] | None,
         fixed("role that instances act in: name, id or CRN; fixed", hidden=True),
     ] = None
     """A role that trusts instances; the image is pulled in it. The record has its id."""
     subnet: Annotated[
-        str | None,
-        Meta(min_length=1, max_length=512),
+        Annotated[str, Meta(min_length=1, max_length=512)] | None,
         fixed("subnet that instances are in: name, id or CRN; fixed", hidden=True),
     ] = None
     """Without one, instances have no network. The record has its id."""
