@@ -51,6 +51,7 @@ PAGES: Final = (
     "docs/certificates.md",
     "docs/buckets.md",
     "docs/quotas.md",
+    "docs/network.md",
     "docs/tls.md",
 )
 """In the order in which they are run, over one install."""
@@ -164,6 +165,7 @@ def reader(workspace: Path) -> Iterator[Reader]:
                 workspace,
                 ENTREPOT_UPSTREAM_ALLOWED=upstream,
                 ENTREPOT_CERTIFICATE_GRANTS="corp.example=acme",
+                ENTREPOT_NETWORK_IPV6_RANGES="2001:db8:100::/40",
             )
         )
         dev = start_registry(workspace / "dev")
