@@ -164,6 +164,7 @@ class Machine:
             | dict(env or {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            umask=0o077,  # as the unit of systemd has it
             preexec_fn=self._enter if is_given else None,  # noqa: PLW1509 - it opens and writes files alone
             **options,
         ) as process:

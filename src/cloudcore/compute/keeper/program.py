@@ -35,6 +35,7 @@ PORTS: Final = "ports"
 
 def main() -> None:
     """Keep the instance of this folder until its program has ended."""
+    os.umask(0o022)  # of the instance's own files; the folder is this user's alone
     order = json.loads(Path(ORDER).read_bytes())
     if not _is_known():
         return
