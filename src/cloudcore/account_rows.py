@@ -15,6 +15,11 @@ _memberships = table("memberships", column("organization_id"), column("user_id")
 _IS_IT: Final = _accounts.c.id == bindparam("account_id")
 
 _HANDLE: Final = Statement(select(_accounts.c.handle).where(_IS_IT))
+_FIND: Final = Statement(
+    select(_accounts.c.id).where(
+        (_accounts.c.handle == bindparam("text")) | (_accounts.c.id == bindparam("text"))
+    )
+)
 _LOCK: Final = Statement(select(_accounts.c.id).where(_IS_IT).with_for_update(key_share=True))
 _OF_ORGANIZATION: Final = Statement(
     select(_accounts.c.id, _accounts.c.handle)
@@ -27,6 +32,12 @@ def handle_of(tx: Connection, account_id: str) -> str:
     """Return the handle of an account; it is empty if there is none."""
     row = tx.row(_HANDLE, account_id=account_id)
     return row[0] if row else ""
+
+
+def find_account(tx: Connection, text: str) -> str | None:
+    """Return the id of the account whose handle or id this is, or None."""
+    row = tx.row(_FIND, text=text)
+    return row[0] if row else None
 
 
 def accounts_of(tx: Connection, organization_id: str) -> list[tuple[str, str]]:

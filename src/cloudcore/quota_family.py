@@ -37,7 +37,12 @@ QUOTAS: Final[Family[QuotaNeeds]] = Family(
     resource_kinds=(
         ResourceKind(
             crn="crn:quotas:<region>:<account>:quota/<name>",
-            actions=("quotas:GetQuota", "quotas:ListQuotas"),
+            actions=(
+                "quotas:GetQuota",
+                "quotas:ListQuotas",
+                "quotas:ResetQuota",
+                "quotas:SetQuota",
+            ),
         ),
     ),
     other_events=(NEARLY_REACHED, REACHED),
@@ -45,5 +50,4 @@ QUOTAS: Final[Family[QuotaNeeds]] = Family(
         NEARLY_REACHED: "An account has most of what it may have of something",
         REACHED: "An account has all that it may have of something",
     },
-    recorded_actions=("quotas:ResetQuota", "quotas:SetQuota"),
 )

@@ -16,7 +16,9 @@ from cloudcore.family import Family
 from cloudcore.identity.family import IDENTITY
 from cloudcore.kernel_family import KERNEL
 from cloudcore.kms.family import KMS
+from cloudcore.loadbalancer.family import LOADBALANCER
 from cloudcore.metering_family import METERING
+from cloudcore.network.family import NETWORK
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.queue.family import QUEUES
 from cloudcore.quota_family import QUOTAS
@@ -34,6 +36,8 @@ FAMILIES: Final[tuple[Family[Any], ...]] = (
     QUEUES,
     CERTIFICATE,
     EMAIL,
+    NETWORK,
+    LOADBALANCER,
     STORAGE,
     BILLING,
     METERING,

@@ -37,7 +37,7 @@ from cloudcore.nodes.rows import PLACINGS
 from cloudcore.nodes.rows import claim as claim_node
 from cloudcore.nodes.watching import NodeWatcher
 from cloudcore.nodes.watching import open_folder as open_node_folder
-from cloudcore.ports import Install, Offer, Opening, known, offer
+from cloudcore.ports import Install, Offer, Opening, known
 from cloudcore.quotas.known import QUOTAS, Known
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher
@@ -262,7 +262,7 @@ class Registry:
             known(SKUS, skus_of(families)),
             known(SAMPLES, tuple(family.samples for family in families)),
             known(METER, ctx.pulls.meter),
-            offer(QUOTAS, partial(_quotas_of, families)),
+            known(QUOTAS, quotas_of(families)),
             known(PLACINGS, [each for family in families for each in family.placings()]),
             known(NODE, settings.node.node(settings.data)),
             *own,
@@ -453,7 +453,7 @@ DEV: Final = Edition((KERNEL, DEV_REGISTRY), (), _make_dev_planes)
 """``entrepot dev``: one account, no sign-in, data plane and health."""
 
 
-async def _quotas_of(families: Sequence[Family[Any]], _opening: Opening) -> Sequence[Known]:
+def quotas_of(families: Sequence[Family[Any]]) -> Sequence[Known]:
     """Return the quotas of families, with what counts them."""
     counted = {each.quota.name: each for family in families for each in family.uses()}
     return [Known(quota, counted.get(quota.name)) for family in families for quota in family.quotas]

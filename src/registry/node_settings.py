@@ -40,6 +40,10 @@ class NodeSettings:
     """What runs load balancers: ``embedded``, or ``haproxy``, which is to be installed."""
     balancer_vips: str = ""
     """Networks, separated by commas, whose addresses load balancers get; empty: there are none."""
+    balancer_targets: str = ""
+    """Networks, separated by commas, that load balancers may connect to by address where networks
+    are only written (``render``): they connect from this machine then, and a VPC may have any
+    private network."""
     compute_driver: ComputeDriver = "off"
     """What runs instances: nothing (``off``), ``runc``, which needs root, or ``bubblewrap``."""
     compute_first_uid: int = 1_000_000
@@ -87,6 +91,16 @@ class NodeSettings:
         return _networks("balancer_vips", self.balancer_vips)
 
     @property
+    def targets(self) -> Sequence[Network]:
+        """Return the networks that load balancers may connect to from this machine.
+
+        Raises:
+            SettingsError: an entry is none.
+
+        """
+        return _networks("balancer_targets", self.balancer_targets)
+
+    @property
     def problem(self) -> str:
         """Return what is wrong, with the setting before it, or an empty string."""
         if self.node_name and _NAME.fullmatch(self.node_name) is None:
@@ -99,7 +113,7 @@ class NodeSettings:
         for name, words in drivers.items():
             if (given := getattr(self, name)) not in get_args(words):
                 return f"{name} is one of {', '.join(get_args(words))}, not {given!r}"
-        _ = self.ipv6_ranges, self.vips
+        _ = self.ipv6_ranges, self.vips, self.targets
         return ""
 
 

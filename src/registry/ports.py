@@ -25,9 +25,12 @@ from cloudcore.identity.services.accounts import PrepareAddition
 from cloudcore.keyring import Keyring, load_keyring
 from cloudcore.kms import needs as kms
 from cloudcore.kms.providers import AwsMissing, AwsProvider, EmbeddedProvider, Providers
+from cloudcore.loadbalancer import needs as loadbalancer
+from cloudcore.loadbalancer import ports as balancer_ports
 from cloudcore.metering import needs as metering
 from cloudcore.metering.counting import METER, requests_counter
 from cloudcore.metering.sku import SKUS
+from cloudcore.network import needs as network
 from cloudcore.notifications import needs as notifications
 from cloudcore.outbound.dns_resolver import DnsResolver
 from cloudcore.outbound.mail import Mail
@@ -47,6 +50,7 @@ from cloudcore.web.context import (
 from registry import needs as registry
 from registry.buckets.orphans import BucketOrphans
 from registry.buckets.store import KeysOfBuckets, Sealing, StoreOfBuckets
+from registry.drivers import balancer_driver, network_driver
 from registry.families import FAMILIES
 from registry.family import REGISTRY
 from registry.gc.orphans import may_judge
@@ -247,6 +251,10 @@ CROSSING: Final = (
     offer(notifications.MAIL, _mail),
     offer(email.MAIL, _from(notifications.MAIL)),
     offer(certificate.ACCOUNT_KEYS, _from(kms.PLATFORM_KEYS)),
+    _set(network.DRIVER, network_driver),
+    _set(loadbalancer.PROXIES, balancer_driver),
+    known(balancer_ports.POOLS, balancer_ports.NoPools()),
+    _set(network.IPV6_RANGES, lambda settings: settings.node.ipv6_ranges),
     offer(storage.BYTES, _bucket_bytes),
     offer(PROCESSOR, _processor),
     offer(billing.PRICES, _prices),
@@ -258,9 +266,13 @@ CROSSING: Final = (
     _set(email.RETURN_MAIL, _return_mail),
     _set(email.DEDICATED_IPS, lambda settings: settings.email.dedicated_ips),
     _set(email.SENDING, _sending),
+    _set(network.IPV6_RANGES, lambda settings: settings.node.ipv6_ranges),
+    _set(balancer_ports.VIPS, lambda settings: settings.node.vips),
+    _set(balancer_ports.TARGETS, lambda settings: settings.node.targets),
     _set(email.RESOLVER, lambda settings: settings.resolver),
     _set(certificate.SETTINGS, _certificate_settings),
     _set(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
+    _set(quotas.OPERATORS, lambda settings: settings.operator_handles),
     _set(
         quotas.QUOTA_DEFAULTS,
         lambda settings: {

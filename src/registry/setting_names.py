@@ -53,7 +53,8 @@ LISTS: Final = frozenset(
         *("allowed_hosts", "trusted_proxies", "cors_origins"),
         *("oidc_internal_origins", "upstream_allowed", "webhook_allowed", "mirrors", "tls_acme"),
         *("certificate_grants", "dns_name_servers", "family_hosts", "email_allowed"),
-        *("email_dedicated_ips", "network_ipv6_ranges", "balancer_vips"),
+        *("email_dedicated_ips", "network_ipv6_ranges", "balancer_vips", "operators"),
+        "balancer_targets",
     }
 )
 """The settings that are lists, separated by commas."""

@@ -123,6 +123,9 @@ class Settings:
     packaged file."""
     cors_origins: str = ""
     """Origins, separated by commas, whose web pages may read ``/v1`` and ``/v2``."""
+    operators: str = ""
+    """Handles of accounts, separated by commas, that act for the install: who has the right in one
+    of them sets quotas of all accounts."""
     audit_seconds: int = 365 * 24 * 3600
     """Age at which events of the audit log are deleted."""
     oidc_internal_origins: str = ""
@@ -269,6 +272,11 @@ class Settings:
         host = f"[{host}]" if ":" in host else host
         scheme = "https" if self.speaks_tls else "http"
         return f"{scheme}://{next(iter(self.hosts), f'{host}:{self.port}')}"
+
+    @property
+    def operator_handles(self) -> frozenset[str]:
+        """Return the handles of the accounts that act for the install."""
+        return frozenset(each.strip() for each in self.operators.split(",") if each.strip())
 
     @property
     def speaks_tls(self) -> bool:

@@ -25,7 +25,7 @@ from tests.fault.uploads import Acknowledged, Plan, check_recovered, plans, uplo
 from tests.small_frames import KEY, PACKED_KEY, small_frames
 from tests.soak import times
 
-SEEDS = times(6)
+SEEDS = times(3)
 
 
 class Killer:

@@ -45,6 +45,7 @@ def plant(install: FuzzedInstall) -> None:
     for each in (dead, queue):  # of an empty one, a request to lease waits for up to 20 s
         path = f"/v1/queues/{each}/messages"
         _ask(install, "POST", path, bearer(install.bearers["admin"]), json=messages)
+    _plant_network(install)
     for path, sample in described.samples().items():
         _make(install, path, sample)
     _plant_mail(install)
@@ -55,6 +56,19 @@ def plant(install: FuzzedInstall) -> None:
     _plant_bucket(install)
     _plant_repository(install)
     install.keep()
+
+
+def _plant_network(install: FuzzedInstall) -> None:
+    """Have a machine that makes networks, and VPCs with an uplink on it."""
+    machine = ("fuzzed", "1", '["networks"]', system_clock() * 2, False, True)
+    install.live.execute("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?)", machine)
+    install.live.commit()
+    for number in range(2):
+        named = {"name": f"vpc-with-uplink-{number}"}
+        _make(install, "/v1/vpcs", {**named, "cidr_ipv4": "10.0.0.0/16"})
+        gateway = _make(install, "/v1/internet-gateways", named)
+        path = f"/v1/internet-gateways/{gateway}/attach"
+        _ask(install, "POST", path, bearer(install.bearers["admin"]), json={"vpc": named["name"]})
 
 
 def _plant_mail(install: FuzzedInstall) -> None:

@@ -99,6 +99,8 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/certificates/{}/challenges/recheck": Asked(program),
         "/v1/certificates/{}/export-private-key": Asked(program, path=exporting),
         **{path: Asked(program, new) for path, new in described.samples(described.NEW).items()},
+        "/v1/internet-gateways/{}/attach": Asked(program, {"vpc": "vpc-0"}),
+        "/v1/internet-gateways/{}/detach": Asked(program),
         "/v1/payment-methods": Asked(program, {"type": "card", "token": "tok_amex"}),
         "/v1/invoices/{}/pay": Asked(program),
         "/v1/dedicated-ips": Asked(program, {}),

@@ -53,6 +53,9 @@ from cloudcore.keyring import Keyring, create_root_key, load_keyring
 from cloudcore.kms.family import KMS
 from cloudcore.kms.needs import KmsNeeds
 from cloudcore.metering.counting import METER, Meter
+from cloudcore.network.interfaces import Interfaces
+from cloudcore.nodes import rows as node_rows
+from cloudcore.nodes.node import NODE
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.serving.dispatch import Application
@@ -325,8 +328,11 @@ async def furnish(served: Served, tenant: Tenant) -> None:
     }
     kept = await served.make("/v1/keys", {"name": "key"}, token=token)
     tenant.ids |= {"/v1/keys/{}": kept["id"], "/v1/key-usage/{}": kept["id"]}
+    for number in (0, described.NEW):
+        await _furnish_uplink(served, tenant, f"vpc-with-uplink-{number}")
     for path, sample in described.samples().items():
         tenant.ids[f"{path}/{{}}"] = (await served.make(path, sample, token=token))["id"]
+    await _furnish_interface(served, tenant)
     asked = {"name": "held", "domains": [f"{tenant.handle}.granted.test"]}
     issuing = await served.ask("POST", "/v1/certificates", asked, token=token)
     tenant.ids |= {
@@ -336,6 +342,25 @@ async def furnish(served: Served, tenant: Tenant) -> None:
     await _furnish_mail(served, tenant)
     await _furnish_bucket(served, tenant)
     await _furnish_registry(served, tenant)
+
+
+async def _furnish_uplink(served: Served, tenant: Tenant, name: str) -> None:
+    """Add a VPC with an internet gateway, both of this name."""
+    named, token = {"name": name}, tenant.program_token
+    await served.make("/v1/vpcs", {**named, "cidr_ipv4": "10.0.0.0/16"}, token=token)
+    gateway = await served.make("/v1/internet-gateways", named, token=token)
+    path = f"/v1/internet-gateways/{gateway['id']}/attach"
+    attached = await served.ask("POST", path, {"vpc": name}, token=token)
+    assert attached.status_code == 200, attached.text
+
+
+async def _furnish_interface(served: Served, tenant: Tenant) -> None:
+    """Let something have an address of the sample of a subnet."""
+    subnet, now = tenant.ids["/v1/subnets/{}"], served.clock()
+    owner = f"crn:compute:local:{tenant.account_id}:instance/1"
+    place = Interfaces().place
+    made = await served.database.write(place, tenant.account_id, "local", subnet, (), owner, now)
+    tenant.ids["/v1/network-interfaces/{}"] = made.id
 
 
 async def _furnish_billing(served: Served, tenant: Tenant) -> None:
@@ -504,6 +529,7 @@ async def open_served(
         database_url=database_url,
         public_url=URL,
         founders="anyone",
+        operators="acme",
         certificate_grants="granted.test=*",
         email=EmailSettings(email_sending="direct"),
     )
@@ -541,6 +567,9 @@ async def open_served(
             await opening.get(METER),
         )
         served = Served(app, database, keyring, tokens, clock, specs, auditor, *needs)
+        # This machine was seen last in a thousand days, so no clock makes it a lost one.
+        seen_at = clock() + 24_000 * HOUR
+        await database.write(node_rows.claim, await opening.get(NODE), uuid7(), seen_at)
         served.acme = await served.add_tenant("acme")
         served.globex = await served.add_tenant("globex")
         yield served

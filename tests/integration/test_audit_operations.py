@@ -96,6 +96,14 @@ async def other_requests(served: Served) -> dict[str, Asked]:
     bound = {"kms_key": acme.ids["/v1/keys/{}"]}
     sealed = (await served.ask("POST", f"{key}/encrypt", clear, token=program)).json()
     identity = {"value": "spare.example.com", "kind": "domain"}
+    spare_vpc = await served.make(
+        "/v1/vpcs", {"name": "spare", "cidr_ipv4": "10.0.0.0/16"}, token=program
+    )
+    spare_subnet = await served.make(
+        "/v1/subnets",
+        {"name": "spare", "vpc": "vpc-0", "cidr_ipv4": "10.0.255.0/24"},
+        token=program,
+    )
     spare_identity = await served.make("/v1/identities", identity, token=program)
     spare_bucket = await served.make("/v1/buckets", {"name": "spare-bucket"}, token=program)
     bucket = f"/v1/buckets/{acme.ids['/v1/buckets/{}']}/multipart-uploads"
@@ -105,6 +113,8 @@ async def other_requests(served: Served) -> dict[str, Asked]:
     await served.ask("PUT", f"{bucket}/{uploads[0]}/parts/1", b"part", token=program)
     return {
         "POST /v1/authorization-token": Asked(program),
+        "PUT /v1/quotas/{}": Asked(program, {"limit": 900}, path="/v1/quotas/queues"),
+        "DELETE /v1/quotas/{}": Asked(program, path="/v1/quotas/queues"),
         "PATCH /v1/repositories/{}": Asked(program, {"description": "New."}),
         "PUT /v1/repositories/{}/tags/{}": Asked(program, {"digest": acme.digest}),
         "DELETE /v1/repositories/{}/tags/{}": Asked(program),
@@ -153,6 +163,8 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         },
         "PATCH /v1/dedicated-ips/{}": Asked(program, {"ip_pool": None}),
         "DELETE /v1/identities/{}": Asked(program, path=f"/v1/identities/{spare_identity['id']}"),
+        "DELETE /v1/vpcs/{}": Asked(program, path=f"/v1/vpcs/{spare_vpc['id']}"),
+        "DELETE /v1/subnets/{}": Asked(program, path=f"/v1/subnets/{spare_subnet['id']}"),
         "DELETE /v1/topics/{}": Asked(program),
         "DELETE /v1/templates/{}": Asked(program),
         "DELETE /v1/keys/{}": Asked(program),

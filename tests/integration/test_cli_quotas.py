@@ -80,3 +80,14 @@ def test_what_cannot_be_set_is_refused(
     ended = world.run("quotas", "set", *arguments, "--data", str(folder / "data"))
     assert (ended.status, ended.text) == (status, "")
     assert words in ended.err
+
+
+def test_an_operator_that_does_not_exist_is_refused(
+    world: World, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENTREPOT_OPERATORS", "acme, nobody")
+    data = ("--data", str(folder / "data"))
+    ended = world.run("quotas", "set", "queues", "1", *data)
+    assert (ended.status, "operators: there is no account nobody" in ended.err) == (2, True)
+    monkeypatch.setenv("ENTREPOT_OPERATORS", "acme")
+    assert world.run("quotas", "reset", "queues", *data).status == 0

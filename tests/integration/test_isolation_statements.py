@@ -152,6 +152,7 @@ NOT_OF_ACCOUNTS: Final = {
     "invoice_charges": "by organization, or by an id that was found under it",
     "embedded_charges": "by the id of a charge, which is found under its organization",
     "closed_months": "the platform's",
+    "nodes": "the platform's",
     "search_terms": "by a name, which is an account's",
     "quota_defaults": "of the install, for every account alike",
 }
@@ -164,7 +165,8 @@ def test_statements_are_found() -> None:
     found = makers()
     by_description = found.pop("cloudcore.resources.rows._statements")
     assert by_description == "dict[str, Statement]"
-    assert found.pop("cloudcore.quotas.limits.__init__") == "None"  # the object is what is named
+    for maker in ("cloudcore.quotas.limits", "cloudcore.nodes.rows"):  # the object is what is named
+        assert found.pop(f"{maker}.__init__") == "None"
     assert set(found.values()) - {by_description} == {"Statement"}, found
 
 

@@ -30,6 +30,8 @@ GET    /v1/reference                                -                         20
 QUOTAS: Final = """
 GET    /v1/quotas                                   ListQuotas                200
 GET    /v1/quotas/{name}                            GetQuota                  200
+PUT    /v1/quotas/{name}                            SetQuota                  200
+DELETE /v1/quotas/{name}                            ResetQuota                204
 """
 
 REGISTRY: Final = """
@@ -232,7 +234,8 @@ POST   /v1/messages                                 SendMessage               20
 GET    /v1/messages/{message_id}                    GetMessage                200
 """
 NETWORK: Final = """
-PATCH  /v1/egress-only-gateways/{egress_only_gateway_id}  UpdateEgressOnlyGateway  200 later
+POST   /v1/internet-gateways/{internet_gateway_id}/attach  AttachInternetGateway  200 key
+POST   /v1/internet-gateways/{internet_gateway_id}/detach  DetachInternetGateway  200 key
 """
 STORAGE: Final = """
 POST   /v1/buckets                                  CreateBucket              201 key

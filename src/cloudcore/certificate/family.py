@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cloudcore.certificate.needs import CertificateNeeds
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
-    from cloudcore.ports import Opening
+    from cloudcore.ports import Offer, Opening
     from cloudcore.quotas.limits import Counted
 
 
@@ -33,6 +33,13 @@ async def _begin(needs: CertificateNeeds, resources: AsyncExitStack) -> None:
     from cloudcore.certificate.needs import serve_zone  # noqa: PLC0415 - SQLAlchemy
 
     await serve_zone(needs, resources)
+
+
+def _offers() -> Sequence[Offer]:
+    from cloudcore.certificate import needs  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.ports import offer  # noqa: PLC0415
+
+    return (offer(needs.CERTIFICATES, needs.open_certificates),)
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
@@ -70,6 +77,7 @@ CERTIFICATE: Final[Family[CertificateNeeds]] = Family(
     title="Certificates",
     paths=("/v1/certificate-authorities", "/v1/certificate-settings"),
     open=_open,
+    offers=_offers,
     uses=_uses,
     begin=_begin,
     routes=_routes,

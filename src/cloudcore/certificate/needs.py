@@ -13,6 +13,7 @@ from cloudcore.certificate.domains import Grant, Grants, is_within
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.certificate.issuer import AcmeIssuer, Issuers, account_key
 from cloudcore.certificate.keys import AccountKeys, PrivateKeys
+from cloudcore.certificate.port import Certificates
 from cloudcore.certificate.services import Proofs
 from cloudcore.certificate.work import SlowKeys
 from cloudcore.clock import Clock
@@ -42,6 +43,8 @@ class CertificateSettings(NamedTuple):
 
 
 SETTINGS: Final[Port[CertificateSettings]] = Port("certificate.settings")
+CERTIFICATES: Final[Port[Certificates]] = Port("certificate.certificates")
+"""What serves TLS uses the certificates of accounts by it."""
 ACCOUNT_KEYS: Final[Port[AccountKeys]] = Port("certificate.account_keys")
 
 
@@ -85,6 +88,12 @@ async def open_needs(opening: Opening) -> CertificateNeeds:
         events=await opening.get(EVENTS),
         settings=settings,
     )
+
+
+async def open_certificates(opening: Opening) -> Certificates:
+    """Return the certificates of accounts for what serves them."""
+    private_keys = PrivateKeys(await opening.get(ACCOUNT_KEYS))
+    return Certificates(opening.install.region, private_keys)
 
 
 async def serve_zone(needs: CertificateNeeds, resources: AsyncExitStack) -> None:

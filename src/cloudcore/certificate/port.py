@@ -10,6 +10,7 @@ from cloudcore.certificate.keys import PrivateKeys
 from cloudcore.certificate.rows import ROWS
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict
+from cloudcore.resource_references import Authorize
 
 
 class Servable(NamedTuple):
@@ -34,6 +35,25 @@ class Certificates:
     def __init__(self, region: str, private_keys: PrivateKeys) -> None:
         self._region = region
         self._private_keys = private_keys
+
+    def resolve(
+        self,
+        tx: Connection,
+        account_id: str,
+        reference: str,
+        authorize: Authorize,
+        *,
+        field: str = "certificate",
+    ) -> Certificate:
+        """Return the certificate that a name, an id or a CRN means.
+
+        Raises:
+            InvalidInput: it is no reference of this account and region; `field` is named.
+            AccessDenied: by `authorize`.
+            CertificateMissing: there is no such certificate.
+
+        """
+        return ROWS.resolve(tx, account_id, self._region, field, reference, authorize)
 
     def hold(
         self,

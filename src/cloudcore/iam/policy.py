@@ -39,6 +39,8 @@ MAX_STATEMENTS: Final = 50
 
 EVERYONE: Final = "*"
 """The principal that matches everyone, signed in or not."""
+SERVICE: Final = "crn:iam:::service/"
+"""What the CRN of a service of the platform begins with: it is of no account."""
 TRUST_ACTION: Final = "iam:AssumeRole"
 
 _ACCOUNT: Final = rf"(?:{UUID_PATTERN}|(?=[a-z0-9-]{{2,32}}(?:\Z|:))[a-z0-9]+(?:-[a-z0-9]+)*)"
@@ -54,8 +56,9 @@ _PRINCIPAL: Final = Form(
     re.compile(
         rf"\*|{_ACCOUNT}|crn:iam::(?:{UUID_PATTERN}:(?:user|identity-provider)/{UUID_PATTERN}"
         rf"|{_ACCOUNT}:(?:role|service-account)/[a-z0-9][a-z0-9._-]{{0,62}})"
+        rf"|{SERVICE}[a-z]{{1,32}}"
     ),
-    "accounts (their ids or handles), CRNs of users, roles or service accounts, or *",
+    "accounts (their ids or handles), CRNs of users, roles, service accounts or services, or *",
 )
 
 
@@ -64,6 +67,7 @@ PRINCIPAL_DOCS: Final = {
     "crn:iam::<account>:role/<name>": "a role",
     "crn:iam::<account>:service-account/<name>": "a service account",
     "crn:iam::<organization>:user/<id>": "a person; in trust policies, since people act by roles",
+    f"{SERVICE}<service>": "a service of the platform, as `compute`; in trust policies",
     EVERYONE: "everyone, signed in or not; not in trust policies",
 }
 """The forms of principals in the policies of resources and in trust policies."""
@@ -225,8 +229,8 @@ def _check_attached_actions(
         if is_for_all:
             raise refusal(f"{where}.principals", "not_allowed", "a role cannot trust everyone")
         return
-    if any(":identity-provider/" in principal for principal in principals):
-        words = "only a role's trust policy may name an identity provider"
+    if any(":identity-provider/" in each or each.startswith(SERVICE) for each in principals):
+        words = "only a role's trust policy may name an identity provider or a service"
         raise refusal(f"{where}.principals", "not_allowed", words)
     words = f"{kind.noun}'s policy may name only {_listed(kind.actions)}"
     _check_among(actions, kind.actions, words, where)

@@ -84,7 +84,7 @@ class AssumedRole(ResponseBody, kw_only=True):
     role_id: Uuid
 
 
-class _Credential(NamedTuple):
+class Credential(NamedTuple):
     """A session's credential for signing requests, generated before the transaction."""
 
     access_key_id: str
@@ -131,7 +131,7 @@ async def assume_role(
         source_ip=ctx.source_ip,
         now=ctx.clock(),
     )
-    credential = _new_credential(asked.sid)
+    credential = new_credential(asked.sid)
     sealed = ctx.keyring.seal(credential.secret.encode(), sealing_context(asked.sid))
     ctx.asked = TRUST_ACTION, _printable(request.role)  # for the audit log, if it is refused
     role, expires_at = await ctx.database.write(partial(_assume, ctx), asked, credential, sealed)
@@ -173,7 +173,7 @@ def _printable(text: str) -> str:
 
 
 def _assume(
-    ctx: RequestContext, tx: Connection, asked: _Asked, credential: _Credential, sealed: bytes
+    ctx: RequestContext, tx: Connection, asked: _Asked, credential: Credential, sealed: bytes
 ) -> tuple[AssumableRole, int]:
     role = _allowed_role(ctx, tx, asked)
     source = asked.source
@@ -320,8 +320,9 @@ def _role_crn(text: str) -> Crn:
     return crn
 
 
-def _new_credential(sid: str) -> _Credential:
-    return _Credential(
+def new_credential(sid: str) -> Credential:
+    """Return a new credential for a session of this id."""
+    return Credential(
         "AS" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(18)),
         secrets.token_urlsafe(30),
         f"est_{sid.replace('-', '')}_{secrets.token_urlsafe(32)}",

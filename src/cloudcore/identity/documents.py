@@ -21,7 +21,15 @@ from cloudcore.crn import Crn, lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.iam.compiled import WeighedCache, memory_of
 from cloudcore.iam.patterns import Patterns
-from cloudcore.iam.policy import EVERYONE, Policy, PolicyKind, ResourceRules, check_size, policy_of
+from cloudcore.iam.policy import (
+    EVERYONE,
+    SERVICE,
+    Policy,
+    PolicyKind,
+    ResourceRules,
+    check_size,
+    policy_of,
+)
 from cloudcore.identity.names import is_handle
 from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.identity.rows.roles import ROLES
@@ -36,7 +44,7 @@ _LONGEST_ACCOUNT: Final = "00000000-0000-0000-0000-000000000000"
 _NO_ACCOUNT: Final = " " * len(_LONGEST_ACCOUNT)
 """Stands in patterns for a handle that means no account. No CRN has a space, so it matches nothing;
 and as it is as long as an id, the cost of a decision is that of an account which exists."""
-_OF_ORGANIZATIONS: Final = ("user/", "organization/", "identity-provider/")
+_OF_NO_ACCOUNT: Final = ("user/", "organization/", "identity-provider/", "service/")
 _FIND_NAMED: Final = {"role": ROLES.find_named, "service-account": SERVICE_ACCOUNTS.find_named}
 
 Ids = Mapping[str, str]
@@ -148,7 +156,7 @@ def _account(text: str, part: str) -> str | None:
     if part == "principals" and not text.startswith("crn:"):
         return None if text == EVERYONE else text
     parts = text.split(":", _CRN_PARTS - 1)
-    if len(parts) < _CRN_PARTS or parts[-1].startswith(_OF_ORGANIZATIONS):
+    if len(parts) < _CRN_PARTS or parts[-1].startswith(_OF_NO_ACCOUNT):
         return None
     word = parts[_ACCOUNT_PART]
     if part == "resources" and ("*" in word or "?" in word or not word or parse_uuid(word)):
@@ -199,7 +207,11 @@ def _without_handle(pattern: str) -> str:
 def _foreign_bearers(policy: Policy, account_id: str) -> list[Crn]:
     """Return the CRNs of other accounts' roles and service accounts in a policy."""
     named = {name for each in policy.statements for name in each.principals}
-    crns = [Crn.parse(name) for name in sorted(named) if name.startswith("crn:")]
+    crns = [
+        Crn.parse(name)
+        for name in sorted(named)
+        if name.startswith("crn:") and not name.startswith(SERVICE)
+    ]
     return [crn for crn in crns if crn.type in _FIND_NAMED and crn.account != account_id]
 
 

@@ -181,10 +181,14 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                 "iam:GetRole",
                 "iam:ListRoleAssignments",
                 "iam:ListRoles",
+                "iam:PassRole",
                 "iam:UnassignRole",
                 "iam:UpdateRole",
             ),
-            summaries={"iam:AssumeRole": "Assume the role, if its trust policy allows it too."},
+            summaries={
+                "iam:AssumeRole": "Assume the role, if its trust policy allows it too.",
+                "iam:PassRole": "Let a resource, such as an instance pool, act as the role.",
+            },
             own_policy=OwnPolicy(
                 _trust_policy,
                 PolicyKind.TRUST,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cloudcore.iam.audit import AUDITOR
+from cloudcore.iam.service_roles import SERVICE_ROLES, ServiceRoles
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.last_uses import FLUSH_SECONDS, LastUses
 from cloudcore.identity.oidc.discovery import Discovery
 from cloudcore.identity.oidc.provider_client import ProviderClient
 from cloudcore.identity.permissions import Permissions, PermissionToLogIn
+from cloudcore.identity.service_sessions import SessionsOfService
 from cloudcore.identity.signing_keys import KeyKind, SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.jobs.running import recording, repeated
@@ -95,9 +98,17 @@ async def _open_authenticator(opening: Opening) -> BearerAuthenticator:
     return BearerAuthenticator(database, tokens, permissions, uses, opening.install.clock)
 
 
+async def _open_service_roles(opening: Opening) -> Callable[[str], ServiceRoles]:
+    keyring, tokens = await opening.get(KEYRING), await opening.get(TOKENS)
+    auditor, install = await opening.get(AUDITOR), opening.install
+    of = install.database, install.clock, install.new_id
+    return lambda service: SessionsOfService(service, *of, keyring, tokens, auditor)
+
+
 OFFERS: Final = (
     offer(SIGNING_KEYS, _open_keys),
     offer(TOKENS, _open_tokens),
     offer(LAST_USES, _open_uses),
     offer(AUTHENTICATOR, _open_authenticator),
+    offer(SERVICE_ROLES, _open_service_roles),
 )

@@ -11,6 +11,7 @@ from cloudcore.iam.decision import Caller, Question, Verdict, decide
 from cloudcore.iam.patterns import Patterns, Work
 from cloudcore.iam.policy import TRUST_ACTION, Effect, Policy, PolicyKind, PolicyStatement
 from cloudcore.iam.principal import Principal, PrincipalKind
+from cloudcore.iam.service_roles import service_crn
 from cloudcore.identity.documents import is_meant, read_stored
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rows.identity_providers import list_providers_of_person
@@ -84,6 +85,23 @@ def admits(
     """Return True if a role that is assigned to a person admits the person now; lock nothing."""
     asker = find_asker(tx, person, source_ip, now, locks=False)
     return verdict_on(asker, role, (ASSIGNED,)).is_allowed and role.account_status == "active"
+
+
+def trusts_service(role: AssumableRole, service: str, now: int) -> bool:
+    """Return True if a role's trust policy lets a service of the platform act in it.
+
+    A service needs no permission: who makes it act in a role does (`iam:PassRole`).
+    """
+    question = Question(
+        caller=Caller(service_crn(service), None),
+        action=TRUST_ACTION,
+        resource=iam_crn(role.account_id, "role", role.name),
+        resource_account_id="",
+        source_ip=None,
+        now=now,
+    )
+    trust = read_stored(role.trust_policy, role.trust_ids, PolicyKind.TRUST)
+    return decide(question, (ASSIGNED,), trust).is_allowed
 
 
 def has_permission(asker: Asker, policies: Sequence[Policy], resource: str) -> bool:

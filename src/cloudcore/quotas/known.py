@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.ports import Opening, Port
-from cloudcore.quotas.limits import Counted, Limits, set_limits
+from cloudcore.quotas.limits import Counted, Limits, put_limit, remove_limit, set_limits
 from cloudcore.quotas.quota import Quota
 
 
@@ -23,6 +23,8 @@ class Known(NamedTuple):
 QUOTAS: Final[Port[Sequence[Known]]] = Port("platform.quotas")
 QUOTA_DEFAULTS: Final[Port[Mapping[str, int]]] = Port("platform.quota_defaults")
 """Defaults of the install's settings, by name, where they are not those of the quotas."""
+OPERATORS: Final[Port[frozenset[str]]] = Port("platform.operators")
+"""Handles of the accounts that act for the install."""
 
 
 class Allowance(NamedTuple):
@@ -37,14 +39,21 @@ class Allowance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuotaNeeds:
-    """All quotas that can be set for accounts, by name."""
+    """All quotas, by name."""
 
     known: Mapping[str, Known]
-    defaults: Mapping[str, int]
+    defaults: Mapping[str, int] = field(default_factory=dict)
+    operators: frozenset[str] = frozenset()
+    """Handles of the accounts that may set limits of others."""
 
     def names(self, after: str, limit: int) -> Sequence[str]:
-        """Return the names after one, sorted."""
-        return [each for each in sorted(self.known) if each > after][:limit]
+        """Return the names after one of those that accounts have, sorted."""
+        return [each for each in self.of_accounts if each > after][:limit]
+
+    @property
+    def of_accounts(self) -> Sequence[str]:
+        """Return the names of those that can be set for an account, sorted."""
+        return sorted(name for name, each in self.known.items() if each.quota.is_of_account)
 
     def read(
         self, tx: Connection, names: Sequence[str], account_id: str, region: str, now: int
@@ -57,6 +66,29 @@ class QuotaNeeds:
             )
             for name in names
         ]
+
+    def change(
+        self,
+        tx: Connection,
+        account_id: str,
+        name: str,
+        limit: int | None,
+        region: str,
+        now: int,
+    ) -> bool:
+        """Set a limit of an account, or of `EVERY_ACCOUNT`; with None, forget the one that was set.
+
+        Return False if there was none to forget. An account is told if it has most of its new
+        limit already, or more than it. Call it last in a change.
+        """
+        if limit is None:
+            return remove_limit(tx, account_id, name)
+        put_limit(tx, account_id, name, limit, now)
+        counted = self.known[name].counted
+        if account_id and counted is not None:
+            use = counted.read(tx, account_id, region=region, now=now)
+            counted.tell(tx, account_id, use, now, added=0)
+        return True
 
     def _allowance(
         self, tx: Connection, known: Known, set_: Limits, account_id: str, region: str, now: int
@@ -71,7 +103,5 @@ class QuotaNeeds:
 
 async def open_needs(opening: Opening) -> QuotaNeeds:
     """Return the quotas of the families of this install."""
-    known = {
-        each.quota.name: each for each in await opening.get(QUOTAS) if each.quota.is_of_account
-    }
-    return QuotaNeeds(known, await opening.get(QUOTA_DEFAULTS))
+    known = {each.quota.name: each for each in await opening.get(QUOTAS)}
+    return QuotaNeeds(known, await opening.get(QUOTA_DEFAULTS), await opening.get(OPERATORS))

@@ -1,28 +1,36 @@
-"""``GET /v1/quotas``: how much the caller's account has and may have.
+"""``/v1/quotas``: how much an account has and may have, and what an operator sets.
 
-Limits are set on the machine of the install, as all that only its operator may do.
+An operator is who has the right in one of the accounts that the install's settings name; another
+account may see its own limits alone, and set none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from litestar import get
+from litestar import delete, get, put
 from litestar.di import NamedDependency
-from litestar.params import FromPath
+from litestar.params import FromPath, JSONBody
+from msgspec import Meta, Struct
 
+from cloudcore.account_rows import find_account, handle_of
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
-from cloudcore.errors import NotFound
+from cloudcore.errors import AccessDenied, InvalidInput, NotFound
 from cloudcore.quotas.known import Allowance, QuotaNeeds
+from cloudcore.quotas.limits import EVERY_ACCOUNT, MOST
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
-from cloudcore.wire import ResponseBody
+from cloudcore.wire import RequestBody, ResponseBody
 
 PATH: Final = "/v1/quotas"
+_ONE: Final = f"{PATH}/{{name:str}}"
+_MISSING: Final = NotFound("there is no such quota")
+
+Handle = Annotated[str, Meta(min_length=1, max_length=63)]
 
 
 class QuotaAnswer(ResponseBody):
@@ -57,15 +65,84 @@ class ManyQuotas(ResponseBody):
     meta: PageMeta
 
 
-def _crn(ctx: RequestContext, name: str) -> str:
-    return str(Crn("quotas", ctx.settings.region, account_of(ctx), "quota", name))
+class AccountQuery(Struct, kw_only=True):
+    """The account that an operator asks for."""
+
+    account: Handle | None = None
+    """Handle or id of another account, for its operator."""
 
 
-def _answer(ctx: RequestContext, found: Allowance) -> QuotaAnswer:
+class QuotaPage(PageQuery, kw_only=True):
+    """Query of the list."""
+
+    account: Handle | None = None
+    """Handle or id of another account, for its operator."""
+
+
+class SetQuota(RequestBody):
+    """A limit that holds from the next request on; what there is already stays."""
+
+    limit: Annotated[int, Meta(ge=0, le=MOST)]
+    """Number, or bytes; 0 for nothing more."""
+    account: Handle | None = None
+    """Handle or id of the account; without it, of all accounts that have no limit of their own."""
+
+
+class LimitAnswer(ResponseBody):
+    """A limit that was set."""
+
+    name: str
+    account: str | None
+    """As in the request; null for all accounts."""
+    limit: int
+
+
+class OneLimit(ResponseBody):
+    """A limit that was set, wrapped."""
+
+    quota: LimitAnswer
+
+
+def _crn(region: str, account_id: str, name: str) -> str:
+    return str(Crn("quotas", region, account_id, "quota", name))
+
+
+def _authorize(ctx: RequestContext, name: str) -> str:
+    """Return the caller's account, which may do the action on its quotas of a name."""
+    account_id = account_of(ctx)
+    ctx.authorize(_crn(ctx.settings.region, account_id, name))
+    return account_id
+
+
+def _seen(ctx: RequestContext, needs: QuotaNeeds, account: str | None, tx: Connection) -> str:
+    """Return the id of the account whose quotas are asked for: the caller's own by default."""
+    own = account_of(ctx)
+    if account is None or account == own:
+        return own
+    return _other(needs, own, account, tx)
+
+
+def _other(needs: QuotaNeeds, operator: str, account: str, tx: Connection) -> str:
+    """Return the id of an account that an operator names, or raise `NotFound`."""
+    _check_operator(needs, operator, tx)
+    found = find_account(tx, account)
+    if found is None:
+        raise NotFound("there is no such account")
+    return found
+
+
+def _check_operator(needs: QuotaNeeds, account_id: str, tx: Connection) -> None:
+    if handle_of(tx, account_id) not in needs.operators:
+        raise AccessDenied(
+            "this is for operators: the setting operators of the install names their accounts"
+        )
+
+
+def _answer(region: str, account_id: str, found: Allowance) -> QuotaAnswer:
     quota = found.quota
     return QuotaAnswer(
         name=quota.name,
-        crn=_crn(ctx, quota.name),
+        crn=_crn(region, account_id, quota.name),
         description=quota.words,
         unit=quota.unit,
         per=quota.per,
@@ -75,36 +152,88 @@ def _answer(ctx: RequestContext, found: Allowance) -> QuotaAnswer:
     )
 
 
-@get(PATH, opt={"action": "quotas:ListQuotas", "query": PageQuery})
+@get(PATH, opt={"action": "quotas:ListQuotas", "query": QuotaPage, "statuses": (404,)})
 async def list_quotas(ctx: NamedDependency[RequestContext], needs: Needs[QuotaNeeds]) -> ManyQuotas:
     """List the account's quotas by name, with what it has of each."""
-    account_id, region, now = account_of(ctx), ctx.settings.region, ctx.clock()
-    query = ctx.query(PageQuery)
-    ctx.authorize(_crn(ctx, "*"))
+    region, now, query = ctx.settings.region, ctx.clock(), ctx.query(QuotaPage)
+    _authorize(ctx, "*")
 
-    def rows(tx: Connection, after: str, limit: int) -> Sequence[Allowance]:
-        return needs.read(tx, needs.names(after, limit), account_id, region, now)
+    def rows(tx: Connection, after: str, limit: int) -> Sequence[QuotaAnswer]:
+        account_id = _seen(ctx, needs, query.account, tx)
+        found = needs.read(tx, needs.names(after, limit), account_id, region, now)
+        return [_answer(region, account_id, each) for each in found]
 
     def count(_tx: Connection) -> int:
-        return len(needs.known)
+        return len(needs.of_accounts)
 
-    found, meta = await read_page(ctx, query, rows, count, key=lambda each: each.quota.name)
-    return ManyQuotas(quotas=[_answer(ctx, each) for each in found], meta=meta)
+    found, meta = await read_page(ctx, query, rows, count, key=lambda each: each.name)
+    return ManyQuotas(quotas=found, meta=meta)
 
 
-@get(f"{PATH}/{{name:str}}", opt={"action": "quotas:GetQuota", "statuses": (404,)})
+@get(_ONE, opt={"action": "quotas:GetQuota", "query": AccountQuery, "statuses": (404,)})
 async def get_quota(
     ctx: NamedDependency[RequestContext], needs: Needs[QuotaNeeds], name: FromPath[str]
 ) -> OneQuota:
     """Return one of the account's quotas, with what it has of it."""
-    account_id = account_of(ctx)
-    if name not in needs.known:
-        raise NotFound("there is no such quota")
-    ctx.authorize(_crn(ctx, name))
-    (found,) = await ctx.database.read(
-        needs.read, [name], account_id, ctx.settings.region, ctx.clock()
-    )
-    return OneQuota(quota=_answer(ctx, found))
+    region, account = ctx.settings.region, ctx.query(AccountQuery).account
+    if name not in needs.of_accounts:
+        account_of(ctx)
+        raise _MISSING
+    _authorize(ctx, name)
+
+    def read(tx: Connection) -> QuotaAnswer:
+        account_id = _seen(ctx, needs, account, tx)
+        (found,) = needs.read(tx, [name], account_id, region, ctx.clock())
+        return _answer(region, account_id, found)
+
+    return OneQuota(quota=await ctx.database.read(read))
 
 
-HANDLERS: Final = (list_quotas, get_quota)
+@put(_ONE, opt={"action": "quotas:SetQuota", "statuses": (404,)})
+async def set_quota(
+    name: FromPath[str],
+    data: JSONBody[SetQuota],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[QuotaNeeds],
+) -> OneLimit:
+    """Set how much an account may have of something, or all accounts; this is for operators."""
+    await _change(ctx, needs, name, data.account, data.limit)
+    return OneLimit(quota=LimitAnswer(name=name, account=data.account, limit=data.limit))
+
+
+@delete(_ONE, opt={"action": "quotas:ResetQuota", "query": AccountQuery, "statuses": (404,)})
+async def reset_quota(
+    name: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[QuotaNeeds]
+) -> None:
+    """Forget a limit that was set: that of all accounts holds again, or the default."""
+    await _change(ctx, needs, name, ctx.query(AccountQuery).account, None)
+
+
+async def _change(
+    ctx: RequestContext, needs: QuotaNeeds, name: str, account: str | None, limit: int | None
+) -> None:
+    operator, region = _authorize(ctx, name), ctx.settings.region
+
+    def change(tx: Connection) -> None:
+        _check_operator(needs, operator, tx)
+        known = needs.known.get(name)
+        if known is None:
+            raise _MISSING
+        account_id = EVERY_ACCOUNT
+        if account is not None:
+            if not known.quota.is_of_account:
+                raise InvalidInput(
+                    f"{name} are of each {known.quota.per}, not of an account",
+                    field="account",
+                    reason="not_of_account",
+                )
+            account_id = _other(needs, operator, account, tx)
+        ctx.event_owner = account_id or operator
+        ctx.details |= {"account": account_id or "every", "limit": limit}
+        if not needs.change(tx, account_id, name, limit, region, ctx.clock()):
+            raise NotFound("no limit of this quota was set", reason="not_set")
+
+    await ctx.database.write(change)
+
+
+HANDLERS: Final = (list_quotas, get_quota, set_quota, reset_quota)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from msgspec import structs
 
@@ -28,6 +28,7 @@ from cloudcore.web.pagination import read_page
 from cloudcore.wire import RequestBody, ResponseBody, changes_of, moment_of
 
 R = TypeVar("R", bound=Record)
+C = TypeVar("C")
 _UNRESOLVED: Final = Reference("")
 """Until policies have allowed the creation: only then it matters what a request names."""
 
@@ -60,6 +61,9 @@ class Methods(Generic[R]):
     """Refuses a deletion, or deletes what goes with it."""
     removal: Callable[[Connection, R, int], None] | None = None
     """What a deletion does instead of deleting the row, such as `Work.delete`."""
+    after: Callable[[Connection, R, R | None, Any], None] | None = None
+    """Follows a change in its transaction, and undoes it by what it raises. It gets the record that
+    the change was given, that which it made (None: it is deleted) and the family's needs."""
     composites: Sequence[Composite[R, Any]] = ()
     targets: Mapping[str, Rows[Any]] = field(default_factory=dict)
     """The rows that references mean, by field."""
@@ -164,6 +168,18 @@ class Methods(Generic[R]):
             if rows.hold(tx, new.account_id, meant.id) is None:
                 raise rows.missing()
 
+    def _followed(self, change: Callable[..., C], needs: object) -> Callable[..., C]:
+        """Return a change that `after` follows."""
+        if (after := self.after) is None:
+            return change
+
+        def followed(tx: Connection, found: R, *args: Any) -> C:  # noqa: ANN401 - as of `change`
+            made = change(tx, found, *args)
+            after(tx, found, cast("R | None", made), needs)
+            return made
+
+        return followed
+
     # What requests give
 
     async def authorized(self, ctx: RequestContext, found_id: str) -> R:
@@ -224,7 +240,9 @@ class Methods(Generic[R]):
 
     # What answers requests
 
-    async def answer_create(self, ctx: RequestContext, data: RequestBody) -> Reply[ResponseBody]:
+    async def answer_create(
+        self, ctx: RequestContext, data: RequestBody, needs: object = None
+    ) -> Reply[ResponseBody]:
         """Create one as a request says."""
         values = self.given(data)
         parts = {part.name: values.pop(part.name) for part in self.bodies.composites if part.given}
@@ -234,7 +252,8 @@ class Methods(Generic[R]):
             new = self.check(structs.replace(new, **found), None, new.created_at)
         if self.prepare is not None:
             new = await self.prepare(ctx, new)
-        return await ctx.commit(self.create, new, wrap=self.one, location=self.location)
+        create = self._followed(self.create, needs)
+        return await ctx.commit(create, new, wrap=self.one, location=self.location)
 
     async def answer_list(self, ctx: RequestContext) -> ResponseBody:
         """Return the page that a request asks for."""
@@ -256,22 +275,16 @@ class Methods(Generic[R]):
         return self.at(ctx.clock())(await self.authorized(ctx, found_id))
 
     async def answer_update(
-        self, ctx: RequestContext, found_id: str, data: RequestBody
+        self, ctx: RequestContext, found_id: str, data: RequestBody, needs: object = None
     ) -> Reply[ResponseBody]:
         """Change one as a request says."""
         found = await self.authorized(ctx, found_id)
         changes = await self.resolved(ctx, self.given(data))
         now = ctx.clock()
-        return await ctx.commit(
-            self.update,
-            found,
-            changes,
-            now,
-            wrap=self.at(now),
-            told=self.changed_at(now),
-        )
+        update, wrap, told = self._followed(self.update, needs), self.at(now), self.changed_at(now)
+        return await ctx.commit(update, found, changes, now, wrap=wrap, told=told)
 
-    async def answer_delete(self, ctx: RequestContext, found_id: str) -> None:
+    async def answer_delete(self, ctx: RequestContext, found_id: str, needs: object = None) -> None:
         """Delete one."""
         found = await self.authorized(ctx, found_id)
-        await ctx.database.write(self.remove, found, ctx.clock())
+        await ctx.database.write(self._followed(self.remove, needs), found, ctx.clock())

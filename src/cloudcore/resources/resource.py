@@ -103,8 +103,8 @@ class Resource(Generic[R]):
     @property
     def nouns(self) -> str:
         """Return what several are called in sentences."""
-        *before, _ = self.noun.split(" ")
-        return " ".join((*before, self.many.rpartition("_")[2]))
+        *before, last = self.noun.split(" ")
+        return " ".join((*before, f"{last}s" if last.isupper() else self.many.rpartition("_")[2]))
 
     @property
     def room(self) -> Quota:

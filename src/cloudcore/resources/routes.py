@@ -14,6 +14,7 @@ from litestar.params import FromPath, JSONBody
 from cloudcore.resource_names import with_article
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import Verb
+from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 
 H = TypeVar("H", bound=Callable[..., Any])
@@ -39,24 +40,17 @@ def standard_routes(of: Methods[Any]) -> tuple[HTTPRouteHandler, ...]:
     noun, one, many, bodies = with_article(of.of.noun), of.of.one, of.of.many, of.bodies
     created = f"Create {noun}. An account has at most {of.of.quota:,}."
     listed = f"List the account's {of.of.nouns}, oldest first."
-    creates = {"statuses": (409,), "idempotent": True}
+    reply, creates = _reply(of), {"statuses": (409,), "idempotent": True}
     deletes = {"statuses": (409,)} if of.referrers else {}
     lists = {"query": bodies.query}
     routes: Mapping[Verb, _Route] = {
         "create": _Route(
-            post,
-            f"create_{one}",
-            created,
-            of.answer_create,
-            _reply(of),
-            bodies.create,
-            201,
-            creates,
+            post, f"create_{one}", created, of.answer_create, reply, bodies.create, 201, creates
         ),
         "list": _Route(get, f"list_account_{many}", listed, of.answer_list, bodies.page, opt=lists),
         "get": _Route(get, f"get_{one}", f"Return {noun}.", of.answer_get, bodies.one),
         "update": _Route(
-            patch, f"update_{one}", f"Change {noun}.", of.answer_update, _reply(of), bodies.update
+            patch, f"update_{one}", f"Change {noun}.", of.answer_update, reply, bodies.update
         ),
         "delete": _Route(
             delete, f"delete_{one}", f"Delete {noun}.", of.answer_delete, None, None, 204, deletes
@@ -83,6 +77,8 @@ def _handler(of: Methods[Any], verb: Verb, route: _Route) -> HTTPRouteHandler:
         types[f"{of.of.one}_id"] = FromPath[str]
     if route.body is not None:
         types["data"] = cast("Any", JSONBody)[route.body]
+    if of.after is not None and verb not in ("list", "get"):
+        types["needs"] = cast("Any", Needs)[Any]
 
     async def handler(**given: Any) -> Any:  # noqa: ANN401 - of `types`
         return await route.answer(*(given[name] for name in types))

@@ -234,15 +234,8 @@ class Rows(Generic[R]):
 
         `asked` are the values of the filters; an empty one selects all.
         """
-        filters = self._asked(asked)
-        rows = tx.rows(
-            self.statements["list"],
-            account_id=account_id,
-            region=region,
-            after=after,
-            limit=limit,
-            **filters,
-        )
+        where = {"account_id": account_id, "region": region, **self._asked(asked)}
+        rows = tx.rows(self.statements["list"], after=after, limit=limit, **where)
         return [self.record_of(row) for row in rows]
 
     def count(self, tx: Connection, account_id: str, region: str, asked: Sequence[str]) -> int:

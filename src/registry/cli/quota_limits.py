@@ -11,7 +11,8 @@ from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.identity.rows.accounts import find_account_ids
-from cloudcore.quotas.limits import EVERY_ACCOUNT, MOST, put_limit, remove_limit
+from cloudcore.quotas.known import QuotaNeeds
+from cloudcore.quotas.limits import EVERY_ACCOUNT, MOST
 from cloudcore.quotas.quota import Quota
 from cloudcore.serving.logs import configure_logging
 from registry.cli.existing_data import prepare_existing
@@ -21,7 +22,7 @@ from registry.cli.output import write_now
 from registry.cli.serve import check_install
 from registry.cli.server_options import settings_of
 from registry.families import FAMILIES
-from registry.main import Registry
+from registry.main import Registry, quotas_of
 from registry.settings import Settings
 
 _KNOWN: Final = {each.name: each for family in FAMILIES for each in family.quotas}
@@ -73,7 +74,10 @@ async def _change(settings: Settings, handle: str | None, quota: Quota, limit: i
     async with Registry(settings).open() as process:
         ctx = process.ctx
         await check_install(settings, ctx)
-        now = ctx.clock()
+        now, needs = (
+            ctx.clock(),
+            QuotaNeeds({each.quota.name: each for each in quotas_of(FAMILIES)}),
+        )
 
         def change(tx: Connection) -> bool:
             account_id = EVERY_ACCOUNT
@@ -82,27 +86,16 @@ async def _change(settings: Settings, handle: str | None, quota: Quota, limit: i
                 if not account_id:
                     raise NotFound(f"there is no account {handle}")
             if limit is None:
-                if not remove_limit(tx, account_id, quota.name):
-                    return False
-            else:
-                put_limit(tx, account_id, quota.name, limit, now)
-            if limit is None:
                 action, command = "quotas:ResetQuota", f"reset {quota.name}"
+                if not needs.change(tx, account_id, quota.name, None, settings.region, now):
+                    return False
             else:
                 action, command = "quotas:SetQuota", f"set {quota.name} {limit}"
             crn = str(Crn("quotas", settings.region, account_id, "quota", quota.name))
             owners = [account_id] if account_id else []
             record_on_host(tx, action, owners, crn, f"entrepot quotas {command}", now)
-            if account_id and limit is not None:
-                _tell(tx, account_id, quota, settings.region, now)
+            if limit is not None:
+                needs.change(tx, account_id, quota.name, limit, settings.region, now)
             return True
 
         return await ctx.database.write(change)
-
-
-def _tell(tx: Connection, account_id: str, quota: Quota, region: str, now: int) -> None:
-    """Tell an account that has most of its new limit already, or more than it; last in a change."""
-    for counted in (each for family in FAMILIES for each in family.uses()):
-        if counted.quota == quota:
-            use = counted.read(tx, account_id, region=region, now=now)
-            counted.tell(tx, account_id, use, now, added=0)

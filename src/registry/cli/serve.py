@@ -38,6 +38,7 @@ from registry.cli.run_server import (
     serve_application,
 )
 from registry.cli.server_options import DEFAULT_DATA, settings_of
+from registry.drivers import check_drivers
 from registry.families import FAMILIES
 from registry.main import DEV_ACCOUNT, Registry, prepare
 from registry.metadata.repositories.live import find_account
@@ -104,8 +105,8 @@ def run_serve(settings: Settings) -> int:
 
     Raises:
         SettingsError: there is no account yet, the root key cannot be used, no setting says under
-            which URL clients reach the registry, what has a host is unknown, or its zone cannot be
-            served.
+            which URL clients reach the registry, what has a host is unknown, its zone cannot be
+            served, or this machine lacks what a driver needs.
         Unavailable: the disk of the data is read-only.
 
     """
@@ -113,6 +114,7 @@ def run_serve(settings: Settings) -> int:
     settings.check_has_url()
     planes_of(settings)
     check_listeners(settings)
+    check_drivers(settings)
     if not settings.data.exists():  # do not create it: the name may be a typo
         raise no_account(settings)
     prepare(settings)
@@ -236,14 +238,18 @@ async def check_install(settings: Settings, ctx: ServiceContext) -> Keyring:
     """Return the keyring of an install; create its first signing keys if it has none.
 
     Raises:
-        SettingsError: there is no account, the data are those of ``entrepot dev``, or the root key
-            cannot be used.
+        SettingsError: there is no account, or none that the operators name, the data are those of
+            ``entrepot dev``, or the root key cannot be used.
 
     """
     if not await ctx.database.read(is_any_account):
         raise no_account(settings)
     if await ctx.database.read(_is_of_dev):
         raise _dev_data(settings)
+    # Else whoever may create accounts could take the handle.
+    for handle in sorted(settings.operator_handles):
+        if await ctx.database.read(find_account, handle) is None:
+            raise SettingsError(f"operators: there is no account {handle}; create it first")
     keyring = open_keyring(settings)
     await check_signing_keys(settings, ctx, keyring)
     return keyring

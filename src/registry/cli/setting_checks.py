@@ -12,6 +12,7 @@ from cloudcore.catalog.documents import CatalogInvalid, load_catalog
 from cloudcore.family import skus_of
 from cloudcore.kms.providers import AwsMissing, AwsProvider
 from cloudcore.serving.tls_files import TlsFilesError, load_tls
+from registry.drivers import check_drivers
 from registry.families import FAMILIES
 from registry.planes import planes_of
 from registry.setting_texts import SettingsError
@@ -47,6 +48,10 @@ def refusals(settings: Settings) -> Iterator[str]:
     for name, address in addresses.items():
         if address is not None and (problem := _address_problem(address[0])):
             yield f"{name}: this machine cannot listen on {address[0]!r}: {problem}"
+    try:
+        check_drivers(settings)
+    except SettingsError as error:
+        yield str(error)
     try:
         load_catalog(
             settings.catalog,

@@ -196,6 +196,23 @@ class BearerTokens:
             claims["src"] = source
         return IssuedBearer(self.signer.issue_bearer(claims), claims["sub"], now, granted, source)
 
+    async def rights_of(self, login: Login | None, name: Name) -> Entry:
+        """Return whether a role may pull from a repository, by the policies that `exchange` asks.
+
+        It is for what runs as a role on a machine of the platform: its `login` is in no table, and
+        leaves this process in no form. Without one, the rights are those of public access.
+
+        Raises:
+            Unauthenticated: the role may not log container clients in.
+            PolicyTooCostly: the policies take more than `REQUEST_STEPS`.
+
+        """
+        subject = await self._subject(login, None)
+        now = self.clock()
+        if login is not None:
+            self._check_logs_in(subject, login, now)
+        return (await self._entries(subject, {name: ("pull",)}, now))[name]
+
     def verify(self, token: str) -> Bearer:
         """Verify a bearer and return its content, without a read of the database.
 
@@ -310,7 +327,7 @@ class BearerTokens:
         )
 
     def _check_logs_in(self, subject: AccessSubject, login: Login, now: int) -> None:
-        """Raise Unauthenticated unless the role of a container password may log clients in now."""
+        """Raise Unauthenticated unless the role of a login may log clients in now."""
         assert subject.principal is not None
         action, resource = login_permission(self.region, login.account_id)
         caller = Caller(subject.principal.crn, login.account_id)

@@ -24,6 +24,7 @@ from cloudcore.identity.rows.policies import ATTACHED, ATTACHMENTS, POLICIES, At
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.identity.services import policies
+from cloudcore.identity.services.platform_roles import service_of
 from cloudcore.resource_names import check_name
 from cloudcore.resource_references import Authorize
 from cloudcore.revisions import Revision
@@ -87,6 +88,8 @@ class PolicyRecord(ResponseBody):
     description: str
     document: dict[str, Any]
     revision: int
+    service: str | None
+    """The service of the platform that made it, and alone changes and deletes it; null: none."""
     created_at: RFC3339
     updated_at: RFC3339
 
@@ -130,7 +133,8 @@ class ManyAttachments(ResponseBody):
 def policy_record(policy: PolicyRow) -> PolicyRecord:
     """Return a policy as a response body."""
     document = msgspec.json.decode(policy.document)
-    return shown(PolicyRecord, policy, crn=POLICIES.crn_of(policy), document=document)
+    crn, service = POLICIES.crn_of(policy), service_of(policy.name)
+    return shown(PolicyRecord, policy, crn=crn, document=document, service=service)
 
 
 def _one(policy: PolicyRow) -> OnePolicy:

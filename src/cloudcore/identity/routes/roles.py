@@ -32,6 +32,7 @@ from cloudcore.identity.rows.roles import (
     Role,
 )
 from cloudcore.identity.services import roles
+from cloudcore.identity.services.platform_roles import service_of
 from cloudcore.resource_names import check_name
 from cloudcore.uuids import Uuid, parse_uuid
 from cloudcore.web.callers import account_of
@@ -77,6 +78,8 @@ class RoleRecord(ResponseBody):
     max_session_seconds: int
     last_used_at: RFC3339 | None
     """Rounded down to the hour, but not before `created_at`; minutes late."""
+    service: str | None
+    """The service of the platform that made it, and alone changes and deletes it; null: none."""
     created_at: RFC3339
     updated_at: RFC3339
 
@@ -119,7 +122,8 @@ class ManyAssignments(ResponseBody):
 
 def _record(role: Role) -> RoleRecord:
     trust = msgspec.json.decode(role.trust_policy)
-    return shown(RoleRecord, role, crn=ROLES.crn_of(role), trust_policy=trust)
+    crn, service = ROLES.crn_of(role), service_of(role.name)
+    return shown(RoleRecord, role, crn=crn, trust_policy=trust, service=service)
 
 
 def _one(role: Role) -> OneRole:

@@ -240,6 +240,19 @@ _OPEN: Final = up_to(
 OPEN: Final = Counted(ROLE_SESSIONS, _OPEN)
 """The open sessions of an account's roles; it takes the moment ``now``."""
 _FORGET: Final = deletion(_s.expires_at)
+_OF_SERVICE: Final = (
+    _s.source_crn == bindparam("of_service"),
+    _s.session_name == bindparam("of_name"),
+)
+_IS_OPEN: Final = _s.revoked_at.is_(None), _s.expires_at > bindparam("now")
+_REVOKE_OF_SERVICE: Final = _revoking(
+    _s.role_id.in_(select(roles.c.id).where(roles.c.account_id == bindparam("account_id"))),
+    *_OF_SERVICE,
+)
+_HAS_OPEN: Final = Statement(
+    page(select(_s.id).where(_OF_ROLE, *_IS_OPEN, *_OF_SERVICE).order_by(_s.id))
+)
+_FIND_OPEN: Final = Statement(select(_s.id).where(_s.id.in_(listed("sids")), *_IS_OPEN))
 
 
 def find_last_signed_in(tx: Connection, user_ids: Sequence[str]) -> str | None:
@@ -335,6 +348,25 @@ def revoke_sessions_of_role(tx: Connection, role_id: str, now: int) -> None:
 def revoke_sessions_of_assigned(tx: Connection, role_id: str, user_id: str, now: int) -> None:
     """Revoke a person's sessions of a role (after its assignment is deleted)."""
     tx.execute(_REVOKE_OF_ASSIGNED, of_role=role_id, of_user=user_id, now=now)
+
+
+def revoke_sessions_of_service(
+    tx: Connection, account_id: str, service_crn: str, name: str, now: int
+) -> None:
+    """Revoke the sessions of an account's roles that a service began under a name."""
+    of = {"account_id": account_id, "of_service": service_crn, "of_name": name}
+    tx.execute(_REVOKE_OF_SERVICE, **of, now=now)
+
+
+def has_open_of_service(tx: Connection, like: Session, now: int) -> bool:
+    """Return True if there is an open session of the same role, source and name."""
+    of = {"of_role": like.role_id, "of_service": like.source_crn, "of_name": like.session_name}
+    return tx.row(_HAS_OPEN, **of, now=now, limit=1) is not None
+
+
+def find_open(tx: Connection, sids: Sequence[str], now: int) -> frozenset[str]:
+    """Return those of these sessions that are neither over nor revoked."""
+    return frozenset(row[0] for row in tx.rows(_FIND_OPEN, sids=text_list(sids), now=now))
 
 
 def forget_sessions(tx: Connection, before: int) -> int:

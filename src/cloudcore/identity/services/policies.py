@@ -13,6 +13,7 @@ from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
+from cloudcore.identity.services.platform_roles import refuse_platforms
 from cloudcore.revisions import require_revision
 
 MAX_ATTACHMENTS: Final = 10
@@ -65,6 +66,7 @@ def update_policy(
     """
     increment_revision(tx, account_id)
     policy = POLICIES.get(tx, account_id, policy_id)
+    refuse_platforms(policy)
     require_revision(policy.revision, revision)
     if "document" in changes:
         stored = stored_document(tx, changes["document"], PolicyKind.IDENTITY, account_id)
@@ -82,6 +84,7 @@ def update_policy(
 def delete_policy(tx: Connection, account_id: str, policy_id: str) -> None:
     """Delete a policy that is attached to nothing."""
     increment_revision(tx, account_id)
+    refuse_platforms(POLICIES.get(tx, account_id, policy_id))
     if ATTACHMENTS.count(tx, (account_id, policy_id)):
         raise Conflict("the policy is attached; detach it first")
     POLICIES.remove(tx, account_id, policy_id)
@@ -96,6 +99,7 @@ def attach_policy(tx: Connection, attachment: Attachment) -> Attachment:
     """
     increment_revision(tx, attachment.account_id)
     policy = POLICIES.get(tx, attachment.account_id, attachment.policy_id)
+    refuse_platforms(policy)
     count, size = rows.held_by(tx, _principal_of(tx, attachment))
     if count >= MAX_ATTACHMENTS:
         raise Conflict(f"a principal has at most {MAX_ATTACHMENTS} policies")
@@ -117,9 +121,14 @@ def _check_size(size: int) -> None:
 
 
 def _principal_of(tx: Connection, attachment: Attachment) -> str:
-    """Return the id of the attachment's principal, or raise `NotFound`."""
+    """Return the id of the attachment's principal.
+
+    Raise `NotFound` if there is none, `Conflict` if it is a role of the platform.
+    """
     if attachment.role_id is not None:
-        return ROLES.get(tx, attachment.account_id, attachment.role_id).id
+        role = ROLES.get(tx, attachment.account_id, attachment.role_id)
+        refuse_platforms(role)
+        return role.id
     assert attachment.service_account_id is not None
     return SERVICE_ACCOUNTS.get(tx, attachment.account_id, attachment.service_account_id).id
 
@@ -127,4 +136,5 @@ def _principal_of(tx: Connection, attachment: Attachment) -> str:
 def detach_policy(tx: Connection, account_id: str, policy_id: str, attachment_id: str) -> None:
     """Delete an attachment."""
     increment_revision(tx, account_id)
+    refuse_platforms(POLICIES.get(tx, account_id, policy_id))
     ATTACHMENTS.remove(tx, (account_id, policy_id), attachment_id)

@@ -24,6 +24,7 @@ from cloudcore.identity.rows.roles import (
 )
 from cloudcore.identity.rows.sessions import revoke_sessions_of_assigned, revoke_sessions_of_role
 from cloudcore.identity.services.members import find_person, lock_organization, organization_of
+from cloudcore.identity.services.platform_roles import refuse_platforms
 
 
 def create_role(tx: Connection, role: Role, trust_policy: dict[str, Any]) -> Role:
@@ -42,6 +43,7 @@ def update_role(
     """Change the given fields of a role; its sessions end unless its trust policy only grows."""
     increment_revision(tx, account_id)
     role = ROLES.get(tx, account_id, role_id)
+    refuse_platforms(role)
     ends_sessions = False
     if "trust_policy" in changes:
         stored = stored_document(tx, changes["trust_policy"], PolicyKind.TRUST, account_id)
@@ -79,6 +81,7 @@ def _only_adds(stored: StoredDocument, role: Role) -> bool:
 def delete_role(tx: Connection, account_id: str, role_id: str) -> None:
     """Delete a role; its sessions end with it."""
     increment_revision(tx, account_id)
+    refuse_platforms(ROLES.get(tx, account_id, role_id))
     ROLES.remove(tx, account_id, role_id)
 
 
@@ -91,6 +94,7 @@ def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now:
     lock_organization(tx, organization_id)
     increment_revision(tx, account_id)
     role = ROLES.get(tx, account_id, role_id)
+    refuse_platforms(role)
     user = find_person(tx, organization_id, person)
     is_new = ASSIGNMENTS.add(tx, Assignment(role.id, user.id, now))
     if not is_new and not rows.keep_assignment(tx, role.id, user.id):
@@ -129,6 +133,7 @@ def assign_to_group(tx: Connection, account_id: str, made: GroupAssignment) -> G
     organization_id = organization_of(tx, account_id)
     lock_organization(tx, organization_id)
     role = ROLES.get(tx, account_id, made.role_id)
+    refuse_platforms(role)
     IDENTITY_PROVIDERS.get(tx, organization_id, made.provider_id)
     if GROUP_ASSIGNMENTS.count(tx, role.id, "") >= MAX_GROUPS:
         raise Conflict(f"a role is assigned to at most {MAX_GROUPS} groups")

@@ -1,0 +1,167 @@
+"""What the metadata service of an instance tells: written into the instance's folder, kept fresh.
+
+An instance whose pool has a role has a session of that role, named after the instance: an access
+token and a key pair of one expiry, as ``POST /v1/assume-role`` gives them. A new session takes its
+place at half of its life, so an install that is down for less than the other half is not noticed;
+also when it was revoked (the role's trust policy has changed), or the pool got another role. The
+secrets are in a file of mode 0600 in the instance's folder, and nowhere else in plain text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from cloudcore.compute.metadata_server import CREDENTIALS_FILE, INSTANCE_FILE
+from cloudcore.db.base import Connection, Database
+from cloudcore.iam.service_roles import RoleRefused, RoleSession, ServiceRoles
+from cloudcore.wire import rfc3339
+
+SESSION_SECONDS: Final = 3600
+"""Of a session; the role may not allow less."""
+
+
+class RunningInstance(NamedTuple):
+    """An instance of this machine, as far as it has a role."""
+
+    id: str
+    account_id: str
+    folder: Path
+    role_id: str | None
+
+
+class InstanceFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What an instance is told of itself."""
+
+    id: str
+    pool_id: str
+    pool_name: str
+    account_id: str
+    account_handle: str
+    region: str
+    node: str
+    address_ipv4: str | None
+    address_ipv6: str | None
+    url: str
+    """Base URL of ``/v1``."""
+
+
+class _Held(msgspec.Struct):
+    """What is needed of the credentials that an instance has."""
+
+    session_id: str
+    role_id: str
+    renews_at: int
+    """Microseconds since the epoch."""
+
+
+class _Credentials(msgspec.Struct):
+    """The file; the metadata service shows parts of it."""
+
+    session_id: str
+    renews_at: int
+    access_token: str
+    access_key_id: str
+    secret_access_key: str
+    session_token: str
+    expires_at: str
+    account_id: str
+    account_handle: str
+    role_id: str
+
+
+def write_facts(folder: Path, facts: InstanceFacts) -> None:
+    """Let an instance be told what it is, in place of what it was told before."""
+    _replace(folder / INSTANCE_FILE, facts)
+
+
+async def renew(
+    database: Database,
+    roles: ServiceRoles,
+    instances: Sequence[RunningInstance],
+    is_wanted: Callable[[Connection, RunningInstance], bool],
+    now: int,
+) -> Mapping[str, str]:
+    """Give each instance of this machine credentials of its role that are in force.
+
+    If all have such ones, it reads their files, and the database once. `is_wanted` returns False if
+    an instance is being deleted, and holds its row else. Return in words why an instance has none,
+    by its id: what it had is over, or ends by itself.
+    """
+    held = await asyncio.to_thread(lambda: {each.id: _read(each.folder) for each in instances})
+    sids = [each.session_id for each in held.values() if each is not None]
+    live = await roles.live(sids) if sids else ()
+    problems: dict[str, str] = {}
+    for each in instances:
+        has = held[each.id]
+        if has is not None and has.role_id != each.role_id:
+            await _take(database, roles, each, now)
+            has = None
+        if each.role_id is None or (has and has.session_id in live and now < has.renews_at):
+            continue
+        try:
+            await _give(roles, each, each.role_id, is_wanted)
+        except RoleRefused as refused:
+            problems[each.id] = str(refused)
+    return problems
+
+
+async def _give(
+    roles: ServiceRoles,
+    instance: RunningInstance,
+    role_id: str,
+    is_wanted: Callable[[Connection, RunningInstance], bool],
+) -> None:
+    of = instance.account_id, role_id, instance.id, SESSION_SECONDS
+    session = await roles.begin(*of, is_wanted=lambda tx: is_wanted(tx, instance))
+    try:
+        path = instance.folder / CREDENTIALS_FILE
+        await asyncio.to_thread(_replace, path, _credentials(session))
+    except FileNotFoundError:
+        return  # it was removed meanwhile, which ends the session too
+
+
+async def _take(
+    database: Database, roles: ServiceRoles, instance: RunningInstance, now: int
+) -> None:
+    """End the sessions of a role that an instance has no more."""
+    await database.write(roles.end, instance.account_id, instance.id, now)
+    await asyncio.to_thread((instance.folder / CREDENTIALS_FILE).unlink, missing_ok=True)
+
+
+def _credentials(session: RoleSession) -> _Credentials:
+    return _Credentials(
+        session_id=session.id,
+        renews_at=session.began_at + (session.expires_at - session.began_at) // 2,
+        access_token=session.access_token,
+        access_key_id=session.access_key_id,
+        secret_access_key=session.secret_access_key,
+        session_token=session.session_token,
+        expires_at=rfc3339(session.expires_at),
+        account_id=session.account_id,
+        account_handle=session.account_handle,
+        role_id=session.role_id,
+    )
+
+
+def _read(folder: Path) -> _Held | None:
+    """Return what an instance has; None if it has nothing, or nothing that can be read."""
+    try:
+        return msgspec.json.decode((folder / CREDENTIALS_FILE).read_bytes(), type=_Held)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _replace(path: Path, value: Any) -> None:  # noqa: ANN401 - a struct
+    """Write a file that none but its owner may read, whole or not at all."""
+    made = path.with_suffix(".new")
+    made.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(made, flags, 0o600), "wb") as file:
+        file.write(msgspec.json.encode(value))
+    made.replace(path)

@@ -1,0 +1,245 @@
+"""Load balancers of accounts: how they are created, changed and deleted, and what answers show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import ip_address
+from typing import Any, Final
+
+from msgspec import structs
+
+from cloudcore.certificate.certificate import CERTIFICATE
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.loadbalancer import bodies, rows
+from cloudcore.loadbalancer.load_balancer import GET_POOL, Listener, LoadBalancer, Named, Target
+from cloudcore.loadbalancer.ports import Parts, Ranges
+from cloudcore.loadbalancer.rendering import subnet_ranges
+from cloudcore.loadbalancer.rows import ROWS
+from cloudcore.loadbalancer.vips import reserve
+from cloudcore.loadbalancer.work import WORK
+from cloudcore.network.security_group import SECURITY_GROUP
+from cloudcore.network.subnet import SUBNET
+from cloudcore.resource_references import Authorize
+from cloudcore.resources.bodies import Composite
+from cloudcore.resources.methods import Methods
+from cloudcore.resources.record import DELETING
+from cloudcore.web.references import ResourceRef
+
+RightTo = Callable[[str], Authorize]
+_RENDERED: Final = ("listeners", "backends", "replica_count")
+"""Changes of these are the proxies'."""
+
+
+LOAD_BALANCERS: Final = Methods(
+    ROWS,
+    composites=(
+        Composite(
+            name="vpc",
+            shown=ResourceRef,
+            is_always=True,
+            show=bodies.shown_vpc,
+        ),
+        Composite(
+            name="subnet",
+            shown=ResourceRef,
+            is_always=True,
+            show=bodies.shown_subnet,
+        ),
+        Composite(
+            name="security_groups",
+            words="What may reach its address.",
+            shown=Sequence[ResourceRef],
+            is_always=True,
+            show=bodies.shown_groups,
+        ),
+        Composite(
+            name="listeners",
+            shown=Sequence[bodies.ListenerRecord],
+            is_always=True,
+            show=bodies.shown_listeners,
+        ),
+        Composite(
+            name="backends",
+            shown=Sequence[bodies.BackendRecord],
+            is_always=True,
+            show=bodies.shown_backends,
+        ),
+        Composite(
+            name="replicas",
+            words="Its proxies, as they were seen last.",
+            shown=Sequence[bodies.ReplicaRecord],
+            is_always=True,
+            show=bodies.shown_replicas,
+        ),
+    ),
+    docs={"get": "Return a load balancer, with the health of its targets."},
+)
+
+
+def create(
+    tx: Connection,
+    asked: LoadBalancer,
+    subnet: str,
+    named: Mapping[str, Any],
+    parts: Parts,
+    right_to: RightTo,
+) -> LoadBalancer:
+    """Insert a load balancer with its address, its interface and its certificates.
+
+    `subnet` and what is in `named` are references of the request.
+
+    Raises:
+        InvalidInput, AccessDenied, NotFound: as `_resolved`.
+        Conflict: its name or address is taken, no address is free, or a certificate cannot be
+            served.
+        QuotaExceeded: the account has as many as it may have.
+
+    """
+    place = asked.account_id, asked.region
+    found = parts.interfaces.subnet(tx, *place, subnet, right_to(SUBNET.action("get")))
+    new = structs.replace(
+        asked,
+        subnet=Named(found.id, found.name),
+        vpc=Named(found.vpc_id, found.vpc_name),
+        node=found.node,
+    )
+    new = structs.replace(new, **_resolved(tx, new, named, parts, right_to))
+    LOAD_BALANCERS.create(tx, new)
+    vip = reserve(tx, new, parts.vips)
+    if vip != new.vip:
+        rows.set_vip(tx, new, vip)
+    _hold(tx, new, new.certificates, parts)
+    rows.put_pools(tx, new, new.pools)
+    placed = parts.interfaces.place(
+        tx,
+        new.account_id,
+        new.region,
+        new.subnet.id,
+        [each.id for each in new.security_groups],
+        new.crn,
+        new.created_at,
+        is_balancer=True,
+    )
+    made = ROWS.save(tx, structs.replace(new, vip=vip, interface_id=placed.id))
+    WORK.wake(tx, made, new.created_at)
+    return made
+
+
+def update(
+    tx: Connection,
+    found: LoadBalancer,
+    changes: Mapping[str, Any],
+    parts: Parts,
+    right_to: RightTo,
+    now: int,
+) -> LoadBalancer:
+    """Change fields of a load balancer; what concerns its proxies is brought about by its work.
+
+    Raises:
+        Conflict: it is being deleted, or a certificate cannot be served.
+        InvalidInput, AccessDenied, NotFound: as `_resolved`; `InvalidInput` also if a listener has
+            no backend of its protocol then.
+
+    """
+    WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+    old = ROWS.lock(tx, found.account_id, found.id)
+    if old.status == DELETING:
+        raise Conflict("the load balancer is being deleted", reason="being_deleted")
+    changed = structs.replace(old, **_resolved(tx, old, changes, parts, right_to))
+    if changed == old:
+        return old
+    bodies.check_match(changed.listeners, changed.backends)
+    changed = structs.replace(changed, updated_at=now)
+    if changed.security_groups != old.security_groups and old.interface_id is not None:
+        ids = [each.id for each in changed.security_groups]
+        parts.interfaces.set_groups(tx, old.interface_id, ids, now)
+    if all(getattr(changed, each) == getattr(old, each) for each in _RENDERED):
+        return ROWS.save(tx, changed)
+    _hold(tx, changed, changed.certificates.keys() - old.certificates.keys(), parts)
+    for each in old.certificates.keys() - changed.certificates.keys() - old.fingerprints.keys():
+        parts.certificates.release(tx, each, old.crn)  # those that are served stay until then
+    rows.put_pools(tx, changed, changed.pools)
+    status = old.status if old.status == "provisioning" else "updating"
+    return ROWS.save(tx, structs.replace(changed, generation=old.generation + 1, status=status))
+
+
+def delete(tx: Connection, found: LoadBalancer, now: int) -> None:
+    """Let a load balancer be torn down.
+
+    Raise `NotFound` if it is gone meanwhile.
+    """
+    WORK.delete(tx, ROWS.lock(tx, found.account_id, found.id), now)
+
+
+def _hold(tx: Connection, of: LoadBalancer, ids: Any, parts: Parts) -> None:  # noqa: ANN401
+    for each in sorted(ids):
+        parts.certificates.hold(tx, of.account_id, each, of.crn, field="listeners")
+
+
+def _resolved(
+    tx: Connection, of: LoadBalancer, changes: Mapping[str, Any], parts: Parts, right_to: RightTo
+) -> dict[str, Any]:
+    """Return changes of a load balancer with what the references in them mean.
+
+    Raises:
+        InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`;
+            `InvalidInput` also for an address that is in no subnet of the VPC.
+
+    """
+    place, found = (of.account_id, of.region), dict(changes)
+    if "security_groups" in changes:
+        right = right_to(SECURITY_GROUP.action("get"))
+        asked = [each.id for each in changes["security_groups"]]
+        groups = parts.interfaces.security_groups(tx, *place, of.vpc.id, asked, right)
+        found["security_groups"] = tuple(Named(each.id, each.name) for each in groups)
+    if "listeners" in changes:
+        right = right_to(CERTIFICATE.action("get"))
+        found["listeners"] = tuple(
+            _with_certificate(tx, of, number, each, parts, right)
+            for number, each in enumerate(changes["listeners"])
+        )
+    if "backends" in changes:
+        ranges = subnet_ranges(tx, of)
+        right = right_to(GET_POOL)
+        found["backends"] = tuple(
+            structs.replace(
+                each,
+                targets=tuple(
+                    _with_pool(tx, of, one, parts, right)
+                    if one.pool is not None
+                    else _within(f"backends[{number}].targets[{at}].address", one, ranges)
+                    for at, one in enumerate(each.targets)
+                ),
+            )
+            for number, each in enumerate(changes["backends"])
+        )
+        for number, each in enumerate(found["backends"]):
+            bodies.check_distinct(f"backends[{number}].targets", "place", each.targets)
+    return found
+
+
+def _with_certificate(
+    tx: Connection, of: LoadBalancer, number: int, each: Listener, parts: Parts, right: Authorize
+) -> Listener:
+    if each.certificate is None:
+        return each
+    asked, name = each.certificate.id, f"listeners[{number}].certificate"
+    found = parts.certificates.resolve(tx, of.account_id, asked, right, field=name)
+    return structs.replace(each, certificate=Named(found.id, found.name))
+
+
+def _with_pool(
+    tx: Connection, of: LoadBalancer, each: Target, parts: Parts, right: Authorize
+) -> Target:
+    assert each.pool is not None
+    found = parts.pools.pool(tx, of.account_id, of.region, each.pool.id, right)
+    return structs.replace(each, pool=Named(found.id, found.name))
+
+
+def _within(name: str, target: Target, ranges: Ranges) -> Target:
+    if not any(ip_address(target.address) in each for each in ranges):
+        raise InvalidInput(
+            f"{name}: {target.address} is in no subnet of the VPC", field=name, reason="outside"
+        )
+    return target

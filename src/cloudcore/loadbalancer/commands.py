@@ -1,0 +1,55 @@
+"""``entrepot load-balancers``: one address before the instances of a VPC."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from cloudcore.command_line import Act, Cell, Invocation, Option
+from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER
+from cloudcore.resources.nouns import noun_of
+
+_OPTIONS: Final = (
+    Option("listeners", "files that each hold a listener in JSON", "documents"),
+    Option("backends", "files that each hold a backend in JSON", "documents"),
+    Option("security_groups", "what may reach it: names, ids or CRNs of security groups", "texts"),
+)
+_SUBNET: Final = Option(
+    "subnet", "the subnet that it is in: name, id or CRN; fixed", is_required=True
+)
+_HEALTH: Final = (
+    Cell("BACKEND", "backend"),
+    Cell("ADDRESS", "address"),
+    Cell("INSTANCE", "instance_id", "whole"),
+    Cell("PORT", "port", "number"),
+    Cell("STATE", "state"),
+)
+
+
+def _show_targets(run: Invocation) -> bool:
+    """Show where connections go, and how the targets are; return False if one is not healthy."""
+    found = [
+        {"backend": backend["name"], **each}
+        for backend in run.record["backends"]
+        for each in backend["health"]
+    ]
+    run.show_rows(found, _HEALTH)
+    for fault in run.record["faults"]:
+        run.warn(f"{fault['code']}: {fault['message']}")
+    return all(each["state"] == "healthy" for each in found)
+
+
+_NOUN: Final = noun_of(
+    LOAD_BALANCER,
+    words="load balancers: one address before instances",
+    options=_OPTIONS,
+    created="Creating {name} at {vip}; 'entrepot load-balancers show {name}' has its status",
+    delete_words="tear a load balancer down",
+    question="Tear the load balancer {name} down?",
+    acts=(
+        Act("targets", "show where connections go, and if all is well there", run=_show_targets),
+        Act("metrics", "show what it has served", "/metrics", "GET", answer="metrics"),
+    ),
+)
+assert _NOUN.create is not None
+COMMANDS: Final = (replace(_NOUN, create=(*_NOUN.create, _SUBNET)),)

@@ -1,0 +1,93 @@
+"""The driver of the embedded proxy, which needs nothing but Python; low ports take root."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from cloudcore.loadbalancer.configuration import (
+    SOCKET_NAME,
+    ProcessLimits,
+    configuration_digest,
+    proxy_document,
+)
+from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaMetrics
+from cloudcore.loadbalancer.proxy_plan import ProxyPlan
+from cloudcore.loadbalancer.replicas import Replicas, Targets, ask
+from cloudcore.nodes.kept_process import Kept
+
+_RUN: Final = "run"
+"""The folder that the proxy may write to, also as nobody."""
+_NOBODY: Final = 65534
+
+
+class EmbeddedDriver(Replicas):
+    """Runs `proxy.py`."""
+
+    configuration_name = "proxy.json"
+
+    def check(self) -> None:
+        """See `ProxyDriver.check`: it needs nothing."""
+
+    async def _write(
+        self,
+        folder: Path,
+        plan: ProxyPlan,
+        certificates: Mapping[str, bytes],
+        limits: ProcessLimits,
+    ) -> tuple[str, str]:
+        run = folder / _RUN
+        run.mkdir(mode=0o700, exist_ok=True)
+        if limits.is_unprivileged:
+            os.chown(run, _NOBODY, _NOBODY)
+        text = proxy_document(plan, certificates, limits)
+        return text, configuration_digest(text)
+
+    def _argv(self, folder: Path, netns: Path | None) -> Sequence[str]:  # noqa: ARG002
+        program = (sys.executable, "-I", "-m", "cloudcore.loadbalancer.proxy")
+        return (*program, self.configuration_name, f"{_RUN}/{SOCKET_NAME}")
+
+    def _gives_up_root(self, plan: ProxyPlan, netns: Path | None) -> bool:
+        # Elsewhere it could not have low ports later, nor reach sockets in others' folders.
+        return netns is not None and not plan.dials_sockets
+
+    async def _reload(self, folder: Path, kept: Kept, text: str) -> None:  # noqa: ARG002
+        try:
+            state = await _ask(folder, f"apply {text}")
+        except (OSError, ValueError) as error:
+            raise ProxyFailed(f"the proxy does not answer: {error}") from None
+        if state["error"] is not None:
+            raise ProxyFailed(state["error"])
+
+    async def _digest_of(self, folder: Path) -> str | None:
+        try:
+            return str((await _ask(folder, "state"))["digest"])
+        except (OSError, ValueError):
+            return None
+
+    async def _state_of(self, folder: Path) -> tuple[Targets, ReplicaMetrics]:
+        state = await _ask(folder, "state")
+        targets = {
+            (backend, target): status
+            for backend, told in state["targets"].items()
+            for target, status in told.items()
+        }
+        return targets, ReplicaMetrics(**state["metrics"])
+
+    def _has_failed(self, folder: Path) -> bool:  # noqa: ARG002 - it answers so
+        return False
+
+    def _complaint(self, folder: Path) -> str | None:  # noqa: ARG002 - it answers why
+        return None
+
+    def _tidy(self, folder: Path, text: str) -> None:
+        """All is in one file."""
+
+
+async def _ask(folder: Path, question: str) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(await ask(folder / _RUN, SOCKET_NAME, question))
+    return answer

@@ -1,0 +1,177 @@
+"""The driver of HAProxy (2.6): a master for each replica, whose workers follow each other."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import hashlib
+import os
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from cloudcore.loadbalancer.configuration import (
+    CHROOT_NAME,
+    SOCKET_NAME,
+    STATE_NAME,
+    ProcessLimits,
+    described,
+    haproxy_configuration,
+)
+from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaMetrics, TargetStatus
+from cloudcore.loadbalancer.proxy_plan import ProxyPlan
+from cloudcore.loadbalancer.replicas import POLL_SECONDS, Replicas, Targets, ask, replace_file
+from cloudcore.nodes.kept_process import OUTPUT, Kept
+from cloudcore.nodes.node import DriverUnusable
+
+PROGRAM_PATH: Final = f"{os.defpath}:/usr/local/sbin:/usr/sbin:/sbin"
+_CERTIFICATE: Final = "certificate-"
+_VERIFIED: Final = "verified.cfg"
+_MOST_OUTPUT_BYTES: Final = 1024 * 1024
+_RELOADING: Final = "Reloading HAProxy"
+_FAILED: Final = "Loading failure!"
+"""What a master writes last when what it has reloaded does not do; the old worker goes on."""
+_ATTEMPTS: Final = 20
+_POLLS_AN_ATTEMPT: Final = 15
+_NO_STATE: Final = b"1\n"
+"""The version of the form, and no server."""
+_MIGRATING: Final = 'echo 1 >/proc/sys/net/ipv4/tcp_migrate_req; exec "$0" "$@"'
+"""Of a network namespace: what a replica has not accepted when it ends goes to another one."""
+
+
+class HaproxyDriver(Replicas):
+    """Runs HAProxy, which reads its configuration anew at each SIGUSR2."""
+
+    configuration_name = "haproxy.cfg"
+
+    def check(self) -> None:
+        """See `ProxyDriver.check`."""
+        if shutil.which("haproxy", path=PROGRAM_PATH) is None:
+            raise DriverUnusable("balancer_driver haproxy: there is no program haproxy; install it")
+
+    async def _write(
+        self,
+        folder: Path,
+        plan: ProxyPlan,
+        certificates: Mapping[str, bytes],
+        limits: ProcessLimits,
+    ) -> tuple[str, str]:
+        files = {}
+        for name, pem in certificates.items():
+            files[name] = f"{_CERTIFICATE}{hashlib.sha256(pem).hexdigest()[:16]}.pem"
+            replace_file(folder / files[name], pem)
+        (folder / CHROOT_NAME).mkdir(mode=0o755, exist_ok=True)
+        if not (folder / STATE_NAME).exists():
+            replace_file(folder / STATE_NAME, _NO_STATE)
+        text = haproxy_configuration(plan, files, limits)
+        if not self._is_written(folder, text):
+            await _verify(folder, text)
+        return text, described(text)
+
+    def _is_written(self, folder: Path, text: str) -> bool:
+        try:
+            return (folder / self.configuration_name).read_text() == text
+        except FileNotFoundError:
+            return False
+
+    def _gives_up_root(self, plan: ProxyPlan, netns: Path | None) -> bool:  # noqa: ARG002
+        return not plan.dials_sockets  # those lie in folders that only root sees
+
+    def _argv(self, folder: Path, netns: Path | None) -> Sequence[str]:  # noqa: ARG002
+        program = (_program(), "-W", "-db", "-f", self.configuration_name)
+        return program if netns is None else ("/bin/sh", "-c", _MIGRATING, *program)
+
+    async def _reload(self, folder: Path, kept: Kept, text: str) -> None:  # noqa: ARG002
+        try:
+            state = await ask(folder, SOCKET_NAME, "show servers state")
+        except OSError:
+            state = ""
+        replace_file(folder / STATE_NAME, state.strip().encode() + b"\n" if state else _NO_STATE)
+        os.truncate(folder / OUTPUT, 0)  # it is appended to
+        # A signal is lost while a master is about to begin, or has just failed to reload.
+        for attempt in range(_ATTEMPTS * _POLLS_AN_ATTEMPT):
+            if attempt % _POLLS_AN_ATTEMPT == 0 and not kept.signal(signal.SIGUSR2):
+                return
+            await asyncio.sleep(POLL_SECONDS)
+            if _RELOADING in _output(folder):
+                return
+
+    async def _digest_of(self, folder: Path) -> str | None:
+        try:
+            information = await ask(folder, SOCKET_NAME, "show info")
+        except OSError:
+            return None
+        lines = dict(line.split(": ", 1) for line in information.splitlines() if ": " in line)
+        return lines.get("description")
+
+    async def _state_of(self, folder: Path) -> tuple[Targets, ReplicaMetrics]:
+        told = (await ask(folder, SOCKET_NAME, "show stat")).removeprefix("# ")
+        if (folder / OUTPUT).stat().st_size > _MOST_OUTPUT_BYTES:
+            os.truncate(folder / OUTPUT, 0)  # a line for each target that comes or goes
+        rows = list(csv.DictReader(told.splitlines()))
+        servers = [row for row in rows if row["svname"] not in ("FRONTEND", "BACKEND")]
+        targets = {(row["pxname"], row["svname"]): _status(row) for row in servers}
+        return targets, _metrics([row for row in rows if row["svname"] == "FRONTEND"])
+
+    def _has_failed(self, folder: Path) -> bool:
+        return _FAILED in _output(folder)
+
+    def _complaint(self, folder: Path) -> str | None:
+        return _alert(_output(folder))
+
+    def _tidy(self, folder: Path, text: str) -> None:
+        for file in folder.glob(f"{_CERTIFICATE}*"):
+            if file.name not in text:
+                file.unlink()
+
+
+def _output(folder: Path) -> str:
+    return (folder / OUTPUT).read_text(errors="replace")
+
+
+def _alert(told: str) -> str | None:
+    return next((line for line in told.splitlines() if line.startswith("[ALERT]")), None)
+
+
+def _program() -> str:
+    return shutil.which("haproxy", path=PROGRAM_PATH) or "haproxy"
+
+
+async def _verify(folder: Path, text: str) -> None:
+    """Raise `ProxyFailed` if HAProxy would not take the configuration."""
+    replace_file(folder / _VERIFIED, text.encode())
+    checked = await asyncio.create_subprocess_exec(
+        *(_program(), "-c", "-f", _VERIFIED),
+        cwd=folder,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, told = await checked.communicate()
+    (folder / _VERIFIED).unlink()
+    if checked.returncode != 0:
+        raise ProxyFailed(_alert(told.decode(errors="replace")) or "HAProxy refuses it")
+
+
+def _status(row: Mapping[str, str]) -> TargetStatus:
+    if row["status"].startswith("DRAIN") or row["weight"] == "0":
+        return "draining"
+    if row["check_status"] in ("", "INI"):
+        return "unknown"
+    return "healthy" if row["status"].startswith("UP") else "unhealthy"
+
+
+def _metrics(frontends: Sequence[Mapping[str, str]]) -> ReplicaMetrics:
+    def total(name: str) -> int:
+        return sum(int(row[name] or 0) for row in frontends)
+
+    answers = {f"{digit}xx": total(f"hrsp_{digit}xx") for digit in range(1, 6)}
+    return ReplicaMetrics(
+        bytes_in=total("bin"),
+        bytes_out=total("bout"),
+        connections=total("stot"),
+        requests=total("req_tot"),
+        answers={name: count for name, count in answers.items() if count},
+    )

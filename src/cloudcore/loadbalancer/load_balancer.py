@@ -1,0 +1,195 @@
+"""What a load balancer is: an address, what listens there, and where that leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct, field
+
+from cloudcore.loadbalancer.driver import TargetStatus
+from cloudcore.metering.sku import Sku
+from cloudcore.nodes.placed import NODE_LOST, Placed
+from cloudcore.resources.record import fixed, given, own
+from cloudcore.resources.resource import Filter, Resource
+
+Status = Literal["provisioning", "active", "updating", "degraded", "failed", "deleting"]
+ListenerProtocol = Literal["tcp", "http", "https"]
+BackendProtocol = Literal["tcp", "http"]
+MOST_REPLICAS: Final = 4
+GET_POOL: Final = "compute:GetInstancePool"
+"""What a caller needs on a pool that is a target."""
+HOURS: Final = Sku("loadbalancer.hours", "Load balancers", "hour")
+FAILED: Final = "loadbalancer.load_balancer.failed"
+DEGRADED: Final = "loadbalancer.load_balancer.degraded"
+ACTIVE: Final = "loadbalancer.load_balancer.active"
+EVENTS: Final = (ACTIVE, DEGRADED, FAILED)
+"""Types of the events of its states."""
+
+
+class Named(Struct, frozen=True):
+    """A resource of another family; its name never changes."""
+
+    id: str
+    name: str = ""
+
+
+class Listener(Struct, frozen=True, omit_defaults=True):
+    """A port that clients reach."""
+
+    port: int
+    protocol: ListenerProtocol
+    backend: str
+    """The name of one of the backends."""
+    certificate: Named | None = None
+
+
+class HealthCheck(Struct, frozen=True):
+    """How a target is found to be well."""
+
+    protocol: BackendProtocol = "tcp"
+    path: str | None = None
+    """Of the request; None with ``tcp``."""
+    interval_seconds: int = 5
+    timeout_seconds: int = 2
+    healthy_threshold: int = 2
+    """Successes after which a target is healthy."""
+    unhealthy_threshold: int = 3
+    """Failures after which it is not."""
+
+
+class Target(Struct, frozen=True, omit_defaults=True):
+    """Where connections lead to: an address, or all instances of a pool."""
+
+    port: int
+    address: str = ""
+    pool: Named | None = None
+
+
+class Backend(Struct, frozen=True):
+    """Targets that are alike."""
+
+    name: str
+    protocol: BackendProtocol
+    health_check: HealthCheck
+    targets: tuple[Target, ...]
+
+
+class SeenTarget(Struct, frozen=True, omit_defaults=True):
+    """A target as the proxies see it; a pool's are its instances."""
+
+    backend: str
+    id: str
+    """The same in a configuration."""
+    port: int
+    address: str = ""
+    instance_id: str = ""
+    state: TargetStatus = "unknown"
+
+
+class Replica(Struct, frozen=True):
+    """One of the proxies."""
+
+    number: int
+    is_alive: bool
+
+
+class LoadBalancer(Placed, frozen=True, kw_only=True):
+    """One address before the instances of a VPC."""
+
+    name: Annotated[
+        str,
+        Meta(min_length=1, max_length=63),
+        fixed("1 to 63 of a-z 0-9 . _ -; fixed", heading="NAME"),
+    ]
+    description: Annotated[str, Meta(max_length=1000), given('for persons; "" takes it away')] = ""
+    vip: Annotated[
+        str,
+        Meta(max_length=45),
+        fixed("an address of the operator's ranges; by default a free one", heading="VIP"),
+    ] = ""
+    """The address that clients reach; no other load balancer has it until this one is gone."""
+    replica_count: Annotated[
+        int,
+        Meta(ge=1, le=MOST_REPLICAS),
+        given("proxies that share the address", heading="REPLICAS", form="number"),
+    ] = 2
+    """Proxies that share the address."""
+    status: Annotated[Status, own(heading="STATUS")] = "provisioning"
+    """`degraded`: it serves, but something of it is gone; `failed`: no proxy could be started."""
+    node: Annotated[str, own(heading="NODE")] = ""
+    """Name of the machine that its proxies are on."""
+    tags: Annotated[dict[str, str], given("a tag of the load balancer")] = field(
+        default_factory=dict
+    )
+    vpc: Annotated[Named, own(hidden=True)] = Named("")
+    subnet: Annotated[Named, own(hidden=True)] = Named("")
+    interface_id: Annotated[str | None, own(hidden=True)] = None
+    """Of its interface in the subnet; None once that is released."""
+    security_groups: Annotated[tuple[Named, ...], own(hidden=True)] = ()
+    listeners: Annotated[tuple[Listener, ...], own(hidden=True)] = ()
+    backends: Annotated[tuple[Backend, ...], own(hidden=True)] = ()
+    role_id: Annotated[str | None, own(hidden=True)] = None
+    """Of the role of its replicas; None before there is one, and once it is gone."""
+    generation: Annotated[int, own(hidden=True)] = 1
+    """Counts what is wanted of the replicas, one after the other."""
+    applied: Annotated[int, own(hidden=True)] = 0
+    """The generation that they have."""
+    fingerprints: Annotated[dict[str, str], own(hidden=True)] = field(default_factory=dict)
+    """Of the certificates that they have, by id."""
+    replicas: Annotated[tuple[Replica, ...], own(hidden=True)] = ()
+    targets: Annotated[tuple[SeenTarget, ...], own(hidden=True)] = ()
+
+    @property
+    def crn(self) -> str:
+        """Return its CRN."""
+        return LOAD_BALANCER.crn_of(self)
+
+    @property
+    def certificates(self) -> Mapping[str, Named]:
+        """Return the certificates of its listeners, by id."""
+        found = (each.certificate for each in self.listeners)
+        return {each.id: each for each in found if each is not None}
+
+    @property
+    def pools(self) -> Mapping[str, Named]:
+        """Return the pools that it leads to, by id."""
+        found = (each.pool for each in self._targets)
+        return {each.id: each for each in found if each is not None}
+
+    @property
+    def told(self) -> Mapping[str, object]:
+        """Return what topics are told of it."""
+        return {
+            "load_balancer": {"id": self.id, "crn": self.crn, "name": self.name},
+            "vip": self.vip,
+            "status": self.status,
+            "faults": [{"code": each.code, "message": each.message} for each in self.faults],
+        }
+
+    @property
+    def _targets(self) -> Iterator[Target]:
+        return (target for each in self.backends for target in each.targets)
+
+
+LOAD_BALANCER: Final = Resource(
+    record=LoadBalancer,
+    service="loadbalancer",
+    one="load_balancer",
+    many="load_balancers",
+    quota=50,
+    filters=(Filter("name"), Filter("status")),
+    methods=("list", "get"),
+    actions={
+        "create": "CreateLoadBalancer",
+        "update": "UpdateLoadBalancer",
+        "delete": "DeleteLoadBalancer",
+    },
+    more_actions=("GetLoadBalancerMetrics", "PutLoadBalancerMetrics"),
+    summaries={
+        "loadbalancer:PutLoadBalancerMetrics": "Report what a load balancer served, which the role"
+        " of its own replicas may.",
+    },
+    warnings=frozenset({"REPLICA_DIED", NODE_LOST}),
+)
+"""The load balancers of accounts."""

@@ -1,0 +1,116 @@
+"""What load balancers have served: sums of what each replica counts since its last start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from msgspec import Struct, structs
+
+from cloudcore.db.base import Connection
+from cloudcore.loadbalancer import rows
+from cloudcore.loadbalancer.driver import ReplicaMetrics
+from cloudcore.loadbalancer.load_balancer import LoadBalancer
+from cloudcore.wire import ResponseBody
+
+CLASSES: Final = ("1xx", "2xx", "3xx", "4xx", "5xx")
+
+
+class Counters(Struct, frozen=True, omit_defaults=True):
+    """What was served."""
+
+    bytes_in: int = 0
+    """From clients."""
+    bytes_out: int = 0
+    connections: int = 0
+    requests: int = 0
+    """Of listeners that speak HTTP."""
+    responses_1xx: int = 0
+    responses_2xx: int = 0
+    responses_3xx: int = 0
+    responses_4xx: int = 0
+    responses_5xx: int = 0
+
+
+class MetricsRecord(ResponseBody):
+    """What a load balancer has served since it was created."""
+
+    bytes_in: int
+    """From clients."""
+    bytes_out: int
+    connections: int
+    requests: int
+    """Of listeners that speak HTTP."""
+    responses: Mapping[str, int]
+    """By class of status: `1xx` to `5xx`."""
+
+
+class OneMetrics(ResponseBody):
+    """What a load balancer has served, wrapped."""
+
+    metrics: MetricsRecord
+
+
+def counters_of(metrics: ReplicaMetrics) -> Counters:
+    """Return what a replica tells."""
+    return Counters(
+        metrics.bytes_in,
+        metrics.bytes_out,
+        metrics.connections,
+        metrics.requests,
+        *(metrics.answers.get(each, 0) for each in CLASSES),
+    )
+
+
+def note_served(tx: Connection, found: LoadBalancer, new: Mapping[int, Counters], now: int) -> None:
+    """Add what replicas have served since it was noted last, by their numbers."""
+    known = rows.metrics_of(tx, found.account_id, found.id)
+    for number, counts in new.items():
+        total, last = (_decode(each) for each in known.get(number, ("{}", "{}")))
+        total = added(total, since(last, counts))
+        rows.put_metrics(tx, found, number, _encode(total), _encode(counts), now)
+
+
+def served(tx: Connection, account_id: str, balancer_id: str) -> Counters:
+    """Return what all replicas of a load balancer have served."""
+    total = Counters()
+    for text, _ in rows.metrics_of(tx, account_id, balancer_id).values():
+        total = added(total, _decode(text))
+    return total
+
+
+def shown(total: Counters) -> OneMetrics:
+    """Return what an answer has of them."""
+    responses = {each: getattr(total, f"responses_{each}") for each in CLASSES}
+    return OneMetrics(
+        metrics=MetricsRecord(
+            bytes_in=total.bytes_in,
+            bytes_out=total.bytes_out,
+            connections=total.connections,
+            requests=total.requests,
+            responses=responses,
+        )
+    )
+
+
+def since(last: Counters, now: Counters) -> Counters:
+    """Return what came since; a replica that counts less than before was started anew."""
+    pairs = list(zip(structs.astuple(last), structs.astuple(now), strict=True))
+    if any(new < old for old, new in pairs):
+        return now
+    return Counters(*(new - old for old, new in pairs))
+
+
+def added(one: Counters, other: Counters) -> Counters:
+    """Return the sum."""
+    pairs = zip(structs.astuple(one), structs.astuple(other), strict=True)
+    return Counters(*(a + b for a, b in pairs))
+
+
+def _encode(counters: Counters) -> str:
+    return msgspec.json.encode(counters).decode()
+
+
+def _decode(text: str) -> Counters:
+    return msgspec.json.decode(text, type=Counters)

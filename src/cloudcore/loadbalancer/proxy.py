@@ -1,0 +1,297 @@
+"""The embedded proxy: a program of its own, one for each replica, that outlives the service.
+
+    python -m cloudcore.loadbalancer.proxy CONFIGURATION CONTROL
+
+It reads its configuration (`configuration.proxy_document`), and listens on the Unix socket CONTROL
+for lines: `state` is answered by a line of JSON that tells health and metrics, and so is `apply`
+with a new configuration, once it is in force: connections stay. After SIGUSR1 it takes no new
+connections and ends with the last that it has; SIGTERM ends it at once.
+
+It imports the standard library alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import resource
+import signal
+import socket
+import ssl
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from cloudcore.loadbalancer.proxy_relay import Conversation, Metrics, relay_stream
+from cloudcore.loadbalancer.proxy_targets import BUFFER_BYTES, Backend, Channel
+
+_BACKLOG: Final = 1024
+_ACCEPTED_AT_ONCE: Final = 64
+_HANDSHAKE_SECONDS: Final = 10
+_CONTROL_BYTES: Final = 16 * 1024 * 1024
+_OTHER_DESCRIPTORS: Final = 100
+_NOBODY: Final = 65534
+_NAMESPACE_SETTINGS: Final = {
+    "ip_unprivileged_port_start": "0",
+    # What a replica has not accepted when it ends goes to another one.
+    "tcp_migrate_req": "1",
+}
+
+
+class Listener:
+    """A port, and what is done with its connections."""
+
+    def __init__(self, address: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            self.socket.bind((address, port))
+            self.socket.listen(_BACKLOG)
+            self.socket.settimeout(0)
+        except OSError as error:
+            self.socket.close()
+            raise OSError(error.errno, f"{address} port {port}: {error.strerror}") from None
+        self.protocol = ""
+        self.backend = Backend()
+        self.tls: ssl.SSLContext | None = None
+
+    def accept(self, most: int) -> Iterator[tuple[socket.socket, str]]:
+        """Yield the connections that wait, and where they come from."""
+        for _ in range(most):
+            try:
+                accepted, peer = self.socket.accept()
+            except OSError:  # none is left, one was ended by its client, or no descriptor is free
+                return
+            accepted.settimeout(0)
+            yield accepted, peer[0]
+
+
+class Proxy:
+    """All that the program has."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[int, Listener] = {}
+        self._backends: dict[str, Backend] = {}
+        self._connections: set[asyncio.Task[None]] = set()
+        self._most_connections = 0
+        self._digest = ""
+        self._metrics = Metrics()
+        self._is_draining = False
+        self._is_full = False
+        self._head_seconds = 0.0
+        self.drain_seconds = 0.0
+
+    def apply(self, text: str) -> None:
+        """Do what a configuration says; raise OSError, and go on as before, if it cannot be."""
+        plan = json.loads(text)
+        contexts = {
+            name: _tls_of(pem.encode()) for name, pem in sorted(plan["certificates"].items())
+        }
+        wanted = {one["port"]: one for one in plan["listeners"]}
+        new: dict[int, Listener] = {}
+        try:
+            for port in wanted.keys() - self._listeners.keys():
+                new[port] = Listener(plan["vip"], port)
+        except OSError:
+            for listener in new.values():
+                listener.socket.close()
+            raise
+        self._most_connections = _descriptors_for(plan["connections"])
+        self.drain_seconds = plan["drain_seconds"]
+        self._head_seconds = plan["head_seconds"]
+        self._set_backends(plan["backends"])
+        for port in self._listeners.keys() - wanted.keys():
+            self._end(self._listeners.pop(port))
+        self._listeners.update(new)
+        for port, one in wanted.items():
+            listener = self._listeners[port]
+            listener.protocol = one["protocol"]
+            listener.backend = self._backends[one["backend"]]
+            listener.tls = contexts[one["certificate"]] if one["certificate"] else None
+        self._digest = hashlib.sha256(text.encode()).hexdigest()
+        self._listen()
+
+    def _set_backends(self, planned: list[dict[str, Any]]) -> None:
+        before, self._backends = self._backends, {}
+        for one in planned:
+            backend = self._backends[one["name"]] = before.pop(one["name"], Backend())
+            backend.set(one)
+        for backend in before.values():
+            backend.forget()
+
+    def _listen(self) -> None:
+        self._is_full = False
+        for listener in self._listeners.values():
+            asyncio.get_running_loop().add_reader(listener.socket, self._accept, listener)
+
+    def _end(self, listener: Listener) -> None:
+        """Take no more connections but those that wait already."""
+        asyncio.get_running_loop().remove_reader(listener.socket)
+        self._accept(listener, _BACKLOG)
+        listener.socket.close()
+
+    def _accept(self, listener: Listener, most: int = _ACCEPTED_AT_ONCE) -> None:
+        free = self._most_connections - len(self._connections)
+        for accepted, address in listener.accept(min(most, free)):
+            serving = asyncio.create_task(self._serve(listener, accepted, address))
+            self._connections.add(serving)
+            serving.add_done_callback(self._ended)
+        if len(self._connections) >= self._most_connections and not self._is_full:
+            self._is_full = True  # others wait in the kernel, or get another replica
+            for one in self._listeners.values():
+                asyncio.get_running_loop().remove_reader(one.socket)
+
+    def _ended(self, serving: asyncio.Task[None]) -> None:
+        self._connections.discard(serving)
+        if not serving.cancelled() and (error := serving.exception()) is not None:
+            sys.stderr.write(f"connection: {error!r}\n")
+        if self._is_full and not self._is_draining:
+            self._listen()
+
+    async def _serve(self, listener: Listener, accepted: socket.socket, address: str) -> None:
+        self._metrics.connections += 1
+        protocol, backend = listener.protocol, listener.backend
+        try:
+            client = await _channel(accepted, listener.tls)
+        except OSError:
+            accepted.close()
+            return
+        try:
+            if protocol == "tcp":
+                await relay_stream(client, backend, self._metrics)
+            else:
+                await Conversation(
+                    client,
+                    backend,
+                    self._metrics,
+                    address=address,
+                    protocol=protocol,
+                    head_seconds=self._head_seconds,
+                    is_draining=lambda: self._is_draining,
+                ).run()
+        except OSError:
+            client.writer.transport.abort()
+        finally:
+            client.close()
+
+    async def drain(self) -> None:
+        """Take no more connections; return when there are none, or the time is over."""
+        self._is_draining = True
+        while self._listeners:
+            self._end(self._listeners.popitem()[1])
+        if self._connections:
+            await asyncio.wait(self._connections, timeout=self.drain_seconds)
+
+    async def control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer a line of the service."""
+        with contextlib.suppress(OSError, ValueError):
+            async with asyncio.timeout(_HANDSHAKE_SECONDS):
+                line = (await reader.readline()).decode()
+            error = None
+            if line.startswith("apply ") and line.endswith("\n"):
+                error = self._try(line[6:-1])
+            state = json.dumps({**self._state(), "error": error})
+            writer.write(state.encode() + b"\n")
+            await writer.drain()
+        writer.close()
+
+    def _try(self, text: str) -> str | None:
+        try:
+            self.apply(text)
+        except (OSError, ssl.SSLError) as error:
+            return str(error)
+        return None
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "digest": self._digest,
+            "targets": {
+                name: {target.name: target.status for target in backend.targets.values()}
+                for name, backend in self._backends.items()
+            },
+            "metrics": vars(self._metrics),
+        }
+
+
+def _tls_of(pem: bytes) -> ssl.SSLContext:
+    """Return a context that serves a chain and its key, which Python reads from a file alone."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    context.set_alpn_protocols(["http/1.1"])
+    with tempfile.NamedTemporaryFile(dir=".") as file:  # 0600
+        file.write(pem)
+        file.flush()
+        context.load_cert_chain(file.name)
+    return context
+
+
+async def _channel(accepted: socket.socket, tls: ssl.SSLContext | None) -> Channel:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(BUFFER_BYTES, loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    transport, _ = await loop.connect_accepted_socket(
+        lambda: protocol,
+        accepted,
+        ssl=tls,
+        ssl_handshake_timeout=_HANDSHAKE_SECONDS if tls else None,
+    )
+    return Channel(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+
+
+def _descriptors_for(connections: int) -> int:
+    """Raise the limit of descriptors, and return how many connections it allows: two for each."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft = min(hard, 2 * connections + _OTHER_DESCRIPTORS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(connections, (soft - _OTHER_DESCRIPTORS) // 2))
+
+
+def _give_up_root() -> None:
+    """Become nobody, in a network namespace whose low ports are everybody's."""
+    for name, value in _NAMESPACE_SETTINGS.items():
+        Path("/proc/sys/net/ipv4", name).write_text(value)
+    os.setgroups([])
+    os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+    os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+
+
+async def _run(text: str, control: str) -> None:
+    loop = asyncio.get_running_loop()
+    proxy = Proxy()
+    is_over = asyncio.Event()
+    loop.add_signal_handler(signal.SIGUSR1, is_over.set)
+    proxy.apply(text)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(control)  # noqa: PTH108 - of a replica that was killed
+    control_server = await asyncio.start_unix_server(proxy.control, control, limit=_CONTROL_BYTES)
+    await is_over.wait()
+    await proxy.drain()
+    control_server.close()
+
+
+def main() -> None:
+    """Run until a signal ends it."""
+    configuration, control = sys.argv[1:]
+    text = Path(configuration).read_text()
+    folder, name = os.path.split(control)
+    os.chdir(folder)  # its path may be too long for a socket, and closed to nobody
+    os.umask(0o077)
+    if json.loads(text)["is_unprivileged"]:
+        _give_up_root()
+    try:
+        asyncio.run(_run(text, name))
+    except OSError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""The backends of the embedded proxy: which targets are healthy, and whose turn it is.
+
+It imports the standard library alone: it is part of a program of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+BUFFER_BYTES: Final = 64 * 1024
+CONNECT_SECONDS: Final = 3
+_HEALTHY_STATUS: Final = re.compile(rb"HTTP/1\.[01] [23][0-9]{2}(?: .*)?\r\n")
+
+
+class Channel(NamedTuple):
+    """Both directions of a connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def close(self) -> None:
+        """Close it once what was written is sent."""
+        self.writer.close()
+
+
+class Target:
+    """What serves, at its address and port or behind its Unix socket."""
+
+    def __init__(self, name: str, place: str | list[Any]) -> None:
+        self.name = name
+        self.is_draining = False
+        self._place = place
+        self._is_healthy: bool | None = None
+        self._contrary = 0  # checks in a row that said otherwise
+        self._health: dict[str, Any] = {}
+        self._checks: asyncio.Task[None] | None = None
+
+    def set(self, health: dict[str, Any], *, is_draining: bool) -> None:
+        """Take what the plan says; health that was found before stays."""
+        self.is_draining = is_draining
+        if health != self._health:
+            self._health = health
+            self.forget()
+            self._checks = asyncio.get_running_loop().create_task(self._check_again_and_again())
+
+    def forget(self) -> None:
+        """End its checks."""
+        if self._checks is not None:
+            self._checks.cancel()
+
+    @property
+    def is_usable(self) -> bool:
+        """Return True if it gets new connections; also before its first check has ended."""
+        return not self.is_draining and self._is_healthy is not False
+
+    @property
+    def status(self) -> str:
+        """Return `healthy`, `unhealthy`, `draining` or `unknown`."""
+        if self.is_draining:
+            return "draining"
+        return {None: "unknown", True: "healthy", False: "unhealthy"}[self._is_healthy]
+
+    async def connect(self, seconds: float = CONNECT_SECONDS) -> Channel:
+        """Return a new connection; raise OSError if there is none in so long."""
+        async with asyncio.timeout(seconds):
+            if isinstance(self._place, str):
+                opened = await asyncio.open_unix_connection(self._place, limit=BUFFER_BYTES)
+            else:
+                opened = await asyncio.open_connection(*self._place, limit=BUFFER_BYTES)
+        return Channel(*opened)
+
+    async def _check_again_and_again(self) -> None:
+        while True:
+            self._take(is_well=await self._is_well())
+            await asyncio.sleep(self._health["interval_seconds"])
+
+    def _take(self, *, is_well: bool) -> None:
+        if self._is_healthy is None:
+            self._is_healthy = is_well
+        elif is_well == self._is_healthy:
+            self._contrary = 0
+        else:
+            self._contrary += 1
+            if (
+                self._contrary
+                >= self._health["healthy_threshold" if is_well else "unhealthy_threshold"]
+            ):
+                self._is_healthy, self._contrary = is_well, 0
+
+    async def _is_well(self) -> bool:
+        seconds = self._health["timeout_seconds"]
+        channel = None
+        try:
+            async with asyncio.timeout(seconds):
+                channel = await self.connect(seconds)
+                if self._health["protocol"] == "tcp":
+                    return True
+                path = self._health["path"] or "/"
+                channel.writer.write(
+                    f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+                )
+                line = await channel.reader.readuntil(b"\r\n")
+        except (OSError, EOFError, asyncio.LimitOverrunError):
+            return False
+        finally:
+            if channel is not None:
+                channel.close()
+        return _HEALTHY_STATUS.fullmatch(line) is not None
+
+
+class Backend:
+    """Targets that answer the same."""
+
+    def __init__(self) -> None:
+        self.targets: dict[str, Target] = {}
+        self._turn = 0
+
+    def set(self, planned: dict[str, Any]) -> None:
+        """Take what the plan says; targets that stay keep their health and their connections."""
+        before, self.targets = self.targets, {}
+        for one in planned["targets"]:
+            name = one["name"]
+            target = self.targets[name] = before.pop(name, Target(name, one["place"]))
+            target.set(planned["health"], is_draining=one["is_draining"])
+        for target in before.values():
+            target.forget()
+
+    def forget(self) -> None:
+        """End the checks of its targets."""
+        for target in self.targets.values():
+            target.forget()
+
+    def in_turn(self) -> Iterator[Target]:
+        """Yield each usable target once, first the one whose turn it is."""
+        usable = [target for target in self.targets.values() if target.is_usable]
+        self._turn = (self._turn + 1) % max(1, len(usable))
+        yield from (*usable[self._turn :], *usable[: self._turn])
+
+    async def connect(self) -> Channel | None:
+        """Return a connection to the next target that takes one, or None if no target does."""
+        for target in self.in_turn():
+            with contextlib.suppress(OSError):
+                return await target.connect()
+        return None

@@ -1,0 +1,350 @@
+"""What both drivers share: a folder for each replica, and the process that it keeps.
+
+Whoever dies between two steps, the folder is there before its process and goes after it: so
+`known` and `stop` find all that there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import resource
+import shutil
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from cloudcore.loadbalancer.configuration import ProcessLimits, backend_name, target_name
+from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaMetrics, ReplicaSeen, TargetStatus
+from cloudcore.loadbalancer.proxy_plan import ProxyPlan
+from cloudcore.nodes import kept_process
+from cloudcore.nodes.kept_process import Kept, LaunchFailed
+
+Targets = Mapping[tuple[str, str], TargetStatus]
+"""By what the proxy calls the backend and the target."""
+
+DRAIN_SECONDS: Final = 30
+HEAD_SECONDS: Final = 10
+MOST_CONNECTIONS: Final = 4000
+APPLIED_SECONDS: Final = 10
+"""Within which a proxy does what it was told."""
+_ANSWER_SECONDS: Final = 5
+POLL_SECONDS: Final = 0.02
+_SIGNAL_SECONDS: Final = 0.3
+_NAMES: Final = "names.json"
+"""What the names of backends and targets mean that the proxy knows."""
+_LAUNCH_LOCK: Final = "process.lock"
+"""Held by a launch of `kept_process`."""
+
+
+class Replicas(ABC):
+    """Keeps the replicas of one kind of proxy."""
+
+    configuration_name: str
+    """The file that a replica of this kind has, and of no other."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        drain_seconds: int = DRAIN_SECONDS,
+        head_seconds: int = HEAD_SECONDS,
+    ) -> None:
+        self._folder = folder
+        self._drain_seconds = drain_seconds
+        self._head_seconds = head_seconds
+
+    @abstractmethod
+    def check(self) -> None:
+        """See `ProxyDriver.check`."""
+
+    @abstractmethod
+    async def _write(
+        self,
+        folder: Path,
+        plan: ProxyPlan,
+        certificates: Mapping[str, bytes],
+        limits: ProcessLimits,
+    ) -> tuple[str, str]:
+        """Write what the configuration names; return it, and the digest that it is known by.
+
+        Raise `ProxyFailed` if the proxy would not take it.
+        """
+
+    @abstractmethod
+    def _argv(self, folder: Path, netns: Path | None) -> Sequence[str]:
+        """Return the command of a replica."""
+
+    @abstractmethod
+    def _gives_up_root(self, plan: ProxyPlan, netns: Path | None) -> bool:
+        """Return True if a replica that is started by root can be nobody's."""
+
+    @abstractmethod
+    async def _reload(self, folder: Path, kept: Kept, text: str) -> None:
+        """Tell a replica that its configuration is another."""
+
+    @abstractmethod
+    async def _digest_of(self, folder: Path) -> str | None:
+        """Return the digest of what a replica does, or None if it does not answer."""
+
+    @abstractmethod
+    async def _state_of(self, folder: Path) -> tuple[Targets, ReplicaMetrics]:
+        """Return what a replica tells; raise OSError if it does not."""
+
+    async def apply(
+        self,
+        plan: ProxyPlan,
+        replica: int,
+        certificates: Mapping[str, bytes],
+        netns: Path | None,
+    ) -> None:
+        """See `ProxyDriver.apply`."""
+        folder = self._folder / plan.balancer_id / str(replica)
+        certificates = _used(plan, certificates)
+        async with _held(folder, is_made=True):
+            kept = kept_process.find(folder)
+            if kept is not None and not (folder / self.configuration_name).exists():
+                await self._end(kept)  # the operator has chosen another driver
+                kept = None
+            if kept is None:
+                _clear(folder)
+            limits = self._limits(plan, netns)
+            text, digest = await self._write(folder, plan, certificates, limits)
+            if kept is not None and await self._digest_of(folder) == digest:
+                return
+            replace_file(folder / _NAMES, json.dumps(_names(plan)).encode())
+            replace_file(folder / self.configuration_name, text.encode())
+            if kept is None:
+                kept = await self._start(folder, netns)
+            else:
+                await self._reload(folder, kept, text)
+            await self._applied(folder, kept, digest)
+            self._tidy(folder, text)
+
+    async def stop(self, balancer_id: str, replica: int) -> None:
+        """See `ProxyDriver.stop`."""
+        folder = self._folder / balancer_id / str(replica)
+        async with _held(folder, is_made=False) as is_there:
+            if is_there:
+                with _no_launch(folder):
+                    kept = kept_process.find(folder)
+                    if kept is not None:
+                        await self._end(kept)
+                    shutil.rmtree(folder)
+        with contextlib.suppress(OSError):  # it has other replicas, or is gone
+            folder.parent.rmdir()
+
+    async def seen(self, balancer_id: str) -> Sequence[ReplicaSeen]:
+        """See `ProxyDriver.seen`."""
+        folders = _named_by_numbers(self._folder / balancer_id)
+        return [await self._seen(folders[replica], replica) for replica in sorted(folders)]
+
+    async def known(self) -> Sequence[str]:
+        """See `ProxyDriver.known`."""
+        try:
+            return sorted(found.name for found in self._folder.iterdir())
+        except FileNotFoundError:
+            return []
+
+    def _limits(self, plan: ProxyPlan, netns: Path | None) -> ProcessLimits:
+        _, descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = max(10, min(MOST_CONNECTIONS, (descriptors - 500) // 2))
+        is_unprivileged = os.geteuid() == 0 and self._gives_up_root(plan, netns)
+        return ProcessLimits(most, self._drain_seconds, self._head_seconds, is_unprivileged)
+
+    async def _start(self, folder: Path, netns: Path | None) -> Kept:
+        try:
+            return await asyncio.to_thread(
+                kept_process.start, folder, self._argv(folder, netns), netns=netns
+            )
+        except LaunchFailed as failed:
+            raise ProxyFailed(str(failed)) from None
+
+    async def _applied(self, folder: Path, kept: Kept, digest: str) -> None:
+        """Return when a replica does what it was told."""
+        try:
+            async with asyncio.timeout(APPLIED_SECONDS):
+                while await self._digest_of(folder) != digest:
+                    if not kept.is_alive or self._has_failed(folder):
+                        break
+                    await asyncio.sleep(POLL_SECONDS)
+                else:
+                    return
+        except TimeoutError:
+            pass
+        raise ProxyFailed(self._complaint(folder) or last_line(folder) or "the proxy is too slow")
+
+    @abstractmethod
+    def _has_failed(self, folder: Path) -> bool:
+        """Return True if a replica tells that it cannot do what it was told."""
+
+    @abstractmethod
+    def _complaint(self, folder: Path) -> str | None:
+        """Return why, as far as it tells."""
+
+    @abstractmethod
+    def _tidy(self, folder: Path, text: str) -> None:
+        """Delete what the configuration names no more."""
+
+    async def _end(self, kept: Kept) -> None:
+        """Let a process finish its connections, and return when it has ended."""
+        try:
+            async with asyncio.timeout(self._drain_seconds + _ANSWER_SECONDS):
+                while kept.signal(signal.SIGUSR1):  # one may come before it is ready for signals
+                    await _has_ended(kept, _SIGNAL_SECONDS)
+        except TimeoutError:
+            kept.signal(signal.SIGKILL)
+            await _has_ended(kept, _ANSWER_SECONDS)
+
+    async def _seen(self, folder: Path, replica: int) -> ReplicaSeen:
+        if kept_process.find(folder) is None:
+            return ReplicaSeen(replica, is_alive=False)
+        try:
+            told, metrics = await self._state_of(folder)
+            names = json.loads((folder / _NAMES).read_bytes())
+        except (OSError, ValueError):
+            return ReplicaSeen(replica, is_alive=False)
+        targets = {
+            (names[backend][0], names[backend][1][target]): status
+            for (backend, target), status in told.items()
+            if target in names.get(backend, ("", {}))[1]
+        }
+        return ReplicaSeen(replica, is_alive=True, targets=targets, metrics=metrics)
+
+
+def _clear(folder: Path) -> None:
+    """Delete what a process that has ended has left, but the lock of a launch."""
+    for found in folder.iterdir():
+        if found.is_dir():
+            shutil.rmtree(found)
+        elif found.name != _LAUNCH_LOCK:
+            found.unlink()
+
+
+def _used(plan: ProxyPlan, certificates: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """Return the certificates that listeners name; raise `ProxyFailed` if one is not there."""
+    files = sorted({one.certificate_file for one in plan.listeners if one.certificate_file})
+    try:
+        return {file: certificates[file] for file in files}
+    except KeyError as missing:
+        raise ProxyFailed(f"the certificate {missing} of a listener is not there") from None
+
+
+def _names(plan: ProxyPlan) -> dict[str, tuple[str, dict[str, str]]]:
+    return {
+        backend_name(backend.name): (
+            backend.name,
+            {target_name(target): target.id for target in backend.targets},
+        )
+        for backend in plan.backends
+    }
+
+
+def _named_by_numbers(folder: Path) -> dict[int, Path]:
+    try:
+        return {int(found.name): found for found in folder.iterdir() if found.name.isdecimal()}
+    except FileNotFoundError:
+        return {}
+
+
+def replace_file(file: Path, content: bytes) -> None:
+    """Write a file that the service's user alone reads, whole or not at all."""
+    new = file.with_name(f"{file.name}.new")
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+        opened.write(content)
+    new.replace(file)
+
+
+async def ask(folder: Path, name: str, question: str) -> str:
+    """Send a question to a Unix socket in a folder, and return the answer; raise OSError."""
+    directory = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:  # the path itself may be too long for a socket
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/{name}")
+            try:
+                writer.write(question.encode() + b"\n")
+                return (await reader.read()).decode()
+            finally:
+                writer.close()
+    finally:
+        os.close(directory)
+
+
+def last_line(folder: Path) -> str | None:
+    """Return the end of what a replica has written."""
+    lines = (folder / kept_process.OUTPUT).read_bytes()[-500:].decode(errors="replace").splitlines()
+    return lines[-1] if lines else None
+
+
+@contextlib.asynccontextmanager
+async def _held(folder: Path, *, is_made: bool) -> AsyncIterator[bool]:
+    """Let nobody else work on a folder, in any process; yield True if it is there."""
+    while True:
+        if is_made:
+            os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103 - as the next line
+        try:
+            opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            if is_made:
+                continue
+            yield False
+            return
+        try:
+            if await _locked(opened) and _is_still(folder, opened):
+                yield True
+                return
+        finally:
+            os.close(opened)
+
+
+async def _locked(opened: int) -> bool:
+    while True:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            await asyncio.sleep(POLL_SECONDS)
+        else:
+            return True
+
+
+def _is_still(folder: Path, opened: int) -> bool:
+    try:
+        return os.path.samestat(folder.stat(), os.fstat(opened))
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def _no_launch(folder: Path) -> Iterator[None]:
+    """Wait for a launch that a process left behind which was killed; it takes milliseconds."""
+    lock = os.open(folder / _LAUNCH_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+async def _has_ended(kept: Kept, seconds: float) -> bool:
+    try:
+        descriptor = os.pidfd_open(kept.pid)
+    except ProcessLookupError:
+        return True
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        if kept.is_alive:
+            async with asyncio.timeout(seconds):
+                await ended.wait()
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+    return True

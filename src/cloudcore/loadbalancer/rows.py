@@ -1,0 +1,188 @@
+"""The tables of load balancers, and their queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    ColumnElement,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+    bindparam,
+    func,
+    select,
+)
+
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import given, insert_new, insert_or_change
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of
+from cloudcore.db.statement import Statement, page
+from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER, MOST_REPLICAS, LoadBalancer
+from cloudcore.resources.rows import Rows
+
+ROWS: Final = Rows(
+    LOAD_BALANCER,
+    one_of("status", "provisioning", "active", "updating", "degraded", "failed", "deleting"),
+    CheckConstraint(f"replica_count BETWEEN 1 AND {MOST_REPLICAS}", name="replica_count"),
+    Index("ix_load_balancers_node", "node", "id"),
+    types={"interface_id": Id, "role_id": Id},
+)
+_b = ROWS.table.c
+
+
+def _of_balancer(table: str) -> ForeignKeyConstraint:
+    """Return what keeps a load balancer until a row of it is gone."""
+    return ForeignKeyConstraint(
+        ["load_balancer_id", "account_id"],
+        ["load_balancers.id", "load_balancers.account_id"],
+        name=f"fk_{table}_load_balancer",
+    )
+
+
+# Which load balancer has an address. The record goes after its reservation (the foreign key).
+vip_reservations = Table(
+    "load_balancer_vips",
+    metadata,
+    Column("vip", ByteOrdered, primary_key=True),
+    Column("account_id", Id, nullable=False),
+    Column("load_balancer_id", Id, nullable=False),
+    UniqueConstraint("load_balancer_id"),
+    _of_balancer("load_balancer_vips"),
+)
+
+# Which load balancers lead to the instances of a pool.
+pool_users = Table(
+    "load_balancer_pools",
+    metadata,
+    Column("pool_id", Id, primary_key=True),
+    Column("load_balancer_id", Id, primary_key=True),
+    Column("account_id", Id, nullable=False),
+    _of_balancer("load_balancer_pools"),
+    Index("ix_load_balancer_pools_load_balancer_id", "load_balancer_id"),
+)
+
+# What a replica served: in all, and since it was started last, which is what it tells itself.
+replica_metrics = Table(
+    "load_balancer_metrics",
+    metadata,
+    Column("load_balancer_id", Id, primary_key=True),
+    Column("replica", Integer, primary_key=True),
+    Column("account_id", Id, nullable=False),
+    Column("served", Text, nullable=False),  # JSON: `Counters`
+    Column("last", Text, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    _of_balancer("load_balancer_metrics"),
+)
+
+_v = vip_reservations.c
+_p = pool_users.c
+_m = replica_metrics.c
+
+
+def _is_of(table: Table) -> ColumnElement[bool]:
+    """Return the condition of the rows of a load balancer."""
+    return given(table.c.load_balancer_id, table.c.account_id)
+
+
+_TAKEN: Final = Statement(select(_v.vip))
+_RESERVE: Final = Statement(insert_new(vip_reservations, vip_reservations.c.keys()))
+_RELEASE: Final = Statement(vip_reservations.delete().where(_is_of(vip_reservations)))
+_CLEAR_POOLS: Final = Statement(pool_users.delete().where(_is_of(pool_users)))
+_ADD_POOL: Final = Statement(insert_new(pool_users, pool_users.c.keys()))
+_USING: Final = Statement(
+    select(_p.load_balancer_id)
+    .where(given(_p.pool_id), given(_p.account_id))
+    .order_by(_p.load_balancer_id)
+)
+_ON_NODE: Final = Statement(
+    page(ROWS.columns.where(given(_b.node), _b.id > bindparam("after")).order_by(_b.id))
+)
+_COUNTED: Final = Statement(
+    select(_b.account_id, func.count()).group_by(_b.account_id).order_by(_b.account_id)
+)
+_SET_VIP: Final = Statement(
+    ROWS.table.update()
+    .where(_b.id == bindparam("of_id"), _b.account_id == bindparam("account_id"))
+    .values(vip=bindparam("vip"))
+)
+
+
+def _place(found: LoadBalancer) -> Mapping[str, str]:
+    return {"account_id": found.account_id, "load_balancer_id": found.id}
+
+
+def set_vip(tx: Connection, found: LoadBalancer, vip: str) -> None:
+    """Store the address of a new load balancer."""
+    tx.execute(_SET_VIP, of_id=found.id, account_id=found.account_id, vip=vip)
+
+
+def taken_vips(tx: Connection) -> frozenset[str]:
+    """Return the addresses that load balancers have."""
+    return frozenset(row[0] for row in tx.rows(_TAKEN))
+
+
+def reserve(tx: Connection, found: LoadBalancer, vip: str) -> bool:
+    """Give a load balancer an address; return False if another one has it."""
+    return tx.execute(_RESERVE, vip=vip, **_place(found)) == 1
+
+
+def release_vip(tx: Connection, found: LoadBalancer) -> None:
+    """Let the address of a load balancer be free, if it has one still."""
+    tx.execute(_RELEASE, **_place(found))
+
+
+def put_pools(tx: Connection, found: LoadBalancer, pool_ids: Iterable[str]) -> None:
+    """Note which pools a load balancer leads to."""
+    tx.execute(_CLEAR_POOLS, **_place(found))
+    for pool_id in sorted(pool_ids):
+        tx.execute(_ADD_POOL, pool_id=pool_id, **_place(found))
+
+
+def using_pool(tx: Connection, account_id: str, pool_id: str) -> Sequence[str]:
+    """Return the ids of the load balancers that lead to a pool."""
+    return [row[0] for row in tx.rows(_USING, account_id=account_id, pool_id=pool_id)]
+
+
+def on_node(tx: Connection, node: str, after: str, limit: int) -> Sequence[LoadBalancer]:
+    """Return load balancers of a machine after an id, of all accounts."""
+    found = tx.rows(_ON_NODE, node=node, after=after, limit=limit)
+    return [ROWS.record_of(row) for row in found]
+
+
+def counted(tx: Connection) -> Mapping[str, int]:
+    """Return how many load balancers each account has."""
+    return {row[0]: row[1] for row in tx.rows(_COUNTED)}
+
+
+_METRICS_OF: Final = Statement(
+    select(_m.replica, _m.served, _m.last).where(_is_of(replica_metrics)).order_by(_m.replica)
+)
+_PUT_METRICS: Final = Statement(insert_or_change(replica_metrics, replica_metrics.c.keys()))
+_FORGET_METRICS: Final = Statement(replica_metrics.delete().where(_is_of(replica_metrics)))
+
+
+def metrics_of(tx: Connection, account_id: str, balancer_id: str) -> Mapping[int, tuple[str, str]]:
+    """Return what each replica served: in all, and what it told last; both in JSON."""
+    found = tx.rows(_METRICS_OF, account_id=account_id, load_balancer_id=balancer_id)
+    return {row[0]: (row[1], row[2]) for row in found}
+
+
+def put_metrics(
+    tx: Connection, found: LoadBalancer, replica: int, served: str, last: str, now: int
+) -> None:
+    """Store what a replica served."""
+    values = {"replica": replica, "served": served, "last": last, "updated_at": now}
+    tx.execute(_PUT_METRICS, **values, **_place(found))
+
+
+def forget_parts(tx: Connection, found: LoadBalancer) -> None:
+    """Forget what is kept beside the record of a load balancer that is torn down."""
+    tx.execute(_FORGET_METRICS, **_place(found))
+    tx.execute(_CLEAR_POOLS, **_place(found))

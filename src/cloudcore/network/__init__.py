@@ -1,0 +1,1 @@
+"""Networks of accounts: VPCs, what is in them, and what may pass between them and the internet."""

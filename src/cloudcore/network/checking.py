@@ -1,0 +1,63 @@
+"""Have `nft -c` check rules: whether the kernel would take them; it changes nothing.
+
+It runs in a network namespace that it has for itself, where no other rules are; without root, in a
+user namespace too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+
+from cloudcore.network.driver import RulesRefused
+
+_SECONDS = 30
+"""What a check may take on a machine under load; it takes a twentieth of one."""
+
+
+def program(name: str) -> str | None:
+    """Return the path of a program of administrators, or None if it is not installed."""
+    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
+
+
+def check_rules(rules: str) -> None:
+    """Return if the kernel would take these rules.
+
+    Raises:
+        RulesRefused: it would not.
+
+    """
+    said = _said([*_checker(), "-f", "-"], rules)
+    if said is not None:
+        raise RulesRefused(said)
+
+
+@cache
+def can_check() -> bool:
+    """Return True if rules can be checked here: `nft` is installed, and may have a namespace."""
+    return _checker() != () and _said([*_checker(), "-f", "-"], "table inet entrepot {}\n") is None
+
+
+@cache
+def _checker() -> Sequence[str]:
+    nft, unshare = program("nft"), program("unshare")
+    if nft is None or unshare is None:
+        return ()
+    as_root = () if os.geteuid() == 0 else ("--user", "--map-root-user")
+    return (unshare, *as_root, "--net", "--", nft, "-c")
+
+
+def _said(command: Sequence[str], rules: str) -> str | None:
+    """Return what a program says that fails, or None if it does not."""
+    ran = subprocess.run(  # noqa: S603 - ours, and the rules have no text of an account
+        command,
+        input=rules,
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+    return None if ran.returncode == 0 else ran.stderr.strip() or f"exit {ran.returncode}"

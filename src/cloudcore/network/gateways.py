@@ -1,0 +1,189 @@
+"""``/v1/internet-gateways`` and ``/v1/egress-only-gateways``: the ways out of a VPC."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from litestar import post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import structs
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict
+from cloudcore.network import rows
+from cloudcore.network.changes import check_rules, wake_vpc
+from cloudcore.network.driver import NetworkDriver
+from cloudcore.network.egress_only_gateway import EgressOnlyGateway
+from cloudcore.network.internet_gateway import INTERNET_GATEWAY, InternetGateway
+from cloudcore.network.needs import NetworkNeeds
+from cloudcore.network.rows import INTERNET_GATEWAYS as ROWS
+from cloudcore.network.vpc import VPC, Vpc
+from cloudcore.resources.methods import Methods, Referrer
+from cloudcore.resources.record import Reference
+from cloudcore.resources.routes import answers_one
+from cloudcore.web.app import Needs
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.wire import RequestBody, ResponseBody
+
+
+class AttachInternetGateway(RequestBody):
+    """The VPC that gets an uplink."""
+
+    vpc: str
+    """Its name, id or CRN."""
+
+
+def _before_delete(_tx: Connection, found: InternetGateway) -> None:
+    if found.vpc is not None:
+        words = f"it is attached to the VPC {found.vpc.name}; detach it first"
+        raise Conflict(words, reason="attached", vpc=found.vpc.name)
+
+
+INTERNET_GATEWAYS: Final = Methods(
+    ROWS,
+    before_delete=_before_delete,
+    statuses={"delete": (409,)},
+    docs={"delete": "Delete an internet gateway.\n\nIt is refused (409) while it is attached."},
+)
+
+
+def _uplink(
+    tx: Connection, new: EgressOnlyGateway, old: EgressOnlyGateway | None
+) -> EgressOnlyGateway:
+    if old is not None:  # its description and tags are nothing to the machine
+        return new
+    of = (new.account_id, new.vpc.id)
+    wake_vpc(tx, *of, new.created_at)
+    if not rows.of_vpc(tx, ROWS, *of):
+        words = f"attach an internet gateway to the VPC {new.vpc.name} first, for the uplink"
+        raise Conflict(words, reason="no_internet_gateway", vpc=new.vpc.name)
+    for other in rows.of_vpc(tx, rows.EGRESS_ONLY_GATEWAYS, *of):
+        words = f"the VPC has the egress-only gateway {other.name}, and one is the most"
+        raise Conflict(words, reason="has_one", egress_only_gateway=other.name)
+    return new
+
+
+def _removal(tx: Connection, found: EgressOnlyGateway, now: int) -> None:
+    rows.EGRESS_ONLY_GATEWAYS.remove(tx, found, now)
+    wake_vpc(tx, found.account_id, found.vpc.id, now)
+
+
+def _after(
+    tx: Connection, found: EgressOnlyGateway, _made: EgressOnlyGateway | None, needs: NetworkNeeds
+) -> None:
+    check_rules(tx, found.account_id, found.vpc.id, needs.driver)
+
+
+EGRESS_ONLY_GATEWAYS: Final = Methods(
+    rows.EGRESS_ONLY_GATEWAYS,
+    before_save=_uplink,
+    removal=_removal,
+    after=_after,
+    targets={"vpc": rows.VPCS},
+    referrers=(Referrer(rows.ROUTE_TABLES, "egress_only_gateway"),),
+    docs={
+        "create": "Create an egress-only gateway, of which a VPC has one at most.\n\nThe VPC must"
+        " have an internet gateway attached (409). What the route tables send to it gets out, with"
+        " its answers back; nothing can begin from outside, whatever security groups allow.",
+        "delete": "Delete an egress-only gateway.\n\nIt is refused (409) while a route leads"
+        " to it.",
+    },
+)
+
+
+@post(
+    INTERNET_GATEWAY.path_of_one + "/attach",
+    status_code=200,
+    opt={"action": "network:AttachInternetGateway", "idempotent": True, "statuses": (409,)},
+)
+@answers_one(INTERNET_GATEWAYS)
+async def attach_internet_gateway(
+    internet_gateway_id: FromPath[str],
+    data: JSONBody[AttachInternetGateway],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[NetworkNeeds],
+) -> Reply[ResponseBody]:
+    """Attach an internet gateway to a VPC, which has one at most."""
+    found = await INTERNET_GATEWAYS.authorized(ctx, internet_gateway_id)
+    where = (account_of(ctx), ctx.settings.region, "vpc", data.vpc)
+    vpc = await ctx.database.read(rows.VPCS.resolve, *where, ctx.right_to(VPC.action("get")))
+    now = ctx.clock()
+    wrap, told = INTERNET_GATEWAYS.at(now), INTERNET_GATEWAYS.changed_at(now)
+    return await ctx.commit(attach, found, vpc, now, needs.driver, wrap=wrap, told=told)
+
+
+@post(
+    INTERNET_GATEWAY.path_of_one + "/detach",
+    status_code=200,
+    opt={"action": "network:DetachInternetGateway", "idempotent": True, "statuses": (409,)},
+)
+@answers_one(INTERNET_GATEWAYS)
+async def detach_internet_gateway(
+    internet_gateway_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[NetworkNeeds],
+) -> Reply[ResponseBody]:
+    """Detach an internet gateway from its VPC.
+
+    It is refused (409) while the VPC has an egress-only gateway, or a route leads to it.
+    """
+    found, now = await INTERNET_GATEWAYS.authorized(ctx, internet_gateway_id), ctx.clock()
+    wrap, told = INTERNET_GATEWAYS.at(now), INTERNET_GATEWAYS.changed_at(now)
+    return await ctx.commit(detach, found, now, needs.driver, wrap=wrap, told=told)
+
+
+def attach(
+    tx: Connection, found: InternetGateway, vpc: Vpc, now: int, driver: NetworkDriver
+) -> InternetGateway:
+    """Attach an internet gateway to a VPC.
+
+    Raises:
+        NotFound: one of both was deleted meanwhile.
+        Conflict: the gateway is attached to another VPC, or the VPC has another gateway.
+
+    """
+    old = ROWS.lock(tx, found.account_id, found.id)
+    if old.vpc is not None and old.vpc.id == vpc.id:
+        return old
+    if old.vpc is not None:
+        words = f"it is attached to the VPC {old.vpc.name}; detach it first"
+        raise Conflict(words, reason="attached", vpc=old.vpc.name)
+    if rows.VPCS.hold(tx, vpc.account_id, vpc.id) is None:
+        raise rows.VPCS.missing()
+    wake_vpc(tx, vpc.account_id, vpc.id, now)
+    for other in rows.of_vpc(tx, ROWS, vpc.account_id, vpc.id):
+        words = f"the VPC has the internet gateway {other.name}, and one is the most"
+        raise Conflict(words, reason="has_one", internet_gateway=other.name)
+    new = structs.replace(old, vpc=Reference(vpc.id, vpc.name), updated_at=now)
+    ROWS.save(tx, new)
+    check_rules(tx, vpc.account_id, vpc.id, driver)
+    return new
+
+
+def detach(
+    tx: Connection, found: InternetGateway, now: int, driver: NetworkDriver
+) -> InternetGateway:
+    """Detach an internet gateway from its VPC.
+
+    Raises:
+        NotFound: it was deleted meanwhile.
+        Conflict: the VPC has an egress-only gateway, or a route leads to it.
+
+    """
+    old = ROWS.lock(tx, found.account_id, found.id)
+    if old.vpc is None:
+        return old
+    of = (old.account_id, old.vpc.id)
+    wake_vpc(tx, *of, now)
+    for other in rows.of_vpc(tx, rows.EGRESS_ONLY_GATEWAYS, *of):
+        words = f"the egress-only gateway {other.name} has its uplink from it; delete that first"
+        raise Conflict(words, reason="in_use", egress_only_gateway=other.name)
+    table = rows.ROUTE_TABLES.name_of_one_referring(tx, "internet_gateway", of[0], old.id)
+    if table is not None:
+        words = f"a route of the route table {table} leads to it; change that first"
+        raise Conflict(words, reason="is_referred_to", route_table=table)
+    new = ROWS.save(tx, structs.replace(old, vpc=None, updated_at=now))
+    check_rules(tx, *of, driver)
+    return new

@@ -1,0 +1,112 @@
+"""Network namespaces of this machine: made, entered, and taken away.
+
+A thread is in a namespace, not a process. So each call into one is made by a thread of its own,
+which ends with it; programs that it starts are there too, and so is what it reads of
+``/proc/sys/net``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+FOLDER: Final = Path("/run/netns")
+"""Where they have names, as those of iproute2."""
+HERE: Final = Path("/proc/thread-self/ns/net")
+"""The one that the thread which opens it is in."""
+_CLONE_NEWNET: Final = 0x40000000
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def is_there(path: Path) -> bool:
+    """Return True if a path leads to a namespace, and not to what is left of one."""
+    try:
+        return path.stat().st_dev == HERE.stat().st_dev
+    except FileNotFoundError:
+        return False
+
+
+def ensure(path: Path) -> None:
+    """Make a namespace of this name, where there is none; nothing in it is up."""
+    from pyroute2 import netns  # noqa: PLC0415 - a tenth of a second that most processes spare
+
+    if is_there(path):
+        return
+    path.unlink(missing_ok=True)
+    apart(lambda: netns.attach(str(path), threading.get_native_id()))
+
+
+def remove(path: Path) -> None:
+    """Take the name of a namespace away; it ends with the last process in it."""
+    from pyroute2 import netns  # noqa: PLC0415 - as above
+
+    with suppress(FileNotFoundError):
+        netns.remove(str(path))
+
+
+def within(path: Path, call: Callable[[], T]) -> T:
+    """Return what a call returns that is made in a namespace.
+
+    Raises:
+        OSError: there is none.
+
+    """
+
+    def enter_and_call() -> T:
+        with path.open("rb") as namespace:
+            enter(namespace.fileno())
+        return call()
+
+    return _in_a_thread(enter_and_call)
+
+
+def enter(descriptor: int) -> None:
+    """Have this thread be in a namespace that is open, and all that it starts.
+
+    Raises:
+        OSError: it is none.
+
+    """
+    _check(_libc.setns(descriptor, _CLONE_NEWNET))
+
+
+def apart(call: Callable[[], T]) -> T:
+    """Return what a call returns that is made in a new namespace."""
+
+    def leave_and_call() -> T:
+        _check(_libc.unshare(_CLONE_NEWNET))
+        return call()
+
+    return _in_a_thread(leave_and_call)
+
+
+def set_sysctl(name: str, value: int) -> None:
+    """Set ``net.<name>`` of the namespace of this thread; `name` has slashes."""
+    Path("/proc/sys/net", name).write_text(f"{value:d}\n")
+
+
+def sysctl(name: str) -> int | None:
+    """Return ``net.<name>``, or None if the kernel has none."""
+    try:
+        return int(Path("/proc/sys/net", name).read_text())
+    except FileNotFoundError:
+        return None
+
+
+def _in_a_thread(call: Callable[[], T]) -> T:
+    with ThreadPoolExecutor(1, "netns") as thread:
+        return thread.submit(call).result()
+
+
+def _check(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,78 @@
+"""The plan of a VPC, from its rows."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+
+from cloudcore.db.base import Connection
+from cloudcore.network import rows
+from cloudcore.network.network_interface import NetworkInterface
+from cloudcore.network.plan import (
+    GroupPlan,
+    InterfacePlan,
+    RulePlan,
+    SubnetPlan,
+    VpcPlan,
+)
+from cloudcore.network.route_table import RouteTable
+from cloudcore.network.security_group import SecurityGroup, StoredRule
+from cloudcore.network.subnet import Subnet
+
+
+def plan_of(tx: Connection, account_id: str, vpc_id: str) -> VpcPlan | None:
+    """Return what the network of a VPC is to be, as `tx` sees it; None if there is no such VPC."""
+    found = rows.VPCS.find(tx, account_id, vpc_id)
+    if found is None:
+        return None
+    of = (account_id, vpc_id)
+    tables = {each.id: each for each in rows.of_vpc(tx, rows.ROUTE_TABLES, *of)}
+    return VpcPlan(
+        id=found.id,
+        cidr_ipv4=IPv4Network(found.cidr_ipv4),
+        cidr_ipv6=_ipv6(found.cidr_ipv6),
+        subnets=tuple(_subnet(each, tables) for each in rows.of_vpc(tx, rows.SUBNETS, *of)),
+        groups=tuple(_group(each) for each in rows.of_vpc(tx, rows.SECURITY_GROUPS, *of)),
+        interfaces=tuple(interface_plan(each) for each in rows.of_vpc(tx, rows.INTERFACES, *of)),
+        internet_gateway=bool(rows.of_vpc(tx, rows.INTERNET_GATEWAYS, *of)),
+        egress_only_gateway=bool(rows.of_vpc(tx, rows.EGRESS_ONLY_GATEWAYS, *of)),
+    )
+
+
+def interface_plan(of: NetworkInterface) -> InterfacePlan:
+    """Return the plan of an interface."""
+    return InterfacePlan(
+        id=of.id,
+        subnet_id=of.subnet.id,
+        address_ipv4=None if of.address_ipv4 is None else IPv4Address(of.address_ipv4),
+        address_ipv6=None if of.address_ipv6 is None else IPv6Address(of.address_ipv6),
+        group_ids=tuple(each.id for each in of.security_groups),
+        is_balancer=of.is_balancer,
+    )
+
+
+def _subnet(of: Subnet, tables: dict[str, RouteTable]) -> SubnetPlan:
+    assert of.route_table is not None
+    table = tables[of.route_table.id]
+    return SubnetPlan(
+        id=of.id,
+        cidr_ipv4=None if of.cidr_ipv4 is None else IPv4Network(of.cidr_ipv4),
+        cidr_ipv6=_ipv6(of.cidr_ipv6),
+        routes=tuple((ip_network(each.destination), each.target) for each in table.routes),
+    )
+
+
+def _group(of: SecurityGroup) -> GroupPlan:
+    return GroupPlan(of.id, tuple(map(_rule, of.rules)))
+
+
+def _rule(of: StoredRule) -> RulePlan:
+    peer: IPv4Network | IPv6Network | str | None = None
+    if of.group is not None:
+        peer = of.group.id
+    elif of.network is not None:
+        peer = ip_network(of.network)
+    return RulePlan(of.direction, of.protocol, of.port_from, of.port_to, peer)
+
+
+def _ipv6(text: str | None) -> IPv6Network | None:
+    return None if text is None else IPv6Network(text)

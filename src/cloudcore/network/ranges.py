@@ -1,0 +1,110 @@
+"""Networks as requests write them: of VPCs, of subnets and of routes."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Final
+
+from cloudcore.errors import InvalidInput
+
+Network = IPv4Network | IPv6Network
+
+PRIVATE: Final = tuple(
+    map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"))
+)
+"""Networks of RFC 1918 and RFC 6598: no host of the internet has an address of them."""
+GLOBAL: Final = IPv6Network("2000::/3")
+"""All global unicast addresses that are given out (RFC 4291, IANA)."""
+LOCAL: Final = IPv6Network("fd00::/8")
+"""Unique local addresses (ULA), which anybody may choose (RFC 4193)."""
+GLOBAL_LENGTH: Final = 56
+"""Of the global prefix of a VPC. All have one length, so that no two overlap that are not equal."""
+SUBNET_LENGTH: Final = 64
+"""Of the IPv6 prefix of a subnet (RFC 4291 §2.5.4)."""
+RESERVED: Final = 4
+"""Addresses at the beginning of a subnet that no interface gets; nor does one get the last one."""
+_SIZES: Final = range(16, 29)
+"""Lengths of the IPv4 prefixes of VPCs and subnets."""
+
+
+def read_network(field: str, text: str) -> Network:
+    """Return the network that a request writes.
+
+    Raises:
+        InvalidInput: it is none, or has bits set behind its prefix.
+
+    """
+    if "%" not in text and "/" in text:
+        try:
+            found = ip_network(text, strict=False)
+        except ValueError:
+            pass
+        else:
+            if str(found.network_address) == _canonical(text):
+                return found
+            raise _refusal(field, f"{text[:60]} has bits behind its prefix; it is in {found}")
+    raise _refusal(field, "a network such as 10.0.0.0/16 or 2001:db8::/64")
+
+
+def vpc_ipv4(text: str) -> str:
+    """Return the IPv4 network of a VPC; raise `InvalidInput` if it cannot have this one."""
+    found = read_network("cidr_ipv4", text)
+    is_sized = isinstance(found, IPv4Network) and found.prefixlen in _SIZES
+    if is_sized and any(lies_in(found, str(each)) for each in PRIVATE):
+        return str(found)
+    private = ", ".join(map(str, PRIVATE))
+    raise _refusal("cidr_ipv4", f"a network of 16 to 28 bits within {private}")
+
+
+def vpc_ipv6(text: str) -> str:
+    """Return the IPv6 prefix of a VPC; raise `InvalidInput` if it cannot have this one."""
+    found = read_network("cidr_ipv6", text)
+    if isinstance(found, IPv6Network):
+        if found.subnet_of(LOCAL) and 48 <= found.prefixlen <= SUBNET_LENGTH:
+            return str(found)
+        if found.subnet_of(GLOBAL) and found.prefixlen == GLOBAL_LENGTH:
+            return str(found)
+    raise _refusal(
+        "cidr_ipv6",
+        f"a global prefix of {GLOBAL_LENGTH} bits that the operator has for VPCs, or one of 48 to"
+        f" {SUBNET_LENGTH} bits within {LOCAL}",
+    )
+
+
+def subnet_range(field: str, text: str) -> str:
+    """Return a network of a subnet; `field` says of which version it must be.
+
+    Raises:
+        InvalidInput: a subnet cannot have this one.
+
+    """
+    found = read_network(field, text)
+    if field == "cidr_ipv4":
+        if isinstance(found, IPv4Network) and found.prefixlen in _SIZES:
+            return str(found)
+        raise _refusal(field, "an IPv4 network of 16 to 28 bits")
+    if isinstance(found, IPv6Network) and found.prefixlen == SUBNET_LENGTH:
+        return str(found)
+    raise _refusal(field, f"an IPv6 prefix of {SUBNET_LENGTH} bits")
+
+
+def lies_in(inner: Network, outer: str | None) -> bool:
+    """Return True if a network lies within another one of its version."""
+    if outer is None:
+        return False
+    found = ip_network(outer)
+    return found.version == inner.version and inner.subnet_of(found)  # type: ignore[arg-type]
+
+
+def overlap(one: str | None, other: str | None) -> bool:
+    """Return True if two networks of one version have an address in common."""
+    return None not in (one, other) and ip_network(one or "").overlaps(ip_network(other or ""))
+
+
+def _canonical(text: str) -> str:
+    """Return the address before the slash, as all are written."""
+    return str(ip_network(text.partition("/")[0]).network_address)
+
+
+def _refusal(field: str, words: str) -> InvalidInput:
+    return InvalidInput(f"{field}: {words}", field=field, reason="malformed")

@@ -1,0 +1,223 @@
+"""The rows of networks, and what binds them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Table,
+    bindparam,
+    exists,
+    literal_column,
+    select,
+)
+from sqlalchemy import text as sql
+
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import given, insert_new
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
+from cloudcore.db.statement import Statement
+from cloudcore.network.egress_only_gateway import EGRESS_ONLY_GATEWAY
+from cloudcore.network.internet_gateway import INTERNET_GATEWAY
+from cloudcore.network.network_interface import NETWORK_INTERFACE
+from cloudcore.network.route_table import ROUTE_TABLE, RouteTable
+from cloudcore.network.security_group import SECURITY_GROUP, SecurityGroup
+from cloudcore.network.subnet import SUBNET, Subnet
+from cloudcore.network.vpc import VPC
+from cloudcore.resources.record import Record
+from cloudcore.resources.rows import Rows
+
+R = TypeVar("R", bound=Record)
+_IS_MAIN: Final = sql("is_main")
+_IS_DEFAULT: Final = sql("is_default")
+_IS_GLOBAL: Final = sql("cidr_ipv6 < 'f'")
+"""Those of unique local addresses begin with ``fd``."""
+
+VPCS: Final = Rows(
+    VPC,
+    one_of("status", "provisioning", "active", "degraded", "deleting"),
+    Index("ix_vpcs_node_id", "node", "id"),
+    partial_index("uq_vpcs_cidr_ipv6", "cidr_ipv6", where=_IS_GLOBAL, unique=True),
+    types={"cidr_ipv6": ByteOrdered},
+)
+INTERNET_GATEWAYS: Final = Rows(
+    INTERNET_GATEWAY,
+    Index("uq_internet_gateways_vpc_id", "vpc_id", unique=True),
+    references={"vpc": VPCS},
+)
+EGRESS_ONLY_GATEWAYS: Final = Rows(
+    EGRESS_ONLY_GATEWAY,
+    Index("uq_egress_only_gateways_vpc_id", "vpc_id", unique=True),
+    # Its uplink: a VPC with an egress-only gateway has an internet gateway attached.
+    ForeignKeyConstraint(
+        ["vpc_id"], ["internet_gateways.vpc_id"], name="fk_egress_only_gateways_uplink"
+    ),
+    references={"vpc": VPCS},
+)
+ROUTE_TABLES: Final = Rows(
+    ROUTE_TABLE,
+    Index("ix_route_tables_vpc_id", "vpc_id"),
+    Index("ix_route_tables_internet_gateway_id", "internet_gateway_id"),
+    Index("ix_route_tables_egress_only_gateway_id", "egress_only_gateway_id"),
+    partial_index("uq_route_tables_main", "vpc_id", where=_IS_MAIN, unique=True),
+    references={
+        "vpc": VPCS,
+        "internet_gateway": INTERNET_GATEWAYS,
+        "egress_only_gateway": EGRESS_ONLY_GATEWAYS,
+    },
+)
+SUBNETS: Final = Rows(
+    SUBNET,
+    CheckConstraint("cidr_ipv4 IS NOT NULL OR cidr_ipv6 IS NOT NULL", name="cidr_ipv4"),
+    CheckConstraint("route_table_id IS NOT NULL", name="route_table_id"),
+    Index("ix_subnets_vpc_id", "vpc_id"),
+    Index("ix_subnets_route_table_id", "route_table_id"),
+    references={"vpc": VPCS, "route_table": ROUTE_TABLES},
+)
+SECURITY_GROUPS: Final = Rows(
+    SECURITY_GROUP,
+    Index("ix_security_groups_vpc_id", "vpc_id"),
+    partial_index("uq_security_groups_default", "vpc_id", where=_IS_DEFAULT, unique=True),
+    references={"vpc": VPCS},
+)
+INTERFACES: Final = Rows(
+    NETWORK_INTERFACE,
+    CheckConstraint("address_ipv4 IS NOT NULL OR address_ipv6 IS NOT NULL", name="address_ipv4"),
+    Index("uq_network_interfaces_address_ipv4", "vpc_id", "address_ipv4", unique=True),
+    Index("uq_network_interfaces_address_ipv6", "vpc_id", "address_ipv6", unique=True),
+    Index("ix_network_interfaces_subnet_id", "subnet_id"),
+    references={"vpc": VPCS, "subnet": SUBNETS},
+)
+memberships: Final = Table(
+    "network_interface_groups",
+    metadata,
+    Column("interface_id", Id, ForeignKey("network_interfaces.id"), primary_key=True),
+    Column("group_id", Id, ForeignKey("security_groups.id"), primary_key=True),
+    Index("ix_network_interface_groups_group_id", "group_id"),
+)
+"""The security groups that interfaces are in."""
+free_addresses: Final = Table(
+    "subnet_free_addresses",
+    metadata,
+    Column("subnet_id", Id, ForeignKey("subnets.id"), primary_key=True),
+    Column("position", BigInteger, primary_key=True),
+    Column("freed_at", Moment, nullable=False),
+    Index("ix_subnet_free_addresses_freed_at", "subnet_id", "freed_at", "position"),
+)
+"""IPv4 addresses that interfaces had, counted from the beginning of their subnets."""
+
+_CHILDREN: Final[tuple[Rows[Any], ...]] = (
+    INTERNET_GATEWAYS,
+    EGRESS_ONLY_GATEWAYS,
+    ROUTE_TABLES,
+    SUBNETS,
+    SECURITY_GROUPS,
+    INTERFACES,
+)
+ALL: Final = (VPCS, *_CHILDREN)
+_OF_VPC: Final = {
+    rows.of.one: Statement(
+        rows.columns.where(given(rows.table.c.account_id, rows.table.c.vpc_id)).order_by(
+            rows.table.c.id
+        )
+    )
+    for rows in _CHILDREN
+}
+_v, _t, _g = VPCS.table.c, ROUTE_TABLES.table.c, SECURITY_GROUPS.table.c
+_i, _m, _f = INTERFACES.table.c, memberships.c, free_addresses.c
+_TAKEN: Final = Statement(select(exists().where(given(_v.cidr_ipv6))))
+_BUMP: Final = Statement(
+    VPCS.table.update()
+    .where(given(_v.account_id), _v.id == bindparam("vpc_id"))
+    .values(generation=_v.generation + literal_column("1"))
+)
+_NOTE_CHECKED: Final = Statement(
+    VPCS.table.update()
+    .where(given(_v.account_id), _v.id == bindparam("vpc_id"))
+    .values(checked=_v.generation)
+)
+_MAIN: Final = Statement(
+    ROUTE_TABLES.columns.where(given(_t.account_id, _t.vpc_id), _t.is_main).with_for_update(
+        of=ROUTE_TABLES.table, read=True, key_share=True
+    )
+)
+_DEFAULT: Final = Statement(
+    SECURITY_GROUPS.columns.where(given(_g.account_id, _g.vpc_id), _g.is_default).with_for_update(
+        of=SECURITY_GROUPS.table, read=True, key_share=True
+    )
+)
+_USER_OF_SUBNET: Final = Statement(
+    select(_i.owner)
+    .where(given(_i.account_id, _i.subnet_id))
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+)
+_MEMBER: Final = Statement(
+    select(_i.owner)
+    .join(memberships, _m.interface_id == _i.id)
+    .where(given(_i.account_id, _m.group_id))
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+)
+_ADD_MEMBERSHIP: Final = Statement(insert_new(memberships, ("interface_id", "group_id")))
+_REMOVE_MEMBERSHIPS: Final = Statement(memberships.delete().where(given(_m.interface_id)))
+
+
+def of_vpc(tx: Connection, rows: Rows[R], account_id: str, vpc_id: str) -> Sequence[R]:
+    """Return all of a kind that a VPC has, oldest first."""
+    found = tx.rows(_OF_VPC[rows.of.one], account_id=account_id, vpc_id=vpc_id)
+    return [rows.record_of(row) for row in found]
+
+
+def is_taken(tx: Connection, cidr_ipv6: str) -> bool:
+    """Return True if some VPC, of whatever account, has this prefix."""
+    row = tx.row(_TAKEN, cidr_ipv6=cidr_ipv6)
+    return row is not None and bool(row[0])
+
+
+def main_table(tx: Connection, account_id: str, vpc_id: str) -> RouteTable | None:
+    """Return the main route table of a VPC, which stays until `tx` ends."""
+    row = tx.row(_MAIN, account_id=account_id, vpc_id=vpc_id)
+    return None if row is None else ROUTE_TABLES.record_of(row)
+
+
+def default_group(tx: Connection, account_id: str, vpc_id: str) -> SecurityGroup | None:
+    """Return the default security group of a VPC, which stays until `tx` ends."""
+    row = tx.row(_DEFAULT, account_id=account_id, vpc_id=vpc_id)
+    return None if row is None else SECURITY_GROUPS.record_of(row)
+
+
+def bump(tx: Connection, account_id: str, vpc_id: str) -> None:
+    """Count a change of a VPC; until `tx` ends nobody else changes anything of it."""
+    tx.execute(_BUMP, account_id=account_id, vpc_id=vpc_id)
+
+
+def note_checked(tx: Connection, account_id: str, vpc_id: str) -> None:
+    """Note that the rules of a VPC, as it is now, are good."""
+    tx.execute(_NOTE_CHECKED, account_id=account_id, vpc_id=vpc_id)
+
+
+def user_of_subnet(tx: Connection, subnet: Subnet) -> str | None:
+    """Return the CRN of something with an address of a subnet, or None."""
+    row = tx.row(_USER_OF_SUBNET, account_id=subnet.account_id, subnet_id=subnet.id)
+    return row[0] if row else None
+
+
+def member(tx: Connection, group: SecurityGroup) -> str | None:
+    """Return the CRN of something whose interface is in a group, or None."""
+    row = tx.row(_MEMBER, account_id=group.account_id, group_id=group.id)
+    return row[0] if row else None
+
+
+def set_memberships(tx: Connection, interface_id: str, group_ids: Sequence[str]) -> None:
+    """Note which groups an interface is in."""
+    tx.execute(_REMOVE_MEMBERSHIPS, interface_id=interface_id)
+    for group_id in group_ids:
+        tx.execute(_ADD_MEMBERSHIP, interface_id=interface_id, group_id=group_id)

@@ -1,0 +1,100 @@
+"""``/v1/subnets``: subnets lie within their VPC, and none overlaps another one."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from typing import Final
+
+from msgspec import structs
+from sqlalchemy import bindparam
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.network import rows
+from cloudcore.network.changes import check_rules, wake_vpc
+from cloudcore.network.needs import NetworkNeeds
+from cloudcore.network.ranges import lies_in, overlap
+from cloudcore.network.rows import SUBNETS as ROWS
+from cloudcore.network.subnet import Subnet, check
+from cloudcore.resources.methods import Methods
+from cloudcore.resources.record import Reference
+
+_FORGET_FREE: Final = Statement(
+    rows.free_addresses.delete().where(rows.free_addresses.c.subnet_id == bindparam("subnet_id"))
+)
+
+
+def _before_save(tx: Connection, new: Subnet, old: Subnet | None) -> Subnet:
+    if old is None:
+        wake_vpc(tx, new.account_id, new.vpc.id, new.updated_at)
+        _check_networks(tx, new)
+    new = structs.replace(new, route_table=_table(tx, new))
+    if old is not None and new.route_table != old.route_table:
+        wake_vpc(tx, new.account_id, new.vpc.id, new.updated_at)
+    return new
+
+
+def _check_networks(tx: Connection, new: Subnet) -> None:
+    """Refuse networks outside the VPC, which nobody else changes now, and those of others."""
+    vpc = rows.VPCS.get(tx, new.account_id, new.region, new.vpc.id)
+    networks = {
+        "cidr_ipv4": (new.cidr_ipv4, vpc.cidr_ipv4),
+        "cidr_ipv6": (new.cidr_ipv6, vpc.cidr_ipv6),
+    }
+    for field, (inner, outer) in networks.items():
+        if inner is not None and not lies_in(ip_network(inner), outer):
+            words = f"{field}: {inner} is not within {outer or 'the VPC, which has none'}"
+            raise InvalidInput(words, field=field, reason="out_of_range")
+    for other in rows.of_vpc(tx, ROWS, new.account_id, new.vpc.id):
+        if overlap(new.cidr_ipv4, other.cidr_ipv4) or overlap(new.cidr_ipv6, other.cidr_ipv6):
+            words = f"it overlaps the subnet {other.name}"
+            raise Conflict(words, reason="overlaps", subnet=other.name)
+
+
+def _table(tx: Connection, new: Subnet) -> Reference:
+    """Return the route table of a subnet: that which it names, or the main one of its VPC."""
+    if new.route_table is None:
+        found = rows.main_table(tx, new.account_id, new.vpc.id)
+    else:
+        found = rows.ROUTE_TABLES.find(tx, new.account_id, new.route_table.id)
+    if found is None:
+        raise rows.ROUTE_TABLES.missing()
+    if found.vpc.id != new.vpc.id:
+        words = f"route_table: {found.name} is of another VPC"
+        raise InvalidInput(words, field="route_table", reason="other_vpc")
+    return Reference(found.id, found.name)
+
+
+def _before_delete(tx: Connection, found: Subnet) -> None:
+    user = rows.user_of_subnet(tx, found)
+    if user is not None:
+        words = f"{user} has an address of it; delete that first"
+        raise Conflict(words, reason="in_use", used_by=user)
+    tx.execute(_FORGET_FREE, subnet_id=found.id)
+
+
+def _removal(tx: Connection, found: Subnet, now: int) -> None:
+    ROWS.remove(tx, found, now)
+    wake_vpc(tx, found.account_id, found.vpc.id, now)
+
+
+def _after(tx: Connection, found: Subnet, _made: Subnet | None, needs: NetworkNeeds) -> None:
+    check_rules(tx, found.account_id, found.vpc.id, needs.driver)
+
+
+SUBNETS: Final = Methods(
+    ROWS,
+    check=check,
+    before_save=_before_save,
+    before_delete=_before_delete,
+    removal=_removal,
+    after=_after,
+    targets={"vpc": rows.VPCS, "route_table": rows.ROUTE_TABLES},
+    statuses={"delete": (409,)},
+    docs={
+        "create": "Create a subnet within a VPC.\n\nIt is refused (409) if it overlaps another one"
+        " there. An account has at most 100.",
+        "delete": "Delete a subnet.\n\nIt is refused (409) while something has an address of it.",
+    },
+)

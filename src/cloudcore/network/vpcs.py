@@ -1,0 +1,148 @@
+"""``/v1/vpcs``: VPCs, each made with its main route table and its default security group."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Network
+from typing import Any, Final
+
+from msgspec import structs
+
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.network import rows
+from cloudcore.network.changes import check_rules
+from cloudcore.network.needs import NetworkNeeds
+from cloudcore.network.ranges import GLOBAL, lies_in
+from cloudcore.network.route_table import RouteTable, StoredRoute
+from cloudcore.network.rows import VPCS as ROWS
+from cloudcore.network.security_group import SecurityGroup, default_rules
+from cloudcore.network.vpc import Vpc, check
+from cloudcore.network.work import VPC_WORK
+from cloudcore.nodes.rows import choose
+from cloudcore.resource_names import is_name
+from cloudcore.resources.methods import Methods, Referrer
+from cloudcore.resources.record import BASE, DELETING, Reference
+from cloudcore.resources.rows import Rows
+
+CAPABILITY: Final = "networks"
+"""What a machine must be able to run to have VPCs."""
+
+
+def _before_save(tx: Connection, new: Vpc, old: Vpc | None) -> Vpc:
+    if old is not None:
+        if old.status == DELETING:
+            raise Conflict("the VPC is being deleted", reason="being_deleted")
+        return new
+    node = choose(tx, CAPABILITY, new.created_at)
+    if node is None:
+        raise Conflict("no machine makes networks now; try it again later", reason="no_machine")
+    if new.cidr_ipv6 and _is_global(new.cidr_ipv6) and rows.is_taken(tx, new.cidr_ipv6):
+        words = f"cidr_ipv6: {new.cidr_ipv6} belongs to another VPC"
+        raise Conflict(words, field="cidr_ipv6", reason="taken")
+    return structs.replace(new, node=node)
+
+
+def _before_delete(tx: Connection, found: Vpc) -> None:
+    """Delete what was made with it, if nothing else is left."""
+    of = (found.account_id, found.id)
+    tables = rows.of_vpc(tx, rows.ROUTE_TABLES, *of)
+    groups = rows.of_vpc(tx, rows.SECURITY_GROUPS, *of)
+    for kind, names in (
+        (rows.ROUTE_TABLES.of, [each.name for each in tables if not each.is_main]),
+        (rows.SECURITY_GROUPS.of, [each.name for each in groups if not each.is_default]),
+    ):
+        if names:
+            words = f"the {kind.noun} {names[0]} is in it; delete that first"
+            raise Conflict(words, reason="is_referred_to", **{kind.one: names[0]})
+    for table in tables:
+        rows.ROUTE_TABLES.remove(tx, table, found.updated_at)
+    for group in groups:
+        rows.SECURITY_GROUPS.remove(tx, group, found.updated_at)
+
+
+def _after(tx: Connection, _found: Vpc, made: Vpc | None, needs: NetworkNeeds) -> None:
+    if made is not None and rows.main_table(tx, made.account_id, made.id) is None:
+        _check_range(made, needs)
+        _furnish(tx, made)
+        check_rules(tx, made.account_id, made.id, needs.driver)
+        VPC_WORK.wake(tx, made, made.created_at)
+
+
+def _check_range(new: Vpc, needs: NetworkNeeds) -> None:
+    """Raise `InvalidInput` if a VPC has a global prefix that is none of the operator's."""
+    if new.cidr_ipv6 is None or not _is_global(new.cidr_ipv6):
+        return
+    prefix = IPv6Network(new.cidr_ipv6)
+    if any(prefix.subnet_of(each) for each in needs.ipv6_ranges):
+        return
+    ranges = ", ".join(map(str, needs.ipv6_ranges))
+    words = f"the operator has {ranges} for VPCs" if ranges else "the operator has none for VPCs"
+    raise InvalidInput(f"cidr_ipv6: {words}", field="cidr_ipv6", reason="out_of_range")
+
+
+def _is_global(prefix: str) -> bool:
+    return lies_in(IPv6Network(prefix), str(GLOBAL))
+
+
+def _furnish(tx: Connection, new: Vpc) -> None:
+    """Insert the main route table and the default security group of a new VPC."""
+    of = Reference(new.id, new.name)
+    base: dict[str, Any] = {name: getattr(new, name) for name in BASE if name != "id"}
+    local = (new.cidr_ipv4, *([new.cidr_ipv6] if new.cidr_ipv6 else []))
+    rows.ROUTE_TABLES.add(
+        tx,
+        RouteTable(
+            **base,
+            id=uuid7(new.created_at),
+            name=_free_name(tx, rows.ROUTE_TABLES, new, "main"),
+            vpc=of,
+            is_main=True,
+            routes=tuple(StoredRoute(each, "local") for each in local),
+        ),
+    )
+    group_id = uuid7(new.created_at)
+    name = _free_name(tx, rows.SECURITY_GROUPS, new, "default")
+    rows.SECURITY_GROUPS.add(
+        tx,
+        SecurityGroup(
+            **base,
+            id=group_id,
+            name=name,
+            vpc=of,
+            is_default=True,
+            rules=default_rules(Reference(group_id, name)),
+        ),
+    )
+
+
+def _free_name(
+    tx: Connection, of: Rows[RouteTable] | Rows[SecurityGroup], vpc: Vpc, word: str
+) -> str:
+    """Return ``shop-main`` for the VPC ``shop``, or a name with its id if that is none or taken."""
+    name = f"{vpc.name}-{word}"
+    is_free = is_name(name) and of.find_named(tx, vpc.account_id, vpc.region, name) is None
+    return name if is_free else f"{word}-{vpc.id[-12:]}"
+
+
+VPCS: Final = Methods(
+    ROWS,
+    check=check,
+    before_save=_before_save,
+    before_delete=_before_delete,
+    removal=VPC_WORK.delete,
+    after=_after,
+    referrers=(
+        Referrer(rows.SUBNETS, "vpc"),
+        Referrer(rows.EGRESS_ONLY_GATEWAYS, "vpc"),
+        Referrer(rows.INTERNET_GATEWAYS, "vpc"),
+    ),
+    docs={
+        "create": "Create a VPC, with its main route table and its default security group."
+        "\n\nThe interfaces of the default group reach one another, and everything outside; nothing"
+        " else reaches them. An account has at most 20 VPCs.",
+        "delete": "Delete a VPC; it is `deleting` until its machine has taken it down.\n\nIt is"
+        " refused (409) while it has subnets, gateways, or route tables and security groups of its"
+        " owner.",
+    },
+)

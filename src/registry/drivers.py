@@ -1,0 +1,54 @@
+"""What makes networks and runs load balancers on this machine, by the settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cloudcore.nodes.node import DriverUnusable
+from registry.setting_texts import SettingsError
+
+if TYPE_CHECKING:
+    from cloudcore.loadbalancer.driver import ProxyDriver
+    from cloudcore.network.driver import NetworkDriver
+    from registry.settings import Settings
+
+
+def network_driver(settings: Settings) -> NetworkDriver:
+    """Return what makes networks."""
+    folder = settings.node.node(settings.data).folder / "network"
+    if settings.node.network_driver == "nftables":
+        from cloudcore.network.nftables import Nftables  # noqa: PLC0415 - one of both is used
+
+        return Nftables(folder)
+    from cloudcore.network.render import Render  # noqa: PLC0415 - as above
+
+    return Render(folder)
+
+
+def balancer_driver(settings: Settings) -> ProxyDriver:
+    """Return what runs load balancers."""
+    folder = settings.node.node(settings.data).folder / "balancers"
+    if settings.node.balancer_driver == "haproxy":
+        from cloudcore.loadbalancer.haproxy import HaproxyDriver  # noqa: PLC0415 - as above
+
+        return HaproxyDriver(folder)
+    from cloudcore.loadbalancer.embedded import EmbeddedDriver  # noqa: PLC0415 - as above
+
+    return EmbeddedDriver(folder)
+
+
+_DRIVERS: Final = (network_driver, balancer_driver)
+
+
+def check_drivers(settings: Settings) -> None:
+    """Look whether this machine has what its drivers need.
+
+    Raises:
+        SettingsError: it has not; the words say what is missing.
+
+    """
+    try:
+        for make in _DRIVERS:
+            make(settings).check()
+    except DriverUnusable as error:
+        raise SettingsError(str(error)) from None

@@ -1,0 +1,38 @@
+"""Locks that processes of a machine hold on names, each an empty file, until they end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def held(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[bool]:
+    """Hold a lock in the block; yield False, and hold nothing, if others do and it may not `wait`.
+
+    Blocks while it waits. Who holds it alone may remove the file; who waits then makes another.
+    """
+    kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
+    while True:
+        opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(opened, kind)
+            except BlockingIOError:
+                yield False
+                return
+            if _is_at(opened, path):
+                yield True
+                return
+        finally:
+            os.close(opened)
+
+
+def _is_at(opened: int, path: Path) -> bool:
+    """Return False if the file was removed by who held it before."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(opened), path.stat())
+    return False

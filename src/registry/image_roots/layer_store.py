@@ -1,0 +1,265 @@
+"""The layers of images on this machine, each unpacked once, and which images have them.
+
+    layers/<diff id>/tree             the files, as overlayfs takes a lower layer
+    layers/<diff id>/blobs/<digest>   names a blob that is known to unpack to this layer
+    layers/<diff id>/size.json        how much it was to unpack
+    images/<digest>                   the layers of an image that was wanted
+    images/<digest>.unused            there if the last call of `keep_only` did not name it
+    staging/                          what is being made or removed
+    locks/                            who makes, uses or removes one of these
+
+All processes of the machine share it. An image is noted before its layers are unpacked, and a layer
+is removed only under its lock, and when no noted image has it. That an image has a layer is not
+believed because its configuration says so, but because one of its blobs unpacks to it: who knows
+only the digest of another's layer gets nothing of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from weakref import WeakValueDictionary
+
+from cloudcore.compute.images import ImageRefused
+from cloudcore.errors import Unavailable
+from registry.image_roots.file_locks import held
+
+MOST_BYTES: Final = 16 << 30
+"""Of an image, unpacked."""
+MOST_ENTRIES: Final = 1_000_000
+"""Of an image, in the tars of its layers."""
+_AT_ONCE: Final = 3
+"""Layers that one process unpacks at once: one of each account."""
+
+OpenBlob = Callable[[str], AbstractAsyncContextManager[AsyncIterator[bytes]]]
+"""Opens a blob by its digest."""
+
+
+class WantedLayer(NamedTuple):
+    """A layer of an image."""
+
+    diff_id: str
+    """The sha256 of its tar, in hex."""
+    blob: str
+    """The digest of the blob that unpacks to it."""
+
+
+class _Size(NamedTuple):
+    bytes: int
+    entries: int
+
+
+class LayerStore:
+    """Keeps layers below a folder of this machine; one per process."""
+
+    def __init__(
+        self,
+        folder: Path,
+        first_uid: int | None,
+        most_bytes: int = MOST_BYTES,
+        most_entries: int = MOST_ENTRIES,
+    ) -> None:
+        """With `first_uid`, for which the process must be root, ids of files begin there."""
+        self._folder = folder
+        self._first_uid = first_uid
+        self._most = _Size(most_bytes, most_entries)
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._accounts: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._layers, self._images = folder / "layers", folder / "images"
+        self._staging, self._locks = folder / "staging", folder / "locks"
+        for each in (folder, self._layers, self._images, self._staging, self._locks):
+            each.mkdir(mode=0o711, parents=True, exist_ok=True)
+
+    async def unpack(
+        self, account_id: str, digest: str, wanted: Sequence[WantedLayer], open_blob: OpenBlob
+    ) -> list[Path]:
+        """Return the folders of an image's layers, once all are there.
+
+        Raises:
+            ImageRefused: a layer's contents are refused, or too much.
+            Unavailable: the disk is full or fails, or unpacking was ended from outside.
+
+        """
+        name = digest.removeprefix("sha256:")
+        async with _in_thread(self._noting(name, wanted)):
+            left = self._most
+            for layer in wanted:
+                size = await asyncio.to_thread(self._find, layer)
+                if size is None:
+                    account = self._accounts.setdefault(account_id, asyncio.Lock())
+                    async with account, self._turns:
+                        size = await self._start(layer, left, open_blob)
+                left = _Size(left.bytes - size.bytes, left.entries - size.entries)
+                if min(left) < 0:
+                    raise ImageRefused(
+                        f"the image has more than {self._most.bytes} bytes unpacked, or more than"
+                        f" {self._most.entries} entries"
+                    )
+        # Of a layer that an image has twice, what the lower one has the upper one has too.
+        last = list(dict.fromkeys(each.diff_id for each in reversed(wanted)))
+        return [self._layers / each / "tree" for each in reversed(last)]
+
+    def keep_only(self, digests: Iterable[str]) -> None:
+        """Remove what none of these images has, and what ended processes have left. Blocks.
+
+        An image that is being unpacked stays; any other goes with the second call in a row that
+        does not name it.
+        """
+        named = {each.removeprefix("sha256:") for each in digests}
+        for image in [each for each in self._images.iterdir() if not each.suffix]:
+            unused = image.with_suffix(".unused")
+            if image.name in named:
+                unused.unlink(missing_ok=True)
+                continue
+            lock = self._locks / f"image-{image.name}"
+            with held(lock, wait=False) as is_held:
+                if is_held and unused.exists():
+                    image.unlink(missing_ok=True)
+                    unused.unlink()
+                elif is_held:
+                    unused.touch()
+        used = self._used()
+        for layer in list(self._layers.iterdir()):
+            if layer.name not in used:
+                self._remove(layer)
+        for lock in list(self._locks.iterdir()):
+            with held(lock, wait=False) as is_held:
+                if is_held:
+                    for left in self._staging.glob(f"{lock.name}*"):
+                        _remove_tree(left)
+                    lock.unlink(missing_ok=True)
+
+    def _remove(self, layer: Path) -> None:
+        """Remove a layer, unless it is being unpacked or verified, or has become used."""
+        lock, gone = self._locks / layer.name, self._staging / f"{layer.name}.removed"
+        with held(lock, wait=False) as is_held:
+            if is_held and layer.name not in self._used():
+                _remove_tree(gone)
+                layer.rename(gone)
+                _remove_tree(gone)
+
+    def _used(self) -> set[str]:
+        """Return the layers of all images that are noted."""
+        used: set[str] = set()
+        for image in self._images.iterdir():
+            with suppress(FileNotFoundError):
+                used.update(image.read_text().split())
+        return used
+
+    @contextmanager
+    def _noting(self, name: str, wanted: Sequence[WantedLayer]) -> Iterator[None]:
+        """Note which layers an image has; it stays noted in the block, whatever is kept."""
+        with held(self._locks / f"image-{name}", shared=True):
+            image = self._images / name
+            image.with_suffix(".unused").unlink(missing_ok=True)
+            if not image.exists():
+                made = self._staging / f"image-{name}.{os.urandom(8).hex()}"
+                with made.open("w") as file:
+                    file.write("\n".join(each.diff_id for each in wanted))
+                    file.flush()
+                    os.fsync(file.fileno())
+                made.rename(image)
+                folder = os.open(self._images, os.O_RDONLY | os.O_DIRECTORY)
+                os.fsync(folder)
+                os.close(folder)
+            yield
+
+    def _find(self, layer: WantedLayer) -> _Size | None:
+        """Return the size of a layer that is there, and known to be that of its blob.
+
+        Return None also while others make or remove it.
+        """
+        at = self._layers / layer.diff_id
+        with held(self._locks / layer.diff_id, shared=True, wait=False) as is_held:
+            if not is_held or not (at / "blobs" / layer.blob.replace(":", "-")).exists():
+                return None
+            return _Size(**json.loads((at / "size.json").read_text()))
+
+    async def _start(self, layer: WantedLayer, left: _Size, open_blob: OpenBlob) -> _Size:
+        """Run the program that unpacks a layer, and give it the blob if it needs it."""
+        task = {
+            "folder": str(self._folder),
+            **layer._asdict(),
+            "first_uid": self._first_uid,
+            "most_bytes": left.bytes,
+            "most_entries": left.entries,
+        }
+        program = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "registry.image_roots.unpack", json.dumps(task)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            cwd="/",
+            env={name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
+            start_new_session=True,
+        )
+        try:
+            answer = await _answer(program)
+            if answer["state"] == "ready":
+                await _feed(program, layer.blob, open_blob)
+                answer = await _answer(program)
+        finally:
+            if program.returncode is None:
+                program.kill()
+            await program.wait()
+        if answer["state"] == "refused":
+            raise ImageRefused(answer["words"])
+        if answer["state"] == "failed":
+            raise Unavailable(f"the image cannot be unpacked: {answer['words']}")
+        return _Size(answer["bytes"], answer["entries"])
+
+
+async def _feed(program: asyncio.subprocess.Process, blob: str, open_blob: OpenBlob) -> None:
+    """Give the program the bytes of the blob, unless it wants no more."""
+    assert program.stdin is not None
+    async with open_blob(blob) as parts:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            async for part in parts:
+                program.stdin.write(part)
+                await program.stdin.drain()
+    with suppress(BrokenPipeError, ConnectionResetError):
+        program.stdin.close()
+        await program.stdin.wait_closed()
+
+
+async def _answer(program: asyncio.subprocess.Process) -> dict[str, Any]:
+    assert program.stdout is not None
+    line = await program.stdout.readline()
+    if not line:
+        status = await program.wait()
+        raise Unavailable(f"the image cannot be unpacked: its program ended with {status}")
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+@asynccontextmanager
+async def _in_thread(block: AbstractContextManager[None]) -> AsyncIterator[None]:
+    """Enter a block in a thread, as that may wait for a disk."""
+    await asyncio.to_thread(block.__enter__)
+    try:
+        yield
+    finally:
+        block.__exit__(None, None, None)
+
+
+def _remove_tree(folder: Path) -> None:
+    """Remove a folder or file, if it is there."""
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        folder.unlink(missing_ok=True)

@@ -1,0 +1,309 @@
+"""VPCs are brought about on their machine as their rows say, and taken down when rows go."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from cloudcore.db.base import Connection
+from cloudcore.network import rows
+from cloudcore.network.driver import NetworkDriver, RulesRefused
+from cloudcore.network.family import NETWORK
+from cloudcore.network.interfaces import Interfaces
+from cloudcore.network.needs import NetworkNeeds
+from cloudcore.network.plan import InterfacePlan, VpcPlan
+from cloudcore.network.planning import plan_of
+from cloudcore.network.render import Render
+from cloudcore.network.vpc import Vpc
+from cloudcore.network.work import RULES_REFUSED, Reconciler
+from cloudcore.nodes.node import Node
+from registry.node_settings import NodeSettings
+from tests.databases import on_both_databases
+from tests.integration.served_world import Served, open_served
+from tests.jobs import run_due
+from tests.network_lab import CLOSED, INTERNET_ADDRESS, OPEN, open_lab, reach, streaming
+from tests.network_plans import new_id
+
+NODE: Final = "here"
+SETTINGS: Final = NodeSettings(node_name=NODE, network_ipv6_ranges="2001:db8:100::/40")
+
+
+class Counting(Render):
+    """Writes rules, unless it is to refuse them, and notes what it was asked to bring about."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.applied: list[str] = []
+        self.refuses = False
+
+    async def apply(self, plan: VpcPlan) -> None:
+        if self.refuses:
+            raise RulesRefused("the kernel does not take them")
+        self.applied.append(plan.id)
+        await super().apply(plan)
+
+
+class World:
+    """A served install, and the machine that has the VPCs of its account acme."""
+
+    def __init__(self, served: Served, driver: NetworkDriver, folder: Path) -> None:
+        self.served: Final = served
+        node = Node(NODE, folder, ("networks",))
+        self.needs: Final = NetworkNeeds(
+            database=served.database, clock=served.clock, node=node, driver=driver
+        )
+
+    async def ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
+        """Send a request of acme's; return the record that it is answered with."""
+        token = self.served.acme.program_token
+        answer = await self.served.ask(method, f"/v1/{path}", body, token=token)
+        assert answer.status_code < 300, answer.text
+        return next(iter(answer.json().values())) if answer.content else None
+
+    async def work(self) -> None:
+        """Let the machine do what is due."""
+        kinds = NETWORK.job_kinds(self.needs)
+        await run_due(self.served.database, list(kinds), self.served.clock)
+
+    async def row(self, vpc_id: str) -> Vpc:
+        """Return the row of a VPC."""
+        account = self.served.acme.account_id
+        found = await self.served.database.read(rows.VPCS.find, account, vpc_id)
+        assert found is not None
+        return found
+
+    async def plan(self, vpc_id: str) -> VpcPlan:
+        """Return what a VPC is to be."""
+        found = await self.served.database.read(plan_of, self.served.acme.account_id, vpc_id)
+        assert found is not None
+        return found
+
+
+@asynccontextmanager
+async def open_world(folder: Path, driver: NetworkDriver, url: str = "") -> AsyncIterator[World]:
+    """Open an install whose VPCs are on a machine of the test."""
+    async with open_served(folder / "data", url, node=SETTINGS) as served:
+        world = World(served, driver, folder)
+        # Those of each kind that the install has for all tests.
+        await world.work()
+        yield world
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Counting:
+    """Return what writes rules."""
+    return Counting(tmp_path / "network")
+
+
+@pytest.fixture
+async def world(tmp_path: Path, driver: Counting, metadata_url: str) -> AsyncIterator[World]:
+    """Return a served install with this driver."""
+    async with open_world(tmp_path, driver, metadata_url) as made:
+        driver.applied.clear()
+        yield made
+
+
+@on_both_databases
+async def test_a_vpc_is_provisioned_then_active_and_deleting_then_gone(
+    world: World, driver: Counting, tmp_path: Path
+) -> None:
+    made = await world.ask("POST", "vpcs", {"name": "net", "cidr_ipv4": "10.7.0.0/16"})
+    assert (made["status"], made["node"]) == ("provisioning", NODE)
+    await world.work()
+    path = f"vpcs/{made['id']}"
+    assert (await world.ask("GET", path))["status"] == "active"
+    rules = tmp_path / "network" / f"{made['id']}.nft"
+    assert "policy drop" in rules.read_text()
+    body = {"name": "sub", "vpc": "net", "cidr_ipv4": "10.7.1.0/24"}
+    subnet = await world.ask("POST", "subnets", body)
+    assert (await world.row(made["id"])).applied < (await world.row(made["id"])).generation
+    await world.work()
+    row = await world.row(made["id"])
+    assert (row.status, row.applied) == ("active", row.generation)
+    await world.ask("DELETE", f"subnets/{subnet['id']}")
+    await world.ask("DELETE", path)
+    assert (await world.ask("GET", path))["status"] == "deleting"
+    assert rules.exists()
+    await world.work()
+    token = world.served.acme.program_token
+    assert (await world.served.ask("GET", f"/v1/{path}", token=token)).status_code == 404
+    assert made["id"] not in await driver.known()
+    assert not rules.exists()
+
+
+async def test_rules_that_a_machine_refuses_are_a_fault_until_it_takes_them(
+    world: World, driver: Counting
+) -> None:
+    driver.refuses = True
+    made = await world.ask("POST", "vpcs", {"name": "net", "cidr_ipv4": "10.7.0.0/16"})
+    await world.work()
+    shown = await world.ask("GET", f"vpcs/{made['id']}")
+    assert (shown["status"], [each["code"] for each in shown["faults"]]) == (
+        "degraded",
+        [RULES_REFUSED],
+    )
+    assert "kernel" not in shown["faults"][0]["message"]  # what it says is for the operator
+    driver.refuses = False
+    world.served.clock.now += 60_000_000
+    await world.work()
+    shown = await world.ask("GET", f"vpcs/{made['id']}")
+    assert (shown["status"], shown["faults"]) == ("active", [])
+
+
+async def test_a_description_of_a_gateway_changes_nothing_on_the_machine(
+    world: World, driver: Counting
+) -> None:
+    """N1."""
+    (gateway,) = await world.ask("GET", "egress-only-gateways")
+    await world.ask("PATCH", f"egress-only-gateways/{gateway['id']}", {"description": "Out."})
+    await world.work()
+    assert driver.applied == []
+
+
+@on_both_databases
+async def test_the_machine_is_brought_to_the_rows_when_the_service_starts(
+    world: World, driver: Counting, tmp_path: Path
+) -> None:
+    """N5. What no row has goes, what is missing comes; what is another install's stays."""
+    rowless, strange = new_id(), new_id()
+    await driver.apply(VpcPlan(rowless))
+    other = Render(tmp_path / "other")
+    await other.apply(VpcPlan(strange))
+    (tmp_path / "network" / "notes.txt").touch()
+    placed = [each for each in await driver.known() if each != rowless]
+    assert len(placed) > 1
+    await driver.remove(placed[0])
+    driver.applied.clear()
+    (watch,) = NETWORK.on_node(world.needs)
+    await watch.turn()
+    assert sorted(driver.applied) == sorted(await driver.known()) == sorted(placed)
+    assert await other.known() == [strange]
+    # Later turns bring about what has vanished, and nothing else.
+    driver.applied.clear()
+    await driver.remove(placed[1])
+    await watch.turn()
+    assert driver.applied == [placed[1]]
+    await watch.turn()
+    assert driver.applied == [placed[1]]
+
+
+async def test_one_vpc_that_is_refused_does_not_keep_others_from_coming(
+    world: World, driver: Counting
+) -> None:
+    placed = list(await driver.known())
+    driver.refuses = True
+    await Reconciler(world.needs).turn()
+    driver.refuses = False
+    assert driver.applied == []
+    again = Reconciler(world.needs)
+    await again.turn()
+    assert sorted(driver.applied) == sorted(placed)
+
+
+class Overtaken(Counting):
+    """Lets another process be faster once: it brings about a newer plan before this one's."""
+
+    def __init__(self, folder: Path, change: Any) -> None:  # noqa: ANN401
+        super().__init__(folder)
+        self._change = change
+
+    async def apply(self, plan: VpcPlan) -> None:
+        change, self._change = self._change, None
+        if change is not None:
+            await super().apply(await change())
+        await super().apply(plan)
+
+
+async def test_an_older_plan_does_not_stay_over_a_newer_one(world: World, tmp_path: Path) -> None:
+    made = await world.ask("POST", "vpcs", {"name": "net", "cidr_ipv4": "10.7.0.0/16"})
+
+    async def change() -> VpcPlan:
+        body = {"name": "web", "vpc": "net", "rules": []}
+        await world.ask("POST", "security-groups", body)
+        return await world.plan(made["id"])
+
+    late = Overtaken(tmp_path / "late", change)
+    needs = NetworkNeeds(
+        database=world.served.database, clock=world.served.clock, node=world.needs.node, driver=late
+    )
+    await run_due(world.served.database, list(NETWORK.job_kinds(needs)), world.served.clock)
+    row = await world.row(made["id"])
+    assert row.applied == row.generation
+    newest = Render(tmp_path / "newest")
+    await newest.apply(await world.plan(made["id"]))
+    name = f"{made['id']}.nft"
+    assert (tmp_path / "late" / name).read_text() == (tmp_path / "newest" / name).read_text()
+
+
+async def test_what_v1_says_of_a_vpc_is_so_in_the_kernel(tmp_path: Path) -> None:
+    """From the first request to the last, with a stream that no change of its gateway ends."""
+    async with open_lab(tmp_path / "lab") as lab, open_world(tmp_path, lab.driver) as world:
+        served, account = world.served, world.served.acme.account_id
+        body: dict[str, object] = {"name": "net", "cidr_ipv4": "10.7.0.0/16"}
+        vpc = await world.ask("POST", "vpcs", body | {"cidr_ipv6": "2001:db8:100:700::/56"})
+        body = {"name": "sub", "vpc": "net", "cidr_ipv6": "2001:db8:100:701::/64"}
+        subnet = await world.ask("POST", "subnets", body)
+        rules = [
+            {"direction": "inbound", "protocol": "all", "source": "::/0"},
+            {"direction": "outbound", "protocol": "all", "destination": "::/0"},
+        ]
+        group = await world.ask(
+            "POST", "security-groups", {"name": "g", "vpc": "net", "rules": rules}
+        )
+
+        def place(tx: Connection) -> str:
+            owner = f"crn:compute:local:{account}:instance/{new_id()}"
+            made = Interfaces().place(
+                tx, account, "local", subnet["id"], [group["id"]], owner, served.clock()
+            )
+            return made.id
+
+        interface_id = await served.database.write(place)
+        await world.work()
+
+        async def interface() -> InterfacePlan:
+            plan = await world.plan(vpc["id"])
+            return next(each for each in plan.interfaces if each.id == interface_id)
+
+        plan, instance = await world.plan(vpc["id"]), await interface()
+        host, inside = await lab.add(plan, instance), str(instance.address_ipv6)
+        lab.force_routes(plan)
+        assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=False) == CLOSED
+        assert reach(lab.internet, host, inside, hopes=False) == CLOSED
+
+        uplink = await world.ask("POST", "internet-gateways", {"name": "up"})
+        await world.ask("POST", f"internet-gateways/{uplink['id']}/attach", {"vpc": "net"})
+        gateway = await world.ask("POST", "egress-only-gateways", {"name": "out", "vpc": "net"})
+        tables = await world.ask("GET", f"route-tables?vpc_id={vpc['id']}")
+        path = f"route-tables/{tables[0]['id']}"
+        await world.ask(
+            "PATCH", path, {"routes": [{"destination": "::/0", "target": gateway["id"]}]}
+        )
+        await world.work()
+        assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=True) == OPEN
+        assert reach(lab.internet, host, inside, hopes=False) == CLOSED
+
+        with streaming(host, lab.internet, INTERNET_ADDRESS) as stream:
+            for number in range(5):
+                before = stream.received
+                change = {"description": f"{number}", "tags": {"turn": f"{number}"}}
+                await world.ask("PATCH", f"egress-only-gateways/{gateway['id']}", change)
+                await world.ask(
+                    "POST",
+                    "subnets",
+                    {"name": f"s{number}", "vpc": "net", "cidr_ipv4": f"10.7.{number}.0/24"},
+                )
+                await world.work()
+                stream.await_more_than(before)
+        assert stream.received == stream.sent > 0
+
+        await world.ask("PATCH", path, {"routes": []})
+        await world.ask("DELETE", f"egress-only-gateways/{gateway['id']}")
+        await world.work()
+        lab.force_routes(plan)
+        assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=False) == CLOSED
+        assert reach(lab.internet, host, inside, hopes=False) == CLOSED
