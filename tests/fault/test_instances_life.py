@@ -49,6 +49,7 @@ def test_a_program_that_is_not_there_is_told(on: Machine, driving: Driving) -> N
     seen = driving.ended(instance_id)
     assert seen["exit_code"] != 0
     assert "no-such-program" in seen["problem"] + driving("logs", instance_id, 1000)
+    assert "level=" not in seen["problem"]
 
 
 def test_an_instance_without_a_command_is_refused(on: Machine, driving: Driving) -> None:

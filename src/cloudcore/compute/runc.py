@@ -78,14 +78,8 @@ class _Runc:
             "root": root_of(spec, at, owner=self._first_uid),
             "runtime": "runc",
             "launch": [
-                "runc",
-                "--root",
-                "runc",
-                "run",
-                "--detach",
-                "--pid-file",
-                PID_FILE,
-                spec.id,
+                *("runc", "--root", "runc", "--log", os.devnull),  # so it tells errors plainly
+                *("run", "--detach", "--pid-file", PID_FILE, spec.id),
             ],
             "groups": [],
         }
