@@ -1,13 +1,14 @@
-"""What makes networks and runs load balancers on this machine, by the settings."""
+"""What makes networks, and runs load balancers and instances, on this machine: by the settings."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cloudcore.nodes.node import DriverUnusable
 from registry.setting_texts import SettingsError
 
 if TYPE_CHECKING:
+    from cloudcore.compute.sandbox import SandboxDriver
     from cloudcore.loadbalancer.driver import ProxyDriver
     from cloudcore.network.driver import NetworkDriver
     from registry.settings import Settings
@@ -37,7 +38,19 @@ def balancer_driver(settings: Settings) -> ProxyDriver:
     return EmbeddedDriver(folder)
 
 
-_DRIVERS: Final = (network_driver, balancer_driver)
+def compute_driver(settings: Settings) -> SandboxDriver | None:
+    """Return what runs instances, or None if this machine runs none."""
+    chosen = settings.node
+    if chosen.compute_driver == "off":
+        return None
+    folder = chosen.node(settings.data).folder / "instances"
+    if chosen.compute_driver == "runc":
+        from cloudcore.compute.runc import runc_driver  # noqa: PLC0415 - few installs use it
+
+        return runc_driver(folder, chosen.compute_first_uid)
+    from cloudcore.compute.bubblewrap import bubblewrap_driver  # noqa: PLC0415 - as above
+
+    return bubblewrap_driver(folder)
 
 
 def check_drivers(settings: Settings) -> None:
@@ -47,8 +60,10 @@ def check_drivers(settings: Settings) -> None:
         SettingsError: it has not; the words say what is missing.
 
     """
+    drivers = (network_driver(settings), balancer_driver(settings), compute_driver(settings))
     try:
-        for make in _DRIVERS:
-            make(settings).check()
+        for each in drivers:
+            if each is not None:
+                each.check()
     except DriverUnusable as error:
         raise SettingsError(str(error)) from None

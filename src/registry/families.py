@@ -11,6 +11,7 @@ from cloudcore.audit.family import AUDIT
 from cloudcore.billing.family import BILLING
 from cloudcore.catalog.family import CATALOG
 from cloudcore.certificate.family import CERTIFICATE
+from cloudcore.compute.family import COMPUTE
 from cloudcore.email.family import EMAIL
 from cloudcore.family import Family
 from cloudcore.identity.family import IDENTITY
@@ -38,6 +39,7 @@ FAMILIES: Final[tuple[Family[Any], ...]] = (
     EMAIL,
     NETWORK,
     LOADBALANCER,
+    COMPUTE,
     STORAGE,
     BILLING,
     METERING,

@@ -17,6 +17,10 @@ from cloudcore.billing.embedded import EmbeddedProcessor
 from cloudcore.billing.processor import PROCESSOR, Processor
 from cloudcore.catalog import documents as catalog
 from cloudcore.certificate import needs as certificate
+from cloudcore.compute import ports as compute
+from cloudcore.compute.family import COMPUTE
+from cloudcore.compute.images import IMAGES, Images
+from cloudcore.compute.pools import BalancedPools
 from cloudcore.email import needs as email
 from cloudcore.iam.audit import AUDITOR
 from cloudcore.identity import needs as identity
@@ -27,10 +31,12 @@ from cloudcore.kms import needs as kms
 from cloudcore.kms.providers import AwsMissing, AwsProvider, EmbeddedProvider, Providers
 from cloudcore.loadbalancer import needs as loadbalancer
 from cloudcore.loadbalancer import ports as balancer_ports
+from cloudcore.loadbalancer.refreshing import pool_changed
 from cloudcore.metering import needs as metering
 from cloudcore.metering.counting import METER, requests_counter
 from cloudcore.metering.sku import SKUS
 from cloudcore.network import needs as network
+from cloudcore.nodes.node import NODE
 from cloudcore.notifications import needs as notifications
 from cloudcore.outbound.dns_resolver import DnsResolver
 from cloudcore.outbound.mail import Mail
@@ -50,7 +56,7 @@ from cloudcore.web.context import (
 from registry import needs as registry
 from registry.buckets.orphans import BucketOrphans
 from registry.buckets.store import KeysOfBuckets, Sealing, StoreOfBuckets
-from registry.drivers import balancer_driver, network_driver
+from registry.drivers import balancer_driver, compute_driver, network_driver
 from registry.families import FAMILIES
 from registry.family import REGISTRY
 from registry.gc.orphans import may_judge
@@ -212,6 +218,25 @@ async def _bucket_bytes(opening: Opening) -> BucketBytes:
     return StoreOfBuckets(store, sealing, orphans, ctx.new_id)
 
 
+async def _images(opening: Opening) -> Images:
+    """Return the images that instances are made of: those of this registry."""
+    from registry.image_roots.images import RegistryImages  # noqa: PLC0415 - few installs use it
+    from registry.image_roots.layer_store import LayerStore  # noqa: PLC0415 - as above
+
+    settings, node = (await opening.get(STORES)).settings, await opening.get(NODE)
+    driver = settings.node.compute_driver
+    first_uid = settings.node.compute_first_uid if driver == "runc" else None
+    layers = None if driver == "off" else LayerStore(node.folder / "layers", first_uid)
+    services, tokens = await opening.get(registry.SERVICES), await opening.get(registry.BEARERS)
+    return RegistryImages(
+        services, tokens, layers, frozenset((settings.pull_host, *settings.hosts))
+    )
+
+
+async def _pools(opening: Opening) -> BalancedPools:
+    return BalancedPools(await opening.needs_of(COMPUTE))
+
+
 def _set(port: Port[T], read: Callable[[Settings], T]) -> Offer:
     """Offer what the settings say."""
 
@@ -253,7 +278,13 @@ CROSSING: Final = (
     offer(certificate.ACCOUNT_KEYS, _from(kms.PLATFORM_KEYS)),
     _set(network.DRIVER, network_driver),
     _set(loadbalancer.PROXIES, balancer_driver),
-    known(balancer_ports.POOLS, balancer_ports.NoPools()),
+    offer(IMAGES, _images),
+    _set(compute.DRIVER, compute_driver),
+    offer(compute.INTERFACES, _from(network.INTERFACES)),
+    offer(compute.NETWORK, _from(network.DRIVER)),
+    known(compute.POOL_CHANGED, pool_changed),
+    offer(balancer_ports.POOLS, _pools),
+    _set(compute.DISK_MB, lambda settings: settings.node.compute_disk_mb),
     _set(network.IPV6_RANGES, lambda settings: settings.node.ipv6_ranges),
     offer(storage.BYTES, _bucket_bytes),
     offer(PROCESSOR, _processor),

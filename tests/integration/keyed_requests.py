@@ -93,6 +93,7 @@ async def asked(served: Served) -> dict[str, Asked]:
         ),
         "/v1/topics/{}/subscriptions/{}/signing-secret/rotate": Asked(program),
         "/v1/topics/{}/subscriptions/{}/resend-confirmation": Asked(program),
+        "/v1/instance-pools": Asked(program, {"name": "new", "image": "web:1"}),
         "/v1/certificates": Asked(program, {"name": "new", "domains": ["new.granted.test"]}),
         "/v1/certificates/upload": Asked(program, {"name": "up", **upload}),
         "/v1/certificates/{}/revoke": Asked(program, path=f"/v1/certificates/{own['id']}/revoke"),

@@ -27,6 +27,9 @@ from cloudcore.billing.needs import BillingNeeds
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.compute.instance import Instance
+from cloudcore.compute.instance_pool import Version
+from cloudcore.compute.rows import INSTANCE_ROWS
 from cloudcore.db.base import Connection
 from cloudcore.db.opening import open_database
 from cloudcore.email.family import EMAIL
@@ -58,6 +61,7 @@ from cloudcore.nodes import rows as node_rows
 from cloudcore.nodes.node import NODE
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.notifications.needs import NotificationNeeds
+from cloudcore.resources.record import Reference
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.app import ControlPlane
 from cloudcore.web.route_spec import RouteSpec
@@ -338,6 +342,7 @@ async def furnish(served: Served, tenant: Tenant) -> None:
     tenant.ids |= {
         "/v1/certificates/{}": issuing.json()["certificate"]["id"],
     }
+    await _furnish_pool(served, tenant)
     await _furnish_billing(served, tenant)
     await _furnish_mail(served, tenant)
     await _furnish_bucket(served, tenant)
@@ -361,6 +366,33 @@ async def _furnish_interface(served: Served, tenant: Tenant) -> None:
     place = Interfaces().place
     made = await served.database.write(place, tenant.account_id, "local", subnet, (), owner, now)
     tenant.ids["/v1/network-interfaces/{}"] = made.id
+
+
+async def _furnish_pool(served: Served, tenant: Tenant) -> None:
+    """Add an instance pool, with the row of an instance; nothing runs."""
+    asked = {"name": "instance-pool-0", "image": "web:1"}
+    made = await served.ask("POST", "/v1/instance-pools", asked, token=tenant.program_token)
+    assert made.status_code == 202, made.text
+    pool_id, now = made.json()["instance_pool"]["id"], served.clock()
+    new = Instance(
+        id=uuid7(now),
+        account_id=tenant.account_id,
+        region="local",
+        created_at=now,
+        updated_at=now,
+        pool=Reference(pool_id, "instance-pool-0"),
+        node="elsewhere",
+        image="web:1",
+        image_digest=f"sha256:{'0' * 64}",
+        version=Version(f"sha256:{'0' * 64}", [], {}, 256, 250),
+        memory_mb=256,
+        cpu_millis=250,
+    )
+    await served.database.write(INSTANCE_ROWS.add, new)
+    tenant.ids |= {
+        "/v1/instance-pools/{}": pool_id,
+        "/v1/instance-pools/{}/instances/{}": new.id,
+    }
 
 
 async def _furnish_billing(served: Served, tenant: Tenant) -> None:
@@ -569,7 +601,8 @@ async def open_served(
         served = Served(app, database, keyring, tokens, clock, specs, auditor, *needs)
         # This machine was seen last in a thousand days, so no clock makes it a lost one.
         seen_at = clock() + 24_000 * HOUR
-        await database.write(node_rows.claim, await opening.get(NODE), uuid7(), seen_at)
+        node = (await opening.get(NODE))._replace(capabilities=("networks", "instances"))
+        await database.write(node_rows.claim, node, uuid7(), seen_at)
         served.acme = await served.add_tenant("acme")
         served.globex = await served.add_tenant("globex")
         yield served

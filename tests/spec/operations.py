@@ -284,7 +284,12 @@ LOADBALANCER: Final = """
 DELETE /v1/load-balancers/{id}                      DeleteLoadBalancer        202 later
 """
 COMPUTE: Final = """
-DELETE /v1/instance-pools/{pool_id}                 DeleteInstancePool        204 later
+POST   /v1/instance-pools                           CreateInstancePool        202 key
+PATCH  /v1/instance-pools/{instance_pool_id}        UpdateInstancePool        200
+DELETE /v1/instance-pools/{instance_pool_id}        DeleteInstancePool        204
+GET    /v1/instance-pools/{instance_pool_id}/instances  ListInstances         200
+GET    /v1/instance-pools/{instance_pool_id}/instances/{instance_id}  GetInstance  200
+GET    /v1/instance-pools/{instance_pool_id}/instances/{instance_id}/logs  GetInstanceLogs  200
 """
 NOTIFICATIONS: Final = """
 DELETE /v1/topics/{topic_id}                        DeleteTopic               204

@@ -150,6 +150,12 @@ def choose(tx: Connection, capability: str, now: int) -> str | None:
     return random.choice(fit) if fit else None  # noqa: S311 - any will do
 
 
+def can_run(tx: Connection, name: str, capability: str) -> bool:
+    """Return True if a machine can run something, whether or not it is there just now."""
+    found = _find(tx, name)
+    return found is not None and capability in msgspec.json.decode(found.capabilities)
+
+
 def is_lost(tx: Connection, name: str, now: int) -> bool:
     """Return True if a machine was not seen for `LOST_SECONDS`."""
     found = _find(tx, name)

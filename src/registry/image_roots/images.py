@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudcore.compute.images import ImageRefused, ImageRoot
+from cloudcore.errors import Unavailable
 from registry.errors import ManifestInvalid
 from registry.image_roots.image_config import CONFIG_TYPES, choose_platform, find_user, read_image
 from registry.image_roots.layer_store import LayerStore
@@ -29,7 +30,8 @@ class RegistryImages:
 
     ctx: ServiceContext
     tokens: BearerTokens
-    store: LayerStore
+    store: LayerStore | None
+    """None: this machine runs no instances, and has no image."""
     hosts: frozenset[str]
     """Under which clients reach this registry."""
 
@@ -46,13 +48,16 @@ class RegistryImages:
             raise ImageRefused("it is an artifact, and no image")
         configuration = await _read_small(pull, manifest.config.digest)
         read = read_image(manifest, configuration)
+        if self.store is None:
+            raise Unavailable("this machine runs no instances")
         layers = await self.store.unpack(account_id, stored.digest, read.layers, pull.blob)
         user = await asyncio.to_thread(find_user, read.user, layers)
         return ImageRoot(stored.digest, layers, read.config._replace(user=user))
 
     async def keep_only(self, digests: Iterable[str]) -> None:
         """Remove what nothing uses; see `Images`."""
-        await asyncio.to_thread(self.store.keep_only, digests)
+        if self.store is not None:
+            await asyncio.to_thread(self.store.keep_only, digests)
 
 
 async def _find_image(pull: Pull, reference: str | Digest) -> tuple[StoredManifest, Manifest]:

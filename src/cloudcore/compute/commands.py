@@ -1,0 +1,62 @@
+"""``entrepot instance-pools`` and ``entrepot instances``."""
+
+from __future__ import annotations
+
+import sys
+from tempfile import TemporaryFile
+from typing import Final
+from urllib.parse import urlencode
+
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option
+from cloudcore.compute.instance_pool import INSTANCE_POOL
+from cloudcore.resources.nouns import noun_of
+
+_CHUNK: Final = 65_536
+POOLS: Final = noun_of(
+    INSTANCE_POOL,
+    words="images of this registry that are kept running",
+    created="{name} is {status}; 'entrepot instances list {name}' shows what runs",
+    delete_words="end all instances of a pool, and delete it",
+    question="End all instances of {name}, and delete it?",
+)
+
+
+def _write_logs(run: Invocation) -> bool:
+    """Write what a program wrote to the standard output, as it is."""
+    query = urlencode({"tail": run.values["tail"]}) if "tail" in run.values else ""
+    with TemporaryFile() as file:
+        run.client.receive_file(f"{run.path}/logs{query and '?'}{query}", file)
+        file.seek(0)
+        while part := file.read(_CHUNK):
+            sys.stdout.buffer.write(part)
+    sys.stdout.buffer.flush()
+    return True
+
+
+INSTANCES: Final = Noun(
+    noun="instances",
+    words="what runs of an instance pool",
+    path="instances",
+    parent=POOLS,
+    one="instance",
+    many="instances",
+    name="id",
+    columns=(
+        Cell("ID", "id", "whole"),
+        Cell("STATUS", "status"),
+        Cell("ADDRESS", "address"),
+        Cell("RESTARTS", "restarts", "number"),
+        Cell("EXIT", "exit_code"),
+        Cell("STARTED", "started_at", "time"),
+        Cell("NODE", "node"),
+    ),
+    acts=(
+        Act(
+            verb="logs",
+            words="write what its program wrote: the last 10 MB",
+            options=(Option("tail", "only so many bytes at the end", "count", is_query=True),),
+            run=_write_logs,
+        ),
+    ),
+)
+COMMANDS: Final = (POOLS, INSTANCES)

@@ -1,0 +1,246 @@
+"""What an instance pool is: an image, and how many instances of it are kept running."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct, field
+
+from cloudcore.errors import InvalidInput
+from cloudcore.metering.sku import Sku
+from cloudcore.nodes.placed import NODE_LOST, Placed
+from cloudcore.quotas.quota import Quota
+from cloudcore.resources.record import fixed, given, own
+from cloudcore.resources.resource import Filter, Resource
+
+SERVICE: Final = "compute"
+Status = Literal["provisioning", "active", "scaling", "degraded", "deleting"]
+MOST_INSTANCES: Final = 20
+"""Of one pool."""
+MOST_PORTS: Final = 10
+MOST_GROUPS: Final = 5
+MOST_WORDS: Final = 100
+MOST_VARIABLES: Final = 100
+MOST_TEXT_BYTES: Final = 32 * 1024
+"""Of the words of a command together, and of an environment."""
+KEPT_SECONDS: Final = 24 * 3600
+"""For so long, the deletion of a pool that is gone is no error."""
+IMAGE_REFUSED: Final = "IMAGE_REFUSED"
+INSTANCE_CRASHING: Final = "INSTANCE_CRASHING"
+"""An instance ended five times in ten minutes."""
+ROLL_STOPPED: Final = "ROLL_STOPPED"
+"""An instance of the new version does not become ready; those of the old one go on."""
+INSTANCE_FAILED: Final = "INSTANCE_FAILED"
+"""An instance could not be made or started."""
+ROLE_REFUSED: Final = "ROLE_REFUSED"
+"""There are no credentials of the pool's role."""
+NO_ADDRESS: Final = "NO_ADDRESS"
+"""The subnet has no address left, or is gone."""
+COMPUTE_OFF: Final = "COMPUTE_OFF"
+ACTIVE: Final = "compute.instance_pool.active"
+DEGRADED: Final = "compute.instance_pool.degraded"
+EVENTS: Final = (ACTIVE, DEGRADED)
+"""Types of the events of its states."""
+INSTANCES: Final = Quota("instances", 100, "instances, as the sizes of pools say")
+MEMORY: Final = Quota("instance_memory_mb", 64 * 1024, "MiB of memory of instances")
+MEMORY_HOURS: Final = Sku("compute.memory_mb_hours", "Memory of instances", "GiB-hour", 1024)
+CPU_HOURS: Final = Sku("compute.cpu_milli_hours", "Processors of instances", "CPU-hour", 1000)
+
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+class Version(Struct, frozen=True):
+    """What an instance is started with; one with another than its pool's is replaced."""
+
+    image_digest: str
+    command: list[str]
+    environment: dict[str, str]
+    memory_mb: int
+    cpu_millis: int
+
+    def __repr__(self) -> str:
+        """Show no values of the environment."""
+        return f"Version({self.image_digest})"
+
+
+class InstancePool(Placed, frozen=True, kw_only=True):
+    """An image of the account's registry, of which so many instances are kept running."""
+
+    name: Annotated[
+        str,
+        Meta(min_length=1, max_length=63),
+        fixed("1 to 63 of a-z 0-9 . _ -; fixed", heading="NAME"),
+    ]
+    image: Annotated[
+        str,
+        Meta(min_length=1, max_length=512),
+        given("image of this registry: repository:tag, or account/repository:tag", heading="IMAGE"),
+    ]
+    """What its tag means when the pool is created, or this is changed."""
+    size: Annotated[
+        int,
+        Meta(ge=0, le=MOST_INSTANCES),
+        given("instances that are kept running", heading="SIZE", form="number"),
+    ] = 1
+    """Instances that are kept running."""
+    status: Annotated[Status, own(heading="STATUS")] = "provisioning"
+    """`active`: all instances are ready; `scaling`: a change is under way; `degraded`: something
+    is wrong, as `faults` say, and is tried again."""
+    description: Annotated[str, Meta(max_length=1000), given('for persons; "" takes it away')] = ""
+    command: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=4096)]],
+        Meta(max_length=MOST_WORDS),
+        given("program and arguments, instead of the image's own"),
+    ] = field(default_factory=list)
+    """Program and arguments; empty: those of the image."""
+    environment: Annotated[
+        dict[str, str],
+        given("a variable of the environment, which is no place for secrets"),
+    ] = field(default_factory=dict)
+    """Variables besides those of the image. They are no place for secrets: who may read the pool
+    sees them."""
+    memory_mb: Annotated[
+        int,
+        Meta(ge=16, le=64 * 1024),
+        given("MiB of memory of an instance", heading="MEMORY", form="number"),
+    ] = 256
+    """MiB of memory of an instance."""
+    cpu_millis: Annotated[
+        int,
+        Meta(ge=10, le=64_000),
+        given("thousandths of a processor of an instance", heading="CPU", form="number"),
+    ] = 250
+    """Thousandths of a processor of an instance."""
+    ports: Annotated[
+        list[Annotated[int, Meta(ge=1, le=65535)]],
+        Meta(max_length=MOST_PORTS),
+        fixed("TCP ports that the program listens on"),
+    ] = field(default_factory=list)
+    """TCP ports that the program listens on. An instance is ready when the first of them takes a
+    connection; without any, when it has run for five seconds."""
+    role: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=512)] | None,
+        fixed("role that instances act in: name, id or CRN; fixed", hidden=True),
+    ] = None
+    """A role that trusts instances; the image is pulled in it. The record has its id."""
+    subnet: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=512)] | None,
+        fixed("subnet that instances are in: name, id or CRN; fixed", hidden=True),
+    ] = None
+    """Without one, instances have no network. The record has its id."""
+    security_groups: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=512)]],
+        Meta(max_length=MOST_GROUPS),
+        given("security group of the instances: name, id or CRN", hidden=True),
+    ] = field(default_factory=list)
+    """By default, the default group of the VPC. The record has their ids."""
+    tags: Annotated[dict[str, str], given("a tag of the instance pool")] = field(
+        default_factory=dict
+    )
+    node: Annotated[str, own(heading="NODE")] = ""
+    """The machine that its instances are on."""
+    image_digest: Annotated[str | None, own(shows_null=True)] = None
+    """Of the image that instances are started with; null until it was pulled."""
+    names: Annotated[dict[str, str], own(hidden=True)] = field(default_factory=dict)
+    """Of its role, subnet and security groups, by their ids; they never change."""
+    vpc_id: Annotated[str | None, own(hidden=True)] = None
+    generation: Annotated[int, own(hidden=True)] = 1
+    """Counts the images that its owner wanted, one after the other."""
+    pulled: Annotated[int, own(hidden=True)] = 0
+    """The generation that `image_digest` is of."""
+
+    @property
+    def crn(self) -> str:
+        """Return its CRN."""
+        return INSTANCE_POOL.crn_of(self)
+
+    @property
+    def version(self) -> Version | None:
+        """Return what its instances are to be started with; None until its image was pulled."""
+        if self.image_digest is None or self.pulled != self.generation:
+            return None
+        return Version(
+            self.image_digest, self.command, self.environment, self.memory_mb, self.cpu_millis
+        )
+
+    @property
+    def told(self) -> Mapping[str, object]:
+        """Return what topics are told of it."""
+        return {
+            "instance_pool": {"id": self.id, "crn": self.crn, "name": self.name},
+            "status": self.status,
+            "faults": [
+                {"code": each.code, "message": each.message, "instance": each.subject or None}
+                for each in self.faults
+            ],
+        }
+
+
+def check_pool(new: InstancePool, _old: InstancePool | None, _now: int) -> InstancePool:
+    """Return a new or changed pool; refuse a command or an environment that no program can have.
+
+    Raises:
+        InvalidInput: it is refused; the field is named.
+
+    """
+    check_words(new.command)
+    check_environment(new.environment)
+    for name in ("ports", "security_groups"):
+        values = getattr(new, name)
+        if len(set(values)) != len(values):
+            _refuse(name, "each one once")
+    if new.security_groups and new.subnet is None:
+        _refuse("security_groups", "they need a subnet")
+    return new
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Refuse a command with NUL, or one that is too long."""
+    if any("\0" in each for each in words):
+        _refuse("command", "no NUL")
+    if _bytes_of(*words) > MOST_TEXT_BYTES:
+        _refuse("command", f"at most {MOST_TEXT_BYTES} bytes")
+
+
+def check_environment(variables: Mapping[str, str]) -> None:
+    """Refuse malformed names, NUL, and too many or too long variables."""
+    if len(variables) > MOST_VARIABLES:
+        _refuse("environment", f"at most {MOST_VARIABLES} variables")
+    for name, value in variables.items():
+        if not _VARIABLE.fullmatch(name) or "\0" in value:
+            _refuse("environment", f"names of A-Z a-z 0-9 _, and no NUL: {name[:128]!a}")
+    if _bytes_of(*variables, *variables.values()) > MOST_TEXT_BYTES:
+        _refuse("environment", f"at most {MOST_TEXT_BYTES} bytes")
+
+
+def _bytes_of(*texts: str) -> int:
+    return sum(len(each.encode("utf-8", "surrogatepass")) + 1 for each in texts)
+
+
+def _refuse(name: str, words: str) -> None:
+    raise InvalidInput(f"{name}: {words}", field=name, reason="malformed")
+
+
+INSTANCE_POOL: Final = Resource(
+    record=InstancePool,
+    service=SERVICE,
+    one="instance_pool",
+    many="instance_pools",
+    quota=50,
+    filters=(Filter("name"),),
+    # By hand: creation and deletion have statuses of their own, and changes name what other
+    # families have.
+    methods=("list", "get"),
+    actions={
+        "create": "CreateInstancePool",
+        "update": "UpdateInstancePool",
+        "delete": "DeleteInstancePool",
+    },
+    more_actions=("GetInstance", "GetInstanceLogs", "ListInstances"),
+    warnings=frozenset({NODE_LOST}),
+    keeps_deleted=True,
+    sample=lambda number: {"name": f"instance-pool-{number}", "image": "web:1"},
+)
+"""The instance pools of accounts."""

@@ -1,0 +1,273 @@
+"""What is done to instances on this machine: bring up, take down, ask if they are ready.
+
+Everything here may be repeated after a death at any point, and knows nothing of what is wanted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from cloudcore.account_rows import handle_of
+from cloudcore.compute import credentials, instances, rolling
+from cloudcore.compute.credentials import InstanceFacts, RunningInstance
+from cloudcore.compute.images import ImageRoot
+from cloudcore.compute.instance import Instance, Status
+from cloudcore.compute.instance_pool import ROLE_REFUSED, InstancePool
+from cloudcore.compute.rows import POOLS
+from cloudcore.compute.sandbox import Bounds, InstanceSpec, SandboxDriver, Seen
+from cloudcore.db.base import Connection
+from cloudcore.errors import NotFound
+from cloudcore.jobs.faults import Fault, add_fault
+from cloudcore.jobs.queue import later
+from cloudcore.network.plan import InterfacePlan
+
+if TYPE_CHECKING:
+    from cloudcore.compute.needs import ComputeNeeds
+
+PROCESSES: Final = 512
+"""Of an instance, threads included."""
+GRACE_SECONDS: Final = 10
+"""Between SIGTERM and SIGKILL."""
+_PROBE_SECONDS: Final = 1.0
+_QUIET_SECONDS: Final = 0.2
+"""A connection that lasts so long was taken; the keeper ends one at once that is refused inside."""
+_AGAIN_SECONDS: Final = 5
+"""Between two connections to the port of an instance that is ready."""
+_FAILING_SECONDS: Final = 15
+"""After these without a connection, a ready one is unhealthy."""
+
+
+class Machine:
+    """Does what the reconciler has decided."""
+
+    def __init__(self, needs: ComputeNeeds, driver: SandboxDriver) -> None:
+        self._needs = needs
+        self._driver = driver
+        self._roots: dict[str, ImageRoot] = {}
+        """The images that instances were started with, by digest; they are kept here."""
+        self._accepted_at: dict[str, int] = {}
+        """When a port took a connection last, by the id of the instance."""
+        self._failing: dict[str, int] = {}
+        """Since when a port takes none."""
+
+    async def root_of(self, pool: InstancePool, instance: Instance) -> ImageRoot:
+        """Return the image of an instance, which is got anew after a restart of the service.
+
+        Raises:
+            ImageRefused: it is gone, or may not be pulled any more.
+            PlatformError: the platform cannot do it now.
+
+        """
+        digest = instance.image_digest
+        if digest not in self._roots:
+            pinned = f"{instance.image.partition('@')[0]}@{digest}"
+            fetched = await self._needs.images.fetch(pool.account_id, pool.role, pinned)
+            self._roots[digest] = fetched
+        return self._roots[digest]
+
+    async def bring_up(self, pool: InstancePool, instance: Instance, root: ImageRoot) -> None:
+        """Start an instance with its network and its credentials, and let its program run.
+
+        Raises:
+            SandboxFailed: it cannot be started.
+            PlatformError: the platform cannot do it now.
+
+        """
+        needs, driver, version = self._needs, self._driver, instance.version
+        of_vpc = pool.vpc_id if instance.interface_id is not None else None
+        has_network = of_vpc is not None and needs.network.namespace_of(of_vpc) is not None
+        netns = await driver.start(
+            InstanceSpec(
+                id=instance.id,
+                hostname=f"i-{instance.id[-12:]}",
+                root=root,
+                command=version.command,
+                environment=version.environment,
+                bounds=Bounds(version.memory_mb, version.cpu_millis, PROCESSES, needs.disk_mb),
+                ports=instance.ports,
+                has_network=has_network,
+            )
+        )
+        if has_network and netns is not None:
+            assert of_vpc is not None
+            await needs.network.attach(of_vpc, _interface(pool, instance), netns)
+        facts = await needs.database.read(self._facts, pool, instance)
+        folder = driver.folder(instance.id)
+        await asyncio.to_thread(credentials.write_facts, folder, facts)
+        if pool.role is not None:
+            await self._renew({pool.id: pool}, [instance])
+        await driver.go(instance.id)
+
+    async def take_down(self, pool: InstancePool, instance: Instance) -> None:
+        """Leave nothing of an instance on this machine."""
+        await self._driver.stop(instance.id, GRACE_SECONDS)
+        if instance.interface_id is not None and pool.vpc_id is not None:
+            await self._needs.network.detach(pool.vpc_id, instance.interface_id)
+        await self._driver.remove(instance.id)
+        for each in (self._accepted_at, self._failing):
+            each.pop(instance.id, None)
+
+    async def statuses(
+        self, found: Iterable[Instance], seen: Mapping[str, Seen], now: int
+    ) -> Mapping[str, Status]:
+        """Return the status of each instance whose program runs, by its id."""
+        running = [each for each in found if _is_up(seen.get(each.id)) and not each.is_leaving]
+        asked = [each for each in running if each.ports and self._is_due(each, now)]
+        answers = await asyncio.gather(*map(self._accepts, asked))
+        for each, accepts in zip(asked, answers, strict=True):
+            if accepts:
+                self._accepted_at[each.id] = now
+                self._failing.pop(each.id, None)
+            else:
+                self._failing.setdefault(each.id, now)
+        return {each.id: self._status(each, seen[each.id], now) for each in running}
+
+    async def renew(self, pools: Mapping[str, InstancePool], mine: Sequence[Instance]) -> None:
+        """Give instances that run new credentials before theirs end."""
+        up = [each for each in mine if each.status in ("running", "unhealthy")]
+        await self._renew(pools, up)
+
+    async def keep_images(
+        self, pools: Mapping[str, InstancePool], mine: Iterable[Instance]
+    ) -> None:
+        """Let the images be removed that no pool and no instance is of."""
+        wanted = {each.image_digest for each in mine}
+        wanted |= {each.image_digest for each in pools.values() if each.image_digest is not None}
+        for digest in self._roots.keys() - wanted:
+            del self._roots[digest]
+        await self._needs.images.keep_only(wanted)
+
+    def _facts(self, tx: Connection, pool: InstancePool, instance: Instance) -> InstanceFacts:
+        needs = self._needs
+        return InstanceFacts(
+            id=instance.id,
+            pool_id=pool.id,
+            pool_name=pool.name,
+            account_id=pool.account_id,
+            account_handle=handle_of(tx, pool.account_id),
+            region=pool.region,
+            node=needs.node.name,
+            address_ipv4=_ipv4(instance),
+            address_ipv6=instance.address_ipv6,
+            url=needs.url,
+        )
+
+    async def _renew(self, pools: Mapping[str, InstancePool], mine: Sequence[Instance]) -> None:
+        """Renew credentials, and note on pools which instances have none."""
+        needs, has_role = self._needs, [each for each in mine if _role_of(pools, each) is not None]
+        if not has_role:
+            return
+        problems = await credentials.renew(
+            needs.database,
+            needs.roles,
+            [
+                RunningInstance(
+                    each.id,
+                    each.account_id,
+                    self._driver.folder(each.id),
+                    _role_of(pools, each),
+                )
+                for each in has_role
+            ],
+            lambda tx, each: instances.holds(tx, each.id, each.account_id),
+            needs.clock(),
+        )
+        for pool in pools.values():
+            ids = {each.id for each in has_role if each.pool.id == pool.id}
+            noted = {each.subject for each in pool.faults if each.code == ROLE_REFUSED}
+            if ids & (noted | problems.keys()):
+                await needs.database.write(_note_problems, pool, ids, problems, needs.clock())
+
+    def _is_due(self, instance: Instance, now: int) -> bool:
+        """Return True if it is time to ask the port of an instance."""
+        if not instance.is_ready or instance.id in self._failing:
+            return True
+        return now >= later(self._accepted_at.get(instance.id, 0), _AGAIN_SECONDS)
+
+    def _status(self, instance: Instance, seen: Seen, now: int) -> Status:
+        """Return the status of an instance whose program runs, after its port was asked."""
+        started_at = seen.started_at or now
+        if not instance.ports:
+            is_ready = now >= later(started_at, rolling.READY_SECONDS)
+            return "running" if is_ready else "starting"
+        failing = self._failing.get(instance.id)
+        if failing is None:
+            return "running"
+        if instance.is_ready:
+            return "running" if now < later(failing, _FAILING_SECONDS) else "unhealthy"
+        is_new = now < later(started_at, rolling.UNHEALTHY_SECONDS)
+        return "starting" if is_new and instance.status != "unhealthy" else "unhealthy"
+
+    async def _accepts(self, instance: Instance) -> bool:
+        """Return True if the first port of an instance takes a connection."""
+        path = self._driver.folder(instance.id) / "ports" / str(instance.ports[0])
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_PROBE_SECONDS):
+                return await _lasts(path)
+        return False
+
+
+async def _lasts(path: Path) -> bool:
+    """Return True if a connection to a socket is not ended at once by the other side."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    try:
+        async with asyncio.timeout(_QUIET_SECONDS):
+            return bool(await reader.read(1))
+    except TimeoutError:
+        return True
+    finally:
+        writer.close()
+
+
+def _is_up(seen: Seen | None) -> bool:
+    return seen is not None and seen.status == "running"
+
+
+def _role_of(pools: Mapping[str, InstancePool], instance: Instance) -> str | None:
+    pool = pools.get(instance.pool.id)
+    return None if pool is None else pool.role
+
+
+def _ipv4(instance: Instance) -> str | None:
+    return None if instance.address is None or ":" in instance.address else instance.address
+
+
+def _interface(pool: InstancePool, instance: Instance) -> InterfacePlan:
+    """Return the interface of an instance; its groups are what the plan of the VPC says."""
+    assert instance.interface_id is not None
+    assert pool.subnet is not None
+    ipv4, ipv6 = _ipv4(instance), instance.address_ipv6
+    return InterfacePlan(
+        instance.interface_id,
+        pool.subnet,
+        None if ipv4 is None else IPv4Address(ipv4),
+        None if ipv6 is None else IPv6Address(ipv6),
+    )
+
+
+def _note_problems(
+    tx: Connection, seen: InstancePool, ids: Iterable[str], problems: Mapping[str, str], now: int
+) -> None:
+    """Note on a pool which of these instances have no credentials; the others' faults are over."""
+    try:
+        pool = POOLS.lock(tx, seen.account_id, seen.id)
+    except NotFound:
+        return
+    asked = set(ids)
+    faults: Sequence[Fault] = [
+        each
+        for each in pool.faults
+        if each.code != ROLE_REFUSED or each.subject not in asked or each.subject in problems
+    ]
+    for each_id in sorted(asked & problems.keys()):
+        words = f"it has no credentials of the role: {problems[each_id]}"
+        faults = add_fault(faults, ROLE_REFUSED, words, now, subject=each_id)
+    if tuple(faults) != pool.faults:
+        POOLS.save(tx, structs.replace(pool, faults=tuple(faults), updated_at=now))

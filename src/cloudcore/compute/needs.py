@@ -1,0 +1,67 @@
+"""What the family of instances depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cloudcore.clock import Clock
+from cloudcore.compute.images import IMAGES, Images
+from cloudcore.compute.instance_pool import SERVICE
+from cloudcore.compute.ports import (
+    DISK_MB,
+    DRIVER,
+    INTERFACES,
+    NETWORK,
+    POOL_CHANGED,
+    Interfaces,
+    Network,
+    PoolChanged,
+)
+from cloudcore.compute.sandbox import SandboxDriver
+from cloudcore.db.base import Database
+from cloudcore.events import EVENTS, Events
+from cloudcore.iam.service_roles import SERVICE_ROLES, ServiceRoles
+from cloudcore.nodes.node import NODE, Node
+from cloudcore.ports import Opening
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeNeeds:
+    """The dependencies of the routes, the jobs and the watch of instances."""
+
+    database: Database
+    clock: Clock
+    new_id: Callable[[], str]
+    node: Node
+    driver: SandboxDriver | None
+    """None: this machine runs no instances."""
+    images: Images
+    interfaces: Interfaces
+    network: Network
+    roles: ServiceRoles
+    pool_changed: PoolChanged
+    events: Events
+    url: str
+    """Base URL of ``/v1``, for programs in instances."""
+    disk_mb: int = 1024
+
+
+async def open_needs(opening: Opening) -> ComputeNeeds:
+    """Return the dependencies of one process."""
+    install = opening.install
+    return ComputeNeeds(
+        database=install.database,
+        clock=install.clock,
+        new_id=install.new_id,
+        node=await opening.get(NODE),
+        driver=await opening.get(DRIVER),
+        images=await opening.get(IMAGES),
+        interfaces=await opening.get(INTERFACES),
+        network=await opening.get(NETWORK),
+        roles=(await opening.get(SERVICE_ROLES))(SERVICE),
+        pool_changed=await opening.get(POOL_CHANGED),
+        events=await opening.get(EVENTS),
+        url=install.url,
+        disk_mb=await opening.get(DISK_MB),
+    )

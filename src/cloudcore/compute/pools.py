@@ -1,0 +1,239 @@
+"""Instance pools of accounts: how they are created, changed and deleted, and what answers show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec import structs
+
+from cloudcore.account_rows import lock_account
+from cloudcore.compute.instance_pool import InstancePool, check_pool
+from cloudcore.compute.rows import (
+    POOLS,
+    WANTED_INSTANCES,
+    WANTED_MEMORY,
+    list_instances,
+)
+from cloudcore.compute.work import WORK
+from cloudcore.crn import Crn
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.iam.service_roles import PASS_ROLE
+from cloudcore.nodes.rows import can_run, choose
+from cloudcore.quotas.limits import Counted, refuse
+from cloudcore.resource_references import Authorize
+from cloudcore.resources.bodies import Composite
+from cloudcore.resources.methods import Methods
+from cloudcore.web.references import ResourceRef
+
+if TYPE_CHECKING:
+    from cloudcore.compute.needs import ComputeNeeds
+
+RightTo = Callable[[str], Authorize]
+CAPABILITY: Final = "instances"
+_VERSIONED: Final = ("image", "command", "environment", "memory_mb", "cpu_millis")
+_SCALED: Final = (*_VERSIONED, "size")
+_MOST: Final = 100
+"""More instances than a pool ever has."""
+
+
+class PoolTarget(NamedTuple):
+    """An instance as load balancers see it."""
+
+    instance_id: str
+    address: str | None
+    """In its subnet; None if it is reached by `socket_folder`, or from nowhere here."""
+    socket_folder: Path | None
+    """Has a socket for each port of its program."""
+    is_ready: bool
+
+
+def _role(pool: InstancePool) -> ResourceRef | None:
+    return _reference(pool, pool.role, "iam", "role", "")
+
+
+def _subnet(pool: InstancePool) -> ResourceRef | None:
+    return _reference(pool, pool.subnet, "network", "subnet", pool.region)
+
+
+def _groups(pool: InstancePool) -> Sequence[ResourceRef]:
+    of = "network", "security-group", pool.region
+    return [each for one in pool.security_groups if (each := _reference(pool, one, *of))]
+
+
+def _reference(
+    pool: InstancePool, of_id: str | None, service: str, kind: str, region: str
+) -> ResourceRef | None:
+    if of_id is None:
+        return None
+    name = pool.names.get(of_id, "")
+    crn = str(Crn(service, region, pool.account_id, kind, name))
+    return ResourceRef(id=of_id, crn=crn, name=name)
+
+
+INSTANCE_POOLS: Final = Methods(
+    POOLS,
+    check=check_pool,
+    before_save=WORK.begin,
+    removal=WORK.delete,
+    composites=(
+        Composite(name="role", shown=ResourceRef | None, is_always=True, show=_role),
+        Composite(name="subnet", shown=ResourceRef | None, is_always=True, show=_subnet),
+        Composite(
+            name="security_groups", shown=Sequence[ResourceRef], is_always=True, show=_groups
+        ),
+    ),
+)
+
+
+def create(
+    tx: Connection, new: InstancePool, needs: ComputeNeeds, right_to: RightTo
+) -> InstancePool:
+    """Insert a pool, on the machine of its subnet, or on one that runs instances.
+
+    Raises:
+        InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
+        Conflict: its name is taken, or no machine runs instances.
+        QuotaExceeded: the account has as much as it may have.
+
+    """
+    place, names = (new.account_id, new.region), dict[str, str]()
+    role = subnet = vpc_id = None
+    node: str | None
+    if new.role is not None:
+        found = needs.roles.resolve(tx, new.account_id, "role", new.role, right_to(PASS_ROLE))
+        role, names[found.id] = found.id, found.name
+    if new.subnet is not None:
+        of = needs.interfaces.subnet(tx, *place, new.subnet, right_to("network:GetSubnet"))
+        subnet, names[of.id] = of.id, of.name
+        vpc_id, node = of.vpc_id, of.node
+        if not can_run(tx, node, CAPABILITY):
+            raise _no_machine(f"the machine {node}, which its subnet is on, runs no instances")
+    elif (node := choose(tx, CAPABILITY, new.created_at)) is None:
+        raise _no_machine("no machine runs instances")
+    new = structs.replace(new, role=role, subnet=subnet, vpc_id=vpc_id, node=node, names=names)
+    if new.security_groups:
+        new = _with_groups(tx, new, needs, right_to)
+    lock_account(tx, new.account_id)
+    _check_room(tx, new, None)
+    return INSTANCE_POOLS.create(tx, new)
+
+
+def update(
+    tx: Connection,
+    found: InstancePool,
+    changes: Mapping[str, Any],
+    needs: ComputeNeeds,
+    right_to: RightTo,
+    now: int,
+) -> InstancePool:
+    """Change fields of a pool; what concerns its instances is brought about afterwards.
+
+    Raises:
+        InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`;
+            `NotFound` also if the pool is gone.
+        Conflict: it is being deleted.
+        QuotaExceeded: the account has as much as it may have.
+
+    """
+    lock_account(tx, found.account_id)
+    WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+    old = POOLS.lock(tx, found.account_id, found.id)
+    changed = check_pool(structs.replace(old, **changes), old, now)
+    if "security_groups" in changes:
+        if old.security_groups and not changed.security_groups:
+            raise _refusal(
+                "security_groups", "at least one; the VPC's default group has a name too"
+            )
+        changed = _with_groups(tx, changed, needs, right_to) if changed.security_groups else changed
+    if changed == old:
+        return old
+    WORK.begin(tx, structs.replace(changed, updated_at=now), old)
+    _check_room(tx, changed, old)
+    if changed.image != old.image:
+        changed = structs.replace(changed, generation=old.generation + 1)
+    if changed.security_groups != old.security_groups:
+        for each in list_instances(tx, old.account_id, old.id, "", _MOST):
+            if each.interface_id is not None:
+                needs.interfaces.set_groups(tx, each.interface_id, changed.security_groups, now)
+    if old.status != "provisioning" and _differ(changed, old, _SCALED):
+        changed = structs.replace(changed, status="scaling")
+    return POOLS.save(tx, structs.replace(changed, updated_at=now))
+
+
+class BalancedPools:
+    """Instance pools as load balancers see them."""
+
+    def __init__(self, needs: ComputeNeeds) -> None:
+        self._needs = needs
+
+    def pool(
+        self,
+        tx: Connection,
+        account_id: str,
+        region: str,
+        reference: str,
+        authorize: Authorize | None = None,
+    ) -> InstancePool:
+        """Return the pool that an id, a name or a CRN means; errors as `resolve`."""
+        return POOLS.resolve(tx, account_id, region, "pool", reference, authorize)
+
+    def targets(self, tx: Connection, account_id: str, pool_id: str) -> Sequence[PoolTarget]:
+        """Return how the instances of a pool are reached on this machine; none if it is deleted."""
+        pool, needs = POOLS.find(tx, account_id, pool_id), self._needs
+        if pool is None:
+            return ()
+        vpc = pool.vpc_id
+        has_network = vpc is not None and needs.network.namespace_of(vpc) is not None
+        is_here = needs.driver is not None and pool.node == needs.node.name and not has_network
+        return [
+            PoolTarget(
+                each.id,
+                each.address if has_network else None,
+                needs.driver.folder(each.id) / "ports" if needs.driver and is_here else None,
+                each.is_ready,
+            )
+            for each in list_instances(tx, account_id, pool_id, "", _MOST)
+        ]
+
+
+def _with_groups(
+    tx: Connection, pool: InstancePool, needs: ComputeNeeds, right_to: RightTo
+) -> InstancePool:
+    assert pool.vpc_id is not None
+    of = pool.account_id, pool.region, pool.vpc_id, pool.security_groups
+    found = needs.interfaces.security_groups(tx, *of, right_to("network:GetSecurityGroup"))
+    names = {**pool.names, **{each.id: each.name for each in found}}
+    return structs.replace(pool, security_groups=[each.id for each in found], names=names)
+
+
+def _refusal(field: str, words: str) -> InvalidInput:
+    return InvalidInput(f"{field}: {words}", field=field, reason="malformed")
+
+
+def _differ(one: InstancePool, other: InstancePool, names: Sequence[str]) -> bool:
+    return any(getattr(one, each) != getattr(other, each) for each in names)
+
+
+def _no_machine(words: str) -> Conflict:
+    words = f"{words}: the operator sets compute_driver"
+    return Conflict(words, reason="no_machine", setting="compute_driver")
+
+
+def _check_room(tx: Connection, new: InstancePool, old: InstancePool | None) -> None:
+    """Refuse more instances, or more memory of them, than the account may have."""
+    before = (0, 0) if old is None else (old.size, old.size * old.memory_mb)
+    _check(tx, WANTED_INSTANCES, new, new.size - before[0], "instances in all its pools")
+    more = new.size * new.memory_mb - before[1]
+    _check(tx, WANTED_MEMORY, new, more, "MiB of memory of instances")
+
+
+def _check(tx: Connection, of: Counted, pool: InstancePool, more: int, words: str) -> None:
+    if more <= 0:
+        return
+    use = of.read(tx, pool.account_id)
+    if use.used + more > use.limit:
+        refuse(of.quota, use, f"an account has at most {{limit}} {words}; it wants {{used}} now")
+    of.tell(tx, pool.account_id, use, pool.updated_at, more)

@@ -1,0 +1,208 @@
+"""``/v1/instance-pools``: create, change and delete pools; their instances, and what they wrote."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from litestar import Response, delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import Meta, Struct
+
+from cloudcore.compute import pools, rows
+from cloudcore.compute.instance import INSTANCE, Instance
+from cloudcore.compute.instance_pool import INSTANCE_POOL, InstancePool
+from cloudcore.compute.needs import ComputeNeeds
+from cloudcore.compute.pools import INSTANCE_POOLS
+from cloudcore.compute.rows import INSTANCE_ROWS
+from cloudcore.compute.sandbox import MOST_LOG_BYTES
+from cloudcore.db.base import Connection
+from cloudcore.errors import NotFound, Unavailable
+from cloudcore.resources.bodies import Bodies
+from cloudcore.resources.record import DELETING
+from cloudcore.resources.routes import answers_one, standard_routes
+from cloudcore.web.app import Needs
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.pagination import PageMeta, PageQuery, read_page
+from cloudcore.wire import RequestBody, ResponseBody
+
+if TYPE_CHECKING:
+    CreateInstancePool = RequestBody
+    UpdateInstancePool = RequestBody
+    InstanceRecord = ResponseBody
+else:
+    CreateInstancePool = INSTANCE_POOLS.bodies.create
+    UpdateInstancePool = INSTANCE_POOLS.bodies.update
+    InstanceRecord = Bodies(INSTANCE).record
+
+_INSTANCES: Final = INSTANCE_POOL.path_of_one + "/instances"
+_SHOWN: Final = Bodies(INSTANCE)
+_UNTRUSTED: Final = {
+    # A program wrote it: a browser that shows it must not take it for a page of this site.
+    "Content-Security-Policy": "sandbox; default-src 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+
+
+class OneInstance(ResponseBody):
+    """An instance, wrapped."""
+
+    instance: InstanceRecord
+
+
+class ManyInstances(ResponseBody):
+    """A page of instances."""
+
+    instances: Sequence[InstanceRecord]
+    meta: PageMeta
+
+
+class LogsQuery(Struct, kw_only=True):
+    """How much of the output is wanted."""
+
+    tail: Annotated[int, Meta(ge=1, le=MOST_LOG_BYTES)] = MOST_LOG_BYTES
+    """Bytes at its end; 10,000,000 are kept."""
+
+
+@post(
+    INSTANCE_POOL.path,
+    status_code=202,
+    opt={"action": INSTANCE_POOL.action("create"), "idempotent": True, "statuses": (409,)},
+)
+@answers_one(INSTANCE_POOLS)
+async def create_instance_pool(
+    data: JSONBody[CreateInstancePool],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[ComputeNeeds],
+) -> Reply[ResponseBody]:
+    """Create an instance pool, whose instances are started by and by.
+
+    An account has at most 50. A role needs `iam:PassRole`, and trusts instances by its trust
+    policy. It is 409 if no machine runs instances.
+    """
+    new = INSTANCE_POOLS.new(ctx, INSTANCE_POOLS.given(data))
+    needs.images.check(new.image)
+    wrap, location = INSTANCE_POOLS.one, INSTANCE_POOLS.location
+    return await ctx.commit(pools.create, new, needs, ctx.right_to, wrap=wrap, location=location)
+
+
+@patch(
+    INSTANCE_POOL.path_of_one, opt={"action": INSTANCE_POOL.action("update"), "statuses": (409,)}
+)
+@answers_one(INSTANCE_POOLS)
+async def update_instance_pool(
+    instance_pool_id: FromPath[str],
+    data: JSONBody[UpdateInstancePool],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[ComputeNeeds],
+) -> Reply[ResponseBody]:
+    """Change an instance pool.
+
+    Another size starts or ends as many instances as differ. Another image, command, environment,
+    memory or processor replaces all, one after the other, each when the one before is ready.
+    """
+    found = await INSTANCE_POOLS.authorized(ctx, instance_pool_id)
+    changes, now = INSTANCE_POOLS.given(data), ctx.clock()
+    if "image" in changes:
+        needs.images.check(changes["image"])
+    wrap, told = INSTANCE_POOLS.one, INSTANCE_POOLS.changed_at(now)
+    change = (found, changes, needs, ctx.right_to, now)
+    return await ctx.commit(pools.update, *change, wrap=wrap, told=told)
+
+
+@delete(INSTANCE_POOL.path_of_one, status_code=204, opt={"action": INSTANCE_POOL.action("delete")})
+async def delete_instance_pool(
+    instance_pool_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> None:
+    """End every instance of a pool, also those that are being started, and delete the pool.
+
+    Again, it is 204 too, for a day after the pool is gone.
+    """
+    try:
+        found = await INSTANCE_POOLS.authorized(ctx, instance_pool_id)
+        if found.status != DELETING:
+            await ctx.database.write(INSTANCE_POOLS.remove, found, ctx.clock())
+    except NotFound:
+        account_id, region = account_of(ctx), ctx.settings.region
+        place = account_id, region, instance_pool_id
+        name = await ctx.database.read(rows.name_of_deleted, *place)
+        if name is None:
+            raise
+        ctx.authorize(INSTANCE_POOL.crn(region, account_id, name))
+
+
+@get(_INSTANCES, opt={"action": "compute:ListInstances", "query": PageQuery})
+async def list_instances(
+    instance_pool_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ManyInstances:
+    """List the instances of a pool, oldest first."""
+    pool = await INSTANCE_POOLS.authorized(ctx, instance_pool_id)
+    found, meta = await read_page(
+        ctx,
+        ctx.query(PageQuery),
+        rows.list_instances,
+        rows.count_instances,
+        pool.account_id,
+        pool.id,
+        key=lambda each: each.id,
+    )
+    return ManyInstances(instances=[_SHOWN.shown(each) for each in found], meta=meta)
+
+
+@get(_INSTANCES + "/{instance_id:str}", opt={"action": "compute:GetInstance"})
+async def get_instance(
+    instance_pool_id: FromPath[str],
+    instance_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+) -> OneInstance:
+    """Return an instance of a pool."""
+    pool = await INSTANCE_POOLS.authorized(ctx, instance_pool_id)
+    found = await ctx.database.read(_instance_of, pool, instance_id)
+    return OneInstance(instance=_SHOWN.shown(found))
+
+
+@get(
+    _INSTANCES + "/{instance_id:str}/logs",
+    media_type="text/plain",
+    opt={"action": "compute:GetInstanceLogs", "query": LogsQuery, "statuses": (503,)},
+)
+async def get_instance_logs(
+    instance_pool_id: FromPath[str],
+    instance_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[ComputeNeeds],
+) -> Response[bytes]:
+    """Return the end of what the program of an instance wrote, as it wrote it.
+
+    The last 10,000,000 bytes are kept, also when it is started again, until the instance goes. The
+    machine that has them answers; another one says which that is (503).
+    """
+    pool = await INSTANCE_POOLS.authorized(ctx, instance_pool_id)
+    tail = ctx.query(LogsQuery).tail
+    found = await ctx.database.read(_instance_of, pool, instance_id)
+    if needs.driver is None or found.node != needs.node.name:
+        raise Unavailable(f"the machine {found.node} has the output; ask there", retry_after=60)
+    written = await asyncio.to_thread(needs.driver.logs, found.id, tail)
+    return Response(written, media_type="text/plain; charset=utf-8", headers=_UNTRUSTED)
+
+
+def _instance_of(tx: Connection, pool: InstancePool, instance_id: str) -> Instance:
+    found = INSTANCE_ROWS.find(tx, pool.account_id, instance_id)
+    if found is None or found.pool.id != pool.id:
+        raise NotFound("there is no such instance")
+    return found
+
+
+HANDLERS: Final[tuple[Any, ...]] = (
+    *standard_routes(INSTANCE_POOLS),
+    create_instance_pool,
+    update_instance_pool,
+    delete_instance_pool,
+    list_instances,
+    get_instance,
+    get_instance_logs,
+)

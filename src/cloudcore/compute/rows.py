@@ -1,0 +1,157 @@
+"""The tables of instance pools and instances, and their queries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import CheckConstraint, ColumnElement, Index, Select, bindparam, func, select
+from sqlalchemy import text as sql
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.compute.instance import INSTANCE, Instance
+from cloudcore.compute.instance_pool import (
+    INSTANCE_POOL,
+    INSTANCES,
+    KEPT_SECONDS,
+    MEMORY,
+    InstancePool,
+)
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.deletion import deletion
+from cloudcore.db.schema import ByteOrdered, Id, one_of, partial_index
+from cloudcore.db.statement import Statement, page
+from cloudcore.quotas.limits import Counted
+from cloudcore.resources.rows import IS_DELETED, Rows
+
+POOLS: Final = Rows(
+    INSTANCE_POOL,
+    one_of("status", "provisioning", "active", "scaling", "degraded", "deleting"),
+    CheckConstraint("size >= 0 AND size <= 20", name="size"),
+    CheckConstraint("pulled <= generation", name="pulled"),
+    Index("ix_instance_pools_node_id", "node", "id"),
+    partial_index("ix_instance_pools_deleted_at", "deleted_at", where=IS_DELETED),
+    types={"node": ByteOrdered, "role": Id, "subnet": Id, "vpc_id": Id},
+    on_delete={"environment": sql("'{}'")},
+)
+INSTANCE_ROWS: Final = Rows(
+    INSTANCE,
+    one_of("status", "starting", "running", "unhealthy", "stopping", "stopped"),
+    Index("ix_instances_pool_id", "pool_id"),
+    Index("ix_instances_node_id", "node", "id"),
+    # The usual one is of the key, which is the id here.
+    unique=partial_index(
+        "uq_instances_interface_id",
+        "interface_id",
+        where=sql("interface_id IS NOT NULL"),
+        unique=True,
+    ),
+    types={"node": ByteOrdered, "interface_id": Id},
+    references={"pool": POOLS},
+)
+_p, _i = POOLS.table.c, INSTANCE_ROWS.table.c
+_IS_LIVE: Final = _p.deleted_at.is_(None)
+_OF_POOL: Final = (
+    _i.account_id == bindparam("account_id"),
+    _i.pool_id == bindparam("pool_id"),
+)
+_POOLS_ON: Final = Statement(
+    page(
+        POOLS.columns.where(
+            _p.node == bindparam("node"), _IS_LIVE, _p.id > bindparam("after")
+        ).order_by(_p.id)
+    )
+)
+_INSTANCES_ON: Final = Statement(
+    page(
+        INSTANCE_ROWS.columns.where(
+            _i.node == bindparam("node"), _i.id > bindparam("after")
+        ).order_by(_i.id)
+    )
+)
+_INSTANCES_OF: Final = Statement(
+    page(INSTANCE_ROWS.columns.where(*_OF_POOL, _i.id > bindparam("after")).order_by(_i.id))
+)
+_COUNT_OF: Final = Statement(select(func.count()).select_from(_i.id.table).where(*_OF_POOL))
+_DELETED: Final = Statement(
+    select(_p.name).where(
+        _p.account_id == bindparam("account_id"),
+        _p.region == bindparam("region"),
+        _p.id == bindparam("id"),
+        _p.deleted_at.is_not(None),
+    )
+)
+_FORGET: Final = deletion(_p.deleted_at)
+_MEMORY_BY_ACCOUNT: Final = Statement(
+    select(_i.account_id, func.sum(_i.memory_mb)).group_by(_i.account_id)
+)
+_CPU_BY_ACCOUNT: Final = Statement(
+    select(_i.account_id, func.sum(_i.cpu_millis)).group_by(_i.account_id)
+)
+_PAGE: Final = 500
+
+
+def _sum(of: ColumnElement[int]) -> Select[int]:
+    return select(func.sum(of)).where(_p.account_id == bindparam("account_id"), _IS_LIVE)
+
+
+WANTED_INSTANCES: Final = Counted(INSTANCES, _sum(_p.size))
+"""How many instances the pools of an account want together."""
+WANTED_MEMORY: Final = Counted(MEMORY, _sum(_p.size * _p.memory_mb))
+
+
+def pools_on(tx: Connection, node: str) -> Sequence[InstancePool]:
+    """Return the pools of a machine."""
+    found: list[InstancePool] = []
+    while rows := tx.rows(_POOLS_ON, node=node, after=found[-1].id if found else "", limit=_PAGE):
+        found += map(POOLS.record_of, rows)
+    return found
+
+
+def instances_on(tx: Connection, node: str) -> Sequence[Instance]:
+    """Return the instances of a machine."""
+    found: list[Instance] = []
+    while rows := tx.rows(
+        _INSTANCES_ON, node=node, after=found[-1].id if found else "", limit=_PAGE
+    ):
+        found += map(INSTANCE_ROWS.record_of, rows)
+    return found
+
+
+def list_instances(
+    tx: Connection, account_id: str, pool_id: str, after: str, limit: int
+) -> Sequence[Instance]:
+    """Return a page of the instances of a pool, oldest first."""
+    of = {"account_id": account_id, "pool_id": pool_id, "after": after}
+    return [INSTANCE_ROWS.record_of(each) for each in tx.rows(_INSTANCES_OF, **of, limit=limit)]
+
+
+def count_instances(tx: Connection, account_id: str, pool_id: str) -> int:
+    """Count the instances of a pool."""
+    row = tx.row(_COUNT_OF, account_id=account_id, pool_id=pool_id)
+    return 0 if row is None else int(row[0])
+
+
+def name_of_deleted(tx: Connection, account_id: str, region: str, pool_id: str) -> str | None:
+    """Return the name of a pool that was deleted not long ago; None if none of this id was."""
+    row = tx.row(_DELETED, account_id=account_id, region=region, id=pool_id)
+    return None if row is None else str(row[0])
+
+
+def forget_deleted(tx: Connection, now: int) -> int:
+    """Delete a batch of what is left of pools that were deleted a while ago; return how many."""
+    return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
+
+
+async def memory_by_account(database: Database) -> Mapping[str, int]:
+    """Return the MiB of the instances of each account."""
+    return await database.read(_by_account, _MEMORY_BY_ACCOUNT)
+
+
+async def cpu_by_account(database: Database) -> Mapping[str, int]:
+    """Return the thousandths of a processor of the instances of each account."""
+    return await database.read(_by_account, _CPU_BY_ACCOUNT)
+
+
+def _by_account(tx: Connection, statement: Statement) -> dict[str, int]:
+    return {account_id: int(found) for account_id, found in tx.rows(statement)}

@@ -1,0 +1,432 @@
+"""Instance pools: what is kept running, what becomes of what ends, and how versions take over."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.compute import rows
+from cloudcore.compute.reconciling import Reconciler
+from cloudcore.errors import Conflict, QuotaExceeded
+from cloudcore.nodes.node import Node
+from cloudcore.quotas.limits import put_limit
+from tests.compute_world import Died, Machine, World, open_world
+from tests.databases import on_both_databases
+from tests.integration.oauth_world import World as Identity
+
+
+@pytest.fixture
+async def world(oauth: Identity, tmp_path: Path) -> World:
+    return await open_world(oauth, tmp_path)
+
+
+@on_both_databases
+async def test_as_many_instances_run_as_the_size_says(world: World) -> None:
+    pool = await world.create(size=3)
+    assert pool.status == "provisioning"
+    await world.look()
+    assert await world.status(pool) == "provisioning"
+    await world.settle(8)
+    assert await world.status(pool) == "active"
+    assert len(await world.ready(pool)) == 3
+    assert len(world.machine.has) == 3
+    assert world.changed, "load balancers are told"
+    await world.settle(20)
+    assert len(world.machine.started) == 3, "nothing is started twice"
+
+
+@on_both_databases
+async def test_size_changes_without_restarts_of_those_that_stay(world: World) -> None:
+    pool = await world.create(size=2)
+    await world.settle(8)
+    before = set(await world.ready(pool))
+    assert (await world.change(pool, size=4)).status == "scaling"
+    await world.settle(8)
+    grown = set(await world.ready(pool))
+    assert (len(grown), before < grown) == (4, True)
+    await world.change(pool, size=1)
+    await world.settle(8)
+    (left,) = await world.ready(pool)
+    assert left in before, "the oldest stays"
+    assert len(world.machine.started) == 4
+    assert world.machine.has.keys() == {left}
+    await world.change(pool, size=0)
+    await world.settle(8)
+    assert (await world.status(pool), world.machine.has) == ("active", {})
+
+
+@on_both_databases
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"image": "web:2"},
+        {"command": ["serve"]},
+        {"environment": {"A": "b"}},
+        {"memory_mb": 512},
+        {"cpu_millis": 500},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+async def test_a_new_version_takes_over_one_by_one(world: World, change: dict[str, object]) -> None:
+    pool = await world.create(size=3)
+    await world.settle(8)
+    old = set(await world.ready(pool))
+    await world.change(pool, **change)
+    assert await world.status(pool) == "scaling"
+    most = fewest = 3
+    for _ in range(60):
+        await world.look()
+        most = max(most, len(world.machine.has))
+        fewest = min(fewest, len(await world.ready(pool)))
+    found = await world.pool(pool)
+    assert found is not None
+    assert (found.status, found.faults) == ("active", ())
+    assert all(each.version == found.version for each in await world.instances(pool))
+    assert not old & set(await world.ready(pool))
+    assert (most, fewest) == (4, 3), "one more at a time, and none before that is ready"
+    assert len(world.machine.started) == 6
+
+
+@on_both_databases
+async def test_a_change_of_tags_and_description_replaces_nothing(world: World) -> None:
+    pool = await world.create()
+    await world.settle(8)
+    changed = await world.change(pool, description="Of shops.", tags={"a": "b"})
+    assert changed.status == "active"
+    await world.settle(10)
+    assert len(world.machine.started) == 1
+
+
+@on_both_databases
+async def test_a_new_version_that_crashes_stops_the_roll_and_the_old_ones_go_on(
+    world: World,
+) -> None:
+    pool = await world.create(size=2)
+    await world.settle(8)
+    old = set(await world.ready(pool))
+    world.machine.crashes.add(world.images.digests["web:2"])
+    await world.change(pool, image="web:2")
+    await world.settle(30)
+    assert await world.status(pool) == "degraded"
+    assert "ROLL_STOPPED" in await world.codes(pool)
+    assert set(await world.ready(pool)) == old
+    assert len(world.machine.has) == 3
+    # What was before is wanted again: nothing of it was touched, and nothing is started anew.
+    count = len(world.machine.started)
+    await world.change(pool, image="web:1")
+    await world.settle(20)
+    assert set(await world.ready(pool)) == old == set(world.machine.has)
+    assert (await world.status(pool), await world.codes(pool)) == ("active", set())
+    assert len(world.machine.started) == count
+
+
+@on_both_databases
+async def test_a_crashing_version_is_replaced_by_the_next_one(world: World) -> None:
+    pool = await world.create(size=2)
+    await world.settle(8)
+    world.machine.crashes.add(world.images.digests["web:2"])
+    await world.change(pool, image="web:2")
+    await world.settle(10)
+    await world.change(pool, image="web:3")
+    await world.settle(60)
+    assert (await world.status(pool), await world.codes(pool)) == ("active", set())
+    digests = {each.image_digest for each in await world.instances(pool)}
+    assert digests == {world.images.digests["web:3"]}
+
+
+@on_both_databases
+async def test_pauses_between_restarts_double_from_one_second_to_sixty(world: World) -> None:
+    pool = await world.create()
+    world.machine.crashes.add(world.images.digests["web:1"])
+    moments: list[int] = []
+    count = 0
+    for _ in range(600):
+        await world.look()
+        if len(world.machine.started) > count:
+            count = len(world.machine.started)
+            moments.append(world.identity.now // MICROSECONDS)
+    pauses = [after - before for before, after in pairwise(moments)]
+    # One look notices the end, and one begins anew.
+    assert [each - 1 for each in pauses[:9]] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    (instance,) = await world.instances(pool)
+    assert (instance.exit_code, instance.restarts) == (1, count - 1)
+
+
+@on_both_databases
+async def test_five_ends_in_ten_minutes_are_a_fault_until_it_runs_on(world: World) -> None:
+    pool = await world.create()
+    digest = world.images.digests["web:1"]
+    world.machine.crashes.add(digest)
+    await world.settle(2)
+    while len((await world.instances(pool))[0].exits) < 4:
+        await world.look()
+    assert await world.codes(pool) == set()
+    while len((await world.instances(pool))[0].exits) < 5:
+        await world.look()
+    await world.look()
+    (instance,) = await world.instances(pool)
+    found = await world.pool(pool)
+    assert found is not None
+    (fault,) = found.faults
+    assert (fault.code, fault.subject) == ("INSTANCE_CRASHING", instance.id)
+    assert "ended with 1" in fault.message
+    assert found.status == "degraded"
+    world.machine.crashes.clear()
+    await world.settle(100)
+    assert await world.codes(pool) == {"INSTANCE_CRASHING"}, "ten minutes are not over"
+    await world.settle(10, after=60)
+    assert (await world.status(pool), await world.codes(pool)) == ("active", set())
+
+
+@on_both_databases
+async def test_an_instance_that_ends_is_started_again_in_its_place(world: World) -> None:
+    pool = await world.create(size=2)
+    await world.settle(8)
+    first, second = await world.ready(pool)
+    world.machine.crash(first, 3)
+    await world.look()
+    assert await world.ready(pool) == [second]
+    assert await world.status(pool) == "degraded"
+    await world.settle(9)
+    assert (await world.ready(pool), await world.status(pool)) == ([first, second], "active")
+    instance = (await world.instances(pool))[0]
+    assert (instance.restarts, instance.exit_code) == (1, 3)
+
+
+@on_both_databases
+async def test_what_a_reboot_has_ended_is_started_once(world: World) -> None:
+    pool = await world.create(size=2)
+    await world.settle(8)
+    for each in [*world.machine.has]:
+        world.machine.crash(each, None)
+    world.restart()
+    await world.settle(10)
+    assert await world.status(pool) == "active"
+    assert len(world.machine.started) == 4
+
+
+@on_both_databases
+async def test_a_restart_of_the_service_adopts_what_runs(world: World) -> None:
+    """PO2: it adopts live instances, and never doubles them."""
+    pool = await world.create(size=3)
+    await world.settle(8)
+    before = await world.ready(pool)
+    for _ in range(3):
+        world.restart()
+        await world.settle(3)
+    assert await world.ready(pool) == before
+    assert len(world.machine.started) == 3
+
+
+@on_both_databases
+async def test_what_no_row_has_is_removed(world: World) -> None:
+    pool = await world.create()
+    await world.settle(8)
+    (mine,) = await world.ready(pool)
+    stray = "0189a000-0000-7000-8000-0000000000ff"
+    world.machine.has[stray] = world.machine.has[mine]
+    await world.look()
+    assert world.machine.has.keys() == {mine}
+
+
+@on_both_databases
+async def test_another_machine_leaves_a_pool_alone(world: World, tmp_path: Path) -> None:
+    pool = await world.create()
+    await world.settle(3)
+    (tmp_path / "there").mkdir()
+    there = Machine(tmp_path / "there", world.death, world.machine.clock)
+    needs = replace(world.needs, node=Node("there", tmp_path / "there"), driver=there)
+    async with asyncio.TaskGroup() as group:
+        await Reconciler(needs, there).look(group)
+    assert (there.has, there.started) == ({}, [])
+    await world.settle(8)
+    assert await world.status(pool) == "active"
+
+
+@on_both_databases
+async def test_deletion_ends_every_instance_and_nothing_comes_back(world: World) -> None:
+    """PO1: it stops every instance, and nothing is respawned."""
+    pool = await world.create(size=3, subnet=await world.add_subnet())
+    await world.settle(8)
+    assert await world.interfaces() == len(world.machine.links) == 3
+    await world.delete(pool)
+    assert await world.status(pool) == "deleting"
+    with pytest.raises(Conflict):
+        await world.change(pool, size=5)
+    for each in [*world.machine.has]:
+        world.machine.crash(each)
+    await world.settle(6)
+    assert await world.pool(pool) is None
+    assert (world.machine.has, world.machine.links, await world.interfaces()) == ({}, {}, 0)
+    assert len(world.machine.started) == 3
+    name = await world.database.read(rows.name_of_deleted, world.account.id, "local", pool.id)
+    assert name == "web"
+    again = await world.create()
+    assert again.id != pool.id, "the name is free again"
+
+
+@on_both_databases
+async def test_deletion_reaches_instances_that_are_being_made(world: World) -> None:
+    """PO1: incl. ones being created at that moment."""
+    pool = await world.create(size=2)
+    reached, goes_on = asyncio.Event(), asyncio.Event()
+    start = world.machine.start
+
+    async def slow_start(spec: object) -> object:
+        reached.set()
+        await goes_on.wait()
+        return await start(spec)  # type: ignore[arg-type]
+
+    world.machine.start = slow_start  # type: ignore[method-assign, assignment]
+    await world.database.read(rows.pools_on, "here")
+    making = asyncio.create_task(world.settle(3))
+    await reached.wait()
+    await world.delete(pool)
+    goes_on.set()
+    await making
+    await world.settle(8)
+    assert await world.pool(pool) is None
+    assert world.machine.has == {}
+
+
+@on_both_databases
+async def test_an_image_that_is_refused_is_a_fault_until_it_is_there(world: World) -> None:
+    pool = await world.create(image="web:9")
+    await world.settle(3)
+    assert (await world.status(pool), await world.codes(pool)) == ("degraded", {"IMAGE_REFUSED"})
+    assert world.machine.has == {}
+    world.images.digests["web:9"] = f"sha256:{9:064}"
+    await world.settle(20)
+    assert (await world.status(pool), await world.codes(pool)) == ("active", set())
+
+
+@on_both_databases
+async def test_a_refused_image_takes_nothing_away(world: World) -> None:
+    pool = await world.create(size=2)
+    await world.settle(8)
+    before = await world.ready(pool)
+    await world.change(pool, image="web:9")
+    await world.settle(8)
+    assert (await world.status(pool), await world.codes(pool)) == ("degraded", {"IMAGE_REFUSED"})
+    assert await world.ready(pool) == before
+    world.machine.crash(before[0])
+    await world.settle(10)
+    assert await world.ready(pool) == before, "those that are there are kept running"
+
+
+@on_both_databases
+async def test_an_instance_that_cannot_be_made_says_why(world: World) -> None:
+    pool = await world.create()
+    world.machine.fails[world.images.digests["web:1"]] = "no such program: run"
+    await world.settle(3)
+    found = await world.pool(pool)
+    assert found is not None
+    assert {each.code: each.message for each in found.faults} == {
+        "INSTANCE_FAILED": "no such program: run"
+    }
+    world.machine.fails.clear()
+    await world.settle(20)
+    assert (await world.status(pool), await world.codes(pool)) == ("active", set())
+
+
+@on_both_databases
+async def test_a_full_subnet_is_a_fault_until_it_has_room(world: World) -> None:
+    pool = await world.create(size=12, subnet=await world.add_subnet("10.0.0.0/28"))
+    await world.settle(8)
+    assert len(await world.ready(pool)) == 11
+    assert (await world.status(pool), await world.codes(pool)) == ("degraded", {"NO_ADDRESS"})
+    await world.change(pool, size=11)
+    await world.settle(2)
+    assert (await world.status(pool), await world.codes(pool)) == ("active", set())
+
+
+@on_both_databases
+async def test_instances_and_memory_are_limited_over_all_pools(world: World) -> None:
+    now, account = world.identity.now, world.account.id
+    await world.database.write(put_limit, account, "instances", 5, now)
+    pool = await world.create(size=3)
+    with pytest.raises(QuotaExceeded) as refused:
+        await world.create("other", size=3)
+    assert refused.value.params == {"quota": "instances", "limit": 5, "used": 3}
+    with pytest.raises(QuotaExceeded):
+        await world.change(pool, size=6)
+    await world.change(pool, size=5)
+    await world.database.write(put_limit, account, "instance_memory_mb", 2000, now)
+    with pytest.raises(QuotaExceeded) as refused:
+        await world.change(pool, memory_mb=512)
+    assert refused.value.params["quota"] == "instance_memory_mb"
+    await world.change(pool, size=1, memory_mb=2000)
+
+
+@on_both_databases
+async def test_use_is_sampled_from_the_instances_that_there_are(world: World) -> None:
+    pool = await world.create(size=2, memory_mb=512, cpu_millis=100)
+    await world.settle(8)
+    assert await rows.memory_by_account(world.database) == {world.account.id: 1024}
+    assert await rows.cpu_by_account(world.database) == {world.account.id: 200}
+    await world.delete(pool)
+    await world.settle(6)
+    assert await rows.memory_by_account(world.database) == {}
+
+
+@on_both_databases
+async def test_what_is_left_of_a_deleted_pool_goes_after_a_day(world: World) -> None:
+    pool = await world.create(environment={"A": "b"})
+    await world.settle(8)
+    await world.delete(pool)
+    await world.settle(4)
+    now, place = world.identity.now, (world.account.id, "local", pool.id)
+    day = 24 * 3600 * MICROSECONDS
+    assert await world.database.write(rows.forget_deleted, now + day - 60 * MICROSECONDS) == 0
+    assert await world.database.read(rows.name_of_deleted, *place) == "web"
+    assert await world.database.write(rows.forget_deleted, now + day) == 1
+    assert await world.database.read(rows.name_of_deleted, *place) is None
+
+
+@on_both_databases
+@pytest.mark.parametrize("time", [1, 2, 3, 4])
+async def test_a_death_at_any_step_leaves_nothing_and_starts_nothing_twice(
+    world: World, time: int
+) -> None:
+    """Die at each place that a process comes to, when it comes there this time; then go on."""
+    world.death.time = time
+    pool = await world.create(size=2, subnet=await world.add_subnet())
+    await _outlive(world, looks=10)
+    for change in ({"image": "web:2"}, {"size": 1}):
+        await world.change(pool, **change)
+        await _outlive(world, looks=50)
+    found = await world.pool(pool)
+    assert found is not None
+    assert (found.status, found.faults) == ("active", ())
+    (instance,) = await world.instances(pool)
+    assert (instance.status, instance.version) == ("running", found.version)
+    assert world.machine.has.keys() == {instance.id}
+    assert world.machine.links.keys() == {instance.interface_id}
+    assert await world.interfaces() == 1
+    await world.delete(pool)
+    await _outlive(world, looks=30)
+    assert await world.pool(pool) is None
+    assert (world.machine.has, world.machine.links, await world.interfaces()) == ({}, {}, 0)
+    assert len(set(world.machine.started)) == len(world.machine.started) == 4
+    outside = {f"{when} {what}" for when in ("before", "after") for what in _STEPS}
+    assert outside <= set(world.death.died)
+
+
+_STEPS = (
+    *("start", "attach", "go", "stop", "detach", "remove"),
+    *("add", "note_up", "let_go", "note_gone"),
+)
+
+
+async def _outlive(world: World, looks: int) -> None:
+    """Look again and again; after the death of the process, the next one goes on."""
+    for _ in range(looks):
+        try:
+            await world.look()
+        except* Died:
+            world.restart()
