@@ -33,7 +33,6 @@ from cloudcore.nodes.node import DriverUnusable
 _THREADS: Final = ThreadPoolExecutor(24, "instances")
 """Of their own: what they wait for takes up to the grace of a stop."""
 _PACKAGES: Final = Path(__file__).parents[2]
-_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TO_PREPARE: Final = 60.0
 """Seconds that a keeper may take until its instance can run."""
 _TO_END: Final = 30.0
@@ -147,7 +146,8 @@ class KeptInstances:
             if kept is None:
                 self._clear(spec.id)
                 self._write(spec, folder)
-                kept = kept_process.start(folder, self._keeper(), env={"PATH": _PATH})
+                env = {"PATH": os.environ.get("PATH", os.defpath)}
+                kept = kept_process.start(folder, self._keeper(), env=env)
             _ask(folder, kept, "ready", _TO_PREPARE)
         except (OSError, LaunchFailed) as error:
             raise SandboxFailed(str(error)) from error

@@ -109,7 +109,10 @@ class Keeper:
 
     def _obey(self, connection: socket.socket, gate: Gate) -> None:
         def take(_events: int) -> None:
-            line = connection.recv(64).decode("ascii", "replace").split()
+            try:
+                line = connection.recv(64).decode("ascii", "replace").split()
+            except OSError:
+                line = []
             if line[:1] == ["stop"]:
                 self.loop.watch(connection, 0, take)
                 self._waiting.append(connection)  # closed by the end of this process
