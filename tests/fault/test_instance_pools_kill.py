@@ -155,7 +155,8 @@ def test_the_service_is_killed_between_steps_and_goes_on(
         return found
 
     def is_active() -> bool:
-        return pool()["status"] == "active" and len(instances()) == pool()["size"]
+        shown = pool()
+        return bool(shown["status"] == "active" and len(instances()) == shown["size"])
 
     install.kill()
     until(instances)
@@ -176,10 +177,10 @@ def test_the_service_is_killed_between_steps_and_goes_on(
         )
     # A new version, and the service dies whenever another instance has come or gone.
     install.call("PATCH", path, {"image": "web:2"})
-    ids = {each["id"] for each in instances()}
+    seen = [{each["id"] for each in instances()}]
     for _ in range(3):
-        until(lambda seen=ids: {each["id"] for each in instances()} != seen, "the roll goes on")
-        ids = {each["id"] for each in instances()}
+        until(lambda: {each["id"] for each in instances()} != seen[-1], "the roll goes on")
+        seen.append({each["id"] for each in instances()})
         install.kill()
     until(is_active, "the roll has ended")
     assert {each["image_digest"] for each in instances()} == {images["2"]}
