@@ -68,6 +68,9 @@ _INSTANCES: Final = "waits for processes of instances, in threads of its own"
 _LAUNCHES: Final = "starts a process of a machine, by who reconciles it; no request waits for it"
 _ONCE: Final = "made once in a process, for all who ask"
 _ON_MACHINE: Final = "one job or watch at a time, in threads of their own; waits for the kernel"
+_SMALL: Final = "files of a few kilobytes, of one machine's instances"
+_KEEPER: Final = "the program beside each instance, which serves nobody else"
+_WATCHED: Final = "waits for an instance, in threads of the one process that looks after them"
 _ONE_THREAD: Final = "the only one of its kind in a process: transactions, lines of a log"
 
 PLACES: Final[Mapping[str, Place]] = {
@@ -85,6 +88,18 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/compute/kept_instances.py:": Place(why=_MAKES),
     "cloudcore/compute/kept_instances.py:_alone": Place(why=_INSTANCES, uses=2),
     "cloudcore/compute/kept_instances.py:seen": Place(why=_INSTANCES, uses=2),
+    "cloudcore/compute/credentials.py:_give": Place(why=_SMALL),
+    "cloudcore/compute/credentials.py:_take": Place(why=_SMALL),
+    "cloudcore/compute/credentials.py:renew": Place(why=_SMALL),
+    "cloudcore/compute/keeper/commands.py:run": Place(why=_KEEPER),
+    "cloudcore/compute/keeper/launching.py:_popen": Place(why=_KEEPER),
+    "cloudcore/compute/kept_instances.py:": Place(why=_MAKES),
+    "cloudcore/compute/kept_instances.py:_alone": Place(why=_WATCHED, uses=2),
+    "cloudcore/compute/kept_instances.py:seen": Place(why=_WATCHED, uses=2),
+    "cloudcore/compute/machine.py:bring_up": Place(why=_SMALL),
+    "cloudcore/compute/routes.py:get_instance_logs": Place(
+        why="reads ten megabytes at most of two files; computes nothing"
+    ),
     "cloudcore/db/postgresql.py:__init__": Place(why=_ONE_THREAD),
     "cloudcore/db/postgresql.py:close": Place(why=_STARTS, uses=2),
     "cloudcore/db/postgresql_watch.py:_wake": Place(why=_ONE_THREAD),

@@ -281,8 +281,6 @@ CROSSING: Final = (
     _set(loadbalancer.PROXIES, balancer_driver),
     offer(IMAGES, _images),
     _set(compute.DRIVER, compute_driver),
-    offer(compute.INTERFACES, _from(network.INTERFACES)),
-    offer(compute.NETWORK, _from(network.DRIVER)),
     known(compute.POOL_CHANGED, pool_changed),
     offer(balancer_ports.POOLS, _pools),
     _set(compute.DISK_MB, lambda settings: settings.node.compute_disk_mb),
