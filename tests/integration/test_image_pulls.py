@@ -73,7 +73,12 @@ class Node:
 
     async def role(self, name: str, *statements: Any) -> str:  # noqa: ANN401 - of policies
         """Add a role of acme and return its id."""
-        return (await self.install.add_role_session(self.acme, name, *statements)).id
+        return (await self.role_of(self.acme, name, *statements)).id
+
+    async def role_of(self, account: Account, name: str, *statements: Any) -> Program:  # noqa: ANN401 - as above
+        """Add a role that trusts instances."""
+        add = self.install.add_role_session
+        return await add(account, name, *statements, service="compute")
 
     async def refusal(self, reference: str, role_id: str | None = None) -> str:
         """Return why an image is refused."""
@@ -146,10 +151,17 @@ async def test_the_rights_are_those_of_any_client_at_each_pull(node: Node) -> No
     assert "is not allowed to the role other" in await node.refusal(
         "app:v1", await node.role("other", LOG_IN, only_other)
     )
-    changed = await node.install.add_role_session(node.acme, "changed", LOG_IN, PULL)
+    changed = await node.role_of(node.acme, "changed", LOG_IN, PULL)
     assert await node.images.fetch(node.acme.id, changed.id, "app:v1")
     await node.install.say(changed, LOG_IN, PULL, deny("registry:PullImage"))
     assert "is not allowed to the role changed" in await node.refusal("app:v1", changed.id)
+
+
+async def test_a_role_that_does_not_trust_instances_is_not_used(node: Node) -> None:
+    await node.push("acme/app", "v1", busybox_image("true"))
+    role = await node.install.add_role_session(node.acme, "apart", LOG_IN, PULL)
+    words = "the trust policy of apart does not allow crn:iam:::service/compute"
+    assert words in await node.refusal("app:v1", role.id)
 
 
 async def test_a_repository_of_another_account_takes_both_sides(node: Node) -> None:
@@ -170,7 +182,7 @@ async def test_a_repository_of_another_account_takes_both_sides(node: Node) -> N
 async def test_a_role_of_another_account_and_one_that_is_gone_are_refused(node: Node) -> None:
     await node.push("acme/app", "v1", busybox_image("true"))
     other = await node.install.add_account("other")
-    foreign = await node.install.add_role_session(other, "foreign", ALLOW_ALL)
+    foreign = await node.role_of(other, "foreign", ALLOW_ALL)
     assert "the role of the pool is gone" in await node.refusal("app:v1", foreign.id)
     absent = "01890000-0000-7000-8000-000000000000"
     assert "the role of the pool is gone" in await node.refusal("app:v1", absent)
