@@ -150,7 +150,7 @@ async def open_lab(folder: Path) -> AsyncIterator[Lab]:
         within(internet, partial(_set_up, GUEST, ROUTER, (INTERNET_ADDRESS, INTERNET_IPV4)))
         for each in (machine, internet):
             within(each, _await)
-        with _thread_in(machine):
+        with thread_in(machine):
             try:
                 yield made
             finally:
@@ -186,7 +186,7 @@ def _await() -> None:
 
 
 @contextmanager
-def _thread_in(machine: Path) -> Iterator[None]:
+def thread_in(machine: Path) -> Iterator[None]:
     """Have this thread be in a namespace."""
     with Path("/proc/thread-self/ns/net").open("rb") as before, machine.open("rb") as there:
         namespaces.enter(there.fileno())
