@@ -109,6 +109,7 @@ LOOSE: Final = {
     "registry.metadata.blobs.uploads._EXPIRED": "a sweep of what is over",
     "cloudcore.email.dedicated_ip_rows._TAKEN": "an address is one account's, whoever asks",
     "cloudcore.email.dedicated_ip_rows._OTHERS": "the operator is told; no request's",
+    "cloudcore.network.rows._TAKEN": "a global prefix is one VPC's, whoever asks",
     "cloudcore.email.message_rows._FORGET": "a sweep of what is over",
     "cloudcore.email.message_rows._FORGET_CONTENT": "a sweep of what is over",
     "cloudcore.email.message_rows._FORGET_RATES": "a sweep of what is over",
@@ -156,6 +157,8 @@ NOT_OF_ACCOUNTS: Final = {
     "embedded_charges": "by the id of a charge, which is found under its organization",
     "closed_months": "the platform's",
     "nodes": "the platform's",
+    "network_interface_groups": "by an interface or a group found in its account",
+    "subnet_free_addresses": "by a subnet found in its account",
     "search_terms": "by a name, which is an account's",
     "quota_defaults": "of the install, for every account alike",
 }

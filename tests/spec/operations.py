@@ -234,6 +234,7 @@ POST   /v1/messages                                 SendMessage               20
 GET    /v1/messages/{message_id}                    GetMessage                200
 """
 NETWORK: Final = """
+GET    /v1/vpcs/{vpc_id}/reachability               GetVpc                    200
 POST   /v1/internet-gateways/{internet_gateway_id}/attach  AttachInternetGateway  200 key
 POST   /v1/internet-gateways/{internet_gateway_id}/detach  DetachInternetGateway  200 key
 """

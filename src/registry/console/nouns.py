@@ -21,6 +21,7 @@ from registry.console.pages.messages import MESSAGE
 from registry.console.pages.service_accounts import SERVICE_ACCOUNT
 from registry.console.pages.templates import TEMPLATE
 from registry.console.pages.topics import TOPIC
+from registry.console.pages.vpcs import VPC
 
 _QUEUE: Final = noun_of(
     QUEUE, "A queue holds messages until a program has leased and acknowledged them."
@@ -52,6 +53,7 @@ _SHOWN: Final = (
     MESSAGE,
     TEMPLATE,
     IDENTITY,
+    VPC,
     PAYMENT_METHOD,
     INVOICE,
 )
