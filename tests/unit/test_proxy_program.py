@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import select
+import socket
 import subprocess
 import sys
+
+from cloudcore.loadbalancer.proxy import Listener, channel_of
 
 LIST = """
 import sys
@@ -31,3 +36,19 @@ def test_it_imports_the_standard_library_alone() -> None:
         "cloudcore.loadbalancer.proxy_relay",
         "cloudcore.loadbalancer.proxy_targets",
     }
+
+
+async def test_small_parts_are_sent_at_once() -> None:
+    listener = Listener("127.0.0.1", 0)
+    with socket.create_connection(listener.socket.getsockname()):
+        await asyncio.get_running_loop().run_in_executor(
+            None, select.select, [listener.socket], [], []
+        )
+        ((accepted, address),) = listener.accept(5)
+        assert address == "127.0.0.1"
+        channel = await channel_of(accepted, None)
+        sent = channel.writer.get_extra_info("socket")
+        assert sent.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+        channel.close()
+        await channel.writer.wait_closed()
+    listener.socket.close()
