@@ -228,6 +228,23 @@ async def test_a_stop_lets_requests_finish(
     assert balancer.processes() == []
 
 
+async def test_a_stop_cuts_what_does_not_end(
+    balancer: Balanced, first: Server, second: Server
+) -> None:
+    balancer.driver = type(balancer.driver)(balancer.folder, drain_seconds=1)
+    stuck = []
+    for server in (first, second):  # the second plan is a second worker, beside the first's
+        await balancer.apply(balancer.plan(server))
+        client = await balancer.connect()
+        client.writer.write(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+        await server.is_waited_for.wait()
+        stuck.append(client)
+    await balancer.stop(0)
+    assert [await client.rest() for client in stuck] == [b"", b""]
+    assert balancer.processes() == []
+    assert list(balancer.folder.iterdir()) == []
+
+
 def _refuses(address: str) -> bool:
     with socket.socket() as client:
         return client.connect_ex((address, 8080)) != 0

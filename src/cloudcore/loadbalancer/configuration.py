@@ -38,6 +38,9 @@ STREAM_SECONDS: Final = 350
 HEAD_BYTES: Final = 15 * 1024
 HEAD_FIELDS: Final = 100
 
+OLD_WORKER_SECONDS: Final = 3600
+"""In which the connections that a worker has when HAProxy is reloaded end by themselves."""
+
 _CIPHERS: Final = ":".join(
     f"ECDHE-{key}-{cipher}"
     for cipher in ("AES128-GCM-SHA256", "AES256-GCM-SHA384", "CHACHA20-POLY1305")
@@ -133,7 +136,7 @@ def _global(limits: ProcessLimits) -> Iterator[str]:
     yield "global"
     yield f"    maxconn {limits.connections}"
     yield "    nbthread 1"  # the replicas are what runs side by side
-    yield f"    hard-stop-after {limits.drain_seconds}s"
+    yield f"    hard-stop-after {OLD_WORKER_SECONDS}s"
     yield f"    stats socket unix@{SOCKET_NAME} mode 600 level admin expose-fd listeners"
     yield f"    server-state-file ./{STATE_NAME}"
     yield "    ssl-default-bind-options ssl-min-ver TLSv1.2 no-tls-tickets"

@@ -202,12 +202,13 @@ class Replicas(ABC):
     async def _end(self, kept: Kept) -> None:
         """Let a process finish its connections, and return when it has ended."""
         try:
-            async with asyncio.timeout(self._drain_seconds + _ANSWER_SECONDS):
+            async with asyncio.timeout(self._drain_seconds + _SIGNAL_SECONDS):
                 while kept.signal(signal.SIGUSR1):  # one may come before it is ready for signals
                     await _has_ended(kept, _SIGNAL_SECONDS)
         except TimeoutError:
-            kept.signal(signal.SIGKILL)
-            await _has_ended(kept, _ANSWER_SECONDS)
+            for process in _session_of(kept):
+                process.signal(signal.SIGKILL)
+                await _has_ended(process, _ANSWER_SECONDS)
 
     async def _seen(self, folder: Path, replica: int) -> ReplicaSeen:
         if kept_process.find(folder) is None:
@@ -338,6 +339,17 @@ def _no_launch(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def _session_of(kept: Kept) -> list[Kept]:
+    """Return a process and those that it has started, which are of its session."""
+    found = []
+    for name in (entry.name for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            fields = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()
+            if int(fields[3]) == kept.pid:
+                found.append(Kept(int(name), int(fields[19])))
+    return found
 
 
 async def _has_ended(kept: Kept, seconds: float) -> bool:
