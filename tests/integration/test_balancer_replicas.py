@@ -291,13 +291,20 @@ async def test_the_operator_may_choose_the_other_driver(first: Server, tmp_path:
             assert len(programs) == 1
 
 
-async def test_targets_behind_unix_sockets_are_dialled(balancer: Balanced, tmp_path: Path) -> None:
-    server = await Server("own").start(tmp_path / "8080")
-    await balancer.apply(balancer.plan(server, health=HealthPlan("http", "/health", 1, 1, 1, 1)))
+async def test_targets_behind_unix_sockets_are_dialled_however_long_their_paths(
+    balancer: Balanced, tmp_path: Path
+) -> None:
+    near = tmp_path / "8080"
+    server = await Server("own").start(near)
+    server.path = tmp_path / f"{'long ' * 40}'${{HOME}}" / "8080"
+    server.path.parent.mkdir()
+    near.rename(server.path)
+    await balancer.apply(balancer.plan(server))
     client = await balancer.connect()
     assert (await client.ask()).body == b"own"
     await balancer.until(lambda seen: seen[0].targets["web", "own"] == "healthy")
-    client.writer.close()
+    await balancer.apply(balancer.plan())
+    assert list((balancer.folder / BALANCER / "0" / "sockets").iterdir()) == []
     await server.die()
 
 

@@ -25,6 +25,8 @@ SOCKET_NAME: Final = "control"
 """Of the socket that tells health and metrics, in the folder of the replica."""
 STATE_NAME: Final = "state"
 """Of the file that HAProxy reads the health of targets from when it is reloaded."""
+SOCKETS_NAME: Final = "sockets"
+"""Of the folder of links to the sockets of targets: those have paths of any length."""
 CHROOT_NAME: Final = "empty"
 UNPRIVILEGED_ID: Final = 65534
 """`nobody` and `nogroup`."""
@@ -101,7 +103,9 @@ def proxy_document(
                     "targets": [
                         {
                             "name": target_name(target),
-                            "place": target.socket or [target.address, target.port],
+                            "place": f"../{SOCKETS_NAME}/{target_name(target)}"
+                            if target.socket
+                            else [target.address, target.port],
                             "is_draining": target.is_draining,
                         }
                         for target in backend.targets
@@ -238,7 +242,7 @@ def _check(backend: BackendPlan, target: TargetPlan) -> str:
 
 def _dialled(target: TargetPlan) -> str:
     if target.socket is not None:
-        return f"unix@{target.socket}"
+        return f"unix@{SOCKETS_NAME}/{target_name(target)}"
     assert target.address is not None
     return f"{_place(target.address)}:{target.port}"
 
