@@ -124,6 +124,9 @@ PLACES: Final[Mapping[str, Place]] = {
         why="rules of one VPC, within the transaction that changes it: 25 ms of `nft -c`"
     ),
     "cloudcore/network/namespaces.py:_in_a_thread": Place(why=_ON_MACHINE),
+    "cloudcore/network/reachability_routes.py:get_reachability": Place(
+        why="computes for a tenth of a second at most, in the turns of accounts"
+    ),
     "cloudcore/network/router.py:_nft": Place(why=_ON_MACHINE),
     "cloudcore/network/vpc_files.py:__init__": Place(why=_MAKES),
     "cloudcore/network/vpc_files.py:run": Place(why=_ON_MACHINE),
