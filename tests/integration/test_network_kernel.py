@@ -431,12 +431,13 @@ async def test_a_namespace_that_has_vanished_is_made_again(lab: Lab) -> None:
     plan, instance = one_instance()
     plan = with_gateways(plan)
     await lab.driver.apply(plan)
+    host = await lab.add(plan, instance)
     with lab.router(plan).open("rb"):
         namespaces.remove(lab.router(plan))
         assert not lab.driver.has(plan.id)
         lab.router(plan).touch()  # what is left where a machine died while it made one
         assert not lab.driver.has(plan.id)
         await lab.driver.apply(plan)
+        await lab.driver.attach(plan.id, instance, host)
     assert lab.driver.has(plan.id)
-    host = await lab.add(plan, instance)
     assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=True) == OPEN
