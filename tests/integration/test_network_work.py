@@ -34,7 +34,9 @@ from tests.network_plans import new_id
 
 DAY: Final = 24 * 3600 * MICROSECONDS
 NODE: Final = "here"
-SETTINGS: Final = NodeSettings(node_name=NODE, network_ipv6_ranges="2001:db8:100::/40")
+SETTINGS: Final = NodeSettings(
+    node_name=NODE, network_ipv6_ranges="2001:db8:100::/40", balancer_vips="203.0.113.0/24"
+)
 
 
 class Counting(Render):
