@@ -82,13 +82,13 @@ class Lab:
             within(self.machine, partial(_route, f"vpc{short(vpc.id)}", subnet, GUEST))
         within(self.router(vpc), partial(_route, UPLINK, IPv6Network("::/0"), ROUTER))
 
-    def give_address(self, host: Path, address: str) -> None:
-        """Let an instance take an address that is not its own."""
+    def give_address(self, host: Path, address: str, link: str = "eth0") -> None:
+        """Let a host take an address that is not its own."""
 
         def take() -> None:
             with open_links() as links:
-                links.add_address(socket.if_nametoindex("eth0"), ip_address(address))
-                links.await_addresses(socket.if_nametoindex("eth0"))
+                links.add_address(socket.if_nametoindex(link), ip_address(address))
+                links.await_addresses(socket.if_nametoindex(link))
 
         within(host, take)
 

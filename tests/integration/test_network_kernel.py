@@ -165,6 +165,35 @@ async def test_sources_that_are_no_global_addresses_or_not_ones_own_are_dropped(
     )
 
 
+async def test_nobody_outside_sends_from_an_address_of_the_vpc(lab: Lab) -> None:
+    """Or it would be taken for a member of a security group."""
+    group_id = new_id()
+    group = GroupPlan(
+        group_id, (RulePlan("inbound", "all", peer=group_id), RulePlan("outbound", "all"))
+    )
+    where = subnet("10.0.0.0/24", "2001:db8:1::/64", "internet_gateway")
+    first, second = interface(where, 4, group), interface(where, 5, group)
+    balancer = replace(interface(where, 9, group), is_balancer=True)
+    plan = with_gateways(vpc(where, groups=(group,)))
+    plan = replace(
+        plan, cidr_ipv6=IPv6Network("2001:db8:1::/56"), interfaces=(first, second, balancer)
+    )
+    await lab.driver.apply(plan)
+    vips = ("203.0.113.7", "2001:db8:ffff::7")
+    for vip in vips:
+        await lab.driver.add_vip(plan.id, vip, balancer.id)
+    one, other = await lab.add(plan, first), await lab.add(plan, second)
+    assert udp(other, one, str(first.address_ipv6)) == "answers"
+    for stolen in (str(second.address_ipv4), str(second.address_ipv6)):
+        lab.give_address(lab.internet, stolen, "wan")
+    stolen = str(second.address_ipv6)
+    assert udp(lab.internet, one, str(first.address_ipv6), GLANCE, sender=stolen) == "nothing"
+    for vip, member in zip(vips, (second.address_ipv4, second.address_ipv6), strict=True):
+        router = lab.router(plan)
+        assert tcp(other, router, vip) == "answers"
+        assert udp(lab.internet, router, vip, GLANCE, sender=str(member)) == "nothing"
+
+
 async def test_packet_too_big_of_an_own_flow_passes_and_no_other(lab: Lab) -> None:
     """N2."""
     plan, instance = one_instance()
