@@ -96,6 +96,18 @@ class Lab:
         """Let the link of the machine to the internet take smaller packets."""
         within(self.machine, lambda: _run("ip", "link", "set", "wan", "mtu", f"{mtu:d}"))
 
+    def meddle(self, vpc: VpcPlan) -> None:
+        """Undo what there is of a VPC as somebody with root could: rules, links and routes."""
+
+        def undo() -> None:
+            _run("nft", "flush", "ruleset")
+            _run("ip", "link", "set", UPLINK, "down")
+            for version in ("-4", "-6"):
+                _run("ip", version, "route", "flush", "table", "main")
+
+        within(self.router(vpc), undo)
+        within(self.machine, lambda: _run("ip", "link", "delete", f"vpc{short(vpc.id)}"))
+
     def ruleset(self, vpc: VpcPlan) -> str:
         """Return all rules in the namespace of a VPC."""
         return within(self.router(vpc), lambda: _run("nft", "list", "ruleset"))

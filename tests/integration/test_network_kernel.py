@@ -409,8 +409,10 @@ async def test_another_process_finds_what_there_is_and_takes_away_only_its_own(l
     assert await strange.known() == []
     again = Nftables(lab.folder)
     assert (await again.known(), again.has(plan.id)) == ([plan.id], True)
+    lab.meddle(plan)
     await again.apply(plan)
     assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=True) == OPEN
+    assert reach(lab.internet, host, str(instance.address_ipv6), hopes=False) == CLOSED
     await again.detach(plan.id, instance.id)
     await again.detach(plan.id, instance.id)
     assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=False) == CLOSED
