@@ -95,6 +95,24 @@ async def test_an_egress_only_gateway_lets_out_and_never_in_whatever_security_gr
     assert reach(lab.internet, host, inside, hopes=False) == CLOSED
 
 
+async def test_no_route_beside_that_to_the_egress_only_gateway_lets_anyone_in(lab: Lab) -> None:
+    """Of the internet, a narrower one leads to another gateway, or but some of it to this one."""
+    plan, instance = one_instance()
+    narrower = IPv6Network("2600::/16")
+    inside = str(instance.address_ipv6)
+    await lab.driver.apply(with_gateways(plan))
+    host = await lab.add(plan, instance)
+    where = plan.subnets[0]
+    for routes in (
+        (*where.routes, (narrower, "internet_gateway")),
+        ((narrower, "egress_only_gateway"),),
+    ):
+        changed = replace(plan, subnets=(replace(where, routes=routes),))
+        await lab.driver.apply(with_gateways(changed))
+        assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=True) == OPEN
+        assert reach(lab.internet, host, inside, hopes=False) == CLOSED
+
+
 async def test_an_internet_gateway_lets_in_what_security_groups_let(lab: Lab) -> None:
     """So nothing but the rules keeps the internet out elsewhere."""
     plan, instance = one_instance(gateway="internet_gateway")
@@ -270,11 +288,13 @@ async def test_security_groups_say_who_may_begin_within_a_subnet(lab: Lab) -> No
     assert udp(a, b, "10.0.0.5", GLANCE, port=5009) == "nothing"
     assert ping(c, b, "2001:db8:1::5") == "answers"
     assert ping(a, b, "2001:db8:1::5", GLANCE) == "nothing"
-    assert udp(b, a, "10.0.0.4", GLANCE) == "nothing"  # its groups let nothing out
     assert udp(a, d, "10.0.0.7") == "answers"  # what it answers needs no rule
+    assert udp(b, d, "10.0.0.7", GLANCE) == "nothing"  # its groups let nothing out
     assert udp(d, a, "10.0.0.4", GLANCE) == "nothing"
-    # A member that is gone is none any more.
+    # A member that is gone is none any more, and nothing of it is left.
+    assert client.id[-12:] in lab.ruleset(plan)
     await lab.driver.apply(replace(plan, interfaces=(server, sixth, mute)))
+    assert client.id[-12:] not in lab.ruleset(plan)
     assert tcp(c, b, "10.0.0.5", port=80) == "answers"
     assert tcp(a, b, "10.0.0.5", GLANCE, port=80) == "nothing"
 

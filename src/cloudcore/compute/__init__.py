@@ -1,1 +1,1 @@
-"""Instances that run images of the registry, and the pools that keep them running."""
+"""Instances that run images, and the pools that keep them running."""
