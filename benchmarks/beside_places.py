@@ -91,11 +91,6 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/compute/credentials.py:_give": Place(why=_SMALL),
     "cloudcore/compute/credentials.py:_take": Place(why=_SMALL),
     "cloudcore/compute/credentials.py:renew": Place(why=_SMALL),
-    "cloudcore/compute/keeper/commands.py:run": Place(why=_KEEPER),
-    "cloudcore/compute/keeper/launching.py:_popen": Place(why=_KEEPER),
-    "cloudcore/compute/kept_instances.py:": Place(why=_MAKES),
-    "cloudcore/compute/kept_instances.py:_alone": Place(why=_WATCHED, uses=2),
-    "cloudcore/compute/kept_instances.py:seen": Place(why=_WATCHED, uses=2),
     "cloudcore/compute/machine.py:bring_up": Place(why=_SMALL),
     "cloudcore/compute/routes.py:get_instance_logs": Place(
         why="reads ten megabytes at most of two files; computes nothing"
