@@ -67,6 +67,10 @@ _MOVES: Final = "bytes on their way; measured beside others by `python -m benchm
 _INSTANCES: Final = "waits for processes of instances, in threads of its own"
 _LAUNCHES: Final = "starts a process of a machine, by who reconciles it; no request waits for it"
 _ONCE: Final = "made once in a process, for all who ask"
+_ON_MACHINE: Final = "one job or watch at a time, in threads of their own; waits for the kernel"
+_SMALL: Final = "files of a few kilobytes, of one machine's instances"
+_KEEPER: Final = "the program beside each instance, which serves nobody else"
+_WATCHED: Final = "waits for an instance, in threads of the one process that looks after them"
 _ONE_THREAD: Final = "the only one of its kind in a process: transactions, lines of a log"
 
 PLACES: Final[Mapping[str, Place]] = {
@@ -84,6 +88,13 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/compute/kept_instances.py:": Place(why=_MAKES),
     "cloudcore/compute/kept_instances.py:_alone": Place(why=_INSTANCES, uses=2),
     "cloudcore/compute/kept_instances.py:seen": Place(why=_INSTANCES, uses=2),
+    "cloudcore/compute/credentials.py:_give": Place(why=_SMALL),
+    "cloudcore/compute/credentials.py:_take": Place(why=_SMALL),
+    "cloudcore/compute/credentials.py:renew": Place(why=_SMALL),
+    "cloudcore/compute/machine.py:bring_up": Place(why=_SMALL),
+    "cloudcore/compute/routes.py:get_instance_logs": Place(
+        why="reads ten megabytes at most of two files; computes nothing"
+    ),
     "cloudcore/db/postgresql.py:__init__": Place(why=_ONE_THREAD),
     "cloudcore/db/postgresql.py:close": Place(why=_STARTS, uses=2),
     "cloudcore/db/postgresql_watch.py:_wake": Place(why=_ONE_THREAD),
@@ -109,6 +120,13 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/kms/providers.py:__init__": Place(why=_MAKES, uses=2),
     "cloudcore/kms/providers.py:_asked": Place(why=_OUTSIDE),
     "cloudcore/kms/services.py:_material": Place(("slow keys",)),
+    "cloudcore/network/checking.py:_said": Place(
+        why="rules of one VPC, within the transaction that changes it: 25 ms of `nft -c`"
+    ),
+    "cloudcore/network/namespaces.py:_in_a_thread": Place(why=_ON_MACHINE),
+    "cloudcore/network/router.py:_nft": Place(why=_ON_MACHINE),
+    "cloudcore/network/vpc_files.py:__init__": Place(why=_MAKES),
+    "cloudcore/network/vpc_files.py:run": Place(why=_ON_MACHINE),
     "cloudcore/nodes/kept_process.py:_main": Place(why=_LAUNCHES),
     "cloudcore/nodes/kept_process.py:start": Place(why=_LAUNCHES),
     "cloudcore/outbound/names.py:_look_up": Place(why=_OUTSIDE),

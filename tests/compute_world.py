@@ -213,16 +213,17 @@ class World:
     def restart(self) -> None:
         """Begin a process that knows nothing of the one before."""
         database: Any = DyingDatabase(self.database, self.death)
+        machine: Any = self.machine  # both drivers in one
         identity = self.identity
         self.needs = ComputeNeeds(
             database=database,
             clock=lambda: identity.now,
             new_id=lambda: uuid7(identity.now),
             node=Node(NODE, self.machine.folder_),
-            driver=self.machine,
+            driver=machine,
             images=self.images,
             interfaces=Interfaces(),
-            network=self.machine,
+            network=machine,
             roles=SessionsOfService(
                 "compute",
                 self.database,

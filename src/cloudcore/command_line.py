@@ -24,6 +24,7 @@ OptionKind = Literal[
     "limit",
     "boolean",
     "flag",
+    "numbers",
     "texts",
     "many",
     "tags",
@@ -120,7 +121,7 @@ class Option(NamedTuple):
     kind: OptionKind = "text"
     name: str = ""
     """Of the option, without its dashes; by default as the last part of `field` is called, and in
-    the singular for ``tags``."""
+    the singular for what is repeatable."""
     short: str = ""
     """A second name of one letter, without its dash."""
     metavar: str = ""

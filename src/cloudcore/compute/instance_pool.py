@@ -66,7 +66,7 @@ class Version(Struct, frozen=True):
 
 
 class InstancePool(Placed, frozen=True, kw_only=True):
-    """An image of the account's registry, of which so many instances are kept running."""
+    """An image of which so many instances are kept running."""
 
     name: Annotated[
         str,
@@ -76,7 +76,7 @@ class InstancePool(Placed, frozen=True, kw_only=True):
     image: Annotated[
         str,
         Meta(min_length=1, max_length=512),
-        given("image of this registry: repository:tag, or account/repository:tag", heading="IMAGE"),
+        given("image that is kept here: web:1, or acme/web:1 of another account", heading="IMAGE"),
     ]
     """What its tag means when the pool is created, or this is changed."""
     size: Annotated[
@@ -124,7 +124,7 @@ class InstancePool(Placed, frozen=True, kw_only=True):
         Annotated[str, Meta(min_length=1, max_length=512)] | None,
         fixed("role that instances act in: name, id or CRN; fixed", hidden=True),
     ] = None
-    """A role that trusts instances; the image is pulled in it. The record has its id."""
+    """A role that trusts instances; the image is fetched in it. The record has its id."""
     subnet: Annotated[
         Annotated[str, Meta(min_length=1, max_length=512)] | None,
         fixed("subnet that instances are in: name, id or CRN; fixed", hidden=True),
@@ -142,13 +142,13 @@ class InstancePool(Placed, frozen=True, kw_only=True):
     node: Annotated[str, own(heading="NODE")] = ""
     """The machine that its instances are on."""
     image_digest: Annotated[str | None, own(shows_null=True)] = None
-    """Of the image that instances are started with; null until it was pulled."""
+    """Of the image that instances are started with; null until it was fetched."""
     names: Annotated[dict[str, str], own(hidden=True)] = field(default_factory=dict)
     """Of its role, subnet and security groups, by their ids; they never change."""
     vpc_id: Annotated[str | None, own(hidden=True)] = None
     generation: Annotated[int, own(hidden=True)] = 1
     """Counts the images that its owner wanted, one after the other."""
-    pulled: Annotated[int, own(hidden=True)] = 0
+    fetched: Annotated[int, own(hidden=True)] = 0
     """The generation that `image_digest` is of."""
 
     @property
@@ -158,8 +158,8 @@ class InstancePool(Placed, frozen=True, kw_only=True):
 
     @property
     def version(self) -> Version | None:
-        """Return what its instances are to be started with; None until its image was pulled."""
-        if self.image_digest is None or self.pulled != self.generation:
+        """Return what its instances are to be started with; None until its image was fetched."""
+        if self.image_digest is None or self.fetched != self.generation:
             return None
         return Version(
             self.image_digest, self.command, self.environment, self.memory_mb, self.cpu_millis

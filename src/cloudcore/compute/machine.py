@@ -6,6 +6,7 @@ Everything here may be repeated after a death at any point, and knows nothing of
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address
@@ -61,7 +62,7 @@ class Machine:
         """Return the image of an instance, which is got anew after a restart of the service.
 
         Raises:
-            ImageRefused: it is gone, or may not be pulled any more.
+            ImageRefused: it is gone, or may not be had any more.
             PlatformError: the platform cannot do it now.
 
         """
@@ -207,16 +208,22 @@ class Machine:
 
     async def _accepts(self, instance: Instance) -> bool:
         """Return True if the first port of an instance takes a connection."""
-        path = self._driver.folder(instance.id) / "ports" / str(instance.ports[0])
+        ports = self._driver.folder(instance.id) / "ports"
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_PROBE_SECONDS):
-                return await _lasts(path)
+                return await _lasts(ports, str(instance.ports[0]))
         return False
 
 
-async def _lasts(path: Path) -> bool:
+async def _lasts(folder: Path, name: str) -> bool:
     """Return True if a connection to a socket is not ended at once by the other side."""
-    reader, writer = await asyncio.open_unix_connection(path)
+    # By way of a descriptor: the path of a socket has at most 107 bytes (unix(7)).
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        path = f"/proc/self/fd/{descriptor}/{name}"
+        reader, writer = await asyncio.open_unix_connection(path)
+    finally:
+        os.close(descriptor)
     try:
         async with asyncio.timeout(_QUIET_SECONDS):
             return bool(await reader.read(1))

@@ -8,20 +8,14 @@ from dataclasses import dataclass
 from cloudcore.clock import Clock
 from cloudcore.compute.images import IMAGES, Images
 from cloudcore.compute.instance_pool import SERVICE
-from cloudcore.compute.ports import (
-    DISK_MB,
-    DRIVER,
-    INTERFACES,
-    NETWORK,
-    POOL_CHANGED,
-    Interfaces,
-    Network,
-    PoolChanged,
-)
+from cloudcore.compute.ports import DISK_MB, DRIVER, POOL_CHANGED, PoolChanged
 from cloudcore.compute.sandbox import SandboxDriver
 from cloudcore.db.base import Database
 from cloudcore.events import EVENTS, Events
 from cloudcore.iam.service_roles import SERVICE_ROLES, ServiceRoles
+from cloudcore.network import needs as network
+from cloudcore.network.driver import NetworkDriver
+from cloudcore.network.interfaces import Interfaces
 from cloudcore.nodes.node import NODE, Node
 from cloudcore.ports import Opening
 
@@ -38,7 +32,7 @@ class ComputeNeeds:
     """None: this machine runs no instances."""
     images: Images
     interfaces: Interfaces
-    network: Network
+    network: NetworkDriver
     roles: ServiceRoles
     pool_changed: PoolChanged
     events: Events
@@ -57,8 +51,8 @@ async def open_needs(opening: Opening) -> ComputeNeeds:
         node=await opening.get(NODE),
         driver=await opening.get(DRIVER),
         images=await opening.get(IMAGES),
-        interfaces=await opening.get(INTERFACES),
-        network=await opening.get(NETWORK),
+        interfaces=await opening.get(network.INTERFACES),
+        network=await opening.get(network.DRIVER),
         roles=(await opening.get(SERVICE_ROLES))(SERVICE),
         pool_changed=await opening.get(POOL_CHANGED),
         events=await opening.get(EVENTS),

@@ -187,7 +187,7 @@ async def get_instance_logs(
     if needs.driver is None or found.node != needs.node.name:
         raise Unavailable(f"the machine {found.node} has the output; ask there", retry_after=60)
     written = await asyncio.to_thread(needs.driver.logs, found.id, tail)
-    return Response(written, media_type="text/plain; charset=utf-8", headers=_UNTRUSTED)
+    return Response(written, media_type="text/plain", headers=_UNTRUSTED)
 
 
 def _instance_of(tx: Connection, pool: InstancePool, instance_id: str) -> Instance:

@@ -28,7 +28,7 @@ POOLS: Final = Rows(
     INSTANCE_POOL,
     one_of("status", "provisioning", "active", "scaling", "degraded", "deleting"),
     CheckConstraint("size >= 0 AND size <= 20", name="size"),
-    CheckConstraint("pulled <= generation", name="pulled"),
+    CheckConstraint("fetched <= generation", name="fetched"),
     Index("ix_instance_pools_node_id", "node", "id"),
     partial_index("ix_instance_pools_deleted_at", "deleted_at", where=IS_DELETED),
     types={"node": ByteOrdered, "role": Id, "subnet": Id, "vpc_id": Id},

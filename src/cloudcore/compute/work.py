@@ -34,12 +34,12 @@ def wish(pool: InstancePool, _now: int) -> Wish | None:
     """Return what is to be done with a pool."""
     if pool.status == DELETING:
         return Wish("end")
-    if pool.pulled != pool.generation:
-        return Wish("pull", pool.generation)
+    if pool.fetched != pool.generation:
+        return Wish("fetch", pool.generation)
     return None
 
 
-async def _pull(found: InstancePool, needs: ComputeNeeds, _turn: Turn) -> Outcome:
+async def _fetch(found: InstancePool, needs: ComputeNeeds, _turn: Turn) -> Outcome:
     """Get the image on this machine; instances are started with it from then on."""
     if needs.driver is None:
         return Again(faults=[_OFF])
@@ -47,15 +47,15 @@ async def _pull(found: InstancePool, needs: ComputeNeeds, _turn: Turn) -> Outcom
         root = await needs.images.fetch(found.account_id, found.role, found.image)
     except ImageRefused as refused:
         return Again(faults=[Problem(IMAGE_REFUSED, str(refused))])
-    return Came(change=partial(_pulled, root.digest, found.generation), keeps_faults=True)
+    return Came(change=partial(_fetched, root.digest, found.generation), keeps_faults=True)
 
 
-def _pulled(digest: str, generation: int, current: InstancePool, _now: int) -> InstancePool:
+def _fetched(digest: str, generation: int, current: InstancePool, _now: int) -> InstancePool:
     if current.generation != generation:
         return current
     is_over = IMAGE_REFUSED, COMPUTE_OFF
     faults = tuple(each for each in current.faults if each.code not in is_over)
-    return structs.replace(current, image_digest=digest, pulled=generation, faults=faults)
+    return structs.replace(current, image_digest=digest, fetched=generation, faults=faults)
 
 
 async def _end(found: InstancePool, needs: ComputeNeeds, _turn: Turn) -> Outcome:
@@ -72,7 +72,7 @@ async def _end(found: InstancePool, needs: ComputeNeeds, _turn: Turn) -> Outcome
 WORK: Final[Work[InstancePool, ComputeNeeds]] = Work(
     POOLS,
     wish=wish,
-    steps={"pull": Step(_pull), "end": Step(_end)},
+    steps={"fetch": Step(_fetch), "end": Step(_end)},
     step_seconds=1800,  # of an image of many gigabytes
     node_of=lambda pool: pool.node,
 )

@@ -41,11 +41,11 @@ def upgrade() -> None:
         sa.Column("names", sa.Text, nullable=False),
         sa.Column("vpc_id", Id),
         sa.Column("generation", sa.BigInteger, nullable=False),
-        sa.Column("pulled", sa.BigInteger, nullable=False),
+        sa.Column("fetched", sa.BigInteger, nullable=False),
         sa.Column("created_at", Moment, nullable=False),
         sa.Column("updated_at", Moment, nullable=False),
         sa.Column("deleted_at", Moment),
-        sa.CheckConstraint("pulled <= generation", name=op.f("ck_instance_pools_pulled")),
+        sa.CheckConstraint("fetched <= generation", name=op.f("ck_instance_pools_fetched")),
         sa.CheckConstraint("size >= 0 AND size <= 20", name=op.f("ck_instance_pools_size")),
         sa.CheckConstraint(
             "status IN ('provisioning', 'active', 'scaling', 'degraded', 'deleting')",

@@ -1,0 +1,217 @@
+"""Instance pools of a served install: the service is killed between steps, and goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from tests.busybox_images import busybox_image, push_as
+from tests.live import LiveRegistry, start_registry
+from tests.live_signed_in import Tenant, serving
+from tests.tools import require_tool
+
+PORT: Final = 8080
+SERVE: Final = f"echo up as $WHO; exec httpd -f -p {PORT} -h /srv"
+TRUST: Final = {"effect": "allow", "principals": ["crn:iam:::service/compute"]}
+MAY_PULL: Final = {
+    "effect": "allow",
+    "actions": [
+        "registry:DescribeRepositories",
+        "registry:GetAuthorizationToken",
+        "registry:PullImage",
+    ],
+    "resources": ["*"],
+}
+
+
+def until(found: Callable[[], Any], words: str = "", seconds: float = 90) -> Any:  # noqa: ANN401
+    """Return what is found, as soon as that is true; the service works beside."""
+    end = time.monotonic() + seconds
+    while not (last := found()):
+        assert time.monotonic() < end, words or "it has not come about"
+        time.sleep(0.05)
+    return last
+
+
+@dataclass
+class Install:
+    """A served install whose process is killed and started again."""
+
+    data: Path
+    url: str
+    acme: Tenant
+    registry: LiveRegistry
+    settings: dict[str, str]
+
+    def ask(self, method: str, path: str, body: object = None) -> httpx.Response:
+        """Call the control plane."""
+        return httpx.request(
+            method, self.url + path, headers=self.acme.headers, json=body, timeout=30
+        )
+
+    def call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
+        """Call the control plane and return its answer, which must be a success."""
+        answer = self.ask(method, path, body)
+        assert answer.is_success, answer.text
+        return answer.json() if answer.content else None
+
+    def kill(self) -> None:
+        """Kill the service with all its processes, and begin it anew."""
+        for pid in family_of(self.registry.process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.registry.process.wait()
+        port = self.url.rpartition(":")[2]
+        made = start_registry(self.data, "--port", port, command="serve", env=self.settings)
+        self.registry.process, self.registry.reader = made.process, made.reader
+        self.registry.lines = made.lines
+
+    @property
+    def instances(self) -> Path:
+        """Return the folder of the instances of this machine."""
+        (node,) = (self.data / "nodes").iterdir()
+        return node / "instances"
+
+    def keepers(self) -> dict[str, str]:
+        """Return who keeps each instance that there is something of: its process and begin."""
+        folders = (each for each in self.instances.iterdir() if not each.name.startswith("."))
+        return {each.name: (each / "process").read_text() for each in folders}
+
+
+def family_of(pid: int) -> list[int]:
+    """Return a process and all below it."""
+    children: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        children += map(int, task.read_text().split())
+    return [pid, *(each for child in children for each in family_of(child))]
+
+
+@pytest.fixture(scope="module")
+def install(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Install]:
+    is_root = os.geteuid() == 0
+    require_tool("runc" if is_root else "bwrap")
+    data = tmp_path_factory.mktemp("pools") / "data"
+    settings = {"ENTREPOT_COMPUTE_DRIVER": "runc" if is_root else "bubblewrap"}
+    with serving(data, settings=lambda _port: settings) as signed_in:
+        yield Install(data, signed_in.registry.url, signed_in.acme, signed_in.registry, settings)
+
+
+@pytest.fixture(scope="module")
+def images(install: Install) -> dict[str, str]:
+    """Push two versions of a web server, which instances may have by a role; return digests."""
+    login = install.call("POST", "/v1/authorization-token")
+    install.call("POST", "/v1/repositories", {"name": "web"})
+    pair, digests = (login["username"], login["password"]), {}
+    for tag in ("1", "2"):
+        image = busybox_image("sh", "-c", SERVE, files={"srv/index.html": tag.encode()})
+        digests[tag] = push_as(install.url, pair, "acme/web", tag, image)
+    trust = {"version": "1", "statements": [TRUST]}
+    role = install.call("POST", "/v1/roles", {"name": "web", "trust_policy": trust})["role"]
+    document = {"version": "1", "statements": [MAY_PULL]}
+    made = install.call("POST", "/v1/policies", {"name": "web", "document": document})
+    path = f"/v1/policies/{made['policy']['id']}/attachments"
+    install.call("POST", path, {"role": role["id"]})
+    return digests
+
+
+def body_of(folder: Path) -> bytes:
+    """Return what a web server answers by the socket of its port."""
+    descriptor = os.open(folder / "ports", os.O_PATH)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(10)
+        client.connect(f"/proc/self/fd/{descriptor}/{PORT}")
+        os.close(descriptor)
+        client.sendall(b"GET /index.html HTTP/1.0\r\n\r\n")
+        answer = b""
+        while part := client.recv(4096):
+            answer += part
+    return answer.partition(b"\r\n\r\n")[2]
+
+
+def test_the_service_is_killed_between_steps_and_goes_on(
+    install: Install, images: dict[str, str]
+) -> None:
+    """PO1 and PO2, by a real driver: adopted, never doubled, and nothing is left."""
+    wanted = {"image": "web:1", "size": 2, "ports": [PORT], "role": "web", "memory_mb": 64}
+    made = install.call("POST", "/v1/instance-pools", {"name": "web", **wanted})
+    path = f"/v1/instance-pools/{made['instance_pool']['id']}"
+
+    def pool() -> Any:  # noqa: ANN401
+        return install.call("GET", path)["instance_pool"]
+
+    def instances() -> list[Any]:
+        found: list[Any] = install.call("GET", f"{path}/instances")["instances"]
+        return found
+
+    def is_active() -> bool:
+        shown = pool()
+        return bool(shown["status"] == "active" and len(instances()) == shown["size"])
+
+    install.kill()
+    until(instances)
+    install.kill()
+    until(is_active, "two instances run")
+    before = install.keepers()
+    assert before.keys() == {each["id"] for each in instances()}
+    install.kill()
+    until(lambda: len(instances()) == 2 and is_active())
+    assert install.keepers() == before, "they were adopted"
+    for each in instances():
+        assert body_of(install.instances / each["id"]) == b"1"
+        assert (each["restarts"], each["image_digest"]) == (0, images["1"])
+        logs = install.ask("GET", f"{path}/instances/{each['id']}/logs?tail=4")
+        assert (logs.content, logs.headers["content-type"]) == (
+            b" as\n",
+            "text/plain; charset=utf-8",
+        )
+    # A new version, and the service dies whenever another instance has come or gone.
+    install.call("PATCH", path, {"image": "web:2"})
+    seen = [{each["id"] for each in instances()}]
+    for _ in range(3):
+        until(lambda: {each["id"] for each in instances()} != seen[-1], "the roll goes on")
+        seen.append({each["id"] for each in instances()})
+        install.kill()
+    until(is_active, "the roll has ended")
+    assert {each["image_digest"] for each in instances()} == {images["2"]}
+    assert not before.keys() & install.keepers().keys()
+    assert install.keepers().keys() == {each["id"] for each in instances()}
+    for each in instances():
+        assert body_of(install.instances / each["id"]) == b"2"
+    credentials = (install.instances / instances()[0]["id"] / "credentials.json").read_text()
+    token = {"Authorization": f"Bearer {json.loads(credentials)['access_token']}"}
+    listing = f"{install.url}/v1/repositories"
+    assert httpx.get(listing, headers=token).status_code == 200
+    # The deletion, with a death in it.
+    assert install.ask("DELETE", path).status_code == 204
+    install.kill()
+    assert install.ask("DELETE", path).status_code == 204
+    until(lambda: install.ask("GET", path).status_code == 404, "the pool is gone")
+    assert install.ask("DELETE", path).status_code == 204
+    assert install.keepers() == {}
+    assert [each for each in install.instances.iterdir() if not each.name.startswith(".")] == []
+    assert left_of(install.instances) == []
+    assert httpx.get(listing, headers=token).status_code == 401
+
+
+def left_of(folder: Path) -> list[str]:
+    """Return the processes and mounts of instances below a folder."""
+    found = [
+        line for line in Path("/proc/self/mounts").read_text().splitlines() if str(folder) in line
+    ]
+    for each in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (each / "cmdline").read_bytes() + (each / "cwd").readlink().as_posix().encode()
+            if str(folder).encode() in words:
+                found.append(f"{each.name}: {words!r}")
+    return found
