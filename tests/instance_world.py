@@ -151,7 +151,6 @@ class Machine:
         place: str = "",
         *,
         driver: str = "",
-        base: Path | None = None,
         is_given: bool = True,
         env: Mapping[str, str] | None = None,
     ) -> Iterator[Driving]:
@@ -161,7 +160,7 @@ class Machine:
             options |= {"user": NOBODY, "group": NOBODY, "extra_groups": ()}
         program = str(self.top / "lib/instance_driver.py")
         with subprocess.Popen(
-            (PYTHON, program, driver or self.runtime, str(base or self.base), *place.split()),
+            (PYTHON, program, driver or self.runtime, str(self.base), *place.split()),
             env={"PYTHONPATH": str(self.top / "lib"), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
             | dict(env or {}),
             stdin=subprocess.PIPE,

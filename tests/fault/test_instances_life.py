@@ -246,18 +246,6 @@ def test_a_machine_that_cannot_is_refused_in_one_line(on: Machine, driving: Driv
     assert "\n" not in str(refused.value)
 
 
-def test_a_folder_whose_ports_nobody_could_dial_is_refused(on: Machine) -> None:
-    for length, is_refused in ((107, False), (108, True)):
-        base = on.base / ("b" * (length - len(f"{on.base}//{'0' * 36}/ports/65535")))
-        with on.driving(base=base) as driving:
-            if is_refused:
-                with pytest.raises(Refused, match="1 bytes too long for sockets of ports"):
-                    driving("check")
-            else:
-                driving("check")
-        shutil.rmtree(base, ignore_errors=True)
-
-
 def test_each_driver_says_who_may_use_it(on: Machine) -> None:
     other = {"runc": "bubblewrap", "bubblewrap": "runc"}[on.runtime]
     with on.driving(driver=other) as driving, pytest.raises(Refused) as refused:

@@ -24,7 +24,7 @@ from cloudcore.compute import control_groups
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
 from cloudcore.compute.keeper.network import INSTANCE_FD
 from cloudcore.compute.keeper.output import NEWER, OLDER, tail
-from cloudcore.compute.keeper.program import CONTROL, ORDER, PORTS, STATE
+from cloudcore.compute.keeper.program import CONTROL, ORDER, STATE
 from cloudcore.compute.sandbox import MOST_LOG_BYTES, Bounds, InstanceSpec, SandboxFailed, Seen
 from cloudcore.nodes import kept_process
 from cloudcore.nodes.kept_process import Kept, LaunchFailed
@@ -37,9 +37,6 @@ _TO_PREPARE: Final = 60.0
 """Seconds that a keeper may take until its instance can run."""
 _TO_END: Final = 30.0
 """Seconds that a killed keeper, and all below it, may take to be gone."""
-_ID_CHARACTERS: Final = 36
-_MOST_PATH_BYTES: Final = 107
-"""Of the path of a socket (unix(7)), which who dials a port of an instance has to name."""
 _TRIAL: Final = ".trial"
 """The folder of an instance that is none of anybody's: only `check` runs it."""
 T = TypeVar("T")
@@ -80,19 +77,13 @@ class KeptInstances:
     """Runs instances under keepers: a `SandboxDriver`."""
 
     def __init__(self, base: Path, confinement: Confinement) -> None:
-        self._base = base.absolute()
+        self._base = base
         self._confinement = confinement
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
 
     def check(self) -> None:
         """Run a program of this machine as an instance; raise `DriverUnusable` if it cannot."""
         self._confinement.require()
-        driver = self._confinement.name
-        longest = os.fsencode(self.folder("0" * _ID_CHARACTERS) / PORTS / "65535")
-        if len(longest) > _MOST_PATH_BYTES:
-            words = f"{self._base} is {len(longest) - _MOST_PATH_BYTES} bytes too long for sockets"
-            words = f"{words} of ports: choose a shorter data folder or node_name"
-            raise DriverUnusable(f"compute_driver {driver}: {words}")
         config = ImageConfig(("true",), (), (), "/", ImageUser(0, 0))
         root = ImageRoot("", (Path("/usr"),), config)  # has `bin` and `lib` as a root has
         bounds = Bounds(memory_mb=64, cpu_millis=1000, processes=16, disk_mb=8)
@@ -111,6 +102,7 @@ class KeptInstances:
                 seen, said = Seen("stopped"), str(failed)
             self._remove(_TRIAL)
         if seen.exit_code != 0:
+            driver = self._confinement.name
             raise DriverUnusable(f"compute_driver {driver} cannot run a program here: {said}")
 
     async def start(self, spec: InstanceSpec) -> Path | None:
