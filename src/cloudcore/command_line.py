@@ -25,6 +25,7 @@ OptionKind = Literal[
     "boolean",
     "flag",
     "texts",
+    "numbers",
     "many",
     "tags",
     "document",
@@ -50,7 +51,7 @@ OptionKind = Literal[
     ``--name`` or ``--no-name``
 ``flag``
     no value: the field becomes true
-``texts``, ``tags``
+``texts``, ``numbers``, ``tags``
     any number of values, or ``--no-names``; of ``tags`` each is ``KEY=VALUE``, and they become an
     object
 ``many``

@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from tempfile import TemporaryFile
 from typing import Final
 from urllib.parse import urlencode
 
-from cloudcore.command_line import Act, Cell, Invocation, Noun, Option
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, OptionKind
 from cloudcore.compute.instance_pool import INSTANCE_POOL
 from cloudcore.resources.nouns import noun_of
 
 _CHUNK: Final = 65_536
-POOLS: Final = noun_of(
+_FORMS: Final[Mapping[str, tuple[OptionKind, str]]] = {
+    "command": ("texts", "command"),
+    "environment": ("tags", "env"),
+    "ports": ("numbers", "port"),
+    "security_groups": ("texts", "security-group"),
+}
+"""The options of fields that have several values."""
+
+
+def _with_forms(options: tuple[Option, ...] | None) -> tuple[Option, ...]:
+    return tuple(
+        each._replace(kind=_FORMS[each.field][0], name=_FORMS[each.field][1])
+        if each.field in _FORMS and each.kind != "null"
+        else each
+        for each in options or ()
+    )
+
+
+_POOLS: Final = noun_of(
     INSTANCE_POOL,
     words="images of this registry that are kept running",
     created="{name} is {status}; 'entrepot instances list {name}' shows what runs",
     delete_words="end all instances of a pool, and delete it",
     question="End all instances of {name}, and delete it?",
 )
+POOLS: Final = replace(_POOLS, create=_with_forms(_POOLS.create), update=_with_forms(_POOLS.update))
 
 
 def _write_logs(run: Invocation) -> bool:

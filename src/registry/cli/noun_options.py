@@ -267,10 +267,14 @@ def _add_texts(parser: Parser, option: Option) -> None:
         parser.add_argument(_dest(option), metavar=shown, nargs=count, help=option.words)
         return
     flag = _flag(option)
-    shown = _metavar(option, _PAIR if option.kind == "tags" else "TEXT")
+    usual = {"tags": _PAIR, "numbers": "N"}.get(option.kind, "TEXT")
+    shown = _metavar(option, usual)
     either = parser.add_mutually_exclusive_group()
     words = f"{option.words}; repeatable, replaces all"
-    either.add_argument(flag, dest=_dest(option), action="append", metavar=shown, help=words)
+    kind = int if option.kind == "numbers" else str
+    either.add_argument(
+        flag, dest=_dest(option), action="append", metavar=shown, help=words, type=kind
+    )
     either.add_argument(
         f"--no-{flag.removeprefix('--')}s",
         dest=_dest(option),
@@ -296,9 +300,10 @@ def _add_flag(parser: Parser, option: Option) -> None:
     )
 
 
-_REPEATED: Final = ("texts", "tags")
+_REPEATED: Final = ("texts", "numbers", "tags")
 _ADDING: Final = {
     "texts": _add_texts,
+    "numbers": _add_texts,
     "tags": _add_texts,
     "boolean": _add_boolean,
     "flag": _add_flag,
