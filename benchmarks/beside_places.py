@@ -43,7 +43,7 @@ _MAKERS: Final = frozenset(
 _POOLS: Final = frozenset({"FairThread", "ProcessPoolExecutor", "ThreadPoolExecutor", "Threads"})
 _MODULES: Final = frozenset({"multiprocessing", "subprocess"})
 """Whose names say too little by themselves."""
-_COMMANDS: Final = ("registry/cli/", "registry/backup/")
+_COMMANDS: Final = ("registry/cli/", "registry/backup/", "cloudcore/compute/keeper/")
 """Programs of their own, whose threads hold up nobody but who started them."""
 
 
@@ -64,7 +64,10 @@ _OUTSIDE: Final = "waits for a machine outside, and computes nothing; the thread
 _ELSEWHERE: Final = "bodies of megabytes in memory, or under a server that is not ours"
 _FILES: Final = "waits for the disk, a file at a time, in threads of the store's own"
 _MOVES: Final = "bytes on their way; measured beside others by `python -m benchmarks`"
+_INSTANCES: Final = "waits for processes of instances, in threads of its own"
+_LAUNCHES: Final = "starts a process of a machine, by who reconciles it; no request waits for it"
 _ONCE: Final = "made once in a process, for all who ask"
+_ON_MACHINE: Final = "one job or watch at a time, in threads of their own; waits for the kernel"
 _SMALL: Final = "files of a few kilobytes, of one machine's instances"
 _KEEPER: Final = "the program beside each instance, which serves nobody else"
 _WATCHED: Final = "waits for an instance, in threads of the one process that looks after them"
@@ -82,6 +85,9 @@ PLACES: Final[Mapping[str, Place]] = {
         why="one signature of at most 8,192 bits is verified, in the turns of accounts"
     ),
     "cloudcore/certificate/work.py:_request": Place(("slow certificates",)),
+    "cloudcore/compute/kept_instances.py:": Place(why=_MAKES),
+    "cloudcore/compute/kept_instances.py:_alone": Place(why=_INSTANCES, uses=2),
+    "cloudcore/compute/kept_instances.py:seen": Place(why=_INSTANCES, uses=2),
     "cloudcore/compute/credentials.py:_give": Place(why=_SMALL),
     "cloudcore/compute/credentials.py:_take": Place(why=_SMALL),
     "cloudcore/compute/credentials.py:renew": Place(why=_SMALL),
@@ -119,6 +125,15 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/kms/providers.py:__init__": Place(why=_MAKES, uses=2),
     "cloudcore/kms/providers.py:_asked": Place(why=_OUTSIDE),
     "cloudcore/kms/services.py:_material": Place(("slow keys",)),
+    "cloudcore/network/checking.py:_said": Place(
+        why="rules of one VPC, within the transaction that changes it: 25 ms of `nft -c`"
+    ),
+    "cloudcore/network/namespaces.py:_in_a_thread": Place(why=_ON_MACHINE),
+    "cloudcore/network/router.py:_nft": Place(why=_ON_MACHINE),
+    "cloudcore/network/vpc_files.py:__init__": Place(why=_MAKES),
+    "cloudcore/network/vpc_files.py:run": Place(why=_ON_MACHINE),
+    "cloudcore/nodes/kept_process.py:_main": Place(why=_LAUNCHES),
+    "cloudcore/nodes/kept_process.py:start": Place(why=_LAUNCHES),
     "cloudcore/outbound/names.py:_look_up": Place(why=_OUTSIDE),
     "cloudcore/outbound/names.py:resolve": Place(why=_OUTSIDE),
     "cloudcore/outbound/smtp.py:__init__": Place(why=_MAKES),

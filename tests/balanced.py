@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import random
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
+from typing import Final, Self, TypeVar
 
 from cloudcore.loadbalancer.driver import ReplicaSeen
 from cloudcore.loadbalancer.embedded import EmbeddedDriver
@@ -21,17 +24,26 @@ from cloudcore.loadbalancer.proxy_plan import (
     TargetPlan,
 )
 from cloudcore.loadbalancer.replicas import Replicas
+from tests.fault.balancer_to_death import BALANCER as BALANCER  # noqa: PLC0414 - for tests
 from tests.tools import require_tool
 
-BALANCER = "0190f3b8-0000-7000-8000-00000000000a"
+T = TypeVar("T")
+_CLONE_NEWNET: Final = 0x40000000
 QUICK = HealthPlan("http", "/health?a=%20$b'c", 1, 1, 1, 1)
 
 
-class Server:
-    """A server of HTTP/1.1 that tells its name, keeps connections and what it was sent."""
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[None, None, None]]
 
-    def __init__(self, name: str) -> None:
+
+class Server:
+    """A server of HTTP/1.1 that tells its name, keeps connections and what it was sent.
+
+    With `serve`, it does that with each connection instead.
+    """
+
+    def __init__(self, name: str, serve: Serve | None = None) -> None:
         self.name = name
+        self._serve_one = serve or self._answer_all
         self.heads: list[bytes] = []
         self.is_well = True
         self.go = asyncio.Event()
@@ -42,10 +54,16 @@ class Server:
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
-    async def start(self, path: Path | None = None) -> Self:
+    async def start(self, path: Path | None = None, netns: Path | None = None) -> Self:
         """Listen on a port of the loopback, the same as before, or at a path."""
         self.path = path
-        if path is None:
+        if netns is not None:
+            self._server = await asyncio.start_server(
+                self._serve,
+                sock=in_namespace(netns, lambda: socket.create_server(("127.0.0.1", 0))),
+            )
+            self.port = self._server.sockets[0].getsockname()[1]
+        elif path is None:
             self._server = await asyncio.start_server(
                 self._serve, "127.0.0.1", self.port, reuse_address=True
             )
@@ -79,14 +97,19 @@ class Server:
         self._connections.add(serving)
         serving.add_done_callback(self._connections.discard)
         try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                self.heads.append(head)
-                await self._answer(head, reader, writer)
+            await self._serve_one(reader, writer)
         except (OSError, EOFError):
             pass
         finally:
             writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _answer_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            self.heads.append(head)
+            await self._answer(head, reader, writer)
 
     async def _answer(
         self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -120,10 +143,11 @@ def _length(head: bytes) -> int:
 
 async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
     whole = b""
-    while size := int(await reader.readuntil(b"\r\n"), 16):
+    while size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
         whole += await reader.readexactly(size)
         assert await reader.readexactly(2) == b"\r\n"
-    assert await reader.readexactly(2) == b"\r\n"
+    while await reader.readuntil(b"\r\n") != b"\r\n":
+        pass  # a trailer
     return whole
 
 
@@ -214,9 +238,23 @@ class Balanced:
         while not holds(await self.seen()):  # noqa: ASYNC110 - of another process
             await asyncio.sleep(0)
 
-    async def connect(self, port: int = 8080, tls: ssl.SSLContext | None = None) -> Client:
+    async def connect(
+        self, port: int = 8080, tls: ssl.SSLContext | None = None, netns: Path | None = None
+    ) -> Client:
         name = "localhost" if tls else None
-        return Client(*await asyncio.open_connection(self.vip, port, ssl=tls, server_hostname=name))
+        if netns is None:
+            opened = await asyncio.open_connection(self.vip, port, ssl=tls, server_hostname=name)
+        else:
+            made = in_namespace(netns, socket.socket)
+            made.settimeout(0)
+            try:
+                await asyncio.get_running_loop().sock_connect(made, (self.vip, port))
+            except OSError:
+                made.close()
+                raise
+            opened = await asyncio.open_connection(sock=made, ssl=tls, server_hostname=name)
+        self._writers.append(opened[1])
+        return Client(*opened)
 
     def processes(self) -> list[int]:
         """Return the processes that work in the folder."""
@@ -242,8 +280,6 @@ class Balanced:
         for writer in self._writers:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
-        for seen in await self.driver.seen(BALANCER):
-            await self.driver.stop(BALANCER, seen.replica)
 
 
 class Loop:
@@ -256,7 +292,7 @@ class Loop:
         self._clients = clients
         self._asked = asyncio.Condition()
 
-    async def more(self, count: int = 60) -> None:
+    async def more(self, count: int = 30) -> None:
         """Return after so many further answers."""
         wanted = len(self.served) + len(self.failed) + count
         async with self._asked:
@@ -301,3 +337,15 @@ async def balanced(folder: Path, name: str, *, head_seconds: int = 10) -> AsyncI
         yield made
     finally:
         await made.close()
+
+
+def in_namespace(netns: Path, make: Callable[[], T]) -> T:
+    """Return what `make` makes in a network namespace; sockets stay there."""
+
+    def enter_and_make() -> T:
+        with netns.open("rb") as opened:
+            assert ctypes.CDLL(None, use_errno=True).setns(opened.fileno(), _CLONE_NEWNET) == 0
+        return make()
+
+    with ThreadPoolExecutor(1) as thread:  # which ends, and nothing else is there
+        return thread.submit(enter_and_make).result()

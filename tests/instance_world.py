@@ -145,18 +145,27 @@ class Machine:
         shutil.rmtree(self.top)
 
     @contextlib.contextmanager
-    def driving(self, place: str = "", **options: Any) -> Iterator[Driving]:  # noqa: ANN401
-        """Start who drives, who may die at a place."""
+    def driving(
+        self,
+        place: str = "",
+        *,
+        driver: str = "",
+        is_given: bool = True,
+        env: Mapping[str, str] | None = None,
+    ) -> Iterator[Driving]:
+        """Start who drives, who may die at a place, and may not be given a control group."""
+        options: dict[str, Any] = {}
         if self.runtime != "runc":
             options |= {"user": NOBODY, "group": NOBODY, "extra_groups": ()}
         program = str(self.top / "lib/instance_driver.py")
         with subprocess.Popen(
-            (PYTHON, program, self.runtime, str(self.base), *place.split()),
+            (PYTHON, program, driver or self.runtime, str(self.base), *place.split()),
             env={"PYTHONPATH": str(self.top / "lib"), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
-            | options.pop("env", {}),
+            | dict(env or {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            preexec_fn=self._enter,  # noqa: PLW1509 - it opens and writes files alone
+            umask=0o077,  # as the unit of systemd has it
+            preexec_fn=self._enter if is_given else None,  # noqa: PLW1509 - it opens and writes files alone
             **options,
         ) as process:
             try:
@@ -268,13 +277,17 @@ def machine(runtime: str) -> Iterator[Machine]:
         made.close()
 
 
-def get(path: Path, request: bytes) -> bytes:
-    """Return all that a port's socket answers."""
+def get(path: Path, request: bytes, *, ends: bool = False) -> bytes:
+    """Return all that a port's socket answers, perhaps after it was told that no more comes."""
     opened = os.open(path.parent, os.O_PATH)
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(f"/proc/self/fd/{opened}/{path.name}")
             connection.sendall(request)
+            if ends:
+                connection.shutdown(socket.SHUT_WR)
             return b"".join(iter(lambda: connection.recv(65_536), b""))
+    except ConnectionError:
+        return b""
     finally:
         os.close(opened)

@@ -67,7 +67,7 @@ class LayerWorld:
         """Return what is in each of the store's folders."""
         return {
             each.name: sorted(below.name for below in each.iterdir())
-            for each in self.folder.iterdir()
+            for each in (self.folder.iterdir() if self.folder.exists() else ())
         }
 
     @property

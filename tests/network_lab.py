@@ -151,8 +151,10 @@ async def open_lab(folder: Path) -> AsyncIterator[Lab]:
         for each in (machine, internet):
             within(each, _await)
         with _thread_in(machine):
-            yield made
-            await made.close()
+            try:
+                yield made
+            finally:
+                await made.close()
     finally:
         for each in (machine, internet):
             namespaces.remove(each)

@@ -36,7 +36,7 @@ from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring
 from cloudcore.kms.family import KMS
 from cloudcore.kms.needs import KmsNeeds
-from cloudcore.ports import KEYRING, known
+from cloudcore.ports import KEYRING, Opening, known
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.context import AUTHENTICATOR, Origin
 from registry.main import Registry
@@ -118,6 +118,7 @@ class Install:
     access_tokens: AccessTokens
     authenticator: BearerAuthenticator
     kms: KmsNeeds
+    opening: Opening
 
     def connect(self, port: int = 40_000, address: str = "192.0.2.7") -> httpx.AsyncClient:
         """Return a connection from an address and port."""
@@ -330,4 +331,5 @@ async def open_install(
             await opening.get(TOKENS),
             cast("BearerAuthenticator", await opening.get(AUTHENTICATOR)),
             await opening.needs_of(KMS),
+            opening,
         )

@@ -24,8 +24,8 @@ OptionKind = Literal[
     "limit",
     "boolean",
     "flag",
-    "texts",
     "numbers",
+    "texts",
     "many",
     "tags",
     "document",
@@ -51,7 +51,7 @@ OptionKind = Literal[
     ``--name`` or ``--no-name``
 ``flag``
     no value: the field becomes true
-``texts``, ``numbers``, ``tags``
+``texts``, ``tags``
     any number of values, or ``--no-names``; of ``tags`` each is ``KEY=VALUE``, and they become an
     object
 ``many``
@@ -121,7 +121,7 @@ class Option(NamedTuple):
     kind: OptionKind = "text"
     name: str = ""
     """Of the option, without its dashes; by default as the last part of `field` is called, and in
-    the singular for ``tags``."""
+    the singular for what is repeatable."""
     short: str = ""
     """A second name of one letter, without its dash."""
     metavar: str = ""

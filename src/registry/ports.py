@@ -209,6 +209,22 @@ async def _prices(opening: Opening) -> billing.Prices:
     return prices
 
 
+async def _images(opening: Opening) -> Images:
+    """Return who gets images of this registry onto this machine."""
+    from registry.image_roots.images import RegistryImages  # noqa: PLC0415 - few machines run any
+    from registry.image_roots.layer_store import LayerStore  # noqa: PLC0415
+
+    settings, node = (await opening.get(STORES)).settings, await opening.get(NODE)
+    first = settings.node.compute_first_uid if settings.node.compute_driver == "runc" else None
+    return RegistryImages(
+        await opening.get(registry.SERVICES),
+        await opening.get(registry.BEARERS),
+        # Layers whose files belong to other ids are others.
+        LayerStore(node.folder / "layers" / ("own" if first is None else f"{first}"), first),
+        frozenset({settings.pull_host, *settings.hosts}),
+    )
+
+
 async def _bucket_bytes(opening: Opening) -> BucketBytes:
     blobs, store = (await opening.get(STORES)).store, await opening.get(registry.BUCKETS)
     ctx = await opening.get(registry.SERVICES)
@@ -216,21 +232,6 @@ async def _bucket_bytes(opening: Opening) -> BucketBytes:
     sealing = Sealing(ctx.data_keys, ctx.seals, ctx.limits.inline_max_bytes)
     orphans = BucketOrphans(store, ctx.clock, ctx.delays.orphan, partial(may_judge, ctx, blobs))
     return StoreOfBuckets(store, sealing, orphans, ctx.new_id)
-
-
-async def _images(opening: Opening) -> Images:
-    """Return the images that instances are made of: those of this registry."""
-    from registry.image_roots.images import RegistryImages  # noqa: PLC0415 - few installs use it
-    from registry.image_roots.layer_store import LayerStore  # noqa: PLC0415 - as above
-
-    settings, node = (await opening.get(STORES)).settings, await opening.get(NODE)
-    driver = settings.node.compute_driver
-    first_uid = settings.node.compute_first_uid if driver == "runc" else None
-    layers = None if driver == "off" else LayerStore(node.folder / "layers", first_uid)
-    services, tokens = await opening.get(registry.SERVICES), await opening.get(registry.BEARERS)
-    return RegistryImages(
-        services, tokens, layers, frozenset((settings.pull_host, *settings.hosts))
-    )
 
 
 async def _pools(opening: Opening) -> BalancedPools:
@@ -295,7 +296,6 @@ CROSSING: Final = (
     _set(email.RETURN_MAIL, _return_mail),
     _set(email.DEDICATED_IPS, lambda settings: settings.email.dedicated_ips),
     _set(email.SENDING, _sending),
-    _set(network.IPV6_RANGES, lambda settings: settings.node.ipv6_ranges),
     _set(balancer_ports.VIPS, lambda settings: settings.node.vips),
     _set(balancer_ports.TARGETS, lambda settings: settings.node.targets),
     _set(email.RESOLVER, lambda settings: settings.resolver),

@@ -42,6 +42,7 @@ PAGES: Final = (
     "docs/audit-log.md",
     "docs/usage.md",
     "docs/keys.md",
+    "docs/metadata.md",
     "docs/encryption.md",
     "docs/sign-in.md",
     "docs/backup.md",
@@ -49,8 +50,10 @@ PAGES: Final = (
     "docs/billing.md",
     "docs/queues.md",
     "docs/certificates.md",
+    "docs/load-balancers.md",
     "docs/buckets.md",
     "docs/quotas.md",
+    "docs/network.md",
     "docs/tls.md",
 )
 """In the order in which they are run, over one install."""
@@ -164,6 +167,8 @@ def reader(workspace: Path) -> Iterator[Reader]:
                 workspace,
                 ENTREPOT_UPSTREAM_ALLOWED=upstream,
                 ENTREPOT_CERTIFICATE_GRANTS="corp.example=acme",
+                ENTREPOT_BALANCER_VIPS="127.0.90.0/29",
+                ENTREPOT_NETWORK_IPV6_RANGES="2001:db8:100::/40",
             )
         )
         dev = start_registry(workspace / "dev")

@@ -17,7 +17,6 @@ import pytest
 
 from cloudcore.errors import Unavailable
 from registry.image_roots.file_locks import held
-from registry.image_roots.layer_store import LayerStore
 from tests.busybox_images import file, gzipped, plain, tar_of
 from tests.fault.layer_puller import LAYER
 from tests.fault.small_disk import small_disk
@@ -80,12 +79,12 @@ def _unpacker(folder: Path) -> list[str]:
 
 async def test_a_death_at_any_step_of_unpacking_leaves_all_or_nothing(tmp_path: Path) -> None:
     world = LayerWorld(tmp_path / "whole")
-    world.store()
+    world.store().make_folders()
     steps = _steps(_UNPACKING, tmp_path / "log", _unpacker(world.folder), LAYER.data)
     seen = []
     for number, step in enumerate(steps):
         world = LayerWorld(tmp_path / str(number))
-        world.store()
+        world.store().make_folders()
         _kill(step, _unpacker(world.folder), LAYER.data)
         is_there = world.layers == [_NAME]
         assert is_there or world.layers == []
@@ -197,8 +196,3 @@ async def test_some_of_the_disk_is_left_to_others(tmp_path: Path) -> None:
         with pytest.raises(Unavailable, match="the disk of this machine is full"):
             await world.unpack(many)
         assert world.layers == []
-
-
-def test_a_store_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
-    for _ in range(3):
-        LayerStore(tmp_path / "layers", FIRST)

@@ -26,6 +26,7 @@ from tests.integration import (
     billing_world,
     certificates_world,
     mail_world,
+    network_world,
     notifications_world,
     oauth_world,
 )
@@ -100,6 +101,13 @@ async def certified(tmp_path: Path, metadata_url: str) -> AsyncIterator[certific
 async def billed(tmp_path: Path, metadata_url: str) -> AsyncIterator[billing_world.World]:
     """Return a served install whose accounts use things, and months that pass."""
     async with billing_world.open_world(tmp_path / "data", metadata_url) as made:
+        yield made
+
+
+@pytest.fixture
+async def networked(metadata_url: str) -> AsyncIterator[network_world.World]:
+    """Return a control plane of networks with two tenants, and what its driver is told."""
+    async with network_world.open_world(metadata_url) as made:
         yield made
 
 

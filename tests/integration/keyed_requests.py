@@ -14,7 +14,7 @@ from registry.services.blobs import rewrapping
 from registry.services.lifecycle import runs
 from tests import described
 from tests.certificates import uploaded
-from tests.integration.served_world import MESSAGE, Served
+from tests.integration.served_world import BALANCER, MESSAGE, Served
 from tests.jobs import run_due
 
 DOCUMENT: Final = {
@@ -96,6 +96,7 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/instance-pools": Asked(program, {"name": "new", "image": "web:1"}),
         "/v1/certificates": Asked(program, {"name": "new", "domains": ["new.granted.test"]}),
         "/v1/certificates/upload": Asked(program, {"name": "up", **upload}),
+        "/v1/load-balancers": Asked(program, {**BALANCER, "name": "new"}),
         "/v1/certificates/{}/revoke": Asked(program, path=f"/v1/certificates/{own['id']}/revoke"),
         "/v1/certificates/{}/challenges/recheck": Asked(program),
         "/v1/certificates/{}/export-private-key": Asked(program, path=exporting),

@@ -67,6 +67,7 @@ from cloudcore.web.app import ControlPlane
 from cloudcore.web.route_spec import RouteSpec
 from registry.email_settings import EmailSettings
 from registry.main import Registry, prepare
+from registry.node_settings import NodeSettings
 from registry.oci.media_types import OCI_MANIFEST
 from registry.planes import dispatcher, planes_of
 from registry.served import SERVE
@@ -342,6 +343,7 @@ async def furnish(served: Served, tenant: Tenant) -> None:
     tenant.ids |= {
         "/v1/certificates/{}": issuing.json()["certificate"]["id"],
     }
+    await _furnish_balancer(served, tenant)
     await _furnish_pool(served, tenant)
     await _furnish_billing(served, tenant)
     await _furnish_mail(served, tenant)
@@ -366,6 +368,21 @@ async def _furnish_interface(served: Served, tenant: Tenant) -> None:
     place = Interfaces().place
     made = await served.database.write(place, tenant.account_id, "local", subnet, (), owner, now)
     tenant.ids["/v1/network-interfaces/{}"] = made.id
+
+
+BALANCER: Final = {
+    "name": "held",
+    "subnet": "subnet-0",
+    "listeners": [{"port": 80, "protocol": "tcp", "backend": "held"}],
+    "backends": [{"name": "held", "protocol": "tcp"}],
+}
+"""A load balancer that the tenants may have."""
+
+
+async def _furnish_balancer(served: Served, tenant: Tenant) -> None:
+    made = await served.ask("POST", "/v1/load-balancers", BALANCER, token=tenant.program_token)
+    assert made.status_code == 202, made.text
+    tenant.ids["/v1/load-balancers/{}"] = made.json()["load_balancer"]["id"]
 
 
 async def _furnish_pool(served: Served, tenant: Tenant) -> None:
@@ -564,6 +581,7 @@ async def open_served(
         operators="acme",
         certificate_grants="granted.test=*",
         email=EmailSettings(email_sending="direct"),
+        node=NodeSettings(balancer_vips="192.0.2.0/24"),
     )
     settings = replace(settings, **cast("dict[str, Any]", changes))
     if not settings.email.email_dedicated_ips:

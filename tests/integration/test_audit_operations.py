@@ -138,6 +138,8 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "PATCH /v1/certificates/{}": Asked(program, {"tags": {"a": "b"}}),
         "DELETE /v1/certificates/{}": Asked(program),
         "PATCH /v1/certificate-settings": Asked(program, {"private_key_export": False}),
+        "PATCH /v1/load-balancers/{}": Asked(program, {"tags": {"a": "b"}}),
+        "DELETE /v1/load-balancers/{}": Asked(program),
         "PATCH /v1/buckets/{}": Asked(program, {"tags": {"a": "b"}}),
         "PUT /v1/buckets/{}/cors": Asked(
             program, {"cors_rules": [{"allowed_origins": ["*"], "allowed_methods": ["GET"]}]}

@@ -291,11 +291,8 @@ async def test_streams_go_through_in_both_directions_and_end_one_by_one(
         whole = await reader.read()  # until the client has ended its direction
         writer.write(whole[::-1])
         await writer.drain()
-        writer.close()
 
-    listening = await asyncio.start_server(echo, "127.0.0.1", 0)
-    server = Server("echo")
-    server.port = listening.sockets[0].getsockname()[1]
+    server = await Server("echo", echo).start()
     plan = balancer.plan(server, listeners=TCP, health=HealthPlan("tcp"))
     await balancer.apply(plan)
     client = await balancer.connect(9000)
@@ -308,7 +305,7 @@ async def test_streams_go_through_in_both_directions_and_end_one_by_one(
     (seen,) = await balancer.seen()
     assert seen.metrics.bytes_in >= len(sent)
     assert seen.targets["web", "echo"] == "healthy"
-    listening.close()
+    await server.die()
 
 
 async def test_a_post_is_sent_once_and_a_get_until_a_target_answers(balancer: Balanced) -> None:
@@ -320,11 +317,8 @@ async def test_a_post_is_sent_once_and_a_get_until_a_target_answers(balancer: Ba
             taken.append(head[:4])
         else:
             writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
-        writer.close()
 
-    listening = await asyncio.start_server(hang_up, "127.0.0.1", 0)
-    mute, well = Server("mute"), await Server("well").start()
-    mute.port = listening.sockets[0].getsockname()[1]
+    mute, well = await Server("mute", hang_up).start(), await Server("well").start()
     await balancer.apply(balancer.plan(mute, well))
     statuses = []
     for _ in range(4):
@@ -341,4 +335,4 @@ async def test_a_post_is_sent_once_and_a_get_until_a_target_answers(balancer: Ba
     assert len(posted) + taken.count(b"POST") == 4
     assert b"GET " in taken
     await well.die()
-    listening.close()
+    await mute.die()

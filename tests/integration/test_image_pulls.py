@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import pytest
 
-from cloudcore.compute.images import ImageRefused, Images, ImageUser
+from cloudcore.compute.images import IMAGES, ImageRefused, ImageUser
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.rows.accounts import Account
+from cloudcore.nodes.node import NODE
 from registry.image_roots.images import RegistryImages
 from registry.image_roots.layer_store import LayerStore
 from tests.busybox_images import (
@@ -85,9 +86,19 @@ async def node(install: Install, tmp_path: Path) -> Node:
     return Node(install, images, tmp_path / "layers", acme, pusher)
 
 
-def is_images(found: Images) -> Images:
-    """Return what mypy takes for the port."""
-    return found
+async def test_the_platform_has_the_images_of_its_own_registry(node: Node) -> None:
+    images = await node.install.opening.get(IMAGES)
+    public = await node.install.add_repository(node.acme, "public", let("*"))
+    await node.push("acme/public", "latest", busybox_image("true"))
+    images.check(f"{HOST}/acme/public")
+    with pytest.raises(InvalidInput, match=f"one of this registry, {HOST}, and not of other.test"):
+        images.check("other.test/acme/public")
+    (tree,) = (await images.fetch(node.acme.id, None, f"{HOST}/acme/public")).layers
+    assert tree.is_relative_to((await node.install.opening.get(NODE)).folder / "layers")
+    assert public
+    for _ in range(2):
+        await images.keep_only([])
+    assert not tree.exists()
 
 
 @on_both_databases
@@ -95,7 +106,7 @@ async def test_an_image_is_pulled_as_a_role_that_may(node: Node) -> None:
     image = busybox_image("echo", "hi", files={"srv/a": b"a"}, User="web", WorkingDir="/srv")
     digest = await node.push("acme/app", "v1", image)
     puller = await node.role("puller", LOG_IN, PULL)
-    found = await is_images(node.images).fetch(node.acme.id, puller, "app:v1")
+    found = await node.images.fetch(node.acme.id, puller, "app:v1")
     assert found.digest == digest
     assert [(each / "srv/a").exists() for each in found.layers] == [False, True]
     assert (found.layers[0] / "bin/busybox").stat().st_size > 1_000_000
@@ -339,7 +350,7 @@ async def test_users_are_those_of_the_files_that_the_image_shows(node: Node) -> 
         "root": hidden,
         "web:web": opaque,
         "root:root": linked,
-        "web:root": folder_linked,
+        "daemon": folder_linked,
     }.items():
         with pytest.raises(ImageRefused, match="know no user"):
             await user(said, layer)

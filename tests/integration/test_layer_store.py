@@ -14,6 +14,7 @@ import zstandard
 
 from cloudcore.compute.images import ImageRefused
 from cloudcore.errors import Unavailable
+from registry.image_roots.file_locks import held
 from registry.image_roots.layer_store import LayerStore
 from tests.busybox_images import LAYER_TYPE, Layer, digest_of, file, folder, gzipped, plain, tar_of
 from tests.layer_worlds import LayerWorld, image_digest, wanted
@@ -78,6 +79,11 @@ async def test_two_pulls_of_one_layer_at_once_unpack_it_once(world: LayerWorld) 
     )
     assert found[0] == found[1] == found[2]
     assert world.opened == [digest_of(layer.data)]
+
+
+async def test_a_machine_without_images_has_no_folder_for_them(world: LayerWorld) -> None:
+    world.store().keep_only([image_digest(1)])
+    assert not world.folder.exists()
 
 
 async def test_images_share_the_layers_that_they_have_in_common(world: LayerWorld) -> None:
@@ -234,6 +240,30 @@ class _Waiting:
                 self.asked.set()
                 await self.go.wait()
             yield parts
+
+
+async def test_a_layer_that_somebody_looks_at_is_not_removed(world: LayerWorld) -> None:
+    await world.unpack(ONE)
+    store = world.store()
+    store.keep_only([])
+    with held(world.folder / "locks" / wanted(ONE).diff_id, shared=True):
+        store.keep_only([])
+        assert world.left()["images"] == []
+        assert len(world.layers) == 1
+    store.keep_only([])
+    assert world.layers == []
+
+
+async def test_a_layer_that_became_used_a_moment_ago_is_not_removed(
+    world: LayerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.unpack(ONE)
+    store = world.store()
+    used = iter([set[str](), {wanted(ONE).diff_id}])
+    monkeypatch.setattr(store, "_used", lambda: next(used))
+    store.keep_only([image_digest(1)])
+    assert len(world.layers) == 1
+    assert next(used, None) is None
 
 
 async def test_a_fetch_that_is_given_up_leaves_nothing_that_stays(world: LayerWorld) -> None:

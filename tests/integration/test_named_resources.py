@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from tests import described as resources
+from tests.certificates import uploaded
 from tests.integration.served_world import Served
 from tests.spec.operations import OPERATIONS, Operation
 from tests.tenants import Statement, allow, deny, document
@@ -47,6 +48,9 @@ KINDS: Final = {
     "key": "crn:kms:local:{}:key/",
     "template": "crn:email:local:{}:template/",
     "queue": "crn:queue:local:{}:queue/",
+    "certificate": "crn:certificate:local:{}:certificate/",
+    "security-group": "crn:network:local:{}:security-group/",
+    "subnet": "crn:network:local:{}:subnet/",
     "topic": "crn:notifications:local:{}:topic/",
     "service-account": "crn:iam::{}:service-account/",
     "role": "crn:iam::{}:role/",
@@ -60,6 +64,53 @@ def _redrive(value: str) -> dict[str, Any]:
     return {"dead_letter_queue": value, "max_leases": 3}
 
 
+_WEB: Final = {"name": "web", "protocol": "http"}
+
+
+def _https(value: str) -> dict[str, Any]:
+    listener = {"port": 443, "protocol": "https", "backend": "web", "certificate": value}
+    return {"listeners": [listener], "backends": [_WEB]}
+
+
+_BALANCERS: Final = (
+    Naming(
+        "POST /v1/load-balancers",
+        "subnet",
+        "subnet",
+        "network:GetSubnet",
+        lambda value: {
+            "name": "new",
+            "subnet": value,
+            "listeners": [{"port": 80, "protocol": "http", "backend": "web"}],
+            "backends": [_WEB],
+        },
+        "loadbalancer:CreateLoadBalancer",
+    ),
+    *(
+        Naming(
+            "PATCH /v1/load-balancers/{load_balancer_id}",
+            field,
+            kind,
+            action,
+            body,
+            "loadbalancer:UpdateLoadBalancer",
+        )
+        for field, kind, action, body in (
+            (
+                "security_groups[]",
+                "security-group",
+                "network:GetSecurityGroup",
+                lambda value: {"security_groups": [value]},
+            ),
+            (
+                "listeners[].certificate",
+                "certificate",
+                "certificate:GetCertificate",
+                _https,
+            ),
+        )
+    ),
+)
 _MESSAGE: Final = {"from": "ada@mail-0.example.com", "to": ["bob@example.com"]}
 NAMING: Final = (
     Naming(
@@ -198,6 +249,7 @@ NAMING: Final = (
         },
         forms=("crn",),
     ),
+    *_BALANCERS,
 )
 NAMES_NOTHING: Final = frozenset(
     {
@@ -210,6 +262,7 @@ NAMES_NOTHING: Final = frozenset(
         *("allowed_headers", "allowed_origins", "expose_headers", "immutable_tag_exclusions"),
         *("tag_patterns", "tag_prefixes", "event_types", "repository_prefix", "source_ip", "group"),
         *("upstream_url", "upstream_prefix", "plaintext", "ciphertext", "actions", "etag"),
+        *("backend", "address", "path", "vip"),
         # What proves who asks, or belongs to it.
         *("client_secret", "secret", "password", "current_password", "new_password", "code"),
         *("repeated_password", "code_verifier", "refresh_token", "token", "token_type_hint"),
@@ -229,6 +282,13 @@ NAMES_NOTHING: Final = frozenset(
 
 OF_PERSONS: Final = {("POST /v1/users/me/container-passwords", "role")}
 """A person has no right to ask for: who is not assigned to the role is told that there is none."""
+OF_BALANCERS: Final = {
+    ("POST /v1/load-balancers", "security_groups[]"),
+    ("POST /v1/load-balancers", "listeners[].certificate"),
+    ("POST /v1/load-balancers", "backends[].targets[].pool"),
+    ("PATCH /v1/load-balancers/{load_balancer_id}", "backends[].targets[].pool"),
+}
+"""Asked after the right to the subnet, as a change asks; pools by `test_load_balancers`."""
 OF_OPERATORS: Final = {("PUT /v1/quotas/{name}", "account")}
 """Only an operator may name another account (`test_quotas`)."""
 
@@ -240,7 +300,12 @@ def test_each_field_of_a_request_that_names_a_resource_is_known(described: dict[
     assert naming <= fields
     unknown = {
         (operation, field)
-        for operation, field in fields - naming - OF_PERSONS - OF_OPERATORS - resources.fields()
+        for operation, field in fields
+        - naming
+        - OF_PERSONS
+        - OF_BALANCERS
+        - OF_OPERATORS
+        - resources.fields()
         if field.rpartition(".")[2].removesuffix("[]") not in NAMES_NOTHING
     }
     assert unknown == set()
@@ -281,6 +346,19 @@ async def there(served: Served) -> dict[str, str]:
             "/v1/templates", {"name": "there", "subject": "Hello", "text": "Hello."}, token=token
         ),
         "queue": await served.make("/v1/queues", {"name": "there"}, token=token),
+        "certificate": await served.make(
+            "/v1/certificates/upload",
+            {"name": "there", **uploaded("there.test", served.clock())},
+            token=token,
+        ),
+        "security-group": await served.make(
+            "/v1/security-groups", {"name": "there", "vpc": "vpc-0"}, token=token
+        ),
+        "subnet": await served.make(
+            "/v1/subnets",
+            {"name": "there", "vpc": "vpc-0", "cidr_ipv4": "10.0.200.0/24"},
+            token=token,
+        ),
         "topic": await served.make("/v1/topics", {"name": "there"}, token=token),
         "service-account": await served.make(
             "/v1/service-accounts", {"name": "there"}, token=token

@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 import socket
 import struct
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
@@ -15,6 +17,7 @@ from typing import Final
 import pytest
 
 from cloudcore.errors import Unavailable
+from cloudcore.network import namespaces
 from cloudcore.network.driver import RulesRefused
 from cloudcore.network.namespaces import set_sysctl, within
 from cloudcore.network.nftables import Nftables
@@ -90,6 +93,24 @@ async def test_an_egress_only_gateway_lets_out_and_never_in_whatever_security_gr
     lab.force_routes(plan)
     assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=False) == CLOSED
     assert reach(lab.internet, host, inside, hopes=False) == CLOSED
+
+
+async def test_no_route_beside_that_to_the_egress_only_gateway_lets_anyone_in(lab: Lab) -> None:
+    """Of the internet, a narrower one leads to another gateway, or but some of it to this one."""
+    plan, instance = one_instance()
+    narrower = IPv6Network("2600::/16")
+    inside = str(instance.address_ipv6)
+    await lab.driver.apply(with_gateways(plan))
+    host = await lab.add(plan, instance)
+    where = plan.subnets[0]
+    for routes in (
+        (*where.routes, (narrower, "internet_gateway")),
+        ((narrower, "egress_only_gateway"),),
+    ):
+        changed = replace(plan, subnets=(replace(where, routes=routes),))
+        await lab.driver.apply(with_gateways(changed))
+        assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=True) == OPEN
+        assert reach(lab.internet, host, inside, hopes=False) == CLOSED
 
 
 async def test_an_internet_gateway_lets_in_what_security_groups_let(lab: Lab) -> None:
@@ -267,11 +288,13 @@ async def test_security_groups_say_who_may_begin_within_a_subnet(lab: Lab) -> No
     assert udp(a, b, "10.0.0.5", GLANCE, port=5009) == "nothing"
     assert ping(c, b, "2001:db8:1::5") == "answers"
     assert ping(a, b, "2001:db8:1::5", GLANCE) == "nothing"
-    assert udp(b, a, "10.0.0.4", GLANCE) == "nothing"  # its groups let nothing out
     assert udp(a, d, "10.0.0.7") == "answers"  # what it answers needs no rule
+    assert udp(b, d, "10.0.0.7", GLANCE) == "nothing"  # its groups let nothing out
     assert udp(d, a, "10.0.0.4", GLANCE) == "nothing"
-    # A member that is gone is none any more.
+    # A member that is gone is none any more, and nothing of it is left.
+    assert client.id[-12:] in lab.ruleset(plan)
     await lab.driver.apply(replace(plan, interfaces=(server, sixth, mute)))
+    assert client.id[-12:] not in lab.ruleset(plan)
     assert tcp(c, b, "10.0.0.5", port=80) == "answers"
     assert tcp(a, b, "10.0.0.5", GLANCE, port=80) == "nothing"
 
@@ -387,3 +410,33 @@ async def test_what_a_machine_lacks_is_said_in_one_line(lab: Lab) -> None:
         assert "\n" not in str(refused.value)
         within(lab.machine, partial(set_sysctl, name, 1))
     lab.driver.check()
+
+
+async def test_a_service_with_mounts_of_its_own_is_told_so(lab: Lab) -> None:
+    """Its namespaces would be lost with it."""
+    check = (
+        "from pathlib import Path; from cloudcore.network.nftables import Nftables;"
+        f" Nftables(Path({str(lab.folder)!r})).check()"
+    )
+    first = ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", '"$@"; true', "sh"]
+    for own, said in (([], ""), (["unshare", "--mount"], "ProtectSystem")):
+        command = [*first, *own, sys.executable, "-c", check]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: ASYNC221
+        assert said in ran.stderr.rpartition("DriverUnusable")[2]
+        assert bool(ran.stderr) is bool(said)
+
+
+async def test_a_namespace_that_has_vanished_is_made_again(lab: Lab) -> None:
+    """Also if somebody still has the old one, with the other end of the uplink."""
+    plan, instance = one_instance()
+    plan = with_gateways(plan)
+    await lab.driver.apply(plan)
+    with lab.router(plan).open("rb"):
+        namespaces.remove(lab.router(plan))
+        assert not lab.driver.has(plan.id)
+        lab.router(plan).touch()  # what is left where a machine died while it made one
+        assert not lab.driver.has(plan.id)
+        await lab.driver.apply(plan)
+    assert lab.driver.has(plan.id)
+    host = await lab.add(plan, instance)
+    assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=True) == OPEN

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.network import rows
 from cloudcore.network.driver import NetworkDriver, RulesRefused
@@ -21,6 +22,8 @@ from cloudcore.network.render import Render
 from cloudcore.network.vpc import Vpc
 from cloudcore.network.work import RULES_REFUSED, Reconciler
 from cloudcore.nodes.node import Node
+from cloudcore.nodes.placed import NODE_LOST
+from cloudcore.nodes.rows import claim, look
 from registry.node_settings import NodeSettings
 from tests.databases import on_both_databases
 from tests.integration.served_world import Served, open_served
@@ -28,6 +31,7 @@ from tests.jobs import run_due
 from tests.network_lab import CLOSED, INTERNET_ADDRESS, OPEN, open_lab, reach, streaming
 from tests.network_plans import new_id
 
+DAY: Final = 24 * 3600 * MICROSECONDS
 NODE: Final = "here"
 SETTINGS: Final = NodeSettings(node_name=NODE, network_ipv6_ranges="2001:db8:100::/40")
 
@@ -152,6 +156,23 @@ async def test_rules_that_a_machine_refuses_are_a_fault_until_it_takes_them(
     await world.work()
     shown = await world.ask("GET", f"vpcs/{made['id']}")
     assert (shown["status"], shown["faults"]) == ("active", [])
+
+
+async def test_a_vpc_is_degraded_while_its_machine_is_lost_and_active_when_it_is_back(
+    world: World, driver: Counting
+) -> None:
+    served = world.served
+    (vpc, *_) = await world.ask("GET", "vpcs")
+    served.clock.now += 1_001 * DAY
+    await look(served.database, served.clock, NETWORK.placings())
+    lost = await world.row(vpc["id"])
+    assert (lost.status, [each.code for each in lost.faults]) == ("degraded", [NODE_LOST])
+    await served.database.write(claim, world.needs.node, new_id(), served.clock())
+    await look(served.database, served.clock, NETWORK.placings())
+    assert driver.applied == []
+    await world.work()
+    back = await world.row(vpc["id"])
+    assert (back.status, back.faults, vpc["id"] in driver.applied) == ("active", (), True)
 
 
 async def test_a_description_of_a_gateway_changes_nothing_on_the_machine(

@@ -234,6 +234,7 @@ POST   /v1/messages                                 SendMessage               20
 GET    /v1/messages/{message_id}                    GetMessage                200
 """
 NETWORK: Final = """
+GET    /v1/vpcs/{vpc_id}/reachability               GetVpc                    200
 POST   /v1/internet-gateways/{internet_gateway_id}/attach  AttachInternetGateway  200 key
 POST   /v1/internet-gateways/{internet_gateway_id}/detach  DetachInternetGateway  200 key
 """
@@ -281,7 +282,10 @@ GET    /v1/certificate-authorities/{authority_id}/certificate  -              20
 GET    /v1/certificate-authorities/{authority_id}/revocation-list  -          200 public
 """
 LOADBALANCER: Final = """
-DELETE /v1/load-balancers/{id}                      DeleteLoadBalancer        202 later
+POST   /v1/load-balancers                           CreateLoadBalancer        202 key
+PATCH  /v1/load-balancers/{id}                      UpdateLoadBalancer        200
+DELETE /v1/load-balancers/{id}                      DeleteLoadBalancer        202
+GET    /v1/load-balancers/{id}/metrics              GetLoadBalancerMetrics    200
 """
 COMPUTE: Final = """
 POST   /v1/instance-pools                           CreateInstancePool        202 key

@@ -18,6 +18,7 @@ from cloudcore.email.sending_identity import FAILED, VERIFIED
 from cloudcore.email.suppression import UNSUBSCRIBE as UNSUBSCRIBE_FROM_MAIL
 from cloudcore.family import Family, vocabulary
 from cloudcore.kms.services import ACTION as KEY_DELETED
+from cloudcore.loadbalancer.load_balancer import EVENTS as OF_BALANCERS
 from cloudcore.notifications.recipient_routes import CONFIRM, UNSUBSCRIBE
 from cloudcore.quotas.quota import NEARLY_REACHED, REACHED
 from cloudcore.storage.bucket import OBJECT_CREATED, OBJECT_DELETED
@@ -58,6 +59,8 @@ def test_the_actions_are_those_of_the_operations() -> None:
     asked = {each.action for each in OPERATIONS if each.is_built and each.action is not None}
     # Asked for inside an operation whose own action is another, or that has none.
     inside = {"iam:AssumeRole", "iam:LeaveOrganization"}
+    # What the role of a load balancer's proxies may, which report to their machine.
+    inside.add("loadbalancer:PutLoadBalancerMetrics")
     assert set(actions(FAMILIES)) == asked | inside | set(PERMISSIONS.values())
 
 
@@ -74,7 +77,7 @@ def test_an_action_and_a_name_are_of_the_family() -> None:
 def test_events_and_quotas_are_those_of_the_code() -> None:
     told = {event for family in FAMILIES for event in family.other_events}
     of_quotas = {NEARLY_REACHED, REACHED}
-    of_others = {VERIFIED, FAILED, PAUSED, *OF_BILLING}
+    of_others = {VERIFIED, FAILED, PAUSED, *OF_BILLING, *OF_BALANCERS}
     assert told == {*EVENT_TYPES, *EVENTS, *of_others, OBJECT_CREATED, OBJECT_DELETED, *of_quotas}
     page = (SOURCES.parent / "docs" / "events.md").read_text()
     events = {event for family in FAMILIES for event in family.events}

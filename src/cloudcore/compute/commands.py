@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from tempfile import TemporaryFile
 from typing import Final
 from urllib.parse import urlencode
 
-from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, OptionKind
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option
 from cloudcore.compute.instance_pool import INSTANCE_POOL
 from cloudcore.resources.nouns import noun_of
 
 _CHUNK: Final = 65_536
-_FORMS: Final[Mapping[str, tuple[OptionKind, str]]] = {
-    "command": ("texts", "command"),
-    "environment": ("tags", "env"),
-    "ports": ("numbers", "port"),
-    "security_groups": ("texts", "security-group"),
-}
-"""The options of fields that have several values."""
+_NAMES: Final = {"environment": "env", "ports": "port", "security_groups": "security-group"}
+"""Of options that are given once for each value."""
 
 
-def _with_forms(options: tuple[Option, ...] | None) -> tuple[Option, ...]:
+def _with_names(options: tuple[Option, ...] | None) -> tuple[Option, ...]:
     return tuple(
-        each._replace(kind=_FORMS[each.field][0], name=_FORMS[each.field][1])
-        if each.field in _FORMS and each.kind != "null"
-        else each
+        each._replace(name=_NAMES[each.field]) if each.field in _NAMES and not each.name else each
         for each in options or ()
     )
 
@@ -39,7 +31,7 @@ _POOLS: Final = noun_of(
     delete_words="end all instances of a pool, and delete it",
     question="End all instances of {name}, and delete it?",
 )
-POOLS: Final = replace(_POOLS, create=_with_forms(_POOLS.create), update=_with_forms(_POOLS.update))
+POOLS: Final = replace(_POOLS, create=_with_names(_POOLS.create), update=_with_names(_POOLS.update))
 
 
 def _write_logs(run: Invocation) -> bool:

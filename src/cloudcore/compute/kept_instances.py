@@ -30,10 +30,9 @@ from cloudcore.nodes import kept_process
 from cloudcore.nodes.kept_process import Kept, LaunchFailed
 from cloudcore.nodes.node import DriverUnusable
 
-_THREADS: Final = ThreadPoolExecutor(4, "instances")
+_THREADS: Final = ThreadPoolExecutor(24, "instances")
 """Of their own: what they wait for takes up to the grace of a stop."""
 _PACKAGES: Final = Path(__file__).parents[2]
-_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TO_PREPARE: Final = 60.0
 """Seconds that a keeper may take until its instance can run."""
 _TO_END: Final = 30.0
@@ -143,18 +142,19 @@ class KeptInstances:
     def _start(self, spec: InstanceSpec) -> Path | None:
         folder = self.folder(spec.id)
         try:
-            kept = kept_process.find(folder)
+            kept = _living(folder)
             if kept is None:
                 self._clear(spec.id)
                 self._write(spec, folder)
-                kept = kept_process.start(folder, self._keeper(), env={"PATH": _PATH})
+                env = {"PATH": os.environ.get("PATH", os.defpath)}
+                kept = kept_process.start(folder, self._keeper(), env=env)
             _ask(folder, kept, "ready", _TO_PREPARE)
         except (OSError, LaunchFailed) as error:
             raise SandboxFailed(str(error)) from error
         state = _read_state(folder)
         if state.get("problem"):
             raise SandboxFailed(state["problem"])
-        if state.get("status") not in {"starting", "running"}:
+        if state.get("status", "starting") == "starting" and not kept.is_alive:
             raise SandboxFailed("its keeper ended before it was ready")
         if not self._confinement.takes_links:
             return None
@@ -174,7 +174,7 @@ class KeptInstances:
 
     def _go(self, instance_id: str) -> None:
         folder = self.folder(instance_id)
-        kept = kept_process.find(folder)
+        kept = _living(folder)
         if kept is not None:
             _ask(folder, kept, "go", _TO_PREPARE)
         elif "status" not in _read_state(folder):
@@ -189,7 +189,7 @@ class KeptInstances:
 
     def _seen_one(self, instance_id: str) -> Seen:
         folder = self.folder(instance_id)
-        is_alive = kept_process.find(folder) is not None
+        is_alive = _living(folder) is not None
         state = _read_state(folder)
         if not is_alive:
             state["status"] = "stopped"
@@ -199,7 +199,7 @@ class KeptInstances:
 
     def _stop(self, instance_id: str, grace_seconds: float) -> None:
         folder = self.folder(instance_id)
-        kept = kept_process.find(folder)
+        kept = _living(folder)
         if kept is not None:
             try:
                 _ask(folder, kept, f"stop {grace_seconds}", grace_seconds + _TO_END)
@@ -260,6 +260,16 @@ def _read_state(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     return state
+
+
+def _living(folder: Path) -> Kept | None:
+    """Return the keeper of an instance that has not ended; wait for one that is about to."""
+    kept = kept_process.find(folder)
+    if kept is None or _read_state(folder).get("status") != "stopped":
+        return kept
+    if not kept.wait(_TO_END):
+        kept.signal(signal.SIGKILL)
+    return None
 
 
 def _ask(folder: Path, kept: Kept, line: str, seconds: float) -> None:

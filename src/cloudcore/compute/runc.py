@@ -1,4 +1,4 @@
-"""The driver `runc`: instances as OCI containers, each in a range of ids that no user has.
+"""The driver `runc`: instances as containers, each in a range of ids that no user has.
 
 It takes root. The keeper runs `runc`, so an instance's mounts are in the keeper's namespace alone.
 """
@@ -78,14 +78,8 @@ class _Runc:
             "root": root_of(spec, at, owner=self._first_uid),
             "runtime": "runc",
             "launch": [
-                "runc",
-                "--root",
-                "runc",
-                "run",
-                "--detach",
-                "--pid-file",
-                PID_FILE,
-                spec.id,
+                *("runc", "--root", "runc", "--log", os.devnull),  # so it tells errors plainly
+                *("run", "--detach", "--pid-file", PID_FILE, spec.id),
             ],
             "groups": [],
         }
@@ -95,7 +89,7 @@ class _Runc:
         return [each.mount / f"{GROUP_PREFIX}{instance_id}" for each in hierarchies()]
 
     def _configuration(self, spec: InstanceSpec, at: str) -> dict[str, Any]:
-        """Return the container's configuration (OCI runtime-spec, "config.json")."""
+        """Return the container's configuration (runtime-spec, "config.json")."""
         user = spec.root.config.user
         ids = [{"containerID": 0, "hostID": self._first_uid, "size": IDS}]
         none: list[str] = []

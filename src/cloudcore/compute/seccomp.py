@@ -1,6 +1,6 @@
 """The system calls that a program in an instance may make: all others fail with ENOSYS.
 
-The list is as Docker's for a container without capabilities, of 64-bit machines, and less: nothing
+The list is what container engines allow without capabilities, on 64-bit machines, and less: nothing
 that makes or joins namespaces, mounts, traces, keeps keys, or reads another process's memory, and
 neither `io_uring` nor `userfaultfd`. So a kernel's newest calls are not there until listed.
 """
@@ -65,7 +65,7 @@ _OPERATORS: Final = {"SCMP_CMP_EQ": 4, "SCMP_CMP_MASKED_EQ": 7}
 
 
 def runtime_profile() -> dict[str, Any]:
-    """Return the filter as an OCI runtime takes it (runtime-spec, "Seccomp")."""
+    """Return the filter as a container runtime takes it (runtime-spec, "Seccomp")."""
     return {
         "defaultAction": "SCMP_ACT_ERRNO",
         "defaultErrnoRet": _ENOSYS,

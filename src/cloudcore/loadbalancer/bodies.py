@@ -23,6 +23,7 @@ from cloudcore.loadbalancer.load_balancer import (
     Target,
 )
 from cloudcore.loadbalancer.proxy_plan import HEALTH_PATH
+from cloudcore.uuids import Uuid
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RequestBody, ResponseBody
 
@@ -153,7 +154,7 @@ class TargetHealth(ResponseBody):
     port: int
     state: TargetStatus
     address: str | UnsetType = UNSET
-    instance_id: str | UnsetType = UNSET
+    instance_id: Uuid | UnsetType = UNSET
 
 
 class BackendRecord(ResponseBody):

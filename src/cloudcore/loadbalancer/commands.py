@@ -10,9 +10,9 @@ from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER
 from cloudcore.resources.nouns import noun_of
 
 _OPTIONS: Final = (
-    Option("listeners", "files that each hold a listener in JSON", "documents"),
-    Option("backends", "files that each hold a backend in JSON", "documents"),
-    Option("security_groups", "what may reach it: names, ids or CRNs of security groups", "texts"),
+    Option("listeners", "a listener, in JSON; repeatable, replaces all", "documents", "listener"),
+    Option("backends", "a backend, in JSON; repeatable, replaces all", "documents", "backend"),
+    Option("security_groups", "what may reach it: name, id or CRN of a security group", "texts"),
 )
 _SUBNET: Final = Option(
     "subnet", "the subnet that it is in: name, id or CRN; fixed", is_required=True

@@ -191,6 +191,9 @@ def _request_rules(protocol: str) -> Iterator[str]:
         yield f"    http-request deny deny_status {status} if {condition}"
     # What may have changed something is not sent twice; a connection that was not made is.
     yield "    http-request disable-l7-retry unless { method GET HEAD OPTIONS }"
+    # Other protocols would pass where no rule of these is seen.
+    yield "    http-request del-header upgrade unless { req.hdr(upgrade) -i websocket }"
+    yield "    http-request del-header ^(keep-alive|proxy-connection|http2-settings)$ -m reg"
     # A target that reads `_` as `-` would take these of a client for ours.
     yield "    http-request del-header ^x[-_]forwarded_|^x_forwarded -m reg"
     yield "    option forwardfor"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -17,7 +18,7 @@ from cloudcore.loadbalancer.configuration import (
 )
 from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaMetrics
 from cloudcore.loadbalancer.proxy_plan import ProxyPlan
-from cloudcore.loadbalancer.replicas import Replicas, Targets, ask
+from cloudcore.loadbalancer.replicas import POLL_SECONDS, Replicas, Targets, ask
 from cloudcore.nodes.kept_process import Kept
 
 _RUN: Final = "run"
@@ -55,11 +56,15 @@ class EmbeddedDriver(Replicas):
         # Elsewhere it could not have low ports later, nor reach sockets in others' folders.
         return netns is not None and not plan.dials_sockets
 
-    async def _reload(self, folder: Path, kept: Kept, text: str) -> None:  # noqa: ARG002
-        try:
-            state = await _ask(folder, f"apply {text}")
-        except (OSError, ValueError) as error:
-            raise ProxyFailed(f"the proxy does not answer: {error}") from None
+    async def _reload(self, folder: Path, kept: Kept, text: str) -> None:
+        while True:
+            try:
+                state = await _ask(folder, f"apply {text}")
+                break
+            except (OSError, ValueError) as error:  # it may be about to begin
+                if not kept.is_alive:
+                    raise ProxyFailed(f"the proxy does not answer: {error}") from None
+            await asyncio.sleep(POLL_SECONDS)
         if state["error"] is not None:
             raise ProxyFailed(state["error"])
 

@@ -33,8 +33,7 @@ _MOST_OUTPUT_BYTES: Final = 1024 * 1024
 _RELOADING: Final = "Reloading HAProxy"
 _FAILED: Final = "Loading failure!"
 """What a master writes last when what it has reloaded does not do; the old worker goes on."""
-_ATTEMPTS: Final = 20
-_POLLS_AN_ATTEMPT: Final = 15
+_POLLS_A_SIGNAL: Final = 15
 _NO_STATE: Final = b"1\n"
 """The version of the form, and no server."""
 _MIGRATING: Final = 'echo 1 >/proc/sys/net/ipv4/tcp_migrate_req; exec "$0" "$@"'
@@ -90,13 +89,14 @@ class HaproxyDriver(Replicas):
             state = ""
         replace_file(folder / STATE_NAME, state.strip().encode() + b"\n" if state else _NO_STATE)
         os.truncate(folder / OUTPUT, 0)  # it is appended to
-        # A signal is lost while a master is about to begin, or has just failed to reload.
-        for attempt in range(_ATTEMPTS * _POLLS_AN_ATTEMPT):
-            if attempt % _POLLS_AN_ATTEMPT == 0 and not kept.signal(signal.SIGUSR2):
-                return
-            await asyncio.sleep(POLL_SECONDS)
-            if _RELOADING in _output(folder):
-                return
+        # A signal kills a master that is about to begin, and one that just begins may lose it.
+        while kept.is_alive:
+            if _catches(kept, signal.SIGUSR2):
+                kept.signal(signal.SIGUSR2)
+            for _ in range(_POLLS_A_SIGNAL):
+                await asyncio.sleep(POLL_SECONDS)
+                if _RELOADING in _output(folder):
+                    return
 
     async def _digest_of(self, folder: Path) -> str | None:
         try:
@@ -125,6 +125,16 @@ class HaproxyDriver(Replicas):
         for file in folder.glob(f"{_CERTIFICATE}*"):
             if file.name not in text:
                 file.unlink()
+
+
+def _catches(kept: Kept, number: signal.Signals) -> bool:
+    """Return True if a process has a handler of a signal (proc(5))."""
+    try:
+        status = Path(f"/proc/{kept.pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    caught = int(status.partition("\nSigCgt:")[2].split(None, 1)[0], 16)
+    return bool(caught >> (number - 1) & 1)
 
 
 def _output(folder: Path) -> str:

@@ -10,7 +10,6 @@ from typing import Final, Protocol
 
 from cloudcore.certificate.port import Certificates
 from cloudcore.db.base import Connection
-from cloudcore.errors import NotFound
 from cloudcore.network.interfaces import Interfaces
 from cloudcore.ports import Port
 from cloudcore.resource_references import Authorize
@@ -73,27 +72,6 @@ class Pools(Protocol):
     def targets(self, tx: Connection, account_id: str, pool_id: str) -> Sequence[PoolTarget]:
         """Return the instances of a pool; none if it was deleted."""
         ...
-
-
-class NoPools:
-    """The pools of an install without the family of instances."""
-
-    def pool(
-        self,
-        tx: Connection,  # noqa: ARG002 - of the protocol, as below
-        account_id: str,
-        region: str,
-        reference: str,  # noqa: ARG002
-        authorize: Authorize | None = None,
-    ) -> Named:
-        """Raise `NotFound`."""
-        if authorize is not None:
-            authorize(f"crn:compute:{region}:{account_id}:instance-pool/*")
-        raise NotFound("there is no such instance pool")
-
-    def targets(self, _tx: Connection, _account_id: str, _pool_id: str) -> Sequence[PoolTarget]:
-        """Return none."""
-        return ()
 
 
 POOLS: Final[Port[Pools]] = Port("loadbalancer.pools")

@@ -22,7 +22,6 @@ import signal
 import socket
 import ssl
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +34,7 @@ _ACCEPTED_AT_ONCE: Final = 64
 _HANDSHAKE_SECONDS: Final = 10
 _CONTROL_BYTES: Final = 16 * 1024 * 1024
 _OTHER_DESCRIPTORS: Final = 100
+_PEM: Final = "certificate.pem"
 _NOBODY: Final = 65534
 _NAMESPACE_SETTINGS: Final = {
     "ip_unprivileged_port_start": "0",
@@ -227,10 +227,13 @@ def _tls_of(pem: bytes) -> ssl.SSLContext:
     context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
     context.set_alpn_protocols(["http/1.1"])
-    with tempfile.NamedTemporaryFile(dir=".") as file:  # 0600
-        file.write(pem)
-        file.flush()
-        context.load_cert_chain(file.name)
+    try:
+        # By a relative name: nobody may look into the folders above.
+        with os.fdopen(os.open(_PEM, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(pem)
+        context.load_cert_chain(_PEM)
+    finally:
+        Path(_PEM).unlink(missing_ok=True)
     return context
 
 

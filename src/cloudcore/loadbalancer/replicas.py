@@ -122,7 +122,7 @@ class Replicas(ABC):
             if kept is None:
                 kept = await self._start(folder, netns)
             else:
-                await self._reload(folder, kept, text)
+                await self._reload_in_time(folder, kept, text)
             await self._applied(folder, kept, digest)
             self._tidy(folder, text)
 
@@ -165,6 +165,13 @@ class Replicas(ABC):
         except LaunchFailed as failed:
             raise ProxyFailed(str(failed)) from None
 
+    async def _reload_in_time(self, folder: Path, kept: Kept, text: str) -> None:
+        try:
+            async with asyncio.timeout(APPLIED_SECONDS):
+                await self._reload(folder, kept, text)
+        except TimeoutError:
+            raise ProxyFailed("the proxy does not answer") from None
+
     async def _applied(self, folder: Path, kept: Kept, digest: str) -> None:
         """Return when a replica does what it was told."""
         try:
@@ -177,7 +184,8 @@ class Replicas(ABC):
                     return
         except TimeoutError:
             pass
-        raise ProxyFailed(self._complaint(folder) or last_line(folder) or "the proxy is too slow")
+        words = "the proxy is too slow" if kept.is_alive else "the proxy has ended"
+        raise ProxyFailed(self._complaint(folder) or last_line(folder) or words)
 
     @abstractmethod
     def _has_failed(self, folder: Path) -> bool:
@@ -271,6 +279,8 @@ async def ask(folder: Path, name: str, question: str) -> str:
                 return (await reader.read()).decode()
             finally:
                 writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
     finally:
         os.close(directory)
 

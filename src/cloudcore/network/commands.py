@@ -2,26 +2,122 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, get_args
 
-from cloudcore.command_line import Act, Option
+from cloudcore.command_line import Act, Cell, Invocation, Option
 from cloudcore.network.egress_only_gateway import EGRESS_ONLY_GATEWAY
 from cloudcore.network.internet_gateway import INTERNET_GATEWAY
 from cloudcore.network.network_interface import NETWORK_INTERFACE
+from cloudcore.network.plan import Direction, Protocol
 from cloudcore.network.route_table import ROUTE_TABLE
 from cloudcore.network.security_group import SECURITY_GROUP
 from cloudcore.network.subnet import SUBNET
 from cloudcore.network.vpc import VPC
 from cloudcore.resources.nouns import noun_of
 
+
+def _ports(rule: Mapping[str, Any]) -> str:
+    first, last = rule.get("port_from"), rule.get("port_to")
+    if first is None:
+        return "all"
+    return str(first) if first == last else f"{first}-{last}"
+
+
+_ROUTES: Final = (Cell("DESTINATION", "destination", "whole"), Cell("TARGET", "target", "whole"))
+_RULES: Final = (
+    Cell("DIRECTION", "direction"),
+    Cell("PROTOCOL", "protocol"),
+    Cell("PORTS", "ports", shown=_ports),
+    Cell("PEER", "peer", "whole", lambda rule: rule.get("source") or rule.get("destination")),
+)
+
+
+def _show_routes(run: Invocation) -> bool:
+    run.show_rows(run.record["routes"], _ROUTES)
+    return True
+
+
+def _add_route(run: Invocation) -> bool:
+    new = run.values
+    others = [r for r in run.record["routes"] if r["destination"] != new["destination"]]
+    return _put(run, "routes", [*others, new], f"{{name}} sends {new['destination']} there")
+
+
+def _remove_route(run: Invocation) -> bool:
+    gone = run.values["destination"]
+    others = [each for each in run.record["routes"] if each["destination"] != gone]
+    return _put(run, "routes", others, f"{{name}} has no route to {gone}")
+
+
+def _show_rules(run: Invocation) -> bool:
+    run.show_rows(run.record["rules"], _RULES)
+    return True
+
+
+def _allow(run: Invocation) -> bool:
+    return _put(run, "rules", [*run.record["rules"], run.values], "Added a rule to {name}")
+
+
+def _revoke(run: Invocation) -> bool:
+    if not run.values:
+        run.warn("say which rules, such as by --direction inbound; nothing was changed")
+        return False
+    rules = [each for each in run.record["rules"] if not _is_meant(each, run.values)]
+    gone = len(run.record["rules"]) - len(rules)
+    return _put(run, "rules", rules, f"Took {gone} of its rules from {{name}}")
+
+
+def _is_meant(rule: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Return True if a rule has all that is given; a group may be given by its name."""
+    return all(
+        rule.get(name) == value or str(rule.get(name)).endswith(f":security-group/{value}")
+        for name, value in given.items()
+    )
+
+
+def _put(run: Invocation, field: str, values: Sequence[Any], said: str) -> bool:
+    (changed,) = run.client.call("PATCH", run.path, {field: values}).values()
+    run.say(run.text(said, changed), changed)
+    return True
+
+
 _VPC: Final = Option("vpc", "VPC that gets the uplink: name, id or CRN", is_required=True)
+_DESTINATION: Final = Option(
+    "destination", "network, such as ::/0", is_argument=True, metavar="NETWORK"
+)
+_RULE: Final = (
+    Option("direction", "who begins the flow", choices=get_args(Direction), is_required=True),
+    Option("protocol", "of the flow", choices=get_args(Protocol), is_required=True),
+    Option("port_from", "first port of the destination; by default every port", "number"),
+    Option("port_to", "last port; by default the first alone", "number"),
+    Option("source", "of an inbound rule: a network, or a security group"),
+    Option("destination", "of an outbound rule: a network, or a security group"),
+)
 COMMANDS: Final = (
     noun_of(VPC, words="networks of the account's own"),
     noun_of(SUBNET, words="parts of VPCs, which addresses are had from"),
     noun_of(
         ROUTE_TABLE,
         words="where the packets of subnets go",
-        options=(Option("routes", "routes, as a JSON array in a file", "document"),),
+        acts=(
+            Act(verb="routes", words="show the routes of one", run=_show_routes),
+            Act(
+                verb="add-route",
+                words="send packets to a network to a gateway",
+                options=(
+                    _DESTINATION,
+                    Option("target", "internet gateway or egress-only gateway", is_argument=True),
+                ),
+                run=_add_route,
+            ),
+            Act(
+                verb="remove-route",
+                words="take a route away",
+                options=(_DESTINATION,),
+                run=_remove_route,
+            ),
+        ),
     ),
     noun_of(
         INTERNET_GATEWAY,
@@ -50,7 +146,16 @@ COMMANDS: Final = (
     noun_of(
         SECURITY_GROUP,
         words="which flows may begin at instances and load balancers",
-        options=(Option("rules", "rules, as a JSON array in a file", "document"),),
+        acts=(
+            Act(verb="rules", words="show the rules of one", run=_show_rules),
+            Act(verb="allow", words="let flows begin", options=_RULE, run=_allow),
+            Act(
+                verb="revoke",
+                words="take the rules away that have all that is given",
+                options=tuple(each._replace(is_required=False) for each in _RULE),
+                run=_revoke,
+            ),
+        ),
     ),
     noun_of(NETWORK_INTERFACE, words="who has which address of a subnet"),
 )

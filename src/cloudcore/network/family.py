@@ -42,6 +42,7 @@ def _offers() -> Sequence[Offer]:
 def _routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.network import gateways  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.network.network_interfaces import NETWORK_INTERFACES  # noqa: PLC0415
+    from cloudcore.network.reachability_routes import get_reachability  # noqa: PLC0415
     from cloudcore.network.route_tables import ROUTE_TABLES  # noqa: PLC0415
     from cloudcore.network.security_groups import SECURITY_GROUPS  # noqa: PLC0415
     from cloudcore.network.subnets import SUBNETS  # noqa: PLC0415
@@ -50,6 +51,7 @@ def _routes() -> Sequence[HTTPRouteHandler]:
 
     return (
         *standard_routes(VPCS),
+        get_reachability,
         *standard_routes(gateways.INTERNET_GATEWAYS),
         gateways.attach_internet_gateway,
         gateways.detach_internet_gateway,

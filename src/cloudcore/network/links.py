@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -60,9 +61,9 @@ class Links:
         if (index := self.index(name)) is not None:
             self._netlink.link("del", index=index)
 
-    def names(self) -> list[str]:
-        """Return the names of all links."""
-        return [each.get_attr("IFLA_IFNAME") for each in self._netlink.get_links()]
+    def indices(self) -> Mapping[str, int]:
+        """Return the indices of all links, by name."""
+        return {each.get_attr("IFLA_IFNAME"): each["index"] for each in self._netlink.get_links()}
 
     def is_pair(self, name: str, mac: str, of: int) -> bool:
         """Return True if a link has this address, and a peer of this index in its namespace."""
@@ -173,14 +174,18 @@ class Links:
                 yield each
 
     def _routes(self, index: int) -> set[Network]:
-        """Return the networks that a link has static routes to."""
-        found: set[Network] = set()
+        return set(self.routes().get(index, {}))
+
+    def routes(self) -> Mapping[int, Mapping[Network, Address | None]]:
+        """Return the networks that static routes lead to, with their sources, by link."""
+        found: defaultdict[int, dict[Network, Address | None]] = defaultdict(dict)
         for version, family in _FAMILIES.items():
-            for each in self._netlink.get_routes(family=family, oif=index, table=_MAIN_TABLE):
-                if each.get_attr("RTA_OIF") == index and each["proto"] == _STATIC:
-                    any_of = "0.0.0.0" if version == 4 else "::"  # noqa: S104 - a network
-                    address = each.get_attr("RTA_DST") or any_of
-                    found.add(ip_network((address, each["dst_len"])))
+            any_of = "0.0.0.0" if version == 4 else "::"  # noqa: S104 - a network
+            for each in self._netlink.get_routes(family=family, table=_MAIN_TABLE):
+                index, source = each.get_attr("RTA_OIF"), each.get_attr("RTA_PREFSRC")
+                if index is not None and each["proto"] == _STATIC:
+                    network = ip_network((each.get_attr("RTA_DST") or any_of, each["dst_len"]))
+                    found[index][network] = None if source is None else ip_address(source)
         return found
 
 

@@ -8,14 +8,12 @@ Rules come first: nothing of a namespace is up before they are in force.
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final, TypeVar, TypeVarTuple, Unpack
+from typing import Final
 
 from msgspec import structs
 
@@ -25,16 +23,17 @@ from cloudcore.network.checking import can_check, check_rules, program
 from cloudcore.network.links import ROUTER, Address, open_links, whole
 from cloudcore.network.namespaces import HERE, sysctl, within
 from cloudcore.network.plan import InterfacePlan, VpcPlan
-from cloudcore.network.rules import is_routed, link_of, render, short
+from cloudcore.network.rules import UPLINK, is_routed, link_of, render, short
 from cloudcore.network.vpc_files import VpcFiles
 from cloudcore.nodes.node import DriverUnusable
-
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 _FORWARDING: Final = (
     "net.ipv6.conf.all.forwarding=1 (and accept_ra=2 of a link that learns its routes by"
     " advertisements)"
+)
+_MOUNTS: Final = (
+    "the mounts of the machine, or its namespaces are lost when it restarts: take ProtectSystem and"
+    " all else that gives it mounts of its own out of its unit"
 )
 
 
@@ -44,7 +43,6 @@ class Nftables:
     def __init__(self, folder: Path) -> None:
         """Keep in a folder what there is of VPCs; two installs on a machine have one each."""
         self._files: Final = VpcFiles(folder)
-        self._threads: Final = ThreadPoolExecutor(2, "network")
 
     def check(self) -> None:
         """Return if this machine has all that it needs.
@@ -59,6 +57,7 @@ class Nftables:
             (sysctl("ipv6/conf/all/forwarding") is not None, "needs IPv6 of the kernel"),
             (sysctl("ipv4/ip_forward") == 1, "needs the sysctl net.ipv4.ip_forward=1"),
             (sysctl("ipv6/conf/all/forwarding") == 1, f"needs the sysctl {_FORWARDING}"),
+            (_sees_all_mounts(), f"needs {_MOUNTS}"),
             (can_check(), "needs nf_tables and network namespaces of the kernel"),
         ):
             if not is_there:
@@ -75,23 +74,23 @@ class Nftables:
 
     async def apply(self, plan: VpcPlan) -> None:
         """Bring a VPC about."""
-        await self._run(self._apply, plan)
+        await self._files.run(self._apply, plan)
 
     async def attach(self, vpc_id: str, interface: InterfacePlan, netns: Path) -> None:
         """Put an interface into the network namespace of an instance."""
-        await self._run(self._attach, vpc_id, interface, netns)
+        await self._files.run(self._attach, vpc_id, interface, netns)
 
     async def detach(self, vpc_id: str, interface_id: str) -> None:
         """Take an interface away."""
-        await self._run(self._detach, vpc_id, interface_id)
+        await self._files.run(self._detach, vpc_id, interface_id)
 
     async def add_vip(self, vpc_id: str, vip: str, interface_id: str | None = None) -> None:
         """Have a VPC answer at an address."""
-        await self._run(self._add_vip, vpc_id, ip_address(vip), interface_id)
+        await self._files.run(self._add_vip, vpc_id, ip_address(vip), interface_id)
 
     async def remove_vip(self, vpc_id: str, vip: str) -> None:
         """Have a VPC not answer there any more."""
-        await self._run(self._remove_vip, vpc_id, ip_address(vip))
+        await self._files.run(self._remove_vip, vpc_id, ip_address(vip))
 
     def namespace_of(self, vpc_id: str) -> Path | None:
         """Return the network namespace of a VPC."""
@@ -103,20 +102,11 @@ class Nftables:
 
     async def remove(self, vpc_id: str) -> None:
         """Take away all that there is of a VPC."""
-        await self._run(self._remove, vpc_id)
+        await self._files.run(self._remove, vpc_id)
 
     async def known(self) -> Sequence[str]:
         """Return the ids of the VPCs of which there is something, of this install alone."""
         return self._files.ids()
-
-    async def _run(self, call: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
-        """Call it in a thread, while no other thread or process of this machine is in here."""
-
-        def locked() -> T:
-            with self._files.locked():
-                return call(*arguments)
-
-        return await asyncio.get_running_loop().run_in_executor(self._threads, locked)
 
     def _apply(self, plan: VpcPlan) -> None:
         render(plan)  # before anything is made
@@ -126,6 +116,8 @@ class Nftables:
         path, link = _namespace(plan.id), _machine_link(plan.id)
         namespaces.ensure(path)
         mtu = _mtu()
+        if within(path, partial(_index, UPLINK)) is None:
+            _delete(link)  # the end of one whose other end is gone, or is in no namespace of ours
         with HERE.open("rb") as machine:
             inside = partial(router.bring_about, plan, kept.addresses, link, machine.fileno(), mtu)
             rules = within(path, inside)
@@ -194,6 +186,15 @@ def _namespace(vpc_id: str) -> Path:
     return namespaces.FOLDER / f"entrepot-{short(vpc_id)}"
 
 
+def _sees_all_mounts() -> bool:
+    """Return False if this process has mounts of its own; nobody may ask in some containers."""
+    own, first = Path("/proc/self/ns/mnt"), Path("/proc/1/ns/mnt")
+    try:
+        return own.stat().st_ino == first.stat().st_ino
+    except OSError:
+        return True
+
+
 def _existing(vpc_id: str) -> Path:
     """Return the namespace of a VPC.
 
@@ -245,7 +246,7 @@ def _add_pair(name: str, instance: int, mac: str, mtu: int) -> None:
 
 def _delete_all() -> None:
     with open_links() as links:
-        for name in links.names():
+        for name in links.indices():
             if name != "lo":
                 links.delete(name)
 

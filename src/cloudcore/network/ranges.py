@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network, IPv6Network, ip_network
+import re
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final
 
 from cloudcore.errors import InvalidInput
@@ -25,6 +26,7 @@ RESERVED: Final = 4
 """Addresses at the beginning of a subnet that no interface gets; nor does one get the last one."""
 _SIZES: Final = range(16, 29)
 """Lengths of the IPv4 prefixes of VPCs and subnets."""
+_LENGTH: Final = re.compile(r"[0-9]{1,3}", re.ASCII)
 
 
 def read_network(field: str, text: str) -> Network:
@@ -34,16 +36,15 @@ def read_network(field: str, text: str) -> Network:
         InvalidInput: it is none, or has bits set behind its prefix.
 
     """
-    if "%" not in text and "/" in text:
-        try:
-            found = ip_network(text, strict=False)
-        except ValueError:
-            pass
-        else:
-            if str(found.network_address) == _canonical(text):
-                return found
-            raise _refusal(field, f"{text[:60]} has bits behind its prefix; it is in {found}")
-    raise _refusal(field, "a network such as 10.0.0.0/16 or 2001:db8::/64")
+    address, _, length = text.partition("/")
+    is_written_so = _LENGTH.fullmatch(length) is not None and "%" not in address
+    try:
+        found = ip_network(text if is_written_so else "", strict=False)
+    except ValueError:
+        raise _refusal(field, "a network such as 10.0.0.0/16 or 2001:db8::/64") from None
+    if found.network_address != ip_address(address):
+        raise _refusal(field, f"{text} has bits behind its prefix; it is in {found}")
+    return found
 
 
 def vpc_ipv4(text: str) -> str:
@@ -99,11 +100,6 @@ def lies_in(inner: Network, outer: str | None) -> bool:
 def overlap(one: str | None, other: str | None) -> bool:
     """Return True if two networks of one version have an address in common."""
     return None not in (one, other) and ip_network(one or "").overlaps(ip_network(other or ""))
-
-
-def _canonical(text: str) -> str:
-    """Return the address before the slash, as all are written."""
-    return str(ip_network(text.partition("/")[0]).network_address)
 
 
 def _refusal(field: str, words: str) -> InvalidInput:

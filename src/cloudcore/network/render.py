@@ -6,7 +6,6 @@ what would be.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -33,7 +32,7 @@ class Render:
 
     async def apply(self, plan: VpcPlan) -> None:
         """Write the rules of a VPC."""
-        await asyncio.to_thread(self._apply, plan)
+        await self._files.run(self._apply, plan)
 
     async def attach(self, vpc_id: str, interface: InterfacePlan, netns: Path) -> None:
         """Do nothing."""
@@ -43,13 +42,11 @@ class Render:
 
     async def add_vip(self, vpc_id: str, vip: str, interface_id: str | None = None) -> None:
         """Keep an address for the rules that are written next."""
-        with self._files.locked():
-            self._files.keep_vip(vpc_id, ip_address(vip), interface_id)
+        await self._files.run(self._files.keep_vip, vpc_id, ip_address(vip), interface_id)
 
     async def remove_vip(self, vpc_id: str, vip: str) -> None:
         """Forget an address."""
-        with self._files.locked():
-            self._files.forget_vip(vpc_id, ip_address(vip))
+        await self._files.run(self._files.forget_vip, vpc_id, ip_address(vip))
 
     def namespace_of(self, vpc_id: str) -> Path | None:  # noqa: ARG002 - of the protocol
         """Return None: what is in a VPC is in the machine's own."""
@@ -61,20 +58,18 @@ class Render:
 
     async def remove(self, vpc_id: str) -> None:
         """Delete the rules of a VPC."""
-        with self._files.locked():
-            self._files.forget(vpc_id)
+        await self._files.run(self._files.forget, vpc_id)
 
     async def known(self) -> Sequence[str]:
         """Return the ids of the VPCs that it has files of."""
         return self._files.ids()
 
     def _apply(self, plan: VpcPlan) -> None:
-        with self._files.locked():
-            kept = self._files.kept(plan.id)
-            rules = render(plan, kept.addresses)
-            _check(rules)
-            self._files.keep(plan.id, kept)
-            self._files.keep_rules(plan.id, rules)
+        kept = self._files.kept(plan.id)
+        rules = render(plan, kept.addresses)
+        _check(rules)
+        self._files.keep(plan.id, kept)
+        self._files.keep_rules(plan.id, rules)
 
 
 def _check(rules: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final
 
@@ -72,11 +72,7 @@ def bring_about(plan: VpcPlan, vips: Vips, machine_link: str, machine: int, mtu:
         for network in (plan.cidr_ipv4, plan.cidr_ipv6):
             if network is not None:
                 links.refuse_route(network)
-        sources = sources_of(plan)
-        there = set(links.names())
-        for each in plan.interfaces:
-            if link_of(each.id) in there:
-                set_up_interface(links, each, sources)
+        _set_routes_to(links, plan)
     return rules
 
 
@@ -92,9 +88,23 @@ def sources_of(plan: VpcPlan) -> Sequence[Address]:
 def set_up_interface(links: Links, interface: InterfacePlan, sources: Sequence[Address]) -> None:
     """Set up the link to an instance, with the routes to it."""
     index = links.set_up(link_of(interface.id), ROUTER)
+    links.set_routes(index, _routes_to(interface, sources))
+
+
+def _set_routes_to(links: Links, plan: VpcPlan) -> None:
+    """Set the routes to instances that are not as they are to be, of those that have links."""
+    sources, there, routes = sources_of(plan), links.indices(), links.routes()
+    for each in plan.interfaces:
+        index, wanted = there.get(link_of(each.id)), _routes_to(each, sources)
+        if index is not None and routes.get(index) != wanted:
+            links.set_routes(index, wanted)
+
+
+def _routes_to(
+    interface: InterfacePlan, sources: Sequence[Address]
+) -> Mapping[Network, Address | None]:
     of_version = {each.version: each for each in sources}
-    routes = {whole(each): of_version.get(each.version) for each in addresses_of(interface)}
-    links.set_routes(index, routes)
+    return {whole(each): of_version.get(each.version) for each in addresses_of(interface)}
 
 
 def set_up_instance(links: Links, interface: InterfacePlan) -> None:

@@ -122,7 +122,6 @@ def _platform(plan: VpcPlan) -> dict[str, list[str]]:
         ],
         "own_address": [f"{_TO_UPLINK} goto to_internet", "accept"],
         "to_internet": [
-            "ip6 saddr fc00::/7 drop",
             f"ip6 daddr != {GLOBAL} drop",
             *_choice("ip6 saddr", _by_subnet(plan, "out")),
             "drop",
@@ -150,7 +149,7 @@ def _order_of_groups(plan: VpcPlan) -> dict[str, list[str]]:
             *_by_address(plan, "daddr", "target"),
         ],
         "source_output": [*_local("oifname"), *_by_address(plan, "saddr", "source")],
-        "target_output": [*_local("oifname"), f"{_TO_UPLINK} drop", *to_target],
+        "target_output": [*_local("oifname"), *to_target],
     }
 
 

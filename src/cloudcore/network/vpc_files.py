@@ -5,19 +5,23 @@ The file of a VPC is there before anything else of it is, and is the last to go.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar, TypeVarTuple, Unpack
 
 import msgspec
 from msgspec import structs
 
 from cloudcore.network.rules import Vips, short
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 Address = IPv4Address | IPv6Address
 
 
@@ -40,10 +44,19 @@ class VpcFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder: Final = folder
+        self._threads: Final = ThreadPoolExecutor(2, "network")
+
+    async def run(self, call: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
+        """Call it in a thread, while no other thread or process of this machine is in here."""
+
+        def locked() -> T:
+            with self._locked():
+                return call(*arguments)
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, locked)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Let no other thread or process of this machine in meanwhile."""
+    def _locked(self) -> Iterator[None]:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:

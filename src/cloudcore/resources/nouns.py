@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from cloudcore.command_line import Act, Cell, Deletion, Noun, Option, OptionKind
 from cloudcore.resource_names import with_article
-from cloudcore.resources.record import Described
+from cloudcore.resources.record import Described, bare
 from cloudcore.resources.resource import Resource
 
 
@@ -96,14 +96,12 @@ def _option(each: Described, label: str) -> Option:
 
 
 def _kind(each: Described) -> OptionKind:
-    kinds: Mapping[Any, OptionKind] = {int: "number", bool: "boolean"}
-    if each.name == "tags":
-        return "tags"
-    if each.use.is_long:
-        return "file"
-    if each.is_document:
-        return "texts" if getattr(each.plain, "__origin__", None) is list else "document"
-    return "text" if each.is_moment else kinds.get(each.plain, "text")
+    kinds: Mapping[Any, OptionKind] = {int: "number", bool: "boolean", dict[str, str]: "tags"}
+    if each.use.is_long or each.is_moment:
+        return "file" if each.use.is_long else "text"
+    if get_origin(each.plain) is list:
+        return "numbers" if bare(get_args(each.plain)[0]) is int else "texts"
+    return kinds.get(each.plain, "document" if each.is_document else "text")
 
 
 def _literals(each: Described) -> tuple[str, ...]:

@@ -218,7 +218,7 @@ def _dest(option: Option) -> str:
 
 def _flag(option: Option) -> str:
     name = option.name or option.field.rpartition(".")[2].replace("_", "-")
-    if option.kind == "tags" and not option.name:
+    if option.kind in _REPEATED and not option.name:
         name = name.removesuffix("s")
     return f"--no-{name}" if option.kind == "asked" else f"--{name}"
 
@@ -267,13 +267,12 @@ def _add_texts(parser: Parser, option: Option) -> None:
         parser.add_argument(_dest(option), metavar=shown, nargs=count, help=option.words)
         return
     flag = _flag(option)
-    usual = {"tags": _PAIR, "numbers": "N"}.get(option.kind, "TEXT")
-    shown = _metavar(option, usual)
+    shown = _metavar(option, {"tags": _PAIR, "numbers": "N"}.get(option.kind, "TEXT"))
     either = parser.add_mutually_exclusive_group()
     words = f"{option.words}; repeatable, replaces all"
     kind = int if option.kind == "numbers" else str
     either.add_argument(
-        flag, dest=_dest(option), action="append", metavar=shown, help=words, type=kind
+        flag, dest=_dest(option), action="append", metavar=shown, type=kind, help=words
     )
     either.add_argument(
         f"--no-{flag.removeprefix('--')}s",
@@ -300,10 +299,10 @@ def _add_flag(parser: Parser, option: Option) -> None:
     )
 
 
-_REPEATED: Final = ("texts", "numbers", "tags")
+_REPEATED: Final = ("numbers", "texts", "tags")
 _ADDING: Final = {
-    "texts": _add_texts,
     "numbers": _add_texts,
+    "texts": _add_texts,
     "tags": _add_texts,
     "boolean": _add_boolean,
     "flag": _add_flag,

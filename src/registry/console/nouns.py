@@ -16,10 +16,12 @@ from registry.console.pages.buckets import BUCKET
 from registry.console.pages.certificates import CERTIFICATE
 from registry.console.pages.identities import IDENTITY
 from registry.console.pages.keys import KEY
+from registry.console.pages.load_balancers import LOAD_BALANCER
 from registry.console.pages.messages import MESSAGE
 from registry.console.pages.service_accounts import SERVICE_ACCOUNT
 from registry.console.pages.templates import TEMPLATE
 from registry.console.pages.topics import TOPIC
+from registry.console.pages.vpcs import VPC
 
 _QUEUE: Final = noun_of(
     QUEUE, "A queue holds messages until a program has leased and acknowledged them."
@@ -47,9 +49,11 @@ _SHOWN: Final = (
     _QUEUES,
     CERTIFICATE,
     BUCKET,
+    LOAD_BALANCER,
     MESSAGE,
     TEMPLATE,
     IDENTITY,
+    VPC,
     PAYMENT_METHOD,
     INVOICE,
 )

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudcore.compute.images import ImageRefused, ImageRoot
-from cloudcore.errors import Unavailable
 from registry.errors import ManifestInvalid
 from registry.image_roots.image_config import CONFIG_TYPES, choose_platform, find_user, read_image
 from registry.image_roots.layer_store import LayerStore
@@ -30,8 +29,7 @@ class RegistryImages:
 
     ctx: ServiceContext
     tokens: BearerTokens
-    store: LayerStore | None
-    """None: this machine runs no instances, and has no image."""
+    store: LayerStore
     hosts: frozenset[str]
     """Under which clients reach this registry."""
 
@@ -48,16 +46,13 @@ class RegistryImages:
             raise ImageRefused("it is an artifact, and no image")
         configuration = await _read_small(pull, manifest.config.digest)
         read = read_image(manifest, configuration)
-        if self.store is None:
-            raise Unavailable("this machine runs no instances")
         layers = await self.store.unpack(account_id, stored.digest, read.layers, pull.blob)
         user = await asyncio.to_thread(find_user, read.user, layers)
         return ImageRoot(stored.digest, layers, read.config._replace(user=user))
 
     async def keep_only(self, digests: Iterable[str]) -> None:
         """Remove what nothing uses; see `Images`."""
-        if self.store is not None:
-            await asyncio.to_thread(self.store.keep_only, digests)
+        await asyncio.to_thread(self.store.keep_only, digests)
 
 
 async def _find_image(pull: Pull, reference: str | Digest) -> tuple[StoredManifest, Manifest]:

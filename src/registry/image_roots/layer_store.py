@@ -72,7 +72,10 @@ class LayerStore:
         most_bytes: int = MOST_BYTES,
         most_entries: int = MOST_ENTRIES,
     ) -> None:
-        """With `first_uid`, for which the process must be root, ids of files begin there."""
+        """With `first_uid`, for which the process must be root, ids of files begin there.
+
+        The folder is made when it is needed; all that was unpacked into it has the same ids.
+        """
         self._folder = folder
         self._first_uid = first_uid
         self._most = _Size(most_bytes, most_entries)
@@ -80,7 +83,10 @@ class LayerStore:
         self._accounts: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._layers, self._images = folder / "layers", folder / "images"
         self._staging, self._locks = folder / "staging", folder / "locks"
-        for each in (folder, self._layers, self._images, self._staging, self._locks):
+
+    def make_folders(self) -> None:
+        """Make what is missing of the store's folders."""
+        for each in (self._layers, self._images, self._staging, self._locks):
             each.mkdir(mode=0o711, parents=True, exist_ok=True)
 
     async def unpack(
@@ -118,19 +124,12 @@ class LayerStore:
         An image that is being unpacked stays; any other goes with the second call in a row that
         does not name it.
         """
+        if not self._folder.exists():
+            return
+        self.make_folders()  # a death may have come between them
         named = {each.removeprefix("sha256:") for each in digests}
         for image in [each for each in self._images.iterdir() if not each.suffix]:
-            unused = image.with_suffix(".unused")
-            if image.name in named:
-                unused.unlink(missing_ok=True)
-                continue
-            lock = self._locks / f"image-{image.name}"
-            with held(lock, wait=False) as is_held:
-                if is_held and unused.exists():
-                    image.unlink(missing_ok=True)
-                    unused.unlink()
-                elif is_held:
-                    unused.touch()
+            self._keep_image(image, is_named=image.name in named)
         used = self._used()
         for layer in list(self._layers.iterdir()):
             if layer.name not in used:
@@ -141,6 +140,19 @@ class LayerStore:
                     for left in self._staging.glob(f"{lock.name}*"):
                         _remove_tree(left)
                     lock.unlink(missing_ok=True)
+
+    def _keep_image(self, image: Path, *, is_named: bool) -> None:
+        """Note that an image was not named, or forget it if that was noted before."""
+        unused = image.with_suffix(".unused")
+        if is_named:
+            unused.unlink(missing_ok=True)
+            return
+        with held(self._locks / f"image-{image.name}", wait=False) as is_held:
+            if is_held and unused.exists():
+                image.unlink(missing_ok=True)
+                unused.unlink()
+            elif is_held:
+                unused.touch()
 
     def _remove(self, layer: Path) -> None:
         """Remove a layer, unless it is being unpacked or verified, or has become used."""
@@ -162,6 +174,7 @@ class LayerStore:
     @contextmanager
     def _noting(self, name: str, wanted: Sequence[WantedLayer]) -> Iterator[None]:
         """Note which layers an image has; it stays noted in the block, whatever is kept."""
+        self.make_folders()
         with held(self._locks / f"image-{name}", shared=True):
             image = self._images / name
             image.with_suffix(".unused").unlink(missing_ok=True)

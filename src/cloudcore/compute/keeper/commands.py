@@ -10,7 +10,7 @@ class CommandFailed(Exception):
     """A program could not do what it was told; the message is its last line."""
 
 
-def run(*argv: str, text: str = "", pass_fds: Sequence[int] = (), cwd: str | None = None) -> None:
+def run(*argv: str, text: str = "", pass_fds: Sequence[int] = ()) -> None:
     """Run a program, which reads `text`; raise `CommandFailed` if it fails."""
     ended = subprocess.run(  # noqa: S603 - named by the keeper and its driver
         argv,
@@ -18,7 +18,6 @@ def run(*argv: str, text: str = "", pass_fds: Sequence[int] = (), cwd: str | Non
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         pass_fds=pass_fds,
-        cwd=cwd,
         check=False,
     )
     if ended.returncode:

@@ -23,7 +23,7 @@ INSTANCE_FD: Final = 100
 _NEAR: Final = "169.254.169.253"
 """The instance's end of the link."""
 _CLONE_NEWNET: Final = 0x40000000
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def separate() -> None:
@@ -34,7 +34,7 @@ def separate() -> None:
     _hold(INSTANCE_FD)
     Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0", "ascii")
     run("ip", "link", "set", "lo", "up")
-    _checked(_LIBC.unshare(_CLONE_NEWNET))
+    _checked(LIBC.unshare(_CLONE_NEWNET))
     instance = f"/proc/self/fd/{INSTANCE_FD}"
     far = (
         f"link add instance0 type veth peer name metadata0 netns {instance}",
@@ -58,11 +58,11 @@ def in_instance() -> Iterator[None]:
     """Be in the instance's namespace: what is made meanwhile belongs there."""
     own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _checked(_LIBC.setns(INSTANCE_FD, _CLONE_NEWNET))
+        _checked(LIBC.setns(INSTANCE_FD, _CLONE_NEWNET))
         try:
             yield
         finally:
-            _checked(_LIBC.setns(own, _CLONE_NEWNET))
+            _checked(LIBC.setns(own, _CLONE_NEWNET))
     finally:
         os.close(own)
 

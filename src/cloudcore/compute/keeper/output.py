@@ -49,15 +49,18 @@ class Output:
 def tail(folder: Path, most: int) -> bytes:
     """Return the end of an output, while it may be written to."""
     while True:
-        newer, older = _read(folder / NEWER), _read(folder / OLDER)
-        if _read(folder / NEWER)[0] == newer[0]:  # else they have changed places between the two
-            return (older[1] + newer[1])[-most:] if most > 0 else b""
+        inode, newer = _end(folder / NEWER, most)
+        _, older = _end(folder / OLDER, most - len(newer))
+        if _end(folder / NEWER, 0)[0] == inode:  # else they have changed places between the two
+            return older + newer
 
 
-def _read(path: Path) -> tuple[int, bytes]:
-    """Return the number of a file's inode, and its bytes."""
+def _end(path: Path, most: int) -> tuple[int, bytes]:
+    """Return the number of a file's inode, and the end of the file."""
     try:
         with path.open("rb") as file:
-            return os.fstat(file.fileno()).st_ino, file.read(MOST_BYTES)
+            found = os.fstat(file.fileno())
+            file.seek(max(0, found.st_size - most))
+            return found.st_ino, file.read(max(0, most))
     except FileNotFoundError:
         return 0, b""

@@ -35,6 +35,7 @@ PORTS: Final = "ports"
 
 def main() -> None:
     """Keep the instance of this folder until its program has ended."""
+    os.umask(0o022)  # of the instance's own files; the folder is this user's alone
     order = json.loads(Path(ORDER).read_bytes())
     if not _is_known():
         return
@@ -108,7 +109,10 @@ class Keeper:
 
     def _obey(self, connection: socket.socket, gate: Gate) -> None:
         def take(_events: int) -> None:
-            line = connection.recv(64).decode("ascii", "replace").split()
+            try:
+                line = connection.recv(64).decode("ascii", "replace").split()
+            except OSError:
+                line = []
             if line[:1] == ["stop"]:
                 self.loop.watch(connection, 0, take)
                 self._waiting.append(connection)  # closed by the end of this process

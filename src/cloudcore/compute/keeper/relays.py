@@ -12,7 +12,7 @@ from cloudcore.compute.metadata_server import MAX_CONNECTIONS, Conversation, Met
 
 MOST_RELAYED: int = 400
 """Connections to all ports at once; further ones wait. Each takes two descriptors."""
-_CHUNK: int = 65_536
+_CHUNK: int = 32_768
 
 
 class Gate:

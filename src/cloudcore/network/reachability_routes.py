@@ -1,0 +1,265 @@
+"""``GET /v1/vpcs/{vpc_id}/reachability``: who can begin which flows to whom in a VPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Final, NamedTuple, TypeVar
+
+from litestar import get
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+
+from cloudcore.db.base import Connection
+from cloudcore.network import rows
+from cloudcore.network.plan import SubnetPlan, VpcPlan
+from cloudcore.network.planning import plan_of
+from cloudcore.network.reachability import (
+    Outside,
+    Place,
+    Traffic,
+    between,
+    from_internet,
+    gateway_of,
+    is_open,
+    places,
+    to_internet,
+)
+from cloudcore.network.rules import GLOBAL
+from cloudcore.network.vpc import VPC
+from cloudcore.network.vpcs import VPCS
+from cloudcore.resources.record import Record
+from cloudcore.resources.resource import Resource
+from cloudcore.web.context import RequestContext
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import ResponseBody
+
+R = TypeVar("R", bound=Record)
+MOST_PLACES: Final = 24
+"""Of which flows are told: between all of them there are as many as its square."""
+
+
+class ReachableTraffic(ResponseBody):
+    """What may begin by a protocol."""
+
+    protocol: str
+    """`tcp`, `udp`, `icmp`, `other`, or `all` alone."""
+    ports: str | None
+    """Such as `80, 8000-8080`; null: every one."""
+
+
+class ReachableOutside(ResponseBody):
+    """What may begin to, or from, some addresses of the internet."""
+
+    network: str
+    """`::/0` for all."""
+    traffic: Sequence[ReachableTraffic]
+
+
+class ReachableRoute(ResponseBody):
+    """A route of a subnet."""
+
+    destination: str
+    target: str
+    """`local`, `internet_gateway` or `egress_only_gateway`."""
+
+
+class ReachableSubnet(ResponseBody):
+    """A subnet, and its way to the internet."""
+
+    subnet: ResourceRef
+    cidr_ipv4: str | None
+    cidr_ipv6: str | None
+    route_table: ResourceRef
+    routes: Sequence[ReachableRoute]
+    gateway: str | None
+    """By which it reaches the internet, over IPv6 alone: `internet_gateway` or
+    `egress_only_gateway`; null: it does not reach it."""
+    is_open: bool
+    """The internet may begin what security groups allow, from where routes lead to the internet
+    gateway."""
+
+
+class ReachablePlace(ResponseBody):
+    """Interfaces of a subnet that no rule tells apart."""
+
+    place: int
+    """A number of this answer."""
+    subnet: ResourceRef
+    security_groups: Sequence[ResourceRef]
+    is_balancer: bool
+    interfaces: int
+    """How many."""
+    to_internet: Sequence[ReachableOutside]
+    from_internet: Sequence[ReachableOutside]
+
+
+class ReachableFlow(ResponseBody):
+    """What may begin from one place to another, or between two interfaces of one."""
+
+    source: int
+    target: int
+    ipv4: Sequence[ReachableTraffic]
+    ipv6: Sequence[ReachableTraffic]
+
+
+class VpcReachability(ResponseBody):
+    """What security groups and routes of a VPC let begin, as its machine is told."""
+
+    vpc: ResourceRef
+    internet_gateway: ResourceRef | None
+    egress_only_gateway: ResourceRef | None
+    subnets: Sequence[ReachableSubnet]
+    places: Sequence[ReachablePlace]
+    flows: Sequence[ReachableFlow]
+    """Those that there are. What answers a flow needs no right of its own."""
+    is_complete: bool
+    """False if the VPC has more places: these are the first."""
+
+
+class OneReachability(ResponseBody):
+    """A reachability, wrapped."""
+
+    reachability: VpcReachability
+
+
+class _Found(NamedTuple):
+    """A VPC's plan, and the references to what it names by id."""
+
+    plan: VpcPlan
+    names: Mapping[str, ResourceRef]
+    tables: Mapping[str, ResourceRef]
+    """Route tables, by the ids of the subnets that use them."""
+    gateways: tuple[ResourceRef | None, ResourceRef | None]
+    """The internet gateway and the egress-only gateway."""
+
+
+@get(VPC.path_of_one + "/reachability", opt={"action": VPC.action("get")})
+async def get_reachability(
+    vpc_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> OneReachability:
+    """Return who can begin which flows to whom in a VPC, and with the internet.
+
+    It is read from its rows, as the rules on its machine are. Interfaces are told together that no
+    rule tells apart; of the flows between them, those of the first 24 such places.
+    """
+    vpc = await VPCS.authorized(ctx, vpc_id)
+    found = await ctx.database.read(_find, vpc.account_id, vpc.id)
+    if found is None:
+        raise rows.VPCS.missing()
+    ref = _ref(VPC, vpc)
+    # It takes a tenth of a second for the largest VPCs with the most rules.
+    told = await asyncio.to_thread(_told, ref, found)
+    return OneReachability(reachability=told)
+
+
+def _find(tx: Connection, account_id: str, vpc_id: str) -> _Found | None:
+    plan = plan_of(tx, account_id, vpc_id)
+    if plan is None:
+        return None
+    of = (account_id, vpc_id)
+    subnets = rows.of_vpc(tx, rows.SUBNETS, *of)
+    groups = rows.of_vpc(tx, rows.SECURITY_GROUPS, *of)
+    tables = {each.id: each for each in rows.of_vpc(tx, rows.ROUTE_TABLES, *of)}
+    uplinks = rows.of_vpc(tx, rows.INTERNET_GATEWAYS, *of)
+    egress = rows.of_vpc(tx, rows.EGRESS_ONLY_GATEWAYS, *of)
+    return _Found(
+        plan,
+        {
+            **{each.id: _ref(rows.SUBNETS.of, each) for each in subnets},
+            **{each.id: _ref(rows.SECURITY_GROUPS.of, each) for each in groups},
+        },
+        {
+            each.id: _ref(rows.ROUTE_TABLES.of, tables[each.route_table.id])
+            for each in subnets
+            if each.route_table is not None
+        },
+        (
+            _ref(rows.INTERNET_GATEWAYS.of, uplinks[0]) if uplinks else None,
+            _ref(rows.EGRESS_ONLY_GATEWAYS.of, egress[0]) if egress else None,
+        ),
+    )
+
+
+def _ref(of: Resource[R], found: R) -> ResourceRef:
+    return ResourceRef(id=found.id, crn=of.crn_of(found), name=getattr(found, of.key))
+
+
+def _told(vpc: ResourceRef, found: _Found) -> VpcReachability:
+    plan, every = found.plan, places(found.plan)
+    told = every[:MOST_PLACES]
+    return VpcReachability(
+        vpc=vpc,
+        internet_gateway=found.gateways[0],
+        egress_only_gateway=found.gateways[1],
+        subnets=[_subnet(found, each) for each in plan.subnets],
+        places=[
+            ReachablePlace(
+                place=number,
+                subnet=found.names[place.subnet.id],
+                security_groups=[found.names[each] for each in place.group_ids],
+                is_balancer=place.is_balancer,
+                interfaces=len(place.interfaces),
+                to_internet=_outside(
+                    to_internet(plan, place), has_way=gateway_of(plan, place.subnet) is not None
+                ),
+                from_internet=_outside(
+                    from_internet(plan, place), has_way=is_open(plan, place.subnet)
+                ),
+            )
+            for number, place in enumerate(told)
+        ],
+        flows=_flows(plan, told),
+        is_complete=len(told) == len(every),
+    )
+
+
+def _subnet(found: _Found, subnet: SubnetPlan) -> ReachableSubnet:
+    return ReachableSubnet(
+        subnet=found.names[subnet.id],
+        cidr_ipv4=None if subnet.cidr_ipv4 is None else str(subnet.cidr_ipv4),
+        cidr_ipv6=None if subnet.cidr_ipv6 is None else str(subnet.cidr_ipv6),
+        route_table=found.tables[subnet.id],
+        routes=[ReachableRoute(destination=str(to), target=target) for to, target in subnet.routes],
+        gateway=gateway_of(found.plan, subnet),
+        is_open=is_open(found.plan, subnet),
+    )
+
+
+def _outside(outside: Sequence[Outside], *, has_way: bool) -> Sequence[ReachableOutside]:
+    """Return what may begin with the internet, if the subnet has a way for it."""
+    return [
+        ReachableOutside(
+            network="::/0" if each.network == GLOBAL else str(each.network),
+            traffic=_traffic(each.traffic),
+        )
+        for each in (outside if has_way else ())
+    ]
+
+
+def _flows(plan: VpcPlan, told: Sequence[Place]) -> Sequence[ReachableFlow]:
+    flows = []
+    for (source, here), (target, there) in product(enumerate(told), repeat=2):
+        if source == target and len(here.interfaces) == 1:
+            continue
+        ipv4, ipv6 = (between(plan, here, there, version) for version in (4, 6))
+        if ipv4 or ipv6:
+            told_of = {"ipv4": _traffic(ipv4), "ipv6": _traffic(ipv6)}
+            flows.append(ReachableFlow(source=source, target=target, **told_of))
+    return flows
+
+
+def _traffic(traffic: Traffic) -> Sequence[ReachableTraffic]:
+    if traffic.is_everything:
+        return [ReachableTraffic(protocol="all", ports=None)]
+    return [
+        ReachableTraffic(protocol=kind, ports=_ports(kind, ranges))
+        for kind, ranges in traffic.ranges
+    ]
+
+
+def _ports(kind: str, ranges: Sequence[tuple[int, int]]) -> str | None:
+    if kind not in ("tcp", "udp") or ranges == ((0, 65_535),):
+        return None
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges)

@@ -1,0 +1,86 @@
+"""Does what a driver of load balancers does, and is killed before its n-th step.
+
+`DRIVER FOLDER VIP N start|reload|stop`; a step is a call that changes something outside of the
+process. It exits with 0 if there were fewer steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cloudcore.loadbalancer.embedded import EmbeddedDriver
+from cloudcore.loadbalancer.haproxy import HaproxyDriver
+from cloudcore.loadbalancer.proxy_plan import (
+    BackendPlan,
+    HealthPlan,
+    ListenerPlan,
+    ProxyPlan,
+    TargetPlan,
+)
+from cloudcore.loadbalancer.replicas import Replicas
+from cloudcore.nodes import kept_process
+from cloudcore.nodes.kept_process import Kept
+
+BALANCER = "0190f3b8-0000-7000-8000-00000000000a"
+CERTIFICATE = "own.pem"
+
+
+def plan_of(vip: str, *ports: int) -> ProxyPlan:
+    """Return a plan of HTTPS listeners on these ports."""
+    return ProxyPlan(
+        BALANCER,
+        vip,
+        tuple(ListenerPlan(port, "https", "web", CERTIFICATE) for port in ports),
+        (BackendPlan("web", "http", HealthPlan(), (TargetPlan("one", vip, 1),)),),
+    )
+
+
+def _die_before(step: int) -> None:
+    left = step
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: object, **kwargs: object) -> object:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*args, **kwargs)
+
+        return call
+
+    for owner, name in (
+        (Path, "replace"),
+        (Path, "unlink"),
+        (Path, "mkdir"),
+        (Path, "rmdir"),
+        (os, "makedirs"),
+        (os, "truncate"),
+        (kept_process, "start"),
+        (Kept, "signal"),
+        (shutil, "rmtree"),
+        (Replicas, "_applied"),
+    ):
+        setattr(owner, name, counted(getattr(owner, name)))
+
+
+async def _main(driver: str, folder: Path, vip: str, step: int, act: str) -> None:
+    pem = (folder / CERTIFICATE).read_bytes()
+    kind = HaproxyDriver if driver == "haproxy" else EmbeddedDriver
+    replicas = kind(folder / "balancers", drain_seconds=2)
+    ports = {"start": (8080,), "reload": (8080, 8081), "stop": ()}[act]
+    _die_before(step)
+    if ports:
+        await replicas.apply(plan_of(vip, *ports), 0, {CERTIFICATE: pem}, None)
+    else:
+        await replicas.stop(BALANCER, 0)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5]))

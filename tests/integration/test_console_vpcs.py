@@ -1,0 +1,98 @@
+"""A VPC on the console: the picture of what reaches what, and the tables that say the same."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from cloudcore.network.interfaces import Interfaces
+from registry.console.vpc_map import MOST_SUBNETS
+from tests.integration.console_shop import Shop, open_shop
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def picture_of(page: str) -> ET.Element:
+    """Return the picture, which must be well-formed."""
+    found = re.search(r'<svg class="map".*?</svg>', page, flags=re.DOTALL)
+    assert found is not None
+    return ET.fromstring(found[0].replace("<svg ", f'<svg xmlns="{SVG[1:-1]}" ', 1))
+
+
+def titles(picture: ET.Element) -> list[str]:
+    return [each.text or "" for each in picture.iter(f"{SVG}title")]
+
+
+async def place(shop: Shop, subnet_id: str, group_id: str, number: int) -> None:
+    acme = shop.served.acme
+    owner = f"crn:compute:local:{acme.account_id}:instance/{number}"
+    put, now = Interfaces().place, shop.served.clock()
+    of = acme.account_id, "local", subnet_id, (group_id,), owner, now
+    await shop.served.database.write(put, *of)
+
+
+async def test_the_page_of_a_vpc_draws_it_and_says_the_same_in_tables(tmp_path: Path) -> None:
+    async with open_shop(tmp_path / "data") as shop:
+        make = partial(shop.served.make, token=shop.served.acme.program_token)
+        vpc = await make("/v1/vpcs", {"name": "drawn", "cidr_ipv4": "10.7.0.0/16"})
+        address = f"/console/services/vpcs/{vpc['id']}"
+        empty = (await shop.browser.get(address)).text
+        assert "It has no subnet yet." in empty
+        assert 'class="map"' not in empty
+
+        front = await make(
+            "/v1/subnets", {"name": "front", "vpc": "drawn", "cidr_ipv4": "10.7.1.0/24"}
+        )
+        back = await make(
+            "/v1/subnets", {"name": "back", "vpc": "drawn", "cidr_ipv4": "10.7.2.0/24"}
+        )
+        web = await make("/v1/security-groups", {"name": "web", "vpc": "drawn"})
+        rules = [{"direction": "inbound", "protocol": "tcp", "port_from": 5432, "source": "web"}]
+        data = await make("/v1/security-groups", {"name": "data", "vpc": "drawn", "rules": rules})
+        await place(shop, front["id"], web["id"], 1)
+        await place(shop, back["id"], data["id"], 2)
+
+        page = (await shop.browser.get(address)).text
+        picture = picture_of(page)
+        assert picture.get("role") == "img"
+        ids = {each.get("id") for each in picture.iter() if each.get("id")}
+        assert set((picture.get("aria-labelledby") or "").split()) <= ids
+        said = "front: web (1 interface) to back: data (1 interface): TCP 5432 over IPv4"
+        assert [each for each in titles(picture) if "front: web" in each] == [said]
+        assert titles(picture)[0] == "The VPC drawn"
+        rows = re.findall(r"<tr>(.*?)</tr>", page, flags=re.DOTALL)
+        cells = [re.sub(r"\s*<[^>]*>\s*", "|", each).strip("|\n") for each in rows]
+        assert "front: web (1 interface)|back: data (1 interface)|TCP 5432 over IPv4" in [
+            re.sub(r"\|+\n?\|*", "|", each) for each in cells
+        ]
+        assert page.count("No way") == 2
+        assert page.count("Nothing can begin") == 2
+
+
+async def test_a_large_vpc_is_drawn_in_part_and_its_table_has_all(tmp_path: Path) -> None:
+    async with open_shop(tmp_path / "data") as shop:
+        make = partial(shop.served.make, token=shop.served.acme.program_token)
+        vpc = await make("/v1/vpcs", {"name": "large", "cidr_ipv4": "10.7.0.0/16"})
+        for number in range(MOST_SUBNETS + 3):
+            name, cidr = f"subnet-no-{number}-", f"10.7.{number}.0/24"
+            await make("/v1/subnets", {"name": name, "vpc": "large", "cidr_ipv4": cidr})
+        page = (await shop.browser.get(f"/console/services/vpcs/{vpc['id']}")).text
+        picture = picture_of(page)
+        drawn = [each.text for each in picture.iter(f"{SVG}text") if each.get("class") == "name"]
+        assert len(drawn) == MOST_SUBNETS
+        about = picture.find(f"{SVG}desc")
+        assert about is not None
+        assert "Not all of it is drawn" in (about.text or "")
+        for number in range(MOST_SUBNETS + 3):
+            assert re.search(rf'<th scope="row"[^>]*><a [^>]*>subnet-no-{number}-<', page)
+
+
+async def test_who_may_not_read_vpcs_sees_no_picture(tmp_path: Path) -> None:
+    async with open_shop(tmp_path / "data") as shop:
+        make = partial(shop.served.make, token=shop.served.acme.program_token)
+        vpc = await make("/v1/vpcs", {"name": "hidden", "cidr_ipv4": "10.7.0.0/16"})
+        address = f"/console/services/vpcs/{vpc['id']}"
+        async with shop.browser_that_may("network:ListVpcs") as browser:
+            assert (await browser.get(address)).status_code == 403
