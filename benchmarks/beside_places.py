@@ -70,7 +70,6 @@ _ONCE: Final = "made once in a process, for all who ask"
 _ON_MACHINE: Final = "one job or watch at a time, in threads of their own; waits for the kernel"
 _SMALL: Final = "files of a few kilobytes, of one machine's instances"
 _KEEPER: Final = "the program beside each instance, which serves nobody else"
-_WATCHED: Final = "waits for an instance, in threads of the one process that looks after them"
 _ONE_THREAD: Final = "the only one of its kind in a process: transactions, lines of a log"
 
 PLACES: Final[Mapping[str, Place]] = {
@@ -93,9 +92,6 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/compute/credentials.py:renew": Place(why=_SMALL),
     "cloudcore/compute/keeper/commands.py:run": Place(why=_KEEPER),
     "cloudcore/compute/keeper/launching.py:_popen": Place(why=_KEEPER),
-    "cloudcore/compute/kept_instances.py:": Place(why=_MAKES),
-    "cloudcore/compute/kept_instances.py:_alone": Place(why=_WATCHED, uses=2),
-    "cloudcore/compute/kept_instances.py:seen": Place(why=_WATCHED, uses=2),
     "cloudcore/compute/machine.py:bring_up": Place(why=_SMALL),
     "cloudcore/compute/routes.py:get_instance_logs": Place(
         why="reads ten megabytes at most of two files; computes nothing"
