@@ -69,7 +69,6 @@ _LAUNCHES: Final = "starts a process of a machine, by who reconciles it; no requ
 _ONCE: Final = "made once in a process, for all who ask"
 _ON_MACHINE: Final = "one job or watch at a time, in threads of their own; waits for the kernel"
 _SMALL: Final = "files of a few kilobytes, of one machine's instances"
-_KEEPER: Final = "the program beside each instance, which serves nobody else"
 _ONE_THREAD: Final = "the only one of its kind in a process: transactions, lines of a log"
 
 PLACES: Final[Mapping[str, Place]] = {
@@ -90,8 +89,6 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/compute/credentials.py:_give": Place(why=_SMALL),
     "cloudcore/compute/credentials.py:_take": Place(why=_SMALL),
     "cloudcore/compute/credentials.py:renew": Place(why=_SMALL),
-    "cloudcore/compute/keeper/commands.py:run": Place(why=_KEEPER),
-    "cloudcore/compute/keeper/launching.py:_popen": Place(why=_KEEPER),
     "cloudcore/compute/machine.py:bring_up": Place(why=_SMALL),
     "cloudcore/compute/routes.py:get_instance_logs": Place(
         why="reads ten megabytes at most of two files; computes nothing"
