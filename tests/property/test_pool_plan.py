@@ -15,7 +15,12 @@ from cloudcore.compute.instance_pool import InstancePool
 from cloudcore.resources.record import Reference
 
 START: Final = 1_800_000_000 * MICROSECONDS
-BASE: Final[dict[str, Any]] = {"account_id": "a", "region": "local", "created_at": START, "updated_at": START}
+BASE: Final[dict[str, Any]] = {
+    "account_id": "a",
+    "region": "local",
+    "created_at": START,
+    "updated_at": START,
+}
 
 
 def pool_of(size: int) -> InstancePool:

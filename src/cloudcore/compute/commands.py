@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from tempfile import TemporaryFile
 from typing import Final
 from urllib.parse import urlencode
@@ -13,25 +12,13 @@ from cloudcore.compute.instance_pool import INSTANCE_POOL
 from cloudcore.resources.nouns import noun_of
 
 _CHUNK: Final = 65_536
-_NAMES: Final = {"environment": "env", "ports": "port", "security_groups": "security-group"}
-"""Of options that are given once for each value."""
-
-
-def _with_names(options: tuple[Option, ...] | None) -> tuple[Option, ...]:
-    return tuple(
-        each._replace(name=_NAMES[each.field]) if each.field in _NAMES and not each.name else each
-        for each in options or ()
-    )
-
-
-_POOLS: Final = noun_of(
+POOLS: Final = noun_of(
     INSTANCE_POOL,
     words="images of this registry that are kept running",
     created="{name} is {status}; 'entrepot instances list {name}' shows what runs",
     delete_words="end all instances of a pool, and delete it",
     question="End all instances of {name}, and delete it?",
 )
-POOLS: Final = replace(_POOLS, create=_with_names(_POOLS.create), update=_with_names(_POOLS.update))
 
 
 def _write_logs(run: Invocation) -> bool:
