@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from pathlib import Path
 
+from cloudcore.compute.keeper.output import NEWER
+from registry.node_settings import NodeSettings
 from tests.integration.console_shop import open_shop
 
 
@@ -23,6 +25,11 @@ async def test_the_page_of_a_pool_shows_its_instances_and_where_their_output_is(
         assert "wrote last" not in page
         asked = await shop.browser.get(f"{address}?logs={instance}")
         assert (asked.status_code, "wrote last" in asked.text) == (200, True)
-        assert "the machine elsewhere has the output" in asked.text
+        assert "It has written nothing." in asked.text
+        output = tmp_path / "data" / "nodes" / NodeSettings().name / "instances" / instance
+        output.mkdir(parents=True)
+        (output / NEWER).write_text("<b>up</b>\n" * 3)
+        asked = await shop.browser.get(f"{address}?logs={instance}")
+        assert "&lt;b&gt;up&lt;/b&gt;" in asked.text
         foreign = shop.served.globex.ids["/v1/instance-pools/{}/instances/{}"]
         assert "wrote last" not in (await shop.browser.get(f"{address}?logs={foreign}")).text
