@@ -69,8 +69,6 @@ _LAUNCHES: Final = "starts a process of a machine, by who reconciles it; no requ
 _ONCE: Final = "made once in a process, for all who ask"
 _ON_MACHINE: Final = "one job or watch at a time, in threads of their own; waits for the kernel"
 _SMALL: Final = "files of a few kilobytes, of one machine's instances"
-_KEEPER: Final = "the program beside each instance, which serves nobody else"
-_WATCHED: Final = "waits for an instance, in threads of the one process that looks after them"
 _ONE_THREAD: Final = "the only one of its kind in a process: transactions, lines of a log"
 
 PLACES: Final[Mapping[str, Place]] = {
