@@ -69,8 +69,6 @@ _LAUNCHES: Final = "starts a process of a machine, by who reconciles it; no requ
 _ONCE: Final = "made once in a process, for all who ask"
 _ON_MACHINE: Final = "one job or watch at a time, in threads of their own; waits for the kernel"
 _SMALL: Final = "files of a few kilobytes, of one machine's instances"
-_KEEPER: Final = "the program beside each instance, which serves nobody else"
-_WATCHED: Final = "waits for an instance, in threads of the one process that looks after them"
 _ONE_THREAD: Final = "the only one of its kind in a process: transactions, lines of a log"
 
 PLACES: Final[Mapping[str, Place]] = {
@@ -124,6 +122,9 @@ PLACES: Final[Mapping[str, Place]] = {
         why="rules of one VPC, within the transaction that changes it: 25 ms of `nft -c`"
     ),
     "cloudcore/network/namespaces.py:_in_a_thread": Place(why=_ON_MACHINE),
+    "cloudcore/network/reachability_routes.py:get_reachability": Place(
+        why="computes for a tenth of a second at most, in the turns of accounts"
+    ),
     "cloudcore/network/router.py:_nft": Place(why=_ON_MACHINE),
     "cloudcore/network/vpc_files.py:__init__": Place(why=_MAKES),
     "cloudcore/network/vpc_files.py:run": Place(why=_ON_MACHINE),
