@@ -210,13 +210,18 @@ class MemoryNetwork:
         return self.namespace
 
 
+@dataclass
 class PlainKeys:
     """Keys of accounts that seal nothing."""
+
+    failure: Exception | None = None
 
     async def seal(self, account_id: str, secret: bytes, context: str) -> tuple[str, bytes]:
         return uuid7(), secret
 
     async def open(self, account_id: str, kms_key_id: str, sealed: bytes, context: str) -> bytes:
+        if self.failure is not None:
+            raise self.failure
         return sealed
 
 
@@ -233,6 +238,7 @@ class BalancerWorld:
     network: MemoryNetwork
     pools: MemoryPools
     roles: MemoryRoles
+    keys: PlainKeys
     watch: ProxyWatch
 
     async def ask(
@@ -365,6 +371,7 @@ async def open_balancers(
     clock = Clock()
     await database.write(furnish, clock())
     proxies, lines, pools, roles = MemoryProxies(), MemoryNetwork(), MemoryPools(), MemoryRoles()
+    keys = PlainKeys()
     needs = LoadBalancerNeeds(
         database=database,
         clock=clock,
@@ -372,7 +379,7 @@ async def open_balancers(
         node=Node(NODE, Path("/nowhere")),
         parts=Parts(
             interfaces=Interfaces(),
-            certificates=Certificates("local", PrivateKeys(PlainKeys())),
+            certificates=Certificates("local", PrivateKeys(keys)),
             pools=pools,
             vips=(ip_network(VIPS),),
         ),
@@ -395,7 +402,7 @@ async def open_balancers(
     app = ControlPlane(
         _routes(), platform, needs={"loadbalancer": needs}, vocabulary=vocabulary(FAMILIES)
     )
-    parts = (proxies, lines, pools, roles, ProxyWatch(needs))
+    parts = (proxies, lines, pools, roles, keys, ProxyWatch(needs))
     yield BalancerWorld(database, needs, clock, app, tokens, *parts)
 
 

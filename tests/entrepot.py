@@ -15,6 +15,7 @@ from typing import Any, Final
 import httpx
 import msgspec
 
+from cloudcore.nodes import kept_process
 from tests.databases import planted, program, program_environment
 from tests.live import LiveRegistry, start_registry
 from tests.postgresql import free_port
@@ -156,8 +157,18 @@ def installed(data: Path, **environment: str) -> Iterator[Install]:
             told("secret access key", made),
         )
     finally:
-        assert registry.stop() == 0, registry.log
+        stopped = registry.stop()
+        end_proxies(data)
+        assert stopped == 0, registry.log
     assert '"level":"error"' not in registry.log.replace(" ", "")
+
+
+def end_proxies(data: Path) -> None:
+    """End the proxies of load balancers, which outlive the service."""
+    for folder in data.glob("nodes/*/balancers/*/*"):
+        kept = kept_process.find(folder)
+        if kept is not None:
+            kept.signal(signal.SIGKILL)
 
 
 def initialized(data: Path, env: Mapping[str, str] | None = None) -> str:

@@ -217,6 +217,8 @@ def pages_of(world: World) -> list[str]:
         f"/console/services/identities/{identity_of(world)}",
         "/console/services/vpcs",
         f"/console/services/vpcs/{vpc_of(world)}",
+        "/console/services/load-balancers",
+        f"/console/services/load-balancers/{balancer_of(world)}",
         "/console/services/messages",
         "/console/services/templates",
         f"/console/services/templates/{template_of(world)}",
@@ -332,6 +334,29 @@ def suppression_of(world: World) -> str:
     return str(suppressions[0]["id"])
 
 
+def balancer_of(world: World) -> str:
+    """Return the id of the only load balancer, which is made when it is asked for first."""
+    balancers = world.pusher.call("GET", "/v1/load-balancers")["load_balancers"]
+    if balancers:
+        return str(balancers[0]["id"])
+    vpc_of(world)
+    (subnet, *_) = world.pusher.call("GET", "/v1/subnets")["subnets"]
+    certificate = certificate_of(world)
+    body = {
+        "name": "front",
+        "subnet": subnet["id"],
+        "listeners": [
+            {"port": 443, "protocol": "https", "backend": "web", "certificate": certificate},
+            {"port": 5432, "protocol": "tcp", "backend": "db"},
+        ],
+        "backends": [
+            {"name": "web", "protocol": "http"},
+            {"name": "db", "protocol": "tcp"},
+        ],
+    }
+    return str(world.pusher.call("POST", "/v1/load-balancers", body)["load_balancer"]["id"])
+
+
 def queue_of(world: World) -> str:
     """Return the id of a queue."""
     name = f"asked-{uuid4()}"
@@ -395,6 +420,7 @@ def questions_of(world: World) -> list[Question]:
         Question(f"/console/services/certificates/{certificate_of(world)}/export", {}),
         Question("/console/services/certificates/upload", {"certificate_pem": "x"}, 400),
         Question(f"/console/services/buckets/{bucket_of(world)}/delete", {}),
+        Question(f"/console/services/load-balancers/{balancer_of(world)}/delete", {}),
         Question(f"/console/services/buckets/{bucket_of(world)}/delete-object", {"key": "a/b"}),
         Question(f"{base}/lifecycle/preview", {"add": "rule"}),
         Question(f"{base}/lifecycle/restore", {"run": str(uuid4())}),

@@ -358,7 +358,9 @@ class World:
 @contextmanager
 def serve_people(data: Path, scale: int = 1) -> Iterator[tuple[Install, Pusher]]:
     """Make an install and serve it; the admin has chosen a password of its own."""
-    with installed(data, ENTREPOT_FOUNDERS="owners") as install:
+    with installed(
+        data, ENTREPOT_FOUNDERS="owners", ENTREPOT_BALANCER_VIPS="127.0.94.0/26"
+    ) as install:
         fetch_code(_authorize_page(install.url), install.one_time_password, PASSWORD)
         with httpx.Client(base_url=install.url, timeout=60) as http:
             answer = http.post(

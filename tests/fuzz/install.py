@@ -29,6 +29,7 @@ from cloudcore.identity.services.users import add_person
 from cloudcore.keyring import create_root_key, load_keyring
 from registry.email_settings import EmailSettings
 from registry.main import Registry
+from registry.node_settings import NodeSettings
 from registry.planes import dispatcher
 from registry.served import SERVE
 from registry.settings import Settings
@@ -94,6 +95,7 @@ def open_fuzzed_install(folder: Path, migrated: Path) -> Iterator[FuzzedInstall]
         data=folder,
         founders="anyone",
         email=EmailSettings(email_sending="direct", email_dedicated_ips=_ADDRESSES),
+        node=NodeSettings(balancer_vips="192.0.2.0/24"),
     )
     shutil.copy(migrated, folder / "metadata.db")
     create_root_key(settings.root_key)

@@ -29,6 +29,24 @@ _MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _HIDDEN: Final = re.compile(r'name="form" value="([^"]*)"')
 
 
+_BALANCER: Final[dict[str, Any]] = {
+    "subnet": "subnet-0",
+    "listeners": [
+        {"port": 443, "protocol": "https", "backend": "web", "certificate": "up0"},
+        {"port": 5432, "protocol": "tcp", "backend": "db"},
+    ],
+    "backends": [
+        {
+            "name": "web",
+            "protocol": "http",
+            "health_check": {"protocol": "http", "path": "/healthz"},
+            "targets": [{"address": "10.0.0.9", "port": 8080}],
+        },
+        {"name": "db", "protocol": "tcp"},
+    ],
+}
+
+
 def plant(install: FuzzedInstall) -> None:
     """Make something of every kind, and keep that state."""
     _plant_identity(install)
@@ -48,6 +66,8 @@ def plant(install: FuzzedInstall) -> None:
     _plant_network(install)
     for path, sample in described.samples().items():
         _make(install, path, sample)
+    for number in range(2):
+        _make(install, "/v1/load-balancers", {**_BALANCER, "name": f"front-{number}"})
     _plant_mail(install)
     for _ in range(2):
         _make(install, "/v1/payment-methods", {"type": "card", "token": "tok_visa"})
@@ -206,6 +226,8 @@ def teach(install: FuzzedInstall, known: Known) -> None:
         "resource": [f"crn:registry:local:{account}:repository/team/app"],
         "actions": [["registry:PullImage"], ["registry:PullImage", "iam:AssumeRole"]],
         "names": [["web/*"], ["*"]],
+        "listeners": [_BALANCER["listeners"], _BALANCER["listeners"][1:]],
+        "backends": [_BALANCER["backends"]],
     }
     for field, values in words.items():
         known.add(field, *values)

@@ -403,6 +403,24 @@ async def test_a_certificate_that_is_not_issued_is_waited_for(world: BalancerWor
     assert (found["status"], found["faults"]) == ("active", [])
 
 
+async def test_what_is_served_stays_while_the_key_of_the_account_cannot_be_used(
+    world: BalancerWorld,
+) -> None:
+    made = await world.active(listeners=[HTTPS])
+    world.keys.failure = Conflict("the key is disabled")
+    await world.change(made, replica_count=3)
+    await world.work()
+    found = await world.show(made)
+    (fault,) = found["faults"]
+    assert (found["status"], fault["code"]) == ("updating", "CERTIFICATE_UNUSABLE")
+    assert "the key is disabled" in fault["message"]
+    assert len(world.proxies.running) == 2
+    world.keys.failure = None
+    await world.work(after=60)
+    found = await world.show(made)
+    assert (found["status"], found["faults"]) == ("active", [])
+
+
 async def test_a_change_reaches_the_proxies(world: BalancerWorld) -> None:
     made = await world.active()
     changed = await world.change(made, listeners=[HTTP, TCP], backends=[WEB, DB])

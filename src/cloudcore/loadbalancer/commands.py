@@ -48,7 +48,7 @@ _NOUN: Final = noun_of(
     question="Tear the load balancer {name} down?",
     acts=(
         Act("targets", "show where connections go, and if all is well there", run=_show_targets),
-        Act("metrics", "show what it has served", "/metrics", "GET", answer="metrics"),
+        Act("metrics", "show what it has served", "metrics", "GET", answer="metrics"),
     ),
 )
 assert _NOUN.create is not None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import NotFound
+from cloudcore.errors import NotFound, PlatformError
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.loadbalancer import rows
 from cloudcore.loadbalancer.driver import ProxyFailed
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 REPLICA_FAILED: Final = "REPLICA_FAILED"
 REPLICA_DIED: Final = "REPLICA_DIED"
 CERTIFICATE_MISSING: Final = "CERTIFICATE_NOT_ISSUED"
+CERTIFICATE_UNUSABLE: Final = "CERTIFICATE_UNUSABLE"
 _TRIES: Final = 3
 """Failures after which a load balancer of which no proxy is alive has failed; they go on."""
 _log = logging.getLogger(__name__)
@@ -107,12 +108,19 @@ async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, turn: Turn) -
     made = await needs.database.read(render, found, needs.parts, dialled)
     files, fingerprints = {}, {}
     for each in found.certificates.values():
-        servable = await needs.parts.certificates.open(needs.database, found.account_id, each.id)
+        try:
+            servable = await needs.parts.certificates.open(
+                needs.database, found.account_id, each.id
+            )
+        except PlatformError as error:  # the account's KMS key is disabled, or away
+            words = f"the key of the certificate {each.name} cannot be used: {error.message}"
+            return Again(faults=[Problem(CERTIFICATE_UNUSABLE, words, each.id)])
         if servable is None:
             words = f"the certificate {each.name} is not issued yet, or was deleted"
             return Again(faults=[Problem(CERTIFICATE_MISSING, words, each.id)])
-        pem = servable.full_chain_pem.encode() + servable.private_key_pem
-        files[certificate_file(each.id)] = pem
+        files[certificate_file(each.id)] = (
+            servable.full_chain_pem.encode() + servable.private_key_pem
+        )
         fingerprints[each.id] = servable.fingerprint
     try:
         for number in range(1, found.replica_count + 1):
