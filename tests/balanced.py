@@ -290,6 +290,7 @@ class Loop:
         self.served: list[bytes] = []
         self._ask = ask
         self._clients = clients
+        self._is_over = False
         self._asked = asyncio.Condition()
 
     async def more(self, count: int = 30) -> None:
@@ -299,7 +300,7 @@ class Loop:
             await self._asked.wait_for(lambda: len(self.served) + len(self.failed) >= wanted)
 
     async def _run(self) -> None:
-        while True:
+        while not self._is_over:
             try:
                 answer = await self._ask()
                 if answer.status == 200:
@@ -316,9 +317,8 @@ class Loop:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for running in self._running:
-            running.cancel()
-        await asyncio.wait(self._running)
+        self._is_over = True  # what is asked is answered: a client that is cut off leaks its socket
+        await asyncio.gather(*self._running)
 
 
 def kind_of(name: str) -> type[Replicas]:
