@@ -79,6 +79,7 @@ class Server:
         for serving in self._connections:
             serving.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.sleep(0)  # for those that were accepted last
 
     def target(self, *, is_draining: bool = False) -> TargetPlan:
         """Return the target that this is."""
@@ -97,7 +98,8 @@ class Server:
         self._connections.add(serving)
         serving.add_done_callback(self._connections.discard)
         try:
-            await self._serve_one(reader, writer)
+            if self._server is not None and self._server.is_serving():
+                await self._serve_one(reader, writer)  # else it was accepted just before the end
         except (OSError, EOFError):
             pass
         finally:
