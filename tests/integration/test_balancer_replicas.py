@@ -24,12 +24,6 @@ HTTPS = (ListenerPlan(8443, "https", "web", "own.pem"), ListenerPlan(8080, "http
 TCP = (ListenerPlan(9000, "tcp", "web"),)
 
 
-@pytest.fixture(params=DRIVERS)
-async def balancer(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Balanced]:
-    async with balanced(tmp_path, request.param, head_seconds=1) as made:
-        yield made
-
-
 @pytest.fixture
 async def first() -> AsyncIterator[Server]:
     server = await Server("first").start()
@@ -42,6 +36,15 @@ async def second() -> AsyncIterator[Server]:
     server = await Server("second").start()
     yield server
     await server.die()
+
+
+@pytest.fixture(params=DRIVERS)
+async def balancer(
+    request: pytest.FixtureRequest, first: Server, second: Server, tmp_path: Path
+) -> AsyncIterator[Balanced]:
+    """Return a balancer, which ends before its servers: it checks them until then."""
+    async with balanced(tmp_path, request.param, head_seconds=1) as made:
+        yield made
 
 
 def pem_of(folder: Path, name: str) -> tuple[bytes, ssl.SSLContext]:
