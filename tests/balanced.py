@@ -79,6 +79,7 @@ class Server:
         for serving in self._connections:
             serving.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.sleep(0)  # for those that were accepted last
 
     def target(self, *, is_draining: bool = False) -> TargetPlan:
         """Return the target that this is."""
@@ -97,7 +98,8 @@ class Server:
         self._connections.add(serving)
         serving.add_done_callback(self._connections.discard)
         try:
-            await self._serve_one(reader, writer)
+            if self._server is not None and self._server.is_serving():
+                await self._serve_one(reader, writer)  # else it was accepted just before the end
         except (OSError, EOFError):
             pass
         finally:
@@ -290,6 +292,7 @@ class Loop:
         self.served: list[bytes] = []
         self._ask = ask
         self._clients = clients
+        self._is_over = False
         self._asked = asyncio.Condition()
 
     async def more(self, count: int = 30) -> None:
@@ -299,7 +302,7 @@ class Loop:
             await self._asked.wait_for(lambda: len(self.served) + len(self.failed) >= wanted)
 
     async def _run(self) -> None:
-        while True:
+        while not self._is_over:
             try:
                 answer = await self._ask()
                 if answer.status == 200:
@@ -316,9 +319,8 @@ class Loop:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for running in self._running:
-            running.cancel()
-        await asyncio.wait(self._running)
+        self._is_over = True  # what is asked is answered: a client that is cut off leaks its socket
+        await asyncio.gather(*self._running)
 
 
 def kind_of(name: str) -> type[Replicas]:
