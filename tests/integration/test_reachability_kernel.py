@@ -51,6 +51,7 @@ def layered() -> VpcPlan:
             app,
             (
                 RulePlan("inbound", "tcp", 5000, 5100, web),
+                RulePlan("inbound", "tcp", 5443),  # which the internet cannot use
                 RulePlan("inbound", "udp", None, None, app),
                 everywhere,
             ),
