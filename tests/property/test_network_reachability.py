@@ -282,6 +282,25 @@ def test_traffic_is_a_set_of_packets(
     assert bool(a) == any(a.has(each, p) for each in KINDS for p in range(50))
 
 
+def test_an_interface_in_several_groups_has_what_each_of_them_lets() -> None:
+    groups = [
+        GroupPlan(
+            f"00000000-0000-7000-8000-00000000000{number}",
+            (RulePlan("inbound", "tcp", port), RulePlan("outbound", "udp", port)),
+        )
+        for number, port in ((1, 80), (2, 443))
+    ]
+    open_one = GroupPlan("00000000-0000-7000-8000-000000000003", EVERYTHING_BEGINS)
+    inside = subnet("10.0.0.0/24")
+    plan = replace(
+        vpc(inside, groups=(*groups, open_one)),
+        interfaces=(interface(inside, 4, *groups), interface(inside, 5, open_one)),
+    )
+    of_both, other = places(plan)
+    assert between(other, of_both, 4).ranges == (("tcp", ((80, 80), (443, 443))),)
+    assert between(of_both, other, 4).ranges == (("udp", ((80, 80), (443, 443))),)
+
+
 def test_ranges_that_touch_are_one() -> None:
     rules = [_rule("inbound", "tcp", ports, None) for ports in ((6, 10), (1, 5), (12, 12))]
     assert _of(rules).ranges == (("tcp", ((1, 10), (12, 12))),)
