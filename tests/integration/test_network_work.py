@@ -34,8 +34,12 @@ from tests.network_plans import new_id
 
 DAY: Final = 24 * 3600 * MICROSECONDS
 NODE: Final = "here"
+# The tenants of `open_served` have one of each kind, so its machine can run each.
 SETTINGS: Final = NodeSettings(
-    node_name=NODE, network_ipv6_ranges="2001:db8:100::/40", balancer_vips="203.0.113.0/24"
+    node_name=NODE,
+    network_ipv6_ranges="2001:db8:100::/40",
+    balancer_vips="203.0.113.0/24",
+    compute_driver="runc",
 )
 
 
