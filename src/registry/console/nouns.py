@@ -15,6 +15,7 @@ from registry.console.pages.billing import INVOICE, PAYMENT_METHOD
 from registry.console.pages.buckets import BUCKET
 from registry.console.pages.certificates import CERTIFICATE
 from registry.console.pages.identities import IDENTITY
+from registry.console.pages.instance_pools import INSTANCE_POOL
 from registry.console.pages.keys import KEY
 from registry.console.pages.load_balancers import LOAD_BALANCER
 from registry.console.pages.messages import MESSAGE
@@ -50,6 +51,7 @@ _SHOWN: Final = (
     _QUEUES,
     CERTIFICATE,
     BUCKET,
+    INSTANCE_POOL,
     LOAD_BALANCER,
     MESSAGE,
     TEMPLATE,
