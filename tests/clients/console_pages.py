@@ -219,6 +219,7 @@ def pages_of(world: World) -> list[str]:
         f"/console/services/vpcs/{vpc_of(world)}",
         "/console/services/load-balancers",
         f"/console/services/load-balancers/{balancer_of(world)}",
+        *(f"/console/services/{each}" for each in in_vpc(world)),
         "/console/services/messages",
         "/console/services/templates",
         f"/console/services/templates/{template_of(world)}",
@@ -323,6 +324,20 @@ def invoice_of(world: World) -> str:
         return str(invoices[0]["id"])
     with closing(sqlite3.connect(world.pusher.data / "metadata.db", timeout=30)) as database:
         return owe(database)
+
+
+def in_vpc(world: World) -> Iterator[str]:
+    """Yield what belongs to the VPC, each as its list and its id."""
+    yield f"internet-gateways/{_new(world, 'internet-gateways')}"
+    for many in ("route-tables", "security-groups"):
+        yield f"{many}/{_new(world, many, vpc=vpc_of(world))}"
+
+
+def _new(world: World, many: str, **body: str) -> str:
+    """Create something of this list and return its id."""
+    made = world.pusher.call("POST", f"/v1/{many}", {"name": f"asked-{uuid4()}", **body})
+    (record,) = made.values()
+    return str(record["id"])
 
 
 def suppression_of(world: World) -> str:

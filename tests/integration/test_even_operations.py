@@ -70,11 +70,14 @@ CHANGED: Final[dict[str, object]] = {
     "undelete_days": 1,
     "uncounted_pullers": ["*"],
     "access_key_login": True,
+    "route_table": "route-table-0",
+    "rules": [],
 }
 """For each field that changes may take away, something that it does not have by default."""
 KEPT: Final = {
     ("/v1/payment-methods/{}", "is_default"): "an organization has one default",
     ("/v1/policies/{}", "document"): "a policy without one has been created from a template",
+    ("/v1/route-tables/{}", "routes"): "a route needs gateways: `test_network_routes_and_groups`",
     ("/v1/templates/{}", "html"): "a template has one body at least",
     ("/v1/templates/{}", "text"): "a template has one body at least",
 }

@@ -55,6 +55,8 @@ async def test_routes_lead_to_gateways_of_the_vpc_and_become_its_plan(networked:
     again = (await networked.to("PATCH", path, {"routes": shown})).json()["route_table"]
     assert again["routes"] == shown
     assert (await networked.row(vpc_id)).generation == before.generation
+    none = (await networked.to("PATCH", path, {"routes": None})).json()["route_table"]
+    assert none["routes"] == shown[:2]
 
 
 @on_both_databases

@@ -34,7 +34,7 @@ NETWORK_INTERFACE: Final = Resource(
     methods=("list", "get"),
     told=(),
     quota=10_000,
-    filters=(Filter("vpc_id"), Filter("subnet_id")),
+    filters=(Filter("name"), Filter("vpc_id"), Filter("subnet_id")),
     refers={
         "vpc": Target(VPC, VPC.action("get")),
         "subnet": Target(SUBNET, SUBNET.action("get")),

@@ -137,6 +137,7 @@ VPCS: Final = Methods(
         Referrer(rows.EGRESS_ONLY_GATEWAYS, "vpc"),
         Referrer(rows.INTERNET_GATEWAYS, "vpc"),
     ),
+    statuses={"update": (409,)},
     docs={
         "create": "Create a VPC, with its main route table and its default security group."
         "\n\nThe interfaces of the default group reach one another, and everything outside; nothing"
