@@ -109,6 +109,7 @@ _BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
         "rewrap, rewraps": "RewrapRun",
     },
     "topics": {"list, show, create, update": "TopicRecord", "publish": "Published"},
+    "instances": {"list, show": "InstanceRecord"},
     "subscriptions": {
         "list, show, update; create adds the `signing_secret` of a webhook": "SubscriptionRecord",
         "secret, rotate-secret": "SigningSecret",

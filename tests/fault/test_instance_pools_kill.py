@@ -21,6 +21,8 @@ from tests.live import LiveRegistry, start_registry
 from tests.live_signed_in import Tenant, serving
 from tests.tools import require_tool
 
+pytestmark = pytest.mark.timeout(300)
+
 PORT: Final = 8080
 SERVE: Final = f"echo up as $WHO; exec httpd -f -p {PORT} -h /srv"
 TRUST: Final = {"effect": "allow", "principals": ["crn:iam:::service/compute"]}

@@ -398,7 +398,7 @@ async def _furnish_pool(served: Served, tenant: Tenant) -> None:
         created_at=now,
         updated_at=now,
         pool=Reference(pool_id, "instance-pool-0"),
-        node="elsewhere",
+        node=NodeSettings().name,
         image="web:1",
         image_digest=f"sha256:{'0' * 64}",
         version=Version(f"sha256:{'0' * 64}", [], {}, 256, 250),
@@ -581,7 +581,8 @@ async def open_served(
         operators="acme",
         certificate_grants="granted.test=*",
         email=EmailSettings(email_sending="direct"),
-        node=NodeSettings(balancer_vips="192.0.2.0/24"),
+        # Nothing is run: no process watches this machine, and no driver was checked.
+        node=NodeSettings(balancer_vips="192.0.2.0/24", compute_driver="runc"),
     )
     settings = replace(settings, **cast("dict[str, Any]", changes))
     if not settings.email.email_dedicated_ips:
@@ -619,8 +620,7 @@ async def open_served(
         served = Served(app, database, keyring, tokens, clock, specs, auditor, *needs)
         # This machine was seen last in a thousand days, so no clock makes it a lost one.
         seen_at = clock() + 24_000 * HOUR
-        node = (await opening.get(NODE))._replace(capabilities=("networks", "instances"))
-        await database.write(node_rows.claim, node, uuid7(), seen_at)
+        await database.write(node_rows.claim, await opening.get(NODE), uuid7(), seen_at)
         served.acme = await served.add_tenant("acme")
         served.globex = await served.add_tenant("globex")
         yield served

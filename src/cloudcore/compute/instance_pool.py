@@ -120,22 +120,23 @@ class InstancePool(Placed, frozen=True, kw_only=True):
     ] = field(default_factory=list)
     """TCP ports that the program listens on. An instance is ready when the first of them takes a
     connection; without any, when it has run for five seconds."""
+    # Requests name the next three as they like; here are their ids.
     role: Annotated[
         Annotated[str, Meta(min_length=1, max_length=512)] | None,
         fixed("role that instances act in: name, id or CRN; fixed", hidden=True),
     ] = None
-    """A role that trusts instances; the image is fetched in it. The record has its id."""
+    """A role that trusts instances, which the image is fetched in; null: as nobody."""
     subnet: Annotated[
         Annotated[str, Meta(min_length=1, max_length=512)] | None,
         fixed("subnet that instances are in: name, id or CRN; fixed", hidden=True),
     ] = None
-    """Without one, instances have no network. The record has its id."""
+    """Without one, instances have no network."""
     security_groups: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=512)]],
         Meta(max_length=MOST_GROUPS),
         given("security group of the instances: name, id or CRN", hidden=True),
     ] = field(default_factory=list)
-    """By default, the default group of the VPC. The record has their ids."""
+    """By default, the default group of the VPC."""
     tags: Annotated[dict[str, str], given("a tag of the instance pool")] = field(
         default_factory=dict
     )

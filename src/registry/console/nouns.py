@@ -15,9 +15,11 @@ from registry.console.pages.billing import INVOICE, PAYMENT_METHOD
 from registry.console.pages.buckets import BUCKET
 from registry.console.pages.certificates import CERTIFICATE
 from registry.console.pages.identities import IDENTITY
+from registry.console.pages.instance_pools import INSTANCE_POOL
 from registry.console.pages.keys import KEY
 from registry.console.pages.load_balancers import LOAD_BALANCER
 from registry.console.pages.messages import MESSAGE
+from registry.console.pages.routes_and_rules import GATEWAY, GROUP, TABLE
 from registry.console.pages.service_accounts import SERVICE_ACCOUNT
 from registry.console.pages.templates import TEMPLATE
 from registry.console.pages.topics import TOPIC
@@ -49,11 +51,15 @@ _SHOWN: Final = (
     _QUEUES,
     CERTIFICATE,
     BUCKET,
+    INSTANCE_POOL,
     LOAD_BALANCER,
     MESSAGE,
     TEMPLATE,
     IDENTITY,
     VPC,
+    GATEWAY,
+    TABLE,
+    GROUP,
     PAYMENT_METHOD,
     INVOICE,
 )
