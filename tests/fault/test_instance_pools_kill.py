@@ -104,7 +104,10 @@ def install(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Install]:
     is_root = os.geteuid() == 0
     require_tool("runc" if is_root else "bwrap")
     data = tmp_path_factory.mktemp("pools") / "data"
-    settings = {"ENTREPOT_COMPUTE_DRIVER": "runc" if is_root else "bubblewrap"}
+    settings = {
+        "ENTREPOT_COMPUTE_DRIVER": "runc" if is_root else "bubblewrap",
+        "ENTREPOT_COMPUTE_DISK_MB": "16",  # it is set aside at once, here in memory
+    }
     with serving(data, settings=lambda _port: settings) as signed_in:
         yield Install(data, signed_in.registry.url, signed_in.acme, signed_in.registry, settings)
 
