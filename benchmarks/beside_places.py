@@ -122,6 +122,9 @@ PLACES: Final[Mapping[str, Place]] = {
         why="rules of one VPC, within the transaction that changes it: 25 ms of `nft -c`"
     ),
     "cloudcore/network/namespaces.py:_in_a_thread": Place(why=_ON_MACHINE),
+    "cloudcore/network/reachability_routes.py:get_reachability": Place(
+        why="computes for a tenth of a second at most, in the turns of accounts"
+    ),
     "cloudcore/network/router.py:_nft": Place(why=_ON_MACHINE),
     "cloudcore/network/vpc_files.py:__init__": Place(why=_MAKES),
     "cloudcore/network/vpc_files.py:run": Place(why=_ON_MACHINE),
@@ -155,6 +158,15 @@ PLACES: Final[Mapping[str, Place]] = {
     "registry/gc/object_check.py:": Place(why=_MAKES),
     "registry/gc/object_check.py:in_thread": Place(why=_MOVES),
     "registry/gc/recovery.py:_verify": Place(why=_MOVES, uses=2),
+    "registry/image_roots/images.py:fetch": Place(why="a small file of each layer is read"),
+    "registry/image_roots/images.py:keep_only": Place(
+        why="waits for the disk, in the one process of a machine that watches instances"
+    ),
+    "registry/image_roots/layer_store.py:_in_thread": Place(why="waits for the disk, for one name"),
+    "registry/image_roots/layer_store.py:_start": Place(
+        why="one nicer program a layer; of each account one at a time, and at most three"
+    ),
+    "registry/image_roots/layer_store.py:unpack": Place(why="a small file of each layer is read"),
     "registry/main.py:writes": Place(why=_STARTS),
     "registry/services/images/image_contents.py:read_attachment": Place(("attachments",)),
     "registry/services/images/image_contents.py:_platforms_of_index": Place(("descriptions",)),

@@ -249,7 +249,7 @@ class Balanced:
             made.settimeout(0)
             try:
                 await asyncio.get_running_loop().sock_connect(made, (self.vip, port))
-            except OSError:
+            except BaseException:  # also where the one who asks is ended
                 made.close()
                 raise
             opened = await asyncio.open_connection(sock=made, ssl=tls, server_hostname=name)

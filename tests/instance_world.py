@@ -111,6 +111,7 @@ class Machine:
         self.base = top / "node"
         self.layer = top / "layer"
         self._groups: list[Path] = []
+        self._ids: set[str] = set()
         is_root = runtime == "runc"
         self.uid = 0 if is_root else NOBODY
         shutil.copytree(Path(cloudcore.__file__).parent, top / "lib/cloudcore")
@@ -180,7 +181,9 @@ class Machine:
     def spec(self, *command: str, **changes: object) -> dict[str, object]:
         """Return an instance to start: a line for the shell, or a program and its arguments."""
         argv = ("/bin/sh", "-c", *command) if len(command) == 1 else command
-        given = {"id": str(uuid.uuid4()), "command": argv, "environment": {}, "ports": []}
+        instance_id = str(uuid.uuid4())
+        self._ids.add(instance_id)
+        given = {"id": instance_id, "command": argv, "environment": {}, "ports": []}
         bounds = BOUNDS | {name: changes.pop(name) for name in BOUNDS if name in changes}
         return given | {"layers": [str(self.layer)], "bounds": bounds} | changes
 
@@ -223,8 +226,8 @@ class Machine:
         )
 
     def _is_ours(self, group: Path) -> bool:
-        name = group.name.removeprefix("entrepot-")
-        return self.folder(name).exists() or any(each in group.parents for each in self._groups)
+        is_given = any(each in group.parents for each in self._groups)
+        return is_given or group.name.removeprefix("entrepot-") in self._ids
 
 
 def _is_empty(group: Path) -> bool:

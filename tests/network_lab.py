@@ -82,19 +82,31 @@ class Lab:
             within(self.machine, partial(_route, f"vpc{short(vpc.id)}", subnet, GUEST))
         within(self.router(vpc), partial(_route, UPLINK, IPv6Network("::/0"), ROUTER))
 
-    def give_address(self, host: Path, address: str) -> None:
-        """Let an instance take an address that is not its own."""
+    def give_address(self, host: Path, address: str, link: str = "eth0") -> None:
+        """Let a host take an address that is not its own."""
 
         def take() -> None:
             with open_links() as links:
-                links.add_address(socket.if_nametoindex("eth0"), ip_address(address))
-                links.await_addresses(socket.if_nametoindex("eth0"))
+                links.add_address(socket.if_nametoindex(link), ip_address(address))
+                links.await_addresses(socket.if_nametoindex(link))
 
         within(host, take)
 
     def narrow_internet(self, mtu: int) -> None:
         """Let the link of the machine to the internet take smaller packets."""
         within(self.machine, lambda: _run("ip", "link", "set", "wan", "mtu", f"{mtu:d}"))
+
+    def meddle(self, vpc: VpcPlan) -> None:
+        """Undo what there is of a VPC as somebody with root could: rules, links and routes."""
+
+        def undo() -> None:
+            _run("nft", "flush", "ruleset")
+            _run("ip", "link", "set", UPLINK, "down")
+            for version in ("-4", "-6"):
+                _run("ip", version, "route", "flush", "table", "main")
+
+        within(self.router(vpc), undo)
+        within(self.machine, lambda: _run("ip", "link", "delete", f"vpc{short(vpc.id)}"))
 
     def ruleset(self, vpc: VpcPlan) -> str:
         """Return all rules in the namespace of a VPC."""
@@ -150,7 +162,7 @@ async def open_lab(folder: Path) -> AsyncIterator[Lab]:
         within(internet, partial(_set_up, GUEST, ROUTER, (INTERNET_ADDRESS, INTERNET_IPV4)))
         for each in (machine, internet):
             within(each, _await)
-        with _thread_in(machine):
+        with thread_in(machine):
             try:
                 yield made
             finally:
@@ -186,7 +198,7 @@ def _await() -> None:
 
 
 @contextmanager
-def _thread_in(machine: Path) -> Iterator[None]:
+def thread_in(machine: Path) -> Iterator[None]:
     """Have this thread be in a namespace."""
     with Path("/proc/thread-self/ns/net").open("rb") as before, machine.open("rb") as there:
         namespaces.enter(there.fileno())

@@ -23,6 +23,7 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.iam.principal import Principal
+from cloudcore.iam.service_roles import service_crn
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.needs import SIGNING_KEYS, TOKENS
 from cloudcore.identity.rows.accounts import ACCOUNTS, Account, save_account
@@ -171,10 +172,16 @@ class Install:
         *statements: Statement,
         source: Program | None = None,
         policy: str = "",
+        service: str = "",
     ) -> Program:
-        """Add a role with a policy of these statements, and a session that assumed it."""
+        """Add a role with a policy of these statements, and a session that assumed it.
+
+        With a `service` of the platform, it trusts that.
+        """
         now = self.clock()
         trusted = account.id if source is None else source.account.id
+        if service:
+            trusted = service_crn(service)
         trust = document({"effect": "allow", "principals": [trusted]})
         role = Role(uuid7(), account.id, name, "", "", 43_200, now, now)
         await self.database.write(roles.create_role, role, trust)

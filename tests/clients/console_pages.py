@@ -215,6 +215,8 @@ def pages_of(world: World) -> list[str]:
         f"/console/services/suppressions/{suppression_of(world)}",
         "/console/services/identities",
         f"/console/services/identities/{identity_of(world)}",
+        "/console/services/vpcs",
+        f"/console/services/vpcs/{vpc_of(world)}",
         "/console/services/messages",
         "/console/services/templates",
         f"/console/services/templates/{template_of(world)}",
@@ -285,6 +287,31 @@ def identity_of(world: World) -> str:
         body = {"kind": "domain", "value": "shop.example"}
         return str(world.pusher.call("POST", "/v1/identities", body)["identity"]["id"])
     return str(identities[0]["id"])
+
+
+def vpc_of(world: World) -> str:
+    """Return the id of a VPC with subnets and both gateways, which is made when first asked for."""
+    vpcs = world.pusher.call("GET", "/v1/vpcs?name=shop")["vpcs"]
+    if vpcs:
+        return str(vpcs[0]["id"])
+
+    def make(many: str, name: str, **body: object) -> dict[str, Any]:
+        made = world.pusher.call("POST", f"/v1/{many}", {"name": name, **body})
+        (record,) = made.values()
+        return dict(record)
+
+    vpc = make("vpcs", "shop", cidr_ipv4="10.0.0.0/16", cidr_ipv6="fd12:3456:789a::/48")
+    uplink = make("internet-gateways", "uplink")
+    attach = f"/v1/internet-gateways/{uplink['id']}/attach"
+    world.pusher.call("POST", attach, {"vpc": "shop"})
+    make("egress-only-gateways", "out", vpc="shop")
+    for number, name in enumerate(("front", "back")):
+        networks = {
+            "cidr_ipv4": f"10.0.{number}.0/24",
+            "cidr_ipv6": f"fd12:3456:789a:{number}::/64",
+        }
+        make("subnets", name, vpc="shop", **networks)
+    return str(vpc["id"])
 
 
 def invoice_of(world: World) -> str:

@@ -60,7 +60,7 @@ def _die_before(step: int) -> None:
         (Path, "unlink"),
         (Path, "mkdir"),
         (Path, "rmdir"),
-        (os, "makedirs"),
+        (Path, "symlink_to"),
         (os, "truncate"),
         (kept_process, "start"),
         (Kept, "signal"),

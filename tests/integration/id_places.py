@@ -37,6 +37,7 @@ BODIES: Final[dict[str, object]] = {
     "POST /v1/buckets/{}/multipart-uploads/{}/complete": {
         "parts": [{"part_number": 1, "etag": "x"}]
     },
+    "POST /v1/internet-gateways/{}/attach": {"vpc": "vpc-0"},
     "POST /v1/repositories/{}/images/restore": {"digests": [UNKNOWN_DIGEST]},
 }
 """What is sent where ``{}`` would be refused before the id is looked up."""

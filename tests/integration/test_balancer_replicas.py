@@ -228,6 +228,23 @@ async def test_a_stop_lets_requests_finish(
     assert balancer.processes() == []
 
 
+async def test_a_stop_cuts_what_does_not_end(
+    balancer: Balanced, first: Server, second: Server
+) -> None:
+    balancer.driver = type(balancer.driver)(balancer.folder, drain_seconds=1)
+    stuck = []
+    for server in (first, second):  # the second plan is a second worker, beside the first's
+        await balancer.apply(balancer.plan(server))
+        client = await balancer.connect()
+        client.writer.write(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+        await server.is_waited_for.wait()
+        stuck.append(client)
+    await balancer.stop(0)
+    assert [await client.rest() for client in stuck] == [b"", b""]
+    assert balancer.processes() == []
+    assert list(balancer.folder.iterdir()) == []
+
+
 def _refuses(address: str) -> bool:
     with socket.socket() as client:
         return client.connect_ex((address, 8080)) != 0
@@ -274,13 +291,20 @@ async def test_the_operator_may_choose_the_other_driver(first: Server, tmp_path:
             assert len(programs) == 1
 
 
-async def test_targets_behind_unix_sockets_are_dialled(balancer: Balanced, tmp_path: Path) -> None:
-    server = await Server("own").start(tmp_path / "8080")
-    await balancer.apply(balancer.plan(server, health=HealthPlan("http", "/health", 1, 1, 1, 1)))
+async def test_targets_behind_unix_sockets_are_dialled_however_long_their_paths(
+    balancer: Balanced, tmp_path: Path
+) -> None:
+    near = tmp_path / "8080"
+    server = await Server("own").start(near)
+    server.path = tmp_path / f"{'long ' * 40}'${{HOME}}" / "8080"
+    server.path.parent.mkdir()
+    near.rename(server.path)
+    await balancer.apply(balancer.plan(server))
     client = await balancer.connect()
     assert (await client.ask()).body == b"own"
     await balancer.until(lambda seen: seen[0].targets["web", "own"] == "healthy")
-    client.writer.close()
+    await balancer.apply(balancer.plan())
+    assert list((balancer.folder / BALANCER / "0" / "sockets").iterdir()) == []
     await server.die()
 
 

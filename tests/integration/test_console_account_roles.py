@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from cloudcore.clock import uuid7
+from cloudcore.identity.services.platform_roles import put_platform_role
 from registry.console.addresses import ACCOUNT_ROLES
 from tests.integration.console_access import hidden, read, refusal, see, send, told
 from tests.integration.console_shop import Shop, browser_with, open_shop
@@ -153,6 +155,21 @@ async def test_policies_are_attached_to_a_role(shop: Shop) -> None:
     assert "You act in this role now" not in asked
     assert 'aria-label="Detach reading"' in await see(shop, page)
     assert "so nothing is allowed" in await told(shop, detach, confirmed="yes")
+
+
+async def test_a_role_of_the_platform_is_shown_as_such_without_forms(shop: Shop) -> None:
+    may = {"effect": "allow", "actions": ["queue:ListQueues"], "resources": ["*"]}
+    policy = {"version": "1", "statements": [may]}
+    of = shop.served.acme.account_id, "web", policy, uuid7, shop.served.clock()
+    role_id = await shop.served.database.write(put_platform_role, "loadbalancer", *of)
+    listed = await see(shop, ACCOUNT_ROLES)
+    assert re.search(r"service/loadbalancer/web</a> <span class=\"mark\">the platform's<", listed)
+    assert listed.count("the platform's") == 1
+    assert (await see(shop, "/console/policies")).count("the platform's") == 1
+    page = await see(shop, f"{ACCOUNT_ROLES}/{role_id}")
+    assert "for its loadbalancer service" in page
+    assert "Delete this role" not in page
+    assert 'name="user"' not in page
 
 
 async def test_one_is_told_that_it_is_the_own_role(shop: Shop) -> None:

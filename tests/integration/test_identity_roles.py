@@ -39,6 +39,7 @@ async def test_a_role_lives(identity: World) -> None:
         "trust_policy": trust(account),
         "max_session_seconds": 7200,
         "last_used_at": None,
+        "service": None,
         "created_at": role["created_at"],
         "updated_at": role["created_at"],
     }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +17,8 @@ from cloudcore.identity.rows.accounts import Account
 from cloudcore.nodes.node import NODE
 from registry.image_roots.images import RegistryImages
 from registry.image_roots.layer_store import LayerStore
+from registry.oci.digest import Digest
+from registry.upstream.base import BlobStream, Remote
 from tests.busybox_images import (
     CONFIG_TYPE,
     LAYER_TYPE,
@@ -34,7 +38,9 @@ from tests.busybox_images import (
     tar_of,
 )
 from tests.databases import on_both_databases
+from tests.integration.cached_world import make_rule
 from tests.layer_worlds import FIRST
+from tests.manifest_upstream import ManifestUpstream
 from tests.memory_store import MemoryStore
 from tests.tenants import ALLOW_ALL, HOST, Install, Program, allow, bearer, deny, let, refuse
 
@@ -67,7 +73,12 @@ class Node:
 
     async def role(self, name: str, *statements: Any) -> str:  # noqa: ANN401 - of policies
         """Add a role of acme and return its id."""
-        return (await self.install.add_role_session(self.acme, name, *statements)).id
+        return (await self.role_of(self.acme, name, *statements)).id
+
+    async def role_of(self, account: Account, name: str, *statements: Any) -> Program:  # noqa: ANN401 - as above
+        """Add a role that trusts instances."""
+        add = self.install.add_role_session
+        return await add(account, name, *statements, service="compute")
 
     async def refusal(self, reference: str, role_id: str | None = None) -> str:
         """Return why an image is refused."""
@@ -140,10 +151,17 @@ async def test_the_rights_are_those_of_any_client_at_each_pull(node: Node) -> No
     assert "is not allowed to the role other" in await node.refusal(
         "app:v1", await node.role("other", LOG_IN, only_other)
     )
-    changed = await node.install.add_role_session(node.acme, "changed", LOG_IN, PULL)
+    changed = await node.role_of(node.acme, "changed", LOG_IN, PULL)
     assert await node.images.fetch(node.acme.id, changed.id, "app:v1")
     await node.install.say(changed, LOG_IN, PULL, deny("registry:PullImage"))
     assert "is not allowed to the role changed" in await node.refusal("app:v1", changed.id)
+
+
+async def test_a_role_that_does_not_trust_instances_is_not_used(node: Node) -> None:
+    await node.push("acme/app", "v1", busybox_image("true"))
+    role = await node.install.add_role_session(node.acme, "apart", LOG_IN, PULL)
+    words = "the trust policy of apart does not allow crn:iam:::service/compute"
+    assert words in await node.refusal("app:v1", role.id)
 
 
 async def test_a_repository_of_another_account_takes_both_sides(node: Node) -> None:
@@ -164,7 +182,7 @@ async def test_a_repository_of_another_account_takes_both_sides(node: Node) -> N
 async def test_a_role_of_another_account_and_one_that_is_gone_are_refused(node: Node) -> None:
     await node.push("acme/app", "v1", busybox_image("true"))
     other = await node.install.add_account("other")
-    foreign = await node.install.add_role_session(other, "foreign", ALLOW_ALL)
+    foreign = await node.role_of(other, "foreign", ALLOW_ALL)
     assert "the role of the pool is gone" in await node.refusal("app:v1", foreign.id)
     absent = "01890000-0000-7000-8000-000000000000"
     assert "the role of the pool is gone" in await node.refusal("app:v1", absent)
@@ -303,6 +321,15 @@ async def test_what_is_no_image_to_run_is_refused(node: Node) -> None:
         assert words in await node.refusal(f"app:{name}", puller), tag
 
 
+async def test_a_manifest_that_takes_long_to_read_is_refused(node: Node) -> None:
+    puller = await node.role("puller", LOG_IN, PULL)
+    packed = pack([SMALL])
+    document = json.loads(packed.manifest) | {"annotations": {"a": "x" * (1 << 20)}}
+    large = replace(packed, manifest=json.dumps(document).encode())
+    await node.push("acme/app", "large", large)
+    assert "its manifest has more than 1048576 bytes" in await node.refusal("app:large", puller)
+
+
 async def test_a_hostile_layer_is_refused_and_nothing_of_it_is_left(node: Node) -> None:
     puller = await node.role("puller", LOG_IN, PULL)
     hostile = {
@@ -379,3 +406,45 @@ async def test_a_blob_that_the_store_has_lost_is_told(node: Node) -> None:
     assert isinstance(store, MemoryStore)
     store.files.objects.clear()
     assert "are damaged; push them again" in await node.refusal("app:v1", puller)
+
+
+class _Upstream(ManifestUpstream):
+    """An upstream that has the blobs of one image too."""
+
+    def __init__(self, image: PackedImage) -> None:
+        super().__init__()
+        self._blobs = image.blobs
+        for reference in ("v1", image.digest):
+            self.manifests["app", reference] = image.manifest
+
+    async def head_blob(self, remote: Remote, digest: Digest) -> int | None:
+        return len(self._blobs[digest])
+
+    @asynccontextmanager
+    async def open_blob(
+        self, remote: Remote, digest: Digest, start: int = 0
+    ) -> AsyncIterator[BlobStream]:
+        data = self._blobs[digest]
+
+        async def parts() -> AsyncIterator[bytes]:
+            for at in range(start, len(data), 64 * 1024):
+                yield data[at : at + 64 * 1024]
+
+        yield BlobStream(start, len(data), parts())
+
+
+async def test_an_image_of_the_pull_through_cache_is_brought_from_its_upstream(node: Node) -> None:
+    image = busybox_image("true", files={"srv/a": b"a"})
+    ctx = replace(node.install.ctx, upstream=_Upstream(image))
+    async with node.install.connect() as client:
+        client.headers.update(bearer(node.pusher.access_token))
+        await make_rule(client)
+    images = replace(node.images, ctx=ctx)
+    puller = await node.role("puller", LOG_IN, PULL)
+    found = await images.fetch(node.acme.id, puller, "acme/quay/app:v1")
+    assert found.digest == image.digest
+    assert (found.layers[0] / "bin/busybox").stat().st_size > 1_000_000
+    assert (found.layers[1] / "srv/a").read_bytes() == b"a"
+    with pytest.raises(ImageRefused, match="acme/quay/app has no image v2"):
+        await images.fetch(node.acme.id, puller, "acme/quay/app:v2")
+    await ctx.fills.aclose()

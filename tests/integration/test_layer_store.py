@@ -279,6 +279,17 @@ async def test_a_fetch_that_is_given_up_leaves_nothing_that_stays(world: LayerWo
     assert world.left() == {"layers": [], "images": [], "staging": [], "locks": []}
 
 
+async def test_what_a_power_failure_has_left_is_removed_without_its_lock(world: LayerWorld) -> None:
+    await world.unpack(ONE)
+    staging = world.folder / "staging"
+    (staging / ("0" * 64) / "tree").mkdir(parents=True)
+    (staging / f"{'1' * 64}.removed").mkdir()
+    (staging / f"image-{'2' * 64}.abcd").touch()
+    world.store().keep_only([image_digest(1)])
+    assert world.left()["staging"] == []
+    assert len(world.layers) == 1
+
+
 async def test_a_blob_that_breaks_off_is_fetched_again(world: LayerWorld) -> None:
     broken = LayerWorld(world.folder)
 

@@ -165,6 +165,35 @@ async def test_sources_that_are_no_global_addresses_or_not_ones_own_are_dropped(
     )
 
 
+async def test_nobody_outside_sends_from_an_address_of_the_vpc(lab: Lab) -> None:
+    """Or it would be taken for a member of a security group."""
+    group_id = new_id()
+    group = GroupPlan(
+        group_id, (RulePlan("inbound", "all", peer=group_id), RulePlan("outbound", "all"))
+    )
+    where = subnet("10.0.0.0/24", "2001:db8:1::/64", "internet_gateway")
+    first, second = interface(where, 4, group), interface(where, 5, group)
+    balancer = replace(interface(where, 9, group), is_balancer=True)
+    plan = with_gateways(vpc(where, groups=(group,)))
+    plan = replace(
+        plan, cidr_ipv6=IPv6Network("2001:db8:1::/56"), interfaces=(first, second, balancer)
+    )
+    await lab.driver.apply(plan)
+    vips = ("203.0.113.7", "2001:db8:ffff::7")
+    for vip in vips:
+        await lab.driver.add_vip(plan.id, vip, balancer.id)
+    one, other = await lab.add(plan, first), await lab.add(plan, second)
+    assert udp(other, one, str(first.address_ipv6)) == "answers"
+    for stolen in (str(second.address_ipv4), str(second.address_ipv6)):
+        lab.give_address(lab.internet, stolen, "wan")
+    stolen = str(second.address_ipv6)
+    assert udp(lab.internet, one, str(first.address_ipv6), GLANCE, sender=stolen) == "nothing"
+    for vip, member in zip(vips, (second.address_ipv4, second.address_ipv6), strict=True):
+        router = lab.router(plan)
+        assert tcp(other, router, vip) == "answers"
+        assert udp(lab.internet, router, vip, GLANCE, sender=str(member)) == "nothing"
+
+
 async def test_packet_too_big_of_an_own_flow_passes_and_no_other(lab: Lab) -> None:
     """N2."""
     plan, instance = one_instance()
@@ -307,8 +336,11 @@ async def test_a_balancer_listens_at_its_vip_and_dials_what_groups_let_it(lab: L
     backend = interface(where, 4, behind)
     plan = with_gateways(vpc(where, groups=(group, behind)))
     plan = replace(plan, cidr_ipv6=IPv6Network("2001:db8:1::/56"), interfaces=(balancer, backend))
-    await lab.driver.apply(plan)
+    # The VIP is there before the balancer's own address, and yet none that it dials from.
+    await lab.driver.apply(replace(plan, interfaces=(backend,)))
     host = await lab.add(plan, backend)
+    await lab.driver.add_vip(plan.id, "203.0.113.7", balancer.id)
+    await lab.driver.apply(plan)
     router = lab.router(plan)
     for vip in ("203.0.113.7", "2001:db8:ffff::7"):
         await lab.driver.add_vip(plan.id, vip, balancer.id)
@@ -377,8 +409,10 @@ async def test_another_process_finds_what_there_is_and_takes_away_only_its_own(l
     assert await strange.known() == []
     again = Nftables(lab.folder)
     assert (await again.known(), again.has(plan.id)) == ([plan.id], True)
+    lab.meddle(plan)
     await again.apply(plan)
     assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=True) == OPEN
+    assert reach(lab.internet, host, str(instance.address_ipv6), hopes=False) == CLOSED
     await again.detach(plan.id, instance.id)
     await again.detach(plan.id, instance.id)
     assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=False) == CLOSED
@@ -431,12 +465,13 @@ async def test_a_namespace_that_has_vanished_is_made_again(lab: Lab) -> None:
     plan, instance = one_instance()
     plan = with_gateways(plan)
     await lab.driver.apply(plan)
+    host = await lab.add(plan, instance)
     with lab.router(plan).open("rb"):
         namespaces.remove(lab.router(plan))
         assert not lab.driver.has(plan.id)
         lab.router(plan).touch()  # what is left where a machine died while it made one
         assert not lab.driver.has(plan.id)
         await lab.driver.apply(plan)
+        await lab.driver.attach(plan.id, instance, host)
     assert lab.driver.has(plan.id)
-    host = await lab.add(plan, instance)
     assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=True) == OPEN

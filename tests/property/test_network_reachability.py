@@ -128,7 +128,7 @@ def test_what_places_let_begin_is_what_the_rules_let_pass_between_each_two_inter
                 if here.version != there.version:
                     continue
                 packet = Packet(here, there, _NAMES.get(kind, kind), port)
-                may = between(plan, *said, here.version)
+                may = between(*said, here.version)
                 at = port if kind in {"tcp", "udp"} else 0
                 assert may.has(kind, at) == _lets(rules, source, target, packet), packet
 
@@ -176,7 +176,7 @@ def test_what_is_said_of_the_internet_is_what_the_rules_let_pass(
     for each in plan.interfaces:
         place, link = _place_of(plan, each), link_of(each.id)
         hooks = ("output", "input") if each.is_balancer else ("forward", "forward")
-        out, back = to_internet(plan, place), from_internet(plan, place)
+        out, back = to_internet(place), from_internet(place)
         if each.address_ipv6 is None:
             assert not out
             assert not back
@@ -265,7 +265,7 @@ def _of(rules: list[RulePlan]) -> Traffic:
         interfaces=(interface(inside, 4, group), interface(inside, 5, sender)),
     )
     target, source = places(plan)
-    return between(plan, source, target, 4)
+    return between(source, target, 4)
 
 
 @given(_parts, _parts, _KINDS, st.integers(0, 50))
@@ -294,8 +294,8 @@ def test_interfaces_that_no_rule_tells_apart_are_one_place() -> None:
     plan = with_gateways(replace(vpc(inside, groups=(group,)), interfaces=alike))
     (place,) = places(plan)
     assert place.interfaces == alike
-    assert to_internet(plan, place) == [Outside(GLOBAL, EVERYTHING)]
-    assert from_internet(plan, place) == []
+    assert to_internet(place) == [Outside(GLOBAL, EVERYTHING)]
+    assert from_internet(place) == []
 
     of_some = RulePlan("inbound", "tcp", 80, None, IPv4Network("10.0.0.0/26"))
     told = replace(plan, groups=(GroupPlan(group.id, (*group.rules, of_some)),))

@@ -21,7 +21,6 @@ from cloudcore.loadbalancer.configuration import (
 )
 from cloudcore.loadbalancer.proxy_plan import (
     HEALTH_PATH,
-    SOCKET_PATH,
     BackendPlan,
     HealthPlan,
     ListenerPlan,
@@ -40,10 +39,11 @@ seconds = st.integers(1, 3600)
 thresholds = st.integers(1, 100)
 paths = st.none() | st.from_regex(HEALTH_PATH, fullmatch=True)
 addresses = st.ip_addresses().map(str).filter(lambda address: "%" not in address)
+socket_paths = st.text(st.characters(exclude_characters="\0"), max_size=200).map("/{}".format)
 targets = st.one_of(
     st.builds(TargetPlan, names, addresses, ports, is_draining=st.booleans()),
     st.builds(
-        TargetPlan, names, socket=st.from_regex(SOCKET_PATH, fullmatch=True),
+        TargetPlan, names, socket=socket_paths,
         is_draining=st.booleans(),
     ),
 )  # fmt: skip
@@ -123,7 +123,12 @@ def test_haproxy_takes_every_plan_and_reads_just_its_sections_and_servers(
         read = sections[f"backend {backend_name(backend.name)}"]
         servers = [(line[1], line[2].partition("@")[2]) for line in read if line[0] == "server"]
         assert servers == [
-            (target_name(target), target.socket or f"{target.address}:{target.port}")
+            (
+                target_name(target),
+                f"sockets/{target_name(target)}"
+                if target.socket
+                else f"{target.address}:{target.port}",
+            )
             for target in backend.targets
         ]
         if backend.health.protocol == "http":

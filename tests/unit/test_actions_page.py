@@ -34,5 +34,6 @@ def test_conditions_and_principals_are_those_of_the_grammar() -> None:
     for form in PRINCIPAL_DOCS:
         named = form.replace("<account>", "acme").replace("<name>", "ci")
         named = named.replace("<organization>", ACCOUNT).replace("<id>", ACCOUNT)
+        named = named.replace("<service>", "compute")
         deny = {"effect": "deny", "principals": [named]}
         policy_of({"version": "1", "statements": [deny]}, PolicyKind.TRUST)

@@ -58,7 +58,7 @@ def test_names_are_told_apart() -> None:
 def test_the_actions_are_those_of_the_operations() -> None:
     asked = {each.action for each in OPERATIONS if each.is_built and each.action is not None}
     # Asked for inside an operation whose own action is another, or that has none.
-    inside = {"iam:AssumeRole", "iam:LeaveOrganization"}
+    inside = {"iam:AssumeRole", "iam:LeaveOrganization", "iam:PassRole"}
     # What the role of a load balancer's proxies may, which report to their machine.
     inside.add("loadbalancer:PutLoadBalancerMetrics")
     assert set(actions(FAMILIES)) == asked | inside | set(PERMISSIONS.values())

@@ -353,8 +353,6 @@ def test_whiteouts_hide_what_lies_below_and_nothing_of_their_own_layer(tmp_path:
 @pytest.fixture
 def overlaid(tmp_path: Path) -> Path:
     """Make two layers of which the upper one hides parts of the lower one."""
-    if not IS_ROOT:
-        pytest.skip("only root mounts")
     lower = tar_of(
         *(file("d/gone"), file("d/stays"), file("o/gone"), file("t/gone"), file("replaced/gone")),
         *(file("link/gone"), file("a")),
@@ -370,10 +368,11 @@ def overlaid(tmp_path: Path) -> Path:
 
 
 def test_overlayfs_shows_the_layers_as_the_image_has_them(overlaid: Path) -> None:
-    options = f"ro,lowerdir={overlaid}/upper:{overlaid}/lower"
+    options = f"ro,lowerdir={overlaid}/upper:{overlaid}/lower{'' if IS_ROOT else ',userxattr'}"
+    own = ("--mount",) if IS_ROOT else ("--mount", "--user", "--map-root-user")
     script = f"mount -t overlay overlay -o {options} merged && cd merged && find . ! -type d"
     shown = subprocess.run(
-        [require_tool("unshare"), "-m", "sh", "-c", script],
+        [require_tool("unshare"), *own, "sh", "-c", script],
         check=True,
         capture_output=True,
         text=True,

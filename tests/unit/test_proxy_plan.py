@@ -34,8 +34,8 @@ def test_a_target_has_an_address_in_its_usual_form(address: str | None) -> None:
         TargetPlan("one", address, 80)
 
 
-@pytest.mark.parametrize("socket", ["relative", "/a b", "/${HOME}", "/a'b", "/" + "a" * 100, "/"])
-def test_a_path_of_a_socket_is_plain_and_short(socket: str) -> None:
+@pytest.mark.parametrize("socket", ["", "relative", "/a\0b"])
+def test_a_path_of_a_socket_is_absolute(socket: str) -> None:
     with pytest.raises(PlanRefused):
         TargetPlan("one", socket=socket)
 

@@ -6,7 +6,7 @@ Version 1 has a hierarchy for each controller, version 2 one for all; machines h
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -26,7 +26,15 @@ class Hierarchy(NamedTuple):
     mount: Path
     own: Path
     """The group of this process."""
-    controllers: frozenset[str]
+    named: frozenset[str] = frozenset()
+    """Its controllers, of version 1."""
+
+    @property
+    def controllers(self) -> frozenset[str]:
+        """Return what it bounds."""
+        if self.version == 1:
+            return self.named
+        return frozenset((self.own / "cgroup.controllers").read_text("ascii").split())
 
 
 class GroupsMissing(Exception):
@@ -38,13 +46,19 @@ def shares(cpu_millis: int) -> int:
     return max(2, cpu_millis // 10)
 
 
-def hierarchies() -> Iterator[Hierarchy]:
-    """Return the hierarchies that are mounted here (proc_pid_mountinfo(5))."""
+def hierarchies() -> Sequence[Hierarchy]:
+    """Return the hierarchies that are mounted here."""
+    groups, mounts = Path("/proc/self/cgroup"), Path("/proc/self/mountinfo")
+    return [*hierarchies_of(groups.read_text("utf-8"), mounts.read_text("utf-8"))]
+
+
+def hierarchies_of(groups: str, mounts: str) -> Iterator[Hierarchy]:
+    """Read the groups of a process (cgroups(7)) and its mounts (proc_pid_mountinfo(5))."""
     own = {}
-    for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines():
+    for line in groups.splitlines():
         _, controllers, path = line.split(":", 2)
         own.update(dict.fromkeys(controllers.split(","), path))
-    for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines():
+    for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         root, mount = before.split()[3:5]
         kind, _, options = after.split()[:3]
@@ -52,9 +66,7 @@ def hierarchies() -> Iterator[Hierarchy]:
         if kind == "cgroup" and names:
             yield Hierarchy(1, Path(mount), _inside(mount, root, own[min(names)]), names)
         elif kind == "cgroup2":
-            group = _inside(mount, root, own[""])
-            available = (group / "cgroup.controllers").read_text("ascii").split()
-            yield Hierarchy(2, Path(mount), group, frozenset(available))
+            yield Hierarchy(2, Path(mount), _inside(mount, root, own[""]))
 
 
 def _inside(mount: str, root: str, path: str) -> Path:

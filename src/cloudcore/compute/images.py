@@ -1,4 +1,4 @@
-"""The images that instances are made of, as they lie on this machine: the seam of the registry.
+"""The images that instances are made of, as they lie on this machine, and who gets them there.
 
 Layers are unpacked once, and shared by all instances. So nobody writes into one: an instance has a
 writable layer of its own above them.
@@ -59,13 +59,13 @@ class ImageRoot(NamedTuple):
 
 
 class Images(Protocol):
-    """Gets images from the registry of this install, and keeps what is in use on this machine."""
+    """Gets images that accounts keep in this install, and keeps what is in use on this machine."""
 
     def check(self, reference: str) -> None:
-        """Check the form of a reference, and that it names this registry; nothing is asked.
+        """Check the form of a reference, and that it names this install; nothing is asked.
 
-        It is ``<repository>``, of the account itself, or ``<account>/<repository>``, with or
-        without this registry's host before it, and a tag (``latest`` without one) or digest.
+        It is ``<name>``, of the account itself, or ``<account>/<name>``, with or without the host
+        before it under which clients get images here, and a tag (``latest`` without one) or digest.
 
         Raises:
             InvalidInput: it is not.
@@ -74,16 +74,16 @@ class Images(Protocol):
         ...
 
     async def fetch(self, account_id: str, role_id: str | None, reference: str) -> ImageRoot:
-        """Return an image with all its layers on this machine, pulled as a role of the account.
+        """Return an image with all its layers on this machine, as a role of the account may get it.
 
-        Without a role it is pulled as an unauthenticated client does. What is unpacked already is
-        not read again; that the role may pull it is checked each time. To run again what ran
-        before, append the digest to the reference: ``<repository>:<tag>@<digest>``.
+        Without a role, as an unauthenticated client may. What is unpacked already is not read
+        again; the rights of the role are asked each time. To run again what ran before, append the
+        digest to the reference: ``<name>:<tag>@<digest>``.
 
         Raises:
-            ImageRefused: there is no such image, it may not be pulled, is not for this machine, or
-                its contents are refused.
-            Unavailable: the registry, its store or the machine's disk cannot do it now.
+            ImageRefused: there is no such image, the role may not have it, it is not for this
+                machine, or its contents are refused.
+            Unavailable: what keeps images, or the machine's disk, cannot do it now.
 
         """
         ...

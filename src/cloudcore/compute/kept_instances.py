@@ -77,7 +77,7 @@ class KeptInstances:
     """Runs instances under keepers: a `SandboxDriver`."""
 
     def __init__(self, base: Path, confinement: Confinement) -> None:
-        self._base = base
+        self._base = base.absolute()
         self._confinement = confinement
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
 

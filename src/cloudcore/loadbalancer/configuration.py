@@ -25,6 +25,8 @@ SOCKET_NAME: Final = "control"
 """Of the socket that tells health and metrics, in the folder of the replica."""
 STATE_NAME: Final = "state"
 """Of the file that HAProxy reads the health of targets from when it is reloaded."""
+SOCKETS_NAME: Final = "sockets"
+"""Of the folder of links to the sockets of targets: those have paths of any length."""
 CHROOT_NAME: Final = "empty"
 UNPRIVILEGED_ID: Final = 65534
 """`nobody` and `nogroup`."""
@@ -37,6 +39,9 @@ STREAM_SECONDS: Final = 350
 """Without a byte, of a listener of TCP and after `101 Switching Protocols`."""
 HEAD_BYTES: Final = 15 * 1024
 HEAD_FIELDS: Final = 100
+
+OLD_WORKER_SECONDS: Final = 3600
+"""In which the connections that a worker has when HAProxy is reloaded end by themselves."""
 
 _CIPHERS: Final = ":".join(
     f"ECDHE-{key}-{cipher}"
@@ -98,7 +103,9 @@ def proxy_document(
                     "targets": [
                         {
                             "name": target_name(target),
-                            "place": target.socket or [target.address, target.port],
+                            "place": f"../{SOCKETS_NAME}/{target_name(target)}"
+                            if target.socket
+                            else [target.address, target.port],
                             "is_draining": target.is_draining,
                         }
                         for target in backend.targets
@@ -133,7 +140,7 @@ def _global(limits: ProcessLimits) -> Iterator[str]:
     yield "global"
     yield f"    maxconn {limits.connections}"
     yield "    nbthread 1"  # the replicas are what runs side by side
-    yield f"    hard-stop-after {limits.drain_seconds}s"
+    yield f"    hard-stop-after {OLD_WORKER_SECONDS}s"
     yield f"    stats socket unix@{SOCKET_NAME} mode 600 level admin expose-fd listeners"
     yield f"    server-state-file ./{STATE_NAME}"
     yield "    ssl-default-bind-options ssl-min-ver TLSv1.2 no-tls-tickets"
@@ -235,7 +242,7 @@ def _check(backend: BackendPlan, target: TargetPlan) -> str:
 
 def _dialled(target: TargetPlan) -> str:
     if target.socket is not None:
-        return f"unix@{target.socket}"
+        return f"unix@{SOCKETS_NAME}/{target_name(target)}"
     assert target.address is not None
     return f"{_place(target.address)}:{target.port}"
 

@@ -6,8 +6,10 @@ import asyncio
 import csv
 import hashlib
 import os
+import re
 import shutil
 import signal
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -27,6 +29,8 @@ from cloudcore.nodes.kept_process import OUTPUT, Kept
 from cloudcore.nodes.node import DriverUnusable
 
 PROGRAM_PATH: Final = f"{os.defpath}:/usr/local/sbin:/usr/sbin:/sbin"
+_VERSION: Final = re.compile(rb"HAProxy version ([0-9]+)\.([0-9]+)")
+_OLDEST: Final = (2, 6)
 _CERTIFICATE: Final = "certificate-"
 _VERIFIED: Final = "verified.cfg"
 _MOST_OUTPUT_BYTES: Final = 1024 * 1024
@@ -47,8 +51,13 @@ class HaproxyDriver(Replicas):
 
     def check(self) -> None:
         """See `ProxyDriver.check`."""
-        if shutil.which("haproxy", path=PROGRAM_PATH) is None:
+        program = shutil.which("haproxy", path=PROGRAM_PATH)
+        if program is None:
             raise DriverUnusable("balancer_driver haproxy: there is no program haproxy; install it")
+        told = subprocess.run((program, "-v"), capture_output=True, check=False).stdout  # noqa: S603
+        found = _VERSION.match(told)
+        if found is None or (int(found[1]), int(found[2])) < _OLDEST:
+            raise DriverUnusable("balancer_driver haproxy: it needs HAProxy 2.6 or newer")
 
     async def _write(
         self,

@@ -48,7 +48,8 @@ class Listener:
 
     def __init__(self, address: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self.socket = socket.socket(family, socket.SOCK_STREAM)
+        # By the number of TCP asyncio knows that small parts are to be sent at once.
+        self.socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -159,7 +160,7 @@ class Proxy:
         self._metrics.connections += 1
         protocol, backend = listener.protocol, listener.backend
         try:
-            client = await _channel(accepted, listener.tls)
+            client = await channel_of(accepted, listener.tls)
         except OSError:
             accepted.close()
             return
@@ -237,7 +238,8 @@ def _tls_of(pem: bytes) -> ssl.SSLContext:
     return context
 
 
-async def _channel(accepted: socket.socket, tls: ssl.SSLContext | None) -> Channel:
+async def channel_of(accepted: socket.socket, tls: ssl.SSLContext | None) -> Channel:
+    """Return both directions of an accepted connection, once TLS is agreed on; raise OSError."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(BUFFER_BYTES, loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)

@@ -14,8 +14,6 @@ from typing import Final, Literal
 
 HEALTH_PATH: Final = re.compile(r"/[A-Za-z0-9/._~!$&'()*+,;=:@%?-]{0,1023}")
 """Path and query of an HTTP health check: what a URI may hold (RFC 3986 §3.3 and §3.4)."""
-SOCKET_PATH: Final = re.compile(r"/[A-Za-z0-9/._-]{1,99}")
-"""Path of a Unix socket. HAProxy expands `$`; the kernel takes at most 107 bytes."""
 CERTIFICATE_FILE: Final = re.compile(r"[0-9a-z-]{1,64}\.pem")
 BALANCER_ID: Final = re.compile(r"[0-9a-z-]{1,64}")
 
@@ -60,13 +58,15 @@ class TargetPlan:
     address: str | None = None
     port: int | None = None
     socket: str | None = None
+    """Its path, which no proxy gets to see."""
     is_draining: bool = False
     """It gets no new connections; those that it has go on."""
 
     def __post_init__(self) -> None:
         if self.socket is not None:
             _require(self.address is None and self.port is None, "a target has one place")
-            _require(SOCKET_PATH.fullmatch(self.socket) is not None, "not a path of a socket")
+            is_path = self.socket.startswith("/") and "\0" not in self.socket
+            _require(is_path, "the path of a socket is absolute")
         else:
             _require_address(self.address)
             _require_port(self.port)

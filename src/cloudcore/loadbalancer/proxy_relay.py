@@ -272,15 +272,18 @@ class Conversation:
             length = CHUNKED
         is_last = is_last or request.is_last or self._is_draining()
         self._is_answered = True
-        await self._send(response.passed_on(length, is_last=is_last))
+        unsent = response.passed_on(length, is_last=is_last)
         try:
             async for part in parts_of(server.reader, response.length):
                 _put_off(idle, IDLE_SECONDS)
-                await self._send(framed(part, length))
+                await self._send(unsent + framed(part, length))
+                unsent = b""
         except (EOFError, OSError):
             raise Malformed from None  # the client must see that it is not whole
         if length == CHUNKED:
-            await self._send(b"0\r\n\r\n")
+            unsent += b"0\r\n\r\n"
+        if unsent:
+            await self._send(unsent)
         return not is_last
 
     async def _change_protocol(self, response: Response, server: Channel) -> None:

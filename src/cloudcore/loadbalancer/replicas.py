@@ -19,7 +19,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from cloudcore.loadbalancer.configuration import ProcessLimits, backend_name, target_name
+from cloudcore.loadbalancer.configuration import (
+    SOCKETS_NAME,
+    ProcessLimits,
+    backend_name,
+    target_name,
+)
 from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaMetrics, ReplicaSeen, TargetStatus
 from cloudcore.loadbalancer.proxy_plan import ProxyPlan
 from cloudcore.nodes import kept_process
@@ -113,6 +118,7 @@ class Replicas(ABC):
                 kept = None
             if kept is None:
                 _clear(folder)
+            sockets = _linked(folder, plan)
             limits = self._limits(plan, netns)
             text, digest = await self._write(folder, plan, certificates, limits)
             if kept is not None and await self._digest_of(folder) == digest:
@@ -125,6 +131,9 @@ class Replicas(ABC):
                 await self._reload_in_time(folder, kept, text)
             await self._applied(folder, kept, digest)
             self._tidy(folder, text)
+            for link in (folder / SOCKETS_NAME).iterdir():
+                if link.name not in sockets:
+                    link.unlink()
 
     async def stop(self, balancer_id: str, replica: int) -> None:
         """See `ProxyDriver.stop`."""
@@ -202,12 +211,13 @@ class Replicas(ABC):
     async def _end(self, kept: Kept) -> None:
         """Let a process finish its connections, and return when it has ended."""
         try:
-            async with asyncio.timeout(self._drain_seconds + _ANSWER_SECONDS):
+            async with asyncio.timeout(self._drain_seconds + _SIGNAL_SECONDS):
                 while kept.signal(signal.SIGUSR1):  # one may come before it is ready for signals
                     await _has_ended(kept, _SIGNAL_SECONDS)
         except TimeoutError:
-            kept.signal(signal.SIGKILL)
-            await _has_ended(kept, _ANSWER_SECONDS)
+            for process in _session_of(kept):
+                process.signal(signal.SIGKILL)
+                await _has_ended(process, _ANSWER_SECONDS)
 
     async def _seen(self, folder: Path, replica: int) -> ReplicaSeen:
         if kept_process.find(folder) is None:
@@ -232,6 +242,17 @@ def _clear(folder: Path) -> None:
             shutil.rmtree(found)
         elif found.name != _LAUNCH_LOCK:
             found.unlink()
+
+
+def _linked(folder: Path, plan: ProxyPlan) -> set[str]:
+    """Make links to the sockets of targets; return their names, each of which means one socket."""
+    (folder / SOCKETS_NAME).mkdir(mode=0o700, exist_ok=True)
+    targets = [target for backend in plan.backends for target in backend.targets]
+    sockets = {target_name(target): target.socket for target in targets if target.socket}
+    for name, path in sockets.items():
+        if not (folder / SOCKETS_NAME / name).is_symlink():
+            (folder / SOCKETS_NAME / name).symlink_to(path)
+    return set(sockets)
 
 
 def _used(plan: ProxyPlan, certificates: Mapping[str, bytes]) -> Mapping[str, bytes]:
@@ -296,7 +317,7 @@ async def _held(folder: Path, *, is_made: bool) -> AsyncIterator[bool]:
     """Let nobody else work on a folder, in any process; yield True if it is there."""
     while True:
         if is_made:
-            os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103 - as the next line
+            _make(folder)
         try:
             opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
@@ -310,6 +331,14 @@ async def _held(folder: Path, *, is_made: bool) -> AsyncIterator[bool]:
                 return
         finally:
             os.close(opened)
+
+
+def _make(folder: Path) -> None:
+    """Make the folder of a replica, of a balancer, and of all, which nobody else looks into."""
+    folder.parents[1].mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):  # a stop has just deleted the balancer's
+        folder.parent.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 async def _locked(opened: int) -> bool:
@@ -338,6 +367,17 @@ def _no_launch(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def _session_of(kept: Kept) -> list[Kept]:
+    """Return a process and those that it has started, which are of its session."""
+    found = []
+    for name in (entry.name for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            fields = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()
+            if int(fields[3]) == kept.pid:
+                found.append(Kept(int(name), int(fields[19])))
+    return found
 
 
 async def _has_ended(kept: Kept, seconds: float) -> bool:

@@ -14,7 +14,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from cloudcore.network.plan import (
-    Direction,
+    GroupPlan,
     InterfacePlan,
     RulePlan,
     SubnetPlan,
@@ -32,11 +32,15 @@ _LAST_PORT: Final = 65_535
 _PORTS: Final = {"tcp": (0, _LAST_PORT), "udp": (0, _LAST_PORT), "icmp": (0, 0), "other": (0, 0)}
 
 
+_Ranges: TypeAlias = tuple[tuple[int, int], ...]
+_Peer: TypeAlias = IPv4Network | IPv6Network | str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """What may begin: ranges of ports by protocol, ascending, none touching the next."""
 
-    ranges: tuple[tuple[Kind, tuple[tuple[int, int], ...]], ...] = ()
+    ranges: tuple[tuple[Kind, _Ranges], ...] = ()
 
     @property
     def is_everything(self) -> bool:
@@ -58,12 +62,23 @@ class Traffic:
 
     def __and__(self, other: Traffic) -> Traffic:
         """Return what is in both."""
-        return _traffic(
-            (kind, max(first, from_), min(last, to))
-            for kind, first, last in _flat(self)
-            for same, from_, to in _flat(other)
-            if kind == same and max(first, from_) <= min(last, to)
-        )
+        mine, others = dict(self.ranges), dict(other.ranges)
+        both = ((kind, _common(mine.get(kind, ()), others.get(kind, ()))) for kind in KINDS)
+        return Traffic(tuple((kind, ranges) for kind, ranges in both if ranges))
+
+
+def _common(one: _Ranges, other: _Ranges) -> _Ranges:
+    """Return the ports that are in both, by one pass over each."""
+    found, at, to = [], 0, 0
+    while at < len(one) and to < len(other):
+        first, last = max(one[at][0], other[to][0]), min(one[at][1], other[to][1])
+        if first <= last:
+            found.append((first, last))
+        if one[at][1] < other[to][1]:
+            at += 1
+        else:
+            to += 1
+    return tuple(found)
 
 
 def _flat(traffic: Traffic) -> Iterator[tuple[Kind, int, int]]:
@@ -87,7 +102,7 @@ NOTHING: Final = Traffic()
 EVERYTHING: Final = _traffic((kind, *_PORTS[kind]) for kind in KINDS)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Place:
     """Interfaces of a subnet that no rule tells apart."""
 
@@ -96,6 +111,9 @@ class Place:
     is_balancer: bool
     interfaces: tuple[InterfacePlan, ...]
     """At least one."""
+    outbound: Mapping[_Peer, Traffic]
+    """What its groups let it begin, by the other end that rules name."""
+    inbound: Mapping[_Peer, Traffic]
 
     def address(self, version: Version) -> Address | None:
         """Return an address of one of its interfaces, for all."""
@@ -114,7 +132,6 @@ class Outside(NamedTuple):
 def places(plan: VpcPlan) -> Sequence[Place]:
     """Return the places of a VPC, in the order of their first interfaces."""
     subnets = {each.id: each for each in plan.subnets}
-    known = {each.id for each in plan.groups}
     networks = {
         rule.peer
         for group in plan.groups
@@ -130,40 +147,66 @@ def places(plan: VpcPlan) -> Sequence[Place]:
             versions = tuple(a.version for a in addresses)
             groups = tuple(dict.fromkeys(each.group_ids))
             found[each.subnet_id, groups, each.is_balancer, versions, inside].append(each)
-    return [
-        Place(
-            subnets[alike[0].subnet_id],
-            tuple(each for each in dict.fromkeys(alike[0].group_ids) if each in known),
-            alike[0].is_balancer,
-            tuple(alike),
+    outbound, inbound = (
+        {each.id: _by_peer(each, direction) for each in plan.groups}
+        for direction in ("outbound", "inbound")
+    )
+    made = []
+    for alike in found.values():
+        ids = [each for each in dict.fromkeys(alike[0].group_ids) if each in outbound]
+        made.append(
+            Place(
+                subnets[alike[0].subnet_id],
+                tuple(ids),
+                alike[0].is_balancer,
+                tuple(alike),
+                _together(outbound[each] for each in ids),
+                _together(inbound[each] for each in ids),
+            )
         )
-        for alike in found.values()
-    ]
+    return made
 
 
-def between(plan: VpcPlan, source: Place, target: Place, version: Version) -> Traffic:
+def _by_peer(group: GroupPlan, direction: str) -> Mapping[_Peer, Traffic]:
+    """Return what the rules of a group let begin, by the other end that they name."""
+    found: defaultdict[_Peer, list[tuple[Kind, int, int]]] = defaultdict(list)
+    for rule in group.rules:
+        if rule.direction == direction:
+            found[rule.peer] += _flat(_of_rule(rule))
+    return {peer: _traffic(parts) for peer, parts in found.items()}
+
+
+def _together(groups: Iterable[Mapping[_Peer, Traffic]]) -> Mapping[_Peer, Traffic]:
+    found: dict[_Peer, Traffic] = {}
+    for group in groups:
+        for peer, traffic in group.items():
+            found[peer] = found[peer] | traffic if peer in found else traffic
+    return found
+
+
+def between(source: Place, target: Place, version: Version) -> Traffic:
     """Return what an interface of `source` may begin to another one, which is of `target`."""
     here, there = source.address(version), target.address(version)
     if here is None or there is None:
         return NOTHING
     if source.is_balancer and target.is_balancer:
         return EVERYTHING  # both are the namespace itself
-    may = _allowed(plan, source, "outbound", there, target.interfaces[0].group_ids)
-    return may & _allowed(plan, target, "inbound", here, source.interfaces[0].group_ids)
+    may = _allowed(source.outbound, there, target.interfaces[0].group_ids)
+    return may & _allowed(target.inbound, here, source.interfaces[0].group_ids)
 
 
-def to_internet(plan: VpcPlan, source: Place) -> Sequence[Outside]:
+def to_internet(source: Place) -> Sequence[Outside]:
     """Return what may begin to the internet, where `is_way_out` has a route there."""
     if source.is_balancer or not _may_be_outside(source):
         return ()
-    return _outside(plan, source, "outbound")
+    return _outside(source.outbound)
 
 
-def from_internet(plan: VpcPlan, target: Place) -> Sequence[Outside]:
+def from_internet(target: Place) -> Sequence[Outside]:
     """Return what the internet may begin, from where `is_way_in` has a route."""
     if target.is_balancer or not _may_be_outside(target):
         return ()
-    return _outside(plan, target, "inbound")
+    return _outside(target.inbound)
 
 
 def is_way_out(plan: VpcPlan, subnet: SubnetPlan, address: IPv6Address) -> bool:
@@ -226,37 +269,30 @@ def _may_be_outside(place: Place) -> bool:
     return _has_global(place.subnet) and place.address(6) is not None
 
 
-def _outside(plan: VpcPlan, place: Place, direction: Direction) -> Sequence[Outside]:
-    """Return what rules let begin with the internet, by the networks that they name."""
+def _outside(allowed: Mapping[_Peer, Traffic]) -> Sequence[Outside]:
+    """Return what may begin with the internet, by the networks that rules name."""
     found: dict[IPv6Network, Traffic] = {}
-    for rule in _rules(plan, place, direction):
-        if rule.peer is None:
+    for peer, traffic in allowed.items():
+        if peer is None:
             network = GLOBAL
-        elif isinstance(rule.peer, IPv6Network) and rule.peer.overlaps(GLOBAL):
-            network = rule.peer if rule.peer.subnet_of(GLOBAL) else GLOBAL
+        elif isinstance(peer, IPv6Network) and peer.overlaps(GLOBAL):
+            network = peer if peer.subnet_of(GLOBAL) else GLOBAL
         else:
             continue
-        found[network] = found.get(network, NOTHING) | _of_rule(rule)
+        found[network] = found.get(network, NOTHING) | traffic
     return [Outside(network, found[network]) for network in sorted(found, key=str)]
 
 
 def _allowed(
-    plan: VpcPlan, place: Place, direction: Direction, peer: Address, peer_groups: Sequence[str]
+    allowed: Mapping[_Peer, Traffic], peer: Address, peer_groups: Sequence[str]
 ) -> Traffic:
-    """Return what the groups of a place let begin with an address of the VPC."""
+    """Return what may begin with an interface of the VPC, by its address and groups."""
     return _traffic(
         part
-        for rule in _rules(plan, place, direction)
-        if rule.peer is None
-        or (peer in rule.peer if not isinstance(rule.peer, str) else rule.peer in peer_groups)
-        for part in _flat(_of_rule(rule))
+        for named, traffic in allowed.items()
+        if named is None or (named in peer_groups if isinstance(named, str) else peer in named)
+        for part in _flat(traffic)
     )
-
-
-def _rules(plan: VpcPlan, place: Place, direction: Direction) -> Iterator[RulePlan]:
-    groups: Mapping[str, Sequence[RulePlan]] = {each.id: each.rules for each in plan.groups}
-    for group_id in place.group_ids:
-        yield from (rule for rule in groups[group_id] if rule.direction == direction)
 
 
 def _of_rule(rule: RulePlan) -> Traffic:

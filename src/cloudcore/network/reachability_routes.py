@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Final, NamedTuple, TypeVar
@@ -31,6 +30,7 @@ from cloudcore.network.vpc import VPC
 from cloudcore.network.vpcs import VPCS
 from cloudcore.resources.record import Record
 from cloudcore.resources.resource import Resource
+from cloudcore.threads import DOCUMENTS
 from cloudcore.web.context import RequestContext
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import ResponseBody
@@ -149,8 +149,7 @@ async def get_reachability(
     if found is None:
         raise rows.VPCS.missing()
     ref = _ref(VPC, vpc)
-    # It takes a tenth of a second for the largest VPCs with the most rules.
-    told = await asyncio.to_thread(_told, ref, found)
+    told = await DOCUMENTS.run(vpc.account_id, _told, ref, found)
     return OneReachability(reachability=told)
 
 
@@ -202,15 +201,13 @@ def _told(vpc: ResourceRef, found: _Found) -> VpcReachability:
                 is_balancer=place.is_balancer,
                 interfaces=len(place.interfaces),
                 to_internet=_outside(
-                    to_internet(plan, place), has_way=gateway_of(plan, place.subnet) is not None
+                    to_internet(place), has_way=gateway_of(plan, place.subnet) is not None
                 ),
-                from_internet=_outside(
-                    from_internet(plan, place), has_way=is_open(plan, place.subnet)
-                ),
+                from_internet=_outside(from_internet(place), has_way=is_open(plan, place.subnet)),
             )
             for number, place in enumerate(told)
         ],
-        flows=_flows(plan, told),
+        flows=_flows(told),
         is_complete=len(told) == len(every),
     )
 
@@ -238,12 +235,12 @@ def _outside(outside: Sequence[Outside], *, has_way: bool) -> Sequence[Reachable
     ]
 
 
-def _flows(plan: VpcPlan, told: Sequence[Place]) -> Sequence[ReachableFlow]:
+def _flows(told: Sequence[Place]) -> Sequence[ReachableFlow]:
     flows = []
     for (source, here), (target, there) in product(enumerate(told), repeat=2):
         if source == target and len(here.interfaces) == 1:
             continue
-        ipv4, ipv6 = (between(plan, here, there, version) for version in (4, 6))
+        ipv4, ipv6 = (between(here, there, version) for version in (4, 6))
         if ipv4 or ipv6:
             told_of = {"ipv4": _traffic(ipv4), "ipv6": _traffic(ipv6)}
             flows.append(ReachableFlow(source=source, target=target, **told_of))

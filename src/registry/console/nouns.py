@@ -19,6 +19,7 @@ from registry.console.pages.instance_pools import INSTANCE_POOL
 from registry.console.pages.keys import KEY
 from registry.console.pages.load_balancers import LOAD_BALANCER
 from registry.console.pages.messages import MESSAGE
+from registry.console.pages.routes_and_rules import GATEWAY, GROUP, TABLE
 from registry.console.pages.service_accounts import SERVICE_ACCOUNT
 from registry.console.pages.templates import TEMPLATE
 from registry.console.pages.topics import TOPIC
@@ -56,6 +57,9 @@ _SHOWN: Final = (
     TEMPLATE,
     IDENTITY,
     VPC,
+    GATEWAY,
+    TABLE,
+    GROUP,
     PAYMENT_METHOD,
     INVOICE,
 )

@@ -59,6 +59,8 @@ async def _find_image(pull: Pull, reference: str | Digest) -> tuple[StoredManife
     """Return the image that a reference names, directly or by indexes."""
     for _ in range(_MOST_INDEXES + 1):
         stored = await pull.manifest(reference)
+        if len(stored.body) > MAX_CONFIGURATION_BYTES:  # a parser would hold up others
+            raise ImageRefused(f"its manifest has more than {MAX_CONFIGURATION_BYTES} bytes")
         try:
             manifest = parse_manifest(stored.body, stored.media_type, is_stored=True)
         except ManifestInvalid as error:

@@ -134,12 +134,13 @@ class LayerStore:
         for layer in list(self._layers.iterdir()):
             if layer.name not in used:
                 self._remove(layer)
-        for lock in list(self._locks.iterdir()):
-            with held(lock, wait=False) as is_held:
+        left = {each.name.partition(".")[0] for each in self._staging.iterdir()}
+        for name in left.union(each.name for each in self._locks.iterdir()):
+            with held(self._locks / name, wait=False) as is_held:
                 if is_held:
-                    for left in self._staging.glob(f"{lock.name}*"):
-                        _remove_tree(left)
-                    lock.unlink(missing_ok=True)
+                    for staged in self._staging.glob(f"{name}*"):
+                        _remove_tree(staged)
+                    (self._locks / name).unlink(missing_ok=True)
 
     def _keep_image(self, image: Path, *, is_named: bool) -> None:
         """Note that an image was not named, or forget it if that was noted before."""

@@ -1,9 +1,9 @@
 """Pull an image of this registry for an instance, by the rights that any client has.
 
-What ``/v2/token`` and ``/v2`` ask of a client is asked of the role: that it may log container
-clients in, and may pull from the repository, by current policies. Without a role, what an
-unauthenticated client may. Pulls count as those of clients do, and a cached repository is filled
-from its upstream.
+The role must let instances in, by its trust policy. Then what ``/v2/token`` and ``/v2`` ask of a
+client is asked of it: that it may log container clients in, and may pull from the repository, by
+current policies. Without a role, what an unauthenticated client may. Pulls count as those of
+clients do, and a cached repository is filled from its upstream.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cloudcore.compute.images import ImageRefused
+from cloudcore.compute.instance_pool import SERVICE
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, NotFound, Unauthenticated
+from cloudcore.iam.service_roles import service_crn
+from cloudcore.identity.role_trust import trusts_service
 from cloudcore.identity.rows.accounts import Account, find_account
-from cloudcore.identity.rows.roles import ROLES, Role
+from cloudcore.identity.rows.roles import ROLES, AssumableRole, Role
 from registry.errors import BlobUnknown, NameUnknown, StoreUnavailable
 from registry.metadata.images.manifests import StoredManifest
 from registry.metadata.logins import Login
@@ -143,6 +146,8 @@ async def begin_pull(
     account, role = await ctx.database.read(_find_caller, account_id, role_id)
     if account is None or account.status != "active" or (role_id is not None and role is None):
         raise ImageRefused("the account is suspended, or the role of the pool is gone")
+    if role is not None and not trusts_service(_assumable(account, role), SERVICE, ctx.clock()):
+        raise ImageRefused(f"the trust policy of {role.name} does not allow {service_crn(SERVICE)}")
     name = Name(image.handle or account.handle, image.repository)
     login = None if role is None else _login(account, role, ctx.clock())
     try:
@@ -166,6 +171,11 @@ def _find_caller(
     """Return an account and its role."""
     role = None if role_id is None else ROLES.find(tx, account_id, role_id)
     return find_account(tx, account_id), role
+
+
+def _assumable(account: Account, role: Role) -> AssumableRole:
+    of_role = role.id, role.name, role.trust_policy, role.trust_ids, role.max_session_seconds
+    return AssumableRole(*of_role, account.id, account.handle, account.status)
 
 
 def _login(account: Account, role: Role, now: int) -> Login:

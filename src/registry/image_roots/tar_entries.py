@@ -19,6 +19,8 @@ MOST_NAME: Final = 255
 _MOST_EXTENSION: Final = 1 << 20
 """Bytes of an extended header: extended attributes may make it long."""
 _MOST_SIZE: Final = 1 << 62
+_MOST_TIME: Final = 1 << 33
+"""In the year 2242; file systems keep no time for ever."""
 _MOST_SHOWN: Final = 120
 _PAX_KEYS: Final = frozenset({b"path", b"linkpath", b"size", b"uid", b"gid", b"mtime"})
 """All that is read of extended headers: no extended attribute is kept, a file capability least."""
@@ -212,9 +214,9 @@ def _extended_number(extended: dict[bytes, bytes], key: bytes, field: bytes) -> 
 def _mtime(extended: dict[bytes, bytes], field: bytes) -> int:
     value = extended.get(b"mtime")
     if value is None:
-        return min(_number(field, "time"), 1 << 33) if not field[0] & 0x80 else 0
+        return 0 if field[0] == 0xFF else min(_number(field, "time"), _MOST_TIME)
     whole = value.partition(b".")[0]
-    return min(int(whole), 1 << 33) if whole.isdigit() and len(whole) < 20 else 0
+    return min(int(whole), _MOST_TIME) if whole.isdigit() and len(whole) < 20 else 0
 
 
 def _kind(kind: bytes, name: bytes, size: int) -> Kind:
