@@ -295,6 +295,22 @@ async def test_deletion_reaches_instances_that_are_being_made(world: World) -> N
 
 
 @on_both_databases
+async def test_what_cannot_be_ended_is_a_fault_and_tried_again(world: World) -> None:
+    pool = await world.create()
+    await world.settle(8)
+    world.machine.is_stuck = True
+    await world.delete(pool)
+    await world.settle(8)
+    found = await world.pool(pool)
+    assert found is not None
+    assert (found.status, [each.code for each in found.faults]) == ("deleting", ["INSTANCE_FAILED"])
+    assert "a process does not end" in found.faults[0].message
+    world.machine.is_stuck = False
+    await world.settle(8)
+    assert (await world.pool(pool), world.machine.has) == (None, {})
+
+
+@on_both_databases
 async def test_an_image_that_is_refused_is_a_fault_until_it_is_there(world: World) -> None:
     pool = await world.create(image="web:9")
     await world.settle(3)
