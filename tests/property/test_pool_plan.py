@@ -79,6 +79,8 @@ class Run:
         staying = [each for each in self.instances if not each.is_leaving]
         if decided.starts:
             assert len(staying) <= self.pool.size + 1
+            if any(each.version != version for each in staying):
+                assert len(self.instances) <= self.pool.size + 1, "with what goes"
         assert not (decided.starts and decided.stops)
 
     def settled(self) -> bool:
