@@ -71,7 +71,7 @@ class LogsQuery(Struct, kw_only=True):
 @post(
     INSTANCE_POOL.path,
     status_code=202,
-    opt={"action": INSTANCE_POOL.action("create"), "idempotent": True, "statuses": (409,)},
+    opt={"action": INSTANCE_POOL.action("create"), "idempotent": True, "statuses": (404, 409)},
 )
 @answers_one(INSTANCE_POOLS)
 async def create_instance_pool(
