@@ -104,6 +104,8 @@ class Machine:
     """Words with which a start fails, by digest of the image."""
     crashes: set[str] = field(default_factory=set)
     """Digests of images whose program ends at once."""
+    is_stuck: bool = False
+    """What is removed is not."""
     grace: list[float] = field(default_factory=list)
 
     def check(self) -> None:
@@ -141,6 +143,8 @@ class Machine:
 
     async def remove(self, instance_id: str) -> None:
         self.death.come_to("before remove")
+        if self.is_stuck:
+            raise SandboxFailed("a process does not end")
         self.has.pop(instance_id, None)
         self.death.come_to("after remove")
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 READY = re.compile(r"(https?://127\.0\.0\.1:\d+)")
@@ -57,8 +58,12 @@ def start_registry(
     command: str = "dev",
     env: Mapping[str, str] | None = None,
     timeout: float = 60,
+    popen: Mapping[str, Any] | None = None,
 ) -> LiveRegistry:
-    """Start ``entrepot dev`` (or another `command`) over the folder `data`, on a free port."""
+    """Start ``entrepot dev`` (or another `command`) over the folder `data`, on a free port.
+
+    `popen` are more arguments of `subprocess.Popen`.
+    """
     started = [sys.executable, "-m", "registry", command, "--port", "0", "--data", str(data)]
     process = subprocess.Popen(
         [*started, *options],
@@ -67,6 +72,7 @@ def start_registry(
         text=True,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **(env or {})},
+        **(popen or {}),
     )
     registry = LiveRegistry("", process, data)
     ready = threading.Event()

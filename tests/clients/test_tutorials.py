@@ -220,21 +220,21 @@ def test_run_what_you_push(reader: tuple[Operator, Shell], receiver: Receiver) -
         ("registry.example.com", operator.host),
         ("AK...", key[0]),
     ]
-    said: dict[str, str] = {}
+    said: list[tuple[str, str]] = []
     with ExitStack() as asking:
         for command in commands_of(PAGE):
             secret = f"{key[1]}\n" if "login" in command else ""
             if command.startswith(ROLLS):
                 load = asking.enter_context(_load(typed))
-            said[command] = typed.run(substituted(command, words), secret)
+            said.append((command, typed.run(substituted(command, words), secret)))
             if "login" in command:
                 _be_told_of_pushes(operator, key, receiver)
             if ROLLED in command:
                 asking.close()
                 assert load.failed == []
                 assert load.answered > 20
-    pages = [text for command, text in said.items() if command.startswith("curl")]
+    pages = [text for command, text in said if command.startswith("curl")]
     assert pages == ["version 1\n", "version 2\n"]
     assert receiver.is_pushed.wait(20)
-    assert "registry" in said["entrepot usage --from 1d"]
+    assert "registry" in dict(said)["entrepot usage --from 1d"]
     assert _things(operator.data) == before

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.compute import rows
+from cloudcore.compute import instances, rows
+from cloudcore.compute.instance import Instance
 from cloudcore.compute.reconciling import Reconciler
 from cloudcore.errors import Conflict, QuotaExceeded
 from cloudcore.nodes.node import Node
@@ -38,6 +42,7 @@ async def test_as_many_instances_run_as_the_size_says(world: World) -> None:
     assert world.changed, "load balancers are told"
     await world.settle(20)
     assert len(world.machine.started) == 3, "nothing is started twice"
+    assert world.death.times["before start"] == 3
 
 
 @on_both_databases
@@ -123,6 +128,107 @@ async def test_a_new_version_that_crashes_stops_the_roll_and_the_old_ones_go_on(
     assert set(await world.ready(pool)) == old == set(world.machine.has)
     assert (await world.status(pool), await world.codes(pool)) == ("active", set())
     assert len(world.machine.started) == count
+
+
+@on_both_databases
+async def test_a_version_that_ended_before_takes_over_only_after_a_minute(world: World) -> None:
+    pool = await world.create(size=2)
+    await world.settle(8)
+    old = set(await world.ready(pool))
+    world.machine.crashes.add(world.images.digests["web:2"])
+    await world.change(pool, image="web:2")
+    await world.settle(4)
+    world.machine.crashes.clear()
+    count = len(world.machine.started)
+    while len(world.machine.started) == count:
+        await world.look()
+    await world.settle(58)
+    assert old < set(await world.ready(pool))
+    await world.settle(30)
+    assert not old & set(await world.ready(pool))
+    assert (await world.status(pool), await world.codes(pool)) == ("active", set())
+
+
+@on_both_databases
+async def test_what_was_decided_before_a_change_is_not_done_after_it(world: World) -> None:
+    pool = await world.create()
+    await world.settle(8)
+    before = await world.pool(pool)
+    assert before is not None
+    now = world.identity.now
+    await world.change(pool, size=0)
+    assert await world.database.write(instances.add, before, world.needs, now) is None
+    await world.change(pool, size=1)
+    await world.delete(pool)
+    assert await world.database.write(instances.add, before, world.needs, now) is None
+
+
+@asynccontextmanager
+async def port_of(world: World, instance: Instance, *, is_kept: bool) -> AsyncIterator[None]:
+    """Listen at the socket of an instance's port; end connections at once unless they are kept."""
+    ports = world.machine.folder(instance.id) / "ports"
+    ports.mkdir(exist_ok=True)
+    (ports / "8080").unlink(missing_ok=True)
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if is_kept:
+            await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    folder = os.open(ports, os.O_PATH)
+    server = await asyncio.start_unix_server(take, f"/proc/self/fd/{folder}/8080")
+    os.close(folder)
+    try:
+        yield
+    finally:
+        server.close()
+
+
+async def test_with_a_port_an_instance_is_ready_when_that_takes_a_connection(
+    world: World,
+) -> None:
+    pool = await world.create(ports=[8080])
+    await world.settle(3)
+    (instance,) = await world.instances(pool)
+    async with port_of(world, instance, is_kept=False):  # as a keeper does if nobody listens
+        await world.settle(50)
+        assert [each.status for each in await world.instances(pool)] == ["starting"]
+        await world.settle(10)
+        assert [each.status for each in await world.instances(pool)] == ["unhealthy"]
+    async with port_of(world, instance, is_kept=True):
+        await world.look()
+        assert await world.ready(pool) == [instance.id]
+        assert await world.status(pool) == "active"
+    await world.settle(10)
+    assert await world.ready(pool) == [instance.id], "a short silence changes nothing"
+    await world.settle(15)
+    assert [each.status for each in await world.instances(pool)] == ["unhealthy"]
+    assert await world.status(pool) == "degraded"
+    assert len(world.machine.started) == 1
+
+
+async def test_what_goes_is_taken_from_load_balancers_first(world: World) -> None:
+    pool = await world.create(ports=[8080])
+    await world.settle(3)
+    (old,) = await world.instances(pool)
+    async with port_of(world, old, is_kept=True):
+        await world.look()
+        await world.change(pool, image="web:2")
+        await world.settle(70)
+        new = (await world.instances(pool))[-1]
+        assert new.id != old.id
+        assert (await world.ready(pool), await world.codes(pool)) == ([old.id], {"ROLL_STOPPED"})
+        async with port_of(world, new, is_kept=True):
+            world.changed.clear()
+            await world.look()
+            assert (await world.ready(pool), world.changed != []) == ([new.id], True)
+            assert old.id in world.machine.has, "it finishes what it has"
+            await world.settle(4)
+            assert old.id in world.machine.has
+            await world.settle(2)
+            assert world.machine.has.keys() == {new.id}
+            assert (await world.status(pool), await world.codes(pool)) == ("active", set())
 
 
 @on_both_databases
@@ -292,6 +398,22 @@ async def test_deletion_reaches_instances_that_are_being_made(world: World) -> N
     await world.settle(8)
     assert await world.pool(pool) is None
     assert world.machine.has == {}
+
+
+@on_both_databases
+async def test_what_cannot_be_ended_is_a_fault_and_tried_again(world: World) -> None:
+    pool = await world.create()
+    await world.settle(8)
+    world.machine.is_stuck = True
+    await world.delete(pool)
+    await world.settle(8)
+    found = await world.pool(pool)
+    assert found is not None
+    assert (found.status, [each.code for each in found.faults]) == ("deleting", ["INSTANCE_FAILED"])
+    assert "a process does not end" in found.faults[0].message
+    world.machine.is_stuck = False
+    await world.settle(8)
+    assert (await world.pool(pool), world.machine.has) == (None, {})
 
 
 @on_both_databases

@@ -41,9 +41,12 @@ class Run:
         """Digests whose programs end."""
 
     def step(self) -> None:
-        """Do what is decided; those that go are gone at the next step, and others become ready."""
+        """Do what is decided; those that go are gone two steps later, and others become ready."""
         self.now += 10 * MICROSECONDS
-        self.instances = [each for each in self.instances if not each.is_leaving]
+        gone = self.now - 20 * MICROSECONDS
+        self.instances = [
+            each for each in self.instances if not each.is_leaving or (each.not_before or 0) > gone
+        ]
         self.instances = [
             structs.replace(each, status="running", started_at=self.now)
             if each.status == "starting" and each.image_digest not in self.bad
@@ -54,7 +57,9 @@ class Run:
         going = {each.id for each in decided.stops}
         ready = sum(each.is_ready for each in self.instances)
         self.instances = [
-            structs.replace(each, status="stopping") if each.id in going else each
+            structs.replace(each, status="stopping", not_before=self.now)
+            if each.id in going
+            else each
             for each in self.instances
         ]
         left = sum(each.is_ready for each in self.instances)
@@ -79,6 +84,8 @@ class Run:
         staying = [each for each in self.instances if not each.is_leaving]
         if decided.starts:
             assert len(staying) <= self.pool.size + 1
+            if any(each.version != version for each in staying):
+                assert len(self.instances) <= self.pool.size + 1, "with what goes"
         assert not (decided.starts and decided.stops)
 
     def settled(self) -> bool:
@@ -110,7 +117,7 @@ def test_whatever_is_changed_a_pool_settles_and_keeps_what_is_ready(
         else:
             run.pool = structs.replace(run.pool, **{name: value})
     run.pool = structs.replace(run.pool, image_digest="1")
-    for _ in range(40):
+    for _ in range(60):
         run.step()
     assert run.settled()
     assert len(run.instances) == run.pool.size
@@ -128,7 +135,7 @@ def test_a_version_that_never_runs_takes_nothing(size: int) -> None:
     before = {each.id for each in run.instances}
     run.bad = {"2"}
     run.pool = structs.replace(run.pool, image_digest="2")
-    for _ in range(30):
+    for _ in range(40):
         run.step()
     ready = {each.id for each in run.instances if each.is_ready}
     assert ready == before

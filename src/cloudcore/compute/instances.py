@@ -173,6 +173,14 @@ def note_restart(tx: Connection, seen: Instance, now: int) -> Instance | None:
     return INSTANCE_ROWS.save(tx, changed)
 
 
+def note_stuck(tx: Connection, seen: Instance, words: str, now: int) -> None:
+    """Note on its pool that an instance cannot be ended, which is tried again."""
+    pool = _locked_pool(tx, seen)
+    if pool is not None:
+        faults = (*add_fault(pool.faults, INSTANCE_FAILED, words, now, subject=seen.id),)
+        POOLS.save(tx, structs.replace(pool, faults=faults, updated_at=now))
+
+
 def note_gone(tx: Connection, seen: Instance, needs: ComputeNeeds, now: int) -> None:
     """Delete the row of an instance of which nothing is left; its sessions end, too."""
     found = _locked(tx, seen)

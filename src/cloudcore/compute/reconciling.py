@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 LOOK_SECONDS: Final = 1
 _RETRY_SECONDS: Final = 5
 """Before what the platform could not do is tried again."""
+_AT_ONCE: Final = 8
+"""Instances that are ended at once, each of which may take all its grace: a pool that goes leaves
+threads of the driver to others."""
 _KEEP_SECONDS: Final = 600
 """Between two looks for images that nothing is of."""
 _CREDENTIALS_SECONDS: Final = 10
@@ -59,6 +62,7 @@ class Reconciler:
         """Instances whose program was let run: if one is seen ended, that is another end."""
         self._paused: dict[str, int] = {}
         """What is not tried again before a moment, by the id of a pool or an instance."""
+        self._ending = asyncio.Semaphore(_AT_ONCE)
         self._kept_at = 0
         self._renewed_at = 0
 
@@ -212,7 +216,13 @@ class Reconciler:
     async def _take_down(self, pool: InstancePool, instance: Instance) -> None:
         """End an instance, and then delete its row."""
         needs = self._needs
-        await self._machine.take_down(pool, instance)
+        try:
+            async with self._ending:
+                await self._machine.take_down(pool, instance)
+        except SandboxFailed as failed:
+            why = f"it cannot be ended: {failed}"
+            await needs.database.write(instances.note_stuck, instance, why, needs.clock())
+            raise
         await needs.database.write(instances.note_gone, instance, needs, needs.clock())
         self._launched.discard(instance.id)
 

@@ -19,7 +19,7 @@ from cloudcore.compute.pools import INSTANCE_POOLS
 from cloudcore.compute.rows import INSTANCE_ROWS
 from cloudcore.compute.sandbox import MOST_LOG_BYTES
 from cloudcore.db.base import Connection
-from cloudcore.errors import NotFound, Unavailable
+from cloudcore.errors import InvalidInput, NotFound, Unavailable
 from cloudcore.resources.bodies import Bodies
 from cloudcore.resources.record import DELETING
 from cloudcore.resources.routes import answers_one, standard_routes
@@ -71,7 +71,7 @@ class LogsQuery(Struct, kw_only=True):
 @post(
     INSTANCE_POOL.path,
     status_code=202,
-    opt={"action": INSTANCE_POOL.action("create"), "idempotent": True, "statuses": (409,)},
+    opt={"action": INSTANCE_POOL.action("create"), "idempotent": True, "statuses": (404, 409)},
 )
 @answers_one(INSTANCE_POOLS)
 async def create_instance_pool(
@@ -85,7 +85,7 @@ async def create_instance_pool(
     policy. It is 409 if no machine runs instances.
     """
     new = INSTANCE_POOLS.new(ctx, INSTANCE_POOLS.given(data))
-    needs.images.check(new.image)
+    _check_image(needs, new.image)
     wrap, location = INSTANCE_POOLS.one, INSTANCE_POOLS.location
     return await ctx.commit(pools.create, new, needs, ctx.right_to, wrap=wrap, location=location)
 
@@ -108,7 +108,7 @@ async def update_instance_pool(
     found = await INSTANCE_POOLS.authorized(ctx, instance_pool_id)
     changes, now = INSTANCE_POOLS.given(data), ctx.clock()
     if "image" in changes:
-        needs.images.check(changes["image"])
+        _check_image(needs, changes["image"])
     wrap, told = INSTANCE_POOLS.one, INSTANCE_POOLS.changed_at(now)
     change = (found, changes, needs, ctx.right_to, now)
     return await ctx.commit(pools.update, *change, wrap=wrap, told=told)
@@ -188,6 +188,14 @@ async def get_instance_logs(
         raise Unavailable(f"the machine {found.node} has the output; ask there", retry_after=60)
     written = await asyncio.to_thread(needs.driver.logs, found.id, tail)
     return Response(written, media_type="text/plain", headers=_UNTRUSTED)
+
+
+def _check_image(needs: ComputeNeeds, reference: str) -> None:
+    try:
+        needs.images.check(reference)
+    except InvalidInput as error:
+        words = error.message if error.message.startswith("image") else f"image: {error.message}"
+        raise InvalidInput(words, field="image", reason="malformed") from None
 
 
 def _instance_of(tx: Connection, pool: InstancePool, instance_id: str) -> Instance:
