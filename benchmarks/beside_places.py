@@ -118,6 +118,9 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/kms/providers.py:__init__": Place(why=_MAKES, uses=2),
     "cloudcore/kms/providers.py:_asked": Place(why=_OUTSIDE),
     "cloudcore/kms/services.py:_material": Place(("slow keys",)),
+    "cloudcore/loadbalancer/haproxy.py:_verify": Place(why=_LAUNCHES),
+    "cloudcore/loadbalancer/haproxy.py:check": Place(why=_MAKES),
+    "cloudcore/loadbalancer/replicas.py:_start": Place(why=_LAUNCHES),
     "cloudcore/network/checking.py:_said": Place(
         why="rules of one VPC, within the transaction that changes it: 25 ms of `nft -c`"
     ),
@@ -167,6 +170,7 @@ PLACES: Final[Mapping[str, Place]] = {
         why="one nicer program a layer; of each account one at a time, and at most three"
     ),
     "registry/image_roots/layer_store.py:unpack": Place(why="a small file of each layer is read"),
+    "registry/main.py:_begin_node": Place(why=_STARTS),
     "registry/main.py:writes": Place(why=_STARTS),
     "registry/services/images/image_contents.py:read_attachment": Place(("attachments",)),
     "registry/services/images/image_contents.py:_platforms_of_index": Place(("descriptions",)),
