@@ -190,6 +190,7 @@ def _be_told_of_pushes(operator: Operator, key: tuple[str, str], receiver: Recei
 def _things(data: Path) -> dict[str, list[str]]:
     """Return what there is of networks, balancers and instances on the machine."""
     folders = [each for each in data.glob("nodes/*/*") if each.is_dir() and each.name != "layers"]
+    made = [each for folder in folders for each in folder.iterdir()]
     running = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -198,7 +199,7 @@ def _things(data: Path) -> dict[str, list[str]]:
                 running.append((process / "cmdline").read_text())
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     return {
-        "files": [str(each) for folder in folders for each in folder.iterdir()],
+        "files": [str(each) for each in made if not each.name.endswith("lock")],
         "processes": running,
         "mounts": [line for line in mounts if str(data) in line],
         "links": _said("ip", "-o", "link").splitlines(),
