@@ -61,6 +61,9 @@ PAGES: Final = (
 PAGES_OF_OPERATORS: Final = {"docs/deploy.md", "docs/upgrade.md"}
 """Run by `tests.clients.test_docs_operators`."""
 
+PAGES_OF_INSTANCES: Final = {"docs/tutorials/run-what-you-push.md"}
+"""Run by `tests.clients.test_tutorials`."""
+
 PAGES_OF_BUCKETS: Final = {"docs/s3.md"}
 """Run by `tests.clients.test_docs_s3`."""
 
@@ -284,4 +287,4 @@ def push_app(reader: Reader) -> None:
 def test_every_page_with_commands_is_run_or_listed() -> None:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     with_commands = {str(page.relative_to(ROOT)) for page in pages if "```sh\n" in page.read_text()}
-    assert with_commands == {*PAGES} | PAGES_OF_OPERATORS | PAGES_OF_BUCKETS
+    assert with_commands == ({*PAGES} | PAGES_OF_OPERATORS | PAGES_OF_BUCKETS | PAGES_OF_INSTANCES)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import httpx
 
-from cloudcore.clock import system_clock
+from cloudcore.clock import system_clock, uuid7
 from tests import described
 from tests.certificates import uploaded
 from tests.conformance.content import EMPTY, image_manifest, subject_of
@@ -47,6 +47,11 @@ _BALANCER: Final[dict[str, Any]] = {
 }
 
 
+_VERSION: Final = (
+    '{"image_digest": "", "command": [], "environment": {}, "memory_mb": 256, "cpu_millis": 250}'
+)
+
+
 def plant(install: FuzzedInstall) -> None:
     """Make something of every kind, and keep that state."""
     _plant_identity(install)
@@ -68,6 +73,7 @@ def plant(install: FuzzedInstall) -> None:
         _make(install, path, sample)
     for number in range(2):
         _make(install, "/v1/load-balancers", {**_BALANCER, "name": f"front-{number}"})
+    _plant_pools(install)
     _plant_mail(install)
     for _ in range(2):
         _make(install, "/v1/payment-methods", {"type": "card", "token": "tok_visa"})
@@ -80,7 +86,7 @@ def plant(install: FuzzedInstall) -> None:
 
 def _plant_network(install: FuzzedInstall) -> None:
     """Have a machine that makes networks, and VPCs with an uplink on it."""
-    machine = ("fuzzed", "1", '["networks"]', system_clock() * 2, False, True)
+    machine = ("fuzzed", "1", '["networks", "instances"]', system_clock() * 2, False, True)
     install.live.execute("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?)", machine)
     install.live.commit()
     for number in range(2):
@@ -89,6 +95,22 @@ def _plant_network(install: FuzzedInstall) -> None:
         gateway = _make(install, "/v1/internet-gateways", named)
         path = f"/v1/internet-gateways/{gateway}/attach"
         _ask(install, "POST", path, bearer(install.bearers["admin"]), json={"vpc": named["name"]})
+
+
+def _plant_pools(install: FuzzedInstall) -> None:
+    """Make pools, and rows of instances of theirs; nothing runs."""
+    for number in range(2):
+        named = {"name": f"pool-{number}", "image": "web:1", "subnet": "subnet-0"}
+        pool = _make(install, "/v1/instance-pools", named)
+        row = (uuid7(), "web:1", f"sha256:{'0' * 64}", _VERSION, pool)
+        install.live.execute(
+            "INSERT INTO instances (id, account_id, region, pool_id, node, status, image,"
+            " image_digest, restarts, version, memory_mb, cpu_millis, ports, exits, created_at,"
+            " updated_at) SELECT ?, account_id, region, id, node, 'running', ?, ?, 0, ?, 256, 250,"
+            " '[]', '[]', created_at, updated_at FROM instance_pools WHERE id = ?",
+            row,
+        )
+        install.live.commit()
 
 
 def _plant_mail(install: FuzzedInstall) -> None:

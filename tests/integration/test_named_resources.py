@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -51,7 +52,9 @@ KINDS: Final = {
     "certificate": "crn:certificate:local:{}:certificate/",
     "security-group": "crn:network:local:{}:security-group/",
     "subnet": "crn:network:local:{}:subnet/",
+    "route-table": "crn:network:local:{}:route-table/",
     "topic": "crn:notifications:local:{}:topic/",
+    "vpc": "crn:network:local:{}:vpc/",
     "service-account": "crn:iam::{}:service-account/",
     "role": "crn:iam::{}:role/",
 }
@@ -112,7 +115,68 @@ _BALANCERS: Final = (
     ),
 )
 _MESSAGE: Final = {"from": "ada@mail-0.example.com", "to": ["bob@example.com"]}
+
+
+def _in_vpc(more: dict[str, Any], value: str) -> dict[str, Any]:
+    return {"name": "new", "vpc": value, **more}
+
+
+_VPC: Final = ("vpc", "vpc", "network:GetVpc")
+_NETWORKS: Final = (
+    *(
+        Naming(
+            f"POST /v1/{noun}",
+            *_VPC,
+            partial(_in_vpc, more),
+            f"network:Create{made}",
+        )
+        for noun, made, more in (
+            ("security-groups", "SecurityGroup", {}),
+            ("route-tables", "RouteTable", {}),
+            ("egress-only-gateways", "EgressOnlyGateway", {}),
+            ("subnets", "Subnet", {"cidr_ipv4": "10.200.1.0/24"}),
+        )
+    ),
+    Naming(
+        "POST /v1/internet-gateways/{internet_gateway_id}/attach",
+        *_VPC,
+        lambda value: {"vpc": value},
+        "network:AttachInternetGateway",
+    ),
+    Naming(
+        "PATCH /v1/subnets/{subnet_id}",
+        "route_table",
+        "route-table",
+        "network:GetRouteTable",
+        lambda value: {"route_table": value},
+        "network:UpdateSubnet",
+    ),
+)
+OF_NETWORKS: Final = {
+    ("POST /v1/subnets", "route_table"),
+    *(
+        (operation, field)
+        for operations, fields in (
+            (
+                ("POST /v1/route-tables", "PATCH /v1/route-tables/{route_table_id}"),
+                ("routes[].destination", "routes[].target"),
+            ),
+            (
+                ("POST /v1/security-groups", "PATCH /v1/security-groups/{security_group_id}"),
+                ("rules[].destination", "rules[].source"),
+            ),
+            (
+                ("POST /v1/instance-pools", "PATCH /v1/instance-pools/{instance_pool_id}"),
+                ("security_groups[]", "command[]"),
+            ),
+        )
+        for operation in operations
+        for field in fields
+    ),
+}
+"""Asked after the right to the VPC or the subnet, by the tests of those; a command is none."""
 NAMING: Final = (
+    *_NETWORKS,
     Naming(
         "POST /v1/repositories",
         *_KEY,
@@ -304,11 +368,12 @@ def test_each_field_of_a_request_that_names_a_resource_is_known(described: dict[
         - naming
         - OF_PERSONS
         - OF_BALANCERS
+        - OF_NETWORKS
         - OF_OPERATORS
         - resources.fields()
         if field.rpartition(".")[2].removesuffix("[]") not in NAMES_NOTHING
     }
-    assert sorted(unknown) == []
+    assert unknown == set()
 
 
 def _fields(described: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -359,7 +424,13 @@ async def there(served: Served) -> dict[str, str]:
             {"name": "there", "vpc": "vpc-0", "cidr_ipv4": "10.0.200.0/24"},
             token=token,
         ),
+        "route-table": await served.make(
+            "/v1/route-tables", {"name": "there", "vpc": "vpc-0"}, token=token
+        ),
         "topic": await served.make("/v1/topics", {"name": "there"}, token=token),
+        "vpc": await served.make(
+            "/v1/vpcs", {"name": "there", "cidr_ipv4": "10.200.0.0/16"}, token=token
+        ),
         "service-account": await served.make(
             "/v1/service-accounts", {"name": "there"}, token=token
         ),

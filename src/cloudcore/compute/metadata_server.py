@@ -57,7 +57,7 @@ _TTL: Final = "x-entrepot-metadata-token-ttl-seconds"
 _TOKEN: Final = "x-entrepot-metadata-token"  # noqa: S105 - a name
 _PROXIED: Final = frozenset({"x-forwarded-for", "forwarded", "via"})
 _REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,16}) (/[!-~]{0,1023}) HTTP/1\.([01])")
-_FIELD: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*?)[ \t]*")
+_FIELD: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)")
 _HOST: Final = re.compile(re.escape(ADDRESS) + r"(?::[0-9]{1,5})?")
 _SECRETS: Final = ("access_key_id", "secret_access_key", "session_token")
 _ROLE: Final = ("expires_at", "account_id", "account_handle", "role_id")
@@ -263,7 +263,7 @@ def _parsed(head: bytes) -> Request:
         name = field[1].decode().lower()
         if name in fields:
             raise _Refused(HTTPStatus.BAD_REQUEST, f"there is more than one field {name}")
-        fields[name] = field[2].decode("latin-1")
+        fields[name] = field[2].strip(b" \t").decode("latin-1")
     if "host" not in fields:
         raise _Refused(HTTPStatus.BAD_REQUEST, "there is no field host")
     if "transfer-encoding" in fields or fields.get("content-length", "0") != "0":
