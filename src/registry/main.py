@@ -20,7 +20,7 @@ from cloudcore.db.base import CommitMark, Database
 from cloudcore.db.deletion import forget_all
 from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.db.statement import compile_all
-from cloudcore.errors import PlatformError
+from cloudcore.errors import PlatformError, Unavailable
 from cloudcore.events import TOLD_CHANGES
 from cloudcore.family import Family, skus_of
 from cloudcore.jobs.dead_holders import DeadHolders, WorkerLocks, noticing_deaths
@@ -348,7 +348,10 @@ class Registry:
             return
         node = self._settings.node.node(self._settings.data)
         identity = await asyncio.to_thread(open_node_folder, node)
-        await ctx.database.write(claim_node, node, identity, ctx.clock())
+        try:
+            await ctx.database.write(claim_node, node, identity, ctx.clock())
+        except Unavailable as error:  # a full disk, on which what is there is served all the same
+            _log.warning("this machine cannot say yet that it is there: %s", error)
         watcher = NodeWatcher(ctx.database, ctx.clock, node, identity, watches)
         await resources.enter_async_context(running(watcher))
 

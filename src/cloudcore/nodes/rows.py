@@ -77,6 +77,7 @@ _NOTE_SEEN: Final = Statement(
     .where(_n.name == bindparam("node"), _n.identity == bindparam("held"))
     .values(seen_at=bindparam("seen_at"))
 )
+_FORGET: Final = Statement(nodes.delete())
 _SET_LOST: Final = Statement(
     nodes.update()
     .where(_n.name == bindparam("node"))
@@ -133,6 +134,11 @@ def claim(tx: Connection, node: Node, identity: str, now: int) -> None:
         new = Seen(node.name, identity, capabilities, now, is_lost=False, is_noted=True)
         tx.execute(_INSERT, **new._asdict())
     tx.execute(_CLAIM, node=node.name, identity=identity, capabilities=capabilities, seen_at=now)
+
+
+def forget_nodes(tx: Connection) -> None:
+    """Forget who was there, in a restored database: what begins on it now may have each name."""
+    tx.execute(_FORGET)
 
 
 def note_seen(tx: Connection, name: str, identity: str, now: int) -> bool:

@@ -83,7 +83,7 @@ class NodeWatcher(BesideRequests):
     async def _note(self) -> None:
         name, now = self._node.name, self._clock()
         if not await self._database.write_relaxed(rows.note_seen, name, self._identity, now):
-            _log.error("another machine has taken the name %s; set node_name", self._node.name)
+            await self._database.write(rows.claim, self._node, self._identity, now)
 
 
 async def _repeat(watch: Watch) -> None:

@@ -12,6 +12,7 @@ from cloudcore.db.sqlite_connection import reading
 from cloudcore.identity.rows.signing_keys import list_signing_keys
 from cloudcore.identity.signing_keys import opens_all
 from cloudcore.keyring import KeyringError, load_keyring
+from cloudcore.nodes.rows import forget_nodes
 from registry.backup.files import copy_file, locked, make_shards, sha256_of
 from registry.backup.manifest import (
     LOCK,
@@ -95,6 +96,7 @@ async def _begin_anew(settings: Settings) -> None:
     """Delete rows that have no bytes, and note a generation: database and blobs belong together."""
     async with Registry(settings).open() as process:
         await process.ctx.database.write(forget_unfinished)
+        await process.ctx.database.write(forget_nodes)
         await renew_generation(process.ctx, process.store)
 
 
