@@ -18,6 +18,9 @@ NOUNS: Final = frozenset(
 BARE: Final = {
     ("TagAnswer", "image_id"): "an image has no CRN and no name",
     ("ImageConfiguration", "user"): "the user that a container runs as",
+    ("InstancePoolRecord", "image"): "a name with a tag, as clients say it",
+    ("InstanceRecord", "image"): "as its pool's",
+    ("LimitAnswer", "account"): "as in the request of an operator",
     ("AssumedRole", "account_id"): "the specification's field (part 5, item 12)",
     ("AssumedRole", "role_id"): "the specification's field (part 5, item 12)",
 }
