@@ -160,10 +160,15 @@ async def test_a_role_is_given_by_who_may_pass_it_and_trusts_instances(served: S
     status, _ = await create(served, name="other", role="nobody")
     assert status == 404
     may_create = {"effect": "allow", "actions": ["compute:*"], "resources": ["*"]}
-    status, error = await create(
-        served, name="other", role="runs", token=await reader(served, may_create)
-    )
+    other = await reader(served, may_create)
+    status, error = await create(served, name="other", role="runs", token=other)
     assert (status, error["error"]["code"]) == (403, "ACCESS_DENIED")
+    path = f"{PATH}/{made['instance_pool']['id']}"
+    for body in ({"image": "mine:1"}, {"command": ["x"]}, {"environment": {"LD_PRELOAD": "x"}}):
+        answer = await served.ask("PATCH", path, body, token=other)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "ACCESS_DENIED")
+        assert (await served.ask("PATCH", path, body, token=token)).status_code < 300
+    assert (await served.ask("PATCH", path, {"size": 2}, token=other)).status_code < 300
 
 
 @on_both_databases

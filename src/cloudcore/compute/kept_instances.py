@@ -255,11 +255,12 @@ def write_file(path: Path, text: str) -> None:
 
 
 def _read_state(folder: Path) -> dict[str, Any]:
+    """Return what a keeper has noted; nothing if a loss of power has torn it."""
     try:
-        state: dict[str, Any] = json.loads((folder / STATE).read_bytes())
-    except FileNotFoundError:
+        state = json.loads((folder / STATE).read_bytes())
+    except (FileNotFoundError, ValueError):
         return {}
-    return state
+    return state if isinstance(state, dict) else {}
 
 
 def _living(folder: Path) -> Kept | None:

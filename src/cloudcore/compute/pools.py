@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 RightTo = Callable[[str], Authorize]
 CAPABILITY: Final = "instances"
 _VERSIONED: Final = ("image", "command", "environment", "memory_mb", "cpu_millis")
+_PROGRAM: Final = ("image", "command", "environment")
 _SCALED: Final = (*_VERSIONED, "size")
 _MOST: Final = 100
 """More instances than a pool ever has."""
@@ -150,6 +151,8 @@ def update(
         changed = _with_groups(tx, changed, needs, right_to) if changed.security_groups else changed
     if changed == old:
         return old
+    if (role := _role(old)) is not None and _differ(changed, old, _PROGRAM):
+        right_to(PASS_ROLE)(role.crn)  # another program would act in it
     WORK.begin(tx, structs.replace(changed, updated_at=now), old)
     _check_room(tx, changed, old)
     if changed.image != old.image:
