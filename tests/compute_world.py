@@ -327,7 +327,9 @@ class World:
     async def interfaces(self) -> int:
         """Return how many addresses are taken."""
         found = network_rows.INTERFACES
-        return await self.database.read(found.count, self.account.id, "local", ("", ""))
+        return await self.database.read(
+            found.count, self.account.id, "local", ("",) * len(found.of.filters)
+        )
 
 
 def _may_all(_action: str) -> Callable[[str], None]:

@@ -207,6 +207,21 @@ async def test_one_process_of_a_machine_watches_and_another_goes_on_after_it(
 
 
 @on_both_databases
+async def test_a_machine_whose_name_another_has_taken_looks_after_nothing(world: World) -> None:
+    node = Node("east", world.folder / "nodes" / "east")
+    identity = open_folder(node)
+    await world.claim("east", "another")
+    turns: list[str] = []
+
+    async def turn() -> None:
+        turns.append("taken")
+
+    watches = [Watch("mills", 3600, turn)]
+    await NodeWatcher(world.database, world.clock, node, identity, watches).run()  # it ends
+    assert await world.database.write(rows.note_seen, "east", "another", world.clock())
+
+
+@on_both_databases
 async def test_a_turn_that_fails_is_logged_and_the_others_go_on(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

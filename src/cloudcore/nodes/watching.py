@@ -17,7 +17,7 @@ from typing import Final
 
 from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Database
-from cloudcore.errors import PlatformError
+from cloudcore.errors import Conflict, PlatformError
 from cloudcore.jobs.running import BesideRequests
 from cloudcore.nodes import rows
 from cloudcore.nodes.node import Node, Watch
@@ -62,6 +62,7 @@ class NodeWatcher(BesideRequests):
         self._node = node
         self._identity = identity
         self._watches = watches
+        self._has_name = True
 
     async def run(self) -> None:
         """Wait for the lock, then watch until `stop`."""
@@ -75,15 +76,21 @@ class NodeWatcher(BesideRequests):
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_repeat(each)) for each in self._watches]
             tasks.append(group.create_task(_repeat(Watch("seen", rows.SEEN_SECONDS, self._note))))
-            while not self._is_stopping:
+            while not self._is_stopping and self._has_name:
                 await self._pause(rows.LOST_SECONDS)
             for each in tasks:
                 each.cancel()
 
     async def _note(self) -> None:
         name, now = self._node.name, self._clock()
-        if not await self._database.write_relaxed(rows.note_seen, name, self._identity, now):
+        if await self._database.write_relaxed(rows.note_seen, name, self._identity, now):
+            return
+        try:
             await self._database.write(rows.claim, self._node, self._identity, now)
+        except Conflict as error:  # it took the name while this one was silent
+            _log.error("this machine looks after nothing any more: %s", error)
+            self._has_name = False
+            self.stop()
 
 
 async def _repeat(watch: Watch) -> None:
