@@ -285,6 +285,7 @@ class Registry:
                 needs = await opening.needs_of(family)
                 family.job_kinds(needs)
                 family.schedule(needs)
+                family.on_node(needs)
                 family.expiry()
         compile_all(for_postgresql=is_postgresql(self._settings.database))
 

@@ -27,9 +27,7 @@ class Vpc(Placed, frozen=True, kw_only=True):
         str, fixed("its private IPv4 network, such as 10.0.0.0/16; fixed", heading="IPV4")
     ]
     """Private, with a prefix of 16 to 28 bits. Two VPCs may have the same."""
-    cidr_ipv6: Annotated[
-        str | None, fixed("its IPv6 prefix; fixed", heading="IPV6", shows_null=True)
-    ] = None
+    cidr_ipv6: Annotated[str | None, fixed("its IPv6 prefix; fixed", shows_null=True)] = None
     """A global prefix of 56 bits out of those that the operator has for VPCs, which is this one's
     alone; or one of unique local addresses (`fd00::/8`), which never leave the VPC."""
     tags: Annotated[dict[str, str], given("a tag of the VPC")] = field(default_factory=dict)
