@@ -30,6 +30,7 @@ boot, field 22 of ``/proc/PID/stat``) and the boot's id."""
 OUTPUT: Final = "process.log"
 """The file in the folder that takes both streams of the process; begun anew by each start."""
 _LOCK: Final = "process.lock"
+_END_SECONDS: Final = 5
 _CLONE_NEWNET: Final = 0x40000000
 
 
@@ -112,6 +113,8 @@ def start(
     )
     found = find(folder)
     if launched.stdout or launched.returncode:
+        if found is not None:
+            found.wait(_END_SECONDS)  # it has said why, and is about to end
         raise LaunchFailed(f"{argv[0]}: {launched.stdout.decode(errors='replace').strip()}")
     if found is None:
         raise LaunchFailed(f"{argv[0]} ended at once: {_last_line(folder / OUTPUT)}")
