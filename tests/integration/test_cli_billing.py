@@ -36,11 +36,11 @@ def test_payment_methods_are_added_changed_and_deleted(world: World) -> None:
     assert made.text.startswith("Added Visa ending in 4242: ")
     body = ("tok_amex", "--type", "card", "--name", "Travel", "--default")
     travel = world.read("payment-methods", "create", *body)
-    head, visa, amex = world.done("payment-methods", "list").lines
+    head, *_others, visa, amex = world.done("payment-methods", "list").lines
     assert head == "ID TYPE NAME DEFAULT EXPIRES CREATED"
     assert " no " in visa
     assert " yes 12/2040 " in amex
-    (first, second) = world.done("payment-methods", "list", "--quiet").lines
+    *_others, first, second = world.done("payment-methods", "list", "--quiet").lines
     assert second == travel["id"]
     changed = world.read("payment-methods", "update", first, "--default", "--name", "Ours")
     assert (changed["is_default"], changed["display_name"]) == (True, "Ours")
