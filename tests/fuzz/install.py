@@ -95,7 +95,8 @@ def open_fuzzed_install(folder: Path, migrated: Path) -> Iterator[FuzzedInstall]
         data=folder,
         founders="anyone",
         email=EmailSettings(email_sending="direct", email_dedicated_ips=_ADDRESSES),
-        node=NodeSettings(balancer_vips="192.0.2.0/24"),
+        # Nothing runs: there is no watcher.
+        node=NodeSettings(balancer_vips="192.0.2.0/24", compute_driver="runc"),
     )
     shutil.copy(migrated, folder / "metadata.db")
     create_root_key(settings.root_key)

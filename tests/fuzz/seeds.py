@@ -8,6 +8,7 @@ from typing import Any, Final
 import httpx
 
 from cloudcore.clock import system_clock, uuid7
+from registry.node_settings import NodeSettings
 from tests import described
 from tests.certificates import uploaded
 from tests.conformance.content import EMPTY, image_manifest, subject_of
@@ -86,7 +87,14 @@ def plant(install: FuzzedInstall) -> None:
 
 def _plant_network(install: FuzzedInstall) -> None:
     """Have a machine that makes networks, and VPCs with an uplink on it."""
-    machine = ("fuzzed", "1", '["networks", "instances"]', system_clock() * 2, False, True)
+    machine = (
+        NodeSettings().name,
+        "1",
+        '["networks", "instances"]',
+        system_clock() * 2,
+        False,
+        True,
+    )
     install.live.execute("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?)", machine)
     install.live.commit()
     for number in range(2):
