@@ -184,7 +184,7 @@ class Reconciler:
         except (PlatformError, SandboxFailed) as error:
             _log.warning("the instance %s is looked at again: %s", instance_id, error)
         except Exception:  # noqa: BLE001 - it is tried again
-            _log.exception("the instance %s is looked at again", instance_id)
+            _log.warning("the instance %s is looked at again", instance_id, exc_info=True)
         else:
             self._paused.pop(instance_id, None)
             return
