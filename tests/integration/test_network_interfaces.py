@@ -117,6 +117,20 @@ async def test_a_change_of_interfaces_wakes_their_vpc(networked: World) -> None:
 
 
 @on_both_databases
+async def test_an_interface_that_is_in_no_group_any_more_is_in_the_default_one(
+    networked: World,
+) -> None:
+    vpc = await networked.vpc()
+    subnet = await networked.make("subnets", "a", vpc="shop", cidr_ipv4="10.1.0.0/28")
+    group = await networked.make("security-groups", "web", vpc="shop")
+    (default,) = await networked.list("security-groups?name=shop-default")
+    interface = await networked.place(subnet["id"], group["id"])
+    await networked.database.write(LOCAL.set_groups, interface.id, [], networked.now)
+    (planned,) = (await networked.plan(vpc["id"])).interfaces
+    assert planned.group_ids == (default["id"],)
+
+
+@on_both_databases
 async def test_groups_and_subnets_of_others_are_refused(networked: World) -> None:
     await networked.vpc()
     await networked.vpc("other")

@@ -148,13 +148,7 @@ class Interfaces:
         use = rows.INTERFACES.check_room(tx, account_id, region)
         of = rows.SUBNETS.lock(tx, account_id, subnet)
         vpc = rows.VPCS.get(tx, account_id, region, of.vpc.id)
-        groups: tuple[Reference, ...]
-        if security_groups:
-            groups = self._held(tx, account_id, vpc.id, security_groups, "security_groups")
-        else:
-            default = rows.default_group(tx, account_id, vpc.id)
-            assert default is not None
-            groups = (Reference(default.id, default.name),)
+        groups = self._groups(tx, account_id, vpc.id, security_groups)
         ipv4, ipv6, of = _allotted(tx, of)
         rows.SUBNETS.save(tx, of)
         identity = uuid7(now)
@@ -196,7 +190,7 @@ class Interfaces:
     def set_groups(
         self, tx: Connection, interface_id: str, group_ids: Sequence[str], now: int
     ) -> None:
-        """Put an interface into other security groups, which are of its VPC.
+        """Put an interface into other security groups of its VPC; without any, the default one.
 
         Raises:
             NotFound: there is no such group.
@@ -208,13 +202,23 @@ class Interfaces:
             return
         found = rows.INTERFACES.record_of(row)
         of = (found.account_id, found.vpc.id)
-        groups = self._held(tx, *of, group_ids, "security_groups")
+        groups = self._groups(tx, *of, group_ids)
         if groups == found.security_groups:
             return
         changed = structs.replace(found, security_groups=groups, updated_at=now)
         rows.INTERFACES.save(tx, changed)
         rows.set_memberships(tx, found.id, [each.id for each in groups])
         wake_vpc(tx, *of, now)
+
+    def _groups(
+        self, tx: Connection, account_id: str, vpc_id: str, group_ids: Sequence[str]
+    ) -> tuple[Reference, ...]:
+        """Return the groups of an interface, which stay until `tx` ends."""
+        if group_ids:
+            return self._held(tx, account_id, vpc_id, group_ids, "security_groups")
+        default = rows.default_group(tx, account_id, vpc_id)
+        assert default is not None
+        return (Reference(default.id, default.name),)
 
     @staticmethod
     def _held(
