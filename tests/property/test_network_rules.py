@@ -14,7 +14,7 @@ from cloudcore.network.checking import can_check, check_rules
 from cloudcore.network.driver import RulesRefused
 from cloudcore.network.plan import GroupPlan, InterfacePlan, RulePlan, Target, VpcPlan
 from cloudcore.network.rules import chains_of, is_egress_only, render
-from tests.network_plans import interface, plans, subnet, vpc, with_gateways
+from tests.network_plans import interface, new_id, plans, subnet, vpc, with_gateways
 from tests.tools import missing, require_tool
 
 _VIPS = st.dictionaries(
@@ -44,7 +44,7 @@ def test_the_kernel_takes_the_rules_of_every_plan(
     check_rules(render(before) + rules)
 
 
-_MADE = re.compile(r"(own|source|target|group_source|group_target|out|back)_[0-9a-f]{12}")
+_MADE = re.compile(r"(own|source|target|group_(?:source|target|from|to)|out|back)_[0-9a-f]{12}")
 _LINK = re.compile(r'"(if[0-9a-f]{12}|uplink|lo)"')
 _WORDS = frozenset(
     re.findall(
@@ -194,3 +194,18 @@ def test_a_route_to_a_narrower_network_wins_over_one_to_a_wider() -> None:
         "ip6 saddr ::/0 drop",
         "drop",
     ]
+
+
+def test_the_members_of_a_group_stand_once_however_many_rules_name_it() -> None:
+    """Else what one account may write, 10,000 rules about a group of 50, takes 12 seconds."""
+    named = GroupPlan(new_id())
+    rules = tuple(RulePlan("inbound", "tcp", port, port, named.id) for port in range(1, 51))
+    groups = (named, GroupPlan(new_id(), rules), GroupPlan(new_id(), rules))
+    where = subnet("10.0.0.0/24")
+    plan = replace(vpc(where, groups=groups), interfaces=(interface(where, 77, named),))
+    chains = chains_of(plan)
+    of_groups = [rule for name, each in chains.items() if "group_" in name for rule in each]
+    assert sum("10.0.0.77" in each for each in of_groups) == 1
+    member = f"group_from_{named.id[-12:]}"
+    assert chains[member] == ["ip saddr { 10.0.0.77 } accept"]
+    assert of_groups.count(f"tcp dport 50-50 jump {member}") == 2

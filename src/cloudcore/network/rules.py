@@ -53,6 +53,7 @@ _FROM_UPLINK: Final = f'iifname "{UPLINK}"'
 _TO_UPLINK: Final = f'oifname "{UPLINK}"'
 _SIDES: Final[Mapping[str, Direction]] = {"source": "outbound", "target": "inbound"}
 _ICMP: Final = {"ip": "icmp", "ip6": "ipv6-icmp"}
+_PEERS: Final[Mapping[Direction, str]] = {"inbound": "saddr", "outbound": "daddr"}
 
 Vips = Mapping[IPv4Address | IPv6Address, str | None]
 """Addresses where balancers of a VPC listen, with the interface whose groups say what may begin."""
@@ -164,17 +165,30 @@ def _ways(plan: VpcPlan) -> dict[str, list[str]]:
 
 
 def _groups(plan: VpcPlan) -> dict[str, list[str]]:
-    """Return what security groups let begin."""
+    """Return what security groups let begin.
+
+    The members of a group stand once, in chains that rules about it jump to: in each of these
+    rules, those of a large group would be more than the kernel takes in time.
+    """
     members = _members(plan.interfaces)
+    rules = [rule for group in plan.groups for rule in group.rules]
+    peers = {(rule.direction, rule.peer): None for rule in rules if rule.peer in members}
     return {
         f"group_{side}_{short(group.id)}": [
-            rule
+            _rule(each)
             for each in group.rules
             if each.direction == direction
-            for rule in _rule(each, members)
+            and (each.peer in members or not isinstance(each.peer, str))
         ]
         for group in plan.groups
         for side, direction in _SIDES.items()
+    } | {
+        _peer_chain(direction, peer): [
+            _accept(f"{version} {_PEERS[direction]} {{ {', '.join(addresses)} }}")
+            for version, addresses in members[peer].items()
+        ]
+        for direction, peer in peers
+        if isinstance(peer, str)
     }
 
 
@@ -324,30 +338,30 @@ def _addresses(interface: InterfacePlan) -> Iterator[tuple[str, IPv4Address | IP
         yield "ip6", interface.address_ipv6
 
 
-def _members(interfaces: Sequence[InterfacePlan]) -> Mapping[tuple[str, str], list[str]]:
+def _members(interfaces: Sequence[InterfacePlan]) -> Mapping[object, Mapping[str, list[str]]]:
     """Return the addresses of groups, by the id of a group and the version."""
-    found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    found: defaultdict[object, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for interface in interfaces:
         for version, address in _addresses(interface):
             for group_id in dict.fromkeys(interface.group_ids):
-                found[group_id, version].append(str(address))
+                found[group_id][version].append(str(address))
     return found
 
 
-def _rule(rule: RulePlan, members: Mapping[tuple[str, str], list[str]]) -> Iterator[str]:
-    """Yield the rules that let begin what a rule of a group does."""
-    side = "saddr" if rule.direction == "inbound" else "daddr"
+def _peer_chain(direction: Direction, group_id: str) -> str:
+    return f"group_{'from' if direction == 'inbound' else 'to'}_{short(group_id)}"
+
+
+def _rule(rule: RulePlan) -> str:
+    """Return the rule that lets begin what a rule of a group does."""
     peer = rule.peer
-    if peer is None:
-        yield _accept(_what(rule, "{ icmp, ipv6-icmp }"))
-    elif isinstance(peer, IPv4Network | IPv6Network):
+    if isinstance(peer, IPv4Network | IPv6Network):
         version = "ip" if isinstance(peer, IPv4Network) else "ip6"
-        yield _accept(f"{version} {side} {peer}", _what(rule, _ICMP[version]))
-    else:
-        for version, icmp in _ICMP.items():
-            if addresses := members.get((peer, version)):
-                them = f"{version} {side} {{ {', '.join(addresses)} }}"
-                yield _accept(them, _what(rule, icmp))
+        return _accept(f"{version} {_PEERS[rule.direction]} {peer}", _what(rule, _ICMP[version]))
+    what = _what(rule, "{ icmp, ipv6-icmp }")
+    if peer is None:
+        return _accept(what)
+    return f"{what} jump {_peer_chain(rule.direction, peer)}".lstrip()
 
 
 def _what(rule: RulePlan, icmp: str) -> str:
