@@ -86,9 +86,9 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/compute/kept_instances.py:": Place(why=_MAKES),
     "cloudcore/compute/kept_instances.py:_alone": Place(why=_INSTANCES, uses=2),
     "cloudcore/compute/kept_instances.py:seen": Place(why=_INSTANCES, uses=2),
-    "cloudcore/compute/credentials.py:_give": Place(why=_SMALL),
+    "cloudcore/compute/credentials.py:_give": Place(why=_SMALL, uses=2),
     "cloudcore/compute/credentials.py:_take": Place(why=_SMALL),
-    "cloudcore/compute/credentials.py:renew": Place(why=_SMALL),
+    "cloudcore/compute/credentials.py:renew": Place(why=_SMALL, uses=2),
     "cloudcore/compute/machine.py:bring_up": Place(why=_SMALL),
     "cloudcore/compute/routes.py:get_instance_logs": Place(
         why="reads ten megabytes at most of two files; computes nothing"

@@ -255,6 +255,21 @@ async def test_a_role_lets_instances_in_by_its_trust_policy_alone(
 
 
 @on_both_databases
+async def test_a_folder_that_takes_no_file_costs_no_session_and_no_other_instance(
+    oauth: World, machine: Machine
+) -> None:
+    role = await role_of(oauth, await oauth.add_account("acme"))
+    full, other = machine.add(role), machine.add(role)
+    (full.folder / "credentials.new").mkdir()  # as on a full disk: the file cannot be made
+    for _ in range(2):
+        problems = await machine.renew()
+        assert list(problems) == [full.id]
+        assert "its credentials cannot be written" in problems[full.id]
+    assert await count_sessions(oauth) == 1
+    assert machine.held(other)["role_id"] == role.id
+
+
+@on_both_databases
 async def test_a_denial_in_the_trust_policy_keeps_instances_out(
     oauth: World, machine: Machine
 ) -> None:

@@ -23,6 +23,9 @@ from cloudcore.iam.service_roles import RoleRefused, RoleSession, ServiceRoles
 from cloudcore.wire import rfc3339
 
 SESSION_SECONDS: Final = 3600
+_NEW: Final = ".new"
+_MOST_BYTES: Final = 16 * 1024
+"""Of a file; one has a tenth."""
 """Of a session; the role may not allow less."""
 
 
@@ -76,7 +79,7 @@ class _Credentials(msgspec.Struct):
 
 
 def write_facts(folder: Path, facts: InstanceFacts) -> None:
-    """Let an instance be told what it is, in place of what it was told before."""
+    """Write what the metadata service tells an instance about itself."""
     _replace(folder / INSTANCE_FILE, facts)
 
 
@@ -108,6 +111,9 @@ async def renew(
             await _give(roles, each, each.role_id, is_wanted)
         except RoleRefused as refused:
             problems[each.id] = str(refused)
+            await asyncio.to_thread(_forget, each.folder)
+        except OSError as error:
+            problems[each.id] = f"its credentials cannot be written: {error.strerror or error}"
     return problems
 
 
@@ -118,10 +124,11 @@ async def _give(
     is_wanted: Callable[[Connection, RunningInstance], bool],
 ) -> None:
     of = instance.account_id, role_id, instance.id, SESSION_SECONDS
-    session = await roles.begin(*of, is_wanted=lambda tx: is_wanted(tx, instance))
+    path = instance.folder / CREDENTIALS_FILE
     try:
-        path = instance.folder / CREDENTIALS_FILE
-        await asyncio.to_thread(_replace, path, _credentials(session))
+        await asyncio.to_thread(_begin, path)  # first: else each try on a full disk is a session
+        session = await roles.begin(*of, is_wanted=lambda tx: is_wanted(tx, instance))
+        await asyncio.to_thread(_finish, path, _credentials(session))
     except FileNotFoundError:
         return  # it was removed meanwhile, which ends the session too
 
@@ -159,9 +166,30 @@ def _read(folder: Path) -> _Held | None:
 
 def _replace(path: Path, value: Any) -> None:  # noqa: ANN401 - a struct
     """Write a file that none but its owner may read, whole or not at all."""
-    made = path.with_suffix(".new")
+    _begin(path)
+    _finish(path, value)
+
+
+def _begin(path: Path) -> None:
+    """Make the file that takes the place of another one, with room on the disk."""
+    made = path.with_suffix(_NEW)
     made.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(made, flags, 0o600), "wb") as file:
-        file.write(msgspec.json.encode(value))
+    file = os.open(made, flags, 0o600)
+    try:
+        os.posix_fallocate(file, 0, _MOST_BYTES)
+    finally:
+        os.close(file)
+
+
+def _forget(folder: Path) -> None:
+    """Take away the file that was begun."""
+    (folder / CREDENTIALS_FILE).with_suffix(_NEW).unlink(missing_ok=True)
+
+
+def _finish(path: Path, value: Any) -> None:  # noqa: ANN401 - a struct
+    """Write the file that was begun, and put it in its place."""
+    made = path.with_suffix(_NEW)
+    with os.fdopen(os.open(made, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "wb") as file:
+        file.truncate(file.write(msgspec.json.encode(value)))
     made.replace(path)

@@ -258,7 +258,7 @@ def _read_state(folder: Path) -> dict[str, Any]:
     """Return what a keeper has noted; nothing if a loss of power has torn it."""
     try:
         state = json.loads((folder / STATE).read_bytes())
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return {}
     return state if isinstance(state, dict) else {}
 
