@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cloudcore.network import checking
 from cloudcore.network.checking import can_check, check_rules
 from cloudcore.network.driver import RulesRefused
 from cloudcore.network.plan import GroupPlan, InterfacePlan, RulePlan, Target, VpcPlan
@@ -209,3 +210,10 @@ def test_the_members_of_a_group_stand_once_however_many_rules_name_it() -> None:
     member = f"group_from_{named.id[-12:]}"
     assert chains[member] == ["ip saddr { 10.0.0.77 } accept"]
     assert of_groups.count(f"tcp dport 50-50 jump {member}") == 2
+
+
+def test_rules_that_take_too_long_to_read_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_tool("nft")
+    monkeypatch.setattr(checking, "_SECONDS", 0)
+    with pytest.raises(RulesRefused, match="did not read them within"):
+        check_rules("table inet entrepot {}\n")

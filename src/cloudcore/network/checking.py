@@ -52,12 +52,15 @@ def _checker() -> Sequence[str]:
 
 def _said(command: Sequence[str], rules: str) -> str | None:
     """Return what a program says that fails, or None if it does not."""
-    ran = subprocess.run(  # noqa: S603 - ours, and the rules have no text of an account
-        command,
-        input=rules,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-    )
+    try:
+        ran = subprocess.run(  # noqa: S603 - ours, and the rules have no text of an account
+            command,
+            input=rules,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"nft did not read them within {_SECONDS} seconds"
     return None if ran.returncode == 0 else ran.stderr.strip() or f"exit {ran.returncode}"

@@ -161,14 +161,17 @@ def _nft(*arguments: str, rules: str = "") -> str:
         RulesRefused: it fails.
 
     """
-    ran = subprocess.run(  # noqa: S603 - ours, and the rules have no text of an account
-        [program("nft") or "nft", *arguments],
-        input=rules,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-    )
+    try:
+        ran = subprocess.run(  # noqa: S603 - ours, and the rules have no text of an account
+            [program("nft") or "nft", *arguments],
+            input=rules,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise RulesRefused(f"nft did not read them within {_SECONDS} seconds") from None
     if ran.returncode != 0:
         raise RulesRefused(ran.stderr.strip() or f"nft ended with {ran.returncode}")
     return ran.stdout
