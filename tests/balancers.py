@@ -193,6 +193,8 @@ class MemoryNetwork:
     """Which addresses lead to which VPC."""
 
     vips: dict[str, str] = field(default_factory=dict)
+    ruled_by: dict[str, str | None] = field(default_factory=dict)
+    """The interface whose groups say what reaches an address; None: everybody does."""
     namespace: Path | None = NAMESPACE
     failure: Exception | None = None
 
@@ -200,6 +202,7 @@ class MemoryNetwork:
         if self.failure is not None:
             raise self.failure
         self.vips[vip] = vpc_id
+        self.ruled_by[vip] = interface_id
 
     async def remove_vip(self, vpc_id: str, vip: str) -> None:
         if self.failure is not None:

@@ -93,6 +93,6 @@ def list_organizations(tx: Connection, after: str, limit: int) -> list[str]:
 
 
 def role_in(tx: Connection, organization_id: str, user_id: str) -> str | None:
-    """Return the role of a person in an organization, or None if the person is no member."""
+    """Return the role of a person in an organization; None for one who is no member."""
     row = tx.row(_ROLE, organization_id=organization_id, user_id=user_id)
     return row[0] if row else None

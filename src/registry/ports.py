@@ -17,7 +17,7 @@ from cloudcore.billing.embedded import EmbeddedProcessor
 from cloudcore.billing.processor import PROCESSOR, Processor
 from cloudcore.catalog import documents as catalog
 from cloudcore.certificate import needs as certificate
-from cloudcore.compute import ports as compute
+from cloudcore.compute import needs as compute
 from cloudcore.compute.family import COMPUTE
 from cloudcore.compute.images import IMAGES, Images
 from cloudcore.compute.pools import BalancedPools
@@ -31,7 +31,7 @@ from cloudcore.kms import needs as kms
 from cloudcore.kms.providers import AwsMissing, AwsProvider, EmbeddedProvider, Providers
 from cloudcore.loadbalancer import needs as loadbalancer
 from cloudcore.loadbalancer import ports as balancer_ports
-from cloudcore.loadbalancer.refreshing import pool_changed
+from cloudcore.loadbalancer.work import pool_changed
 from cloudcore.metering import needs as metering
 from cloudcore.metering.counting import METER, requests_counter
 from cloudcore.metering.sku import SKUS

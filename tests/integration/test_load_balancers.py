@@ -19,7 +19,7 @@ from cloudcore.errors import Conflict
 from cloudcore.loadbalancer import rows
 from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaMetrics
 from cloudcore.loadbalancer.family import LOADBALANCER
-from cloudcore.loadbalancer.refreshing import pool_changed
+from cloudcore.loadbalancer.work import pool_changed
 from cloudcore.network import rows as network
 from cloudcore.nodes.rows import _note_batch
 from tests.balancers import (
@@ -454,9 +454,20 @@ async def test_security_groups_are_those_of_its_interface(world: BalancerWorld) 
     made = await world.active(security_groups=["open", "default"])
     assert [each["name"] for each in made["security_groups"]] == ["open", "default"]
     assert await groups(world, made) == ["open", "default"]
-    changed = await world.change(made, security_groups=["open"])
-    assert changed["status"] == "active"
+    await world.change(made, security_groups=["open"])
     assert await groups(world, made) == ["open"]
+
+
+@on_both_databases
+async def test_without_groups_everybody_reaches_its_listeners(world: BalancerWorld) -> None:
+    made = await world.active()
+    assert world.network.ruled_by[made["vip"]] is None
+    ruled = await world.change(made, security_groups=["open"])
+    await world.work()
+    assert world.network.ruled_by[made["vip"]] is not None
+    await world.change(ruled, security_groups=[])
+    await world.work()
+    assert world.network.ruled_by[made["vip"]] is None
 
 
 async def groups(world: BalancerWorld, made: dict[str, Any]) -> list[str]:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from cloudcore.clock import Clock
 from cloudcore.compute.images import IMAGES, Images
 from cloudcore.compute.instance_pool import SERVICE
-from cloudcore.compute.ports import DISK_MB, DRIVER, POOL_CHANGED, PoolChanged
 from cloudcore.compute.sandbox import SandboxDriver
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection, Database
 from cloudcore.events import EVENTS, Events
 from cloudcore.iam.service_roles import SERVICE_ROLES, ServiceRoles
 from cloudcore.network import needs as network
 from cloudcore.network.driver import NetworkDriver
 from cloudcore.network.interfaces import Interfaces
 from cloudcore.nodes.node import NODE, Node
-from cloudcore.ports import Opening
+from cloudcore.ports import Opening, Port
+
+PoolChanged = Callable[[Connection, str, str, int], object]
+"""Is told, by account, pool and moment, that other instances of a pool take connections now."""
+
+DRIVER: Final[Port[SandboxDriver | None]] = Port("compute.driver")
+"""What runs instances on this machine; None if it runs none."""
+DISK_MB: Final[Port[int]] = Port("compute.disk_mb")
+"""MiB that an instance may write."""
+POOL_CHANGED: Final[Port[PoolChanged]] = Port("compute.pool_changed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

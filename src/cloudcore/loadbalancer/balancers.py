@@ -27,8 +27,8 @@ from cloudcore.resources.record import DELETING
 from cloudcore.web.references import ResourceRef
 
 RightTo = Callable[[str], Authorize]
-_RENDERED: Final = ("listeners", "backends", "replica_count")
-"""Changes of these are the proxies'."""
+_RENDERED: Final = ("listeners", "backends", "replica_count", "security_groups")
+"""Changes of these are brought about on the machine."""
 
 
 LOAD_BALANCERS: Final = Methods(

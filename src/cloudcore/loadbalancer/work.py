@@ -96,8 +96,9 @@ async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> O
 
 
 async def _attach(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
-    """Let the address lead to the VPC."""
-    await needs.network.add_vip(found.vpc.id, found.vip, found.interface_id)
+    """Let the address lead to the VPC; without groups, whoever comes reaches the listeners."""
+    ruled_by = found.interface_id if found.security_groups else None
+    await needs.network.add_vip(found.vpc.id, found.vip, ruled_by)
     return Came(next="replicas", keeps_faults=True)
 
 
@@ -259,3 +260,17 @@ WORK: Final = Work(
     name="loadbalancer.work",
     node_of=lambda found: found.node,
 )
+
+
+def pool_changed(tx: Connection, account_id: str, pool_id: str, now: int) -> None:
+    """Let the load balancers that lead to a pool follow its instances."""
+    for each in rows.using_pool(tx, account_id, pool_id):
+        found = ROWS.find(tx, account_id, each)
+        if found is None or found.status == DELETING:
+            continue
+        WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+        try:
+            current = ROWS.lock(tx, account_id, each)
+        except NotFound:
+            continue
+        ROWS.save(tx, structs.replace(current, generation=current.generation + 1))

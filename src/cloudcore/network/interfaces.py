@@ -19,10 +19,10 @@ from cloudcore.db.rows import given, insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.network import rows
-from cloudcore.network.changes import wake_vpc
 from cloudcore.network.network_interface import NetworkInterface
 from cloudcore.network.security_group import MOST_GROUPS
 from cloudcore.network.subnet import Subnet
+from cloudcore.network.work import wake_vpc
 from cloudcore.resource_references import Authorize
 from cloudcore.resources.record import Reference
 

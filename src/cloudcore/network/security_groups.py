@@ -10,7 +10,6 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.network import rows
-from cloudcore.network.changes import check_rules, wake_vpc
 from cloudcore.network.needs import NetworkNeeds
 from cloudcore.network.plan import Direction, Protocol
 from cloudcore.network.ranges import read_network
@@ -22,6 +21,7 @@ from cloudcore.network.security_group import (
     SecurityGroup,
     StoredRule,
 )
+from cloudcore.network.work import check_rules, wake_vpc
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.record import Reference

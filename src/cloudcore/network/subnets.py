@@ -12,11 +12,11 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.network import rows
-from cloudcore.network.changes import check_rules, wake_vpc
 from cloudcore.network.needs import NetworkNeeds
 from cloudcore.network.ranges import lies_in, overlap
 from cloudcore.network.rows import SUBNETS as ROWS
 from cloudcore.network.subnet import Subnet, check
+from cloudcore.network.work import check_rules, wake_vpc
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.record import Reference
 

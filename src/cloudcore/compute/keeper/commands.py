@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 class CommandFailed(Exception):
-    """A program could not do what it was told; the message is its last line."""
+    """A program failed; the message is the last line that it wrote."""
 
 
 def run(*argv: str, text: str = "", pass_fds: Sequence[int] = ()) -> None:

@@ -60,7 +60,7 @@ def _is_known() -> bool:
 
 
 class Keeper:
-    """One instance: what it was told to be, and what it is."""
+    """An instance: its order, its processes and its state."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self.loop = Loop()
