@@ -133,6 +133,7 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/network/vpc_files.py:run": Place(why=_ON_MACHINE),
     "cloudcore/nodes/kept_process.py:_main": Place(why=_LAUNCHES),
     "cloudcore/nodes/kept_process.py:start": Place(why=_LAUNCHES),
+    "cloudcore/nodes/watching.py:begin": Place(why=_STARTS),
     "cloudcore/outbound/names.py:_look_up": Place(why=_OUTSIDE),
     "cloudcore/outbound/names.py:resolve": Place(why=_OUTSIDE),
     "cloudcore/outbound/smtp.py:__init__": Place(why=_MAKES),
@@ -170,7 +171,6 @@ PLACES: Final[Mapping[str, Place]] = {
         why="one nicer program a layer; of each account one at a time, and at most three"
     ),
     "registry/image_roots/layer_store.py:unpack": Place(why="a small file of each layer is read"),
-    "registry/main.py:_begin_node": Place(why=_STARTS),
     "registry/main.py:writes": Place(why=_STARTS),
     "registry/services/images/image_contents.py:read_attachment": Place(("attachments",)),
     "registry/services/images/image_contents.py:_platforms_of_index": Place(("descriptions",)),

@@ -20,7 +20,7 @@ from cloudcore.db.base import CommitMark, Database
 from cloudcore.db.deletion import forget_all
 from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.db.statement import compile_all
-from cloudcore.errors import PlatformError, Unavailable
+from cloudcore.errors import PlatformError
 from cloudcore.events import TOLD_CHANGES
 from cloudcore.family import Family, skus_of
 from cloudcore.jobs.dead_holders import DeadHolders, WorkerLocks, noticing_deaths
@@ -32,11 +32,9 @@ from cloudcore.kernel_family import KERNEL
 from cloudcore.metering.counting import METER
 from cloudcore.metering.sampling import SAMPLES
 from cloudcore.metering.sku import SKUS
-from cloudcore.nodes.node import NODE, Watch
+from cloudcore.nodes.node import NODE
 from cloudcore.nodes.rows import PLACINGS
-from cloudcore.nodes.rows import claim as claim_node
-from cloudcore.nodes.watching import NodeWatcher
-from cloudcore.nodes.watching import open_folder as open_node_folder
+from cloudcore.nodes.watching import begin as begin_watching
 from cloudcore.ports import Install, Offer, Opening, known
 from cloudcore.quotas.known import QUOTAS, Known
 from cloudcore.serving.body import Receive, Scope, Send
@@ -316,7 +314,8 @@ class Registry:
         await enter(repeated(RENEW_SECONDS, partial(leases.renew, ctx.database, ctx.clock)))
         kinds = [kind for family, needs in opened for kind in family.job_kinds(needs)]
         watches = [each for family, needs in opened for each in family.on_node(needs)]
-        await self._begin_node(ctx, watches, resources)
+        node = await opening.get(NODE)
+        await begin_watching(ctx.database, ctx.clock, node, watches, resources)
         workers = [
             JobWorker(
                 ctx.database,
@@ -340,21 +339,6 @@ class Registry:
         for worker in workers:
             await enter(running(worker))
         await enter(running(scheduler))
-
-    async def _begin_node(
-        self, ctx: ServiceContext, watches: Sequence[Watch], resources: AsyncExitStack
-    ) -> None:
-        """Say that this machine is there, and watch what runs on it, if anything may."""
-        if not watches:
-            return
-        node = self._settings.node.node(self._settings.data)
-        identity = await asyncio.to_thread(open_node_folder, node)
-        try:
-            await ctx.database.write(claim_node, node, identity, ctx.clock())
-        except Unavailable as error:  # a full disk, on which what is there is served all the same
-            _log.warning("this machine cannot say yet that it is there: %s", error)
-        watcher = NodeWatcher(ctx.database, ctx.clock, node, identity, watches)
-        await resources.enter_async_context(running(watcher))
 
     def count(self, key: str, amount: int) -> None:
         """Count an event (`registry.counted`)."""

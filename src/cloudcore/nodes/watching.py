@@ -11,14 +11,14 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Database
-from cloudcore.errors import Conflict, PlatformError
-from cloudcore.jobs.running import BesideRequests
+from cloudcore.errors import Conflict, PlatformError, Unavailable
+from cloudcore.jobs.running import BesideRequests, running
 from cloudcore.nodes import rows
 from cloudcore.nodes.node import Node, Watch
 
@@ -41,6 +41,30 @@ def open_folder(node: Node) -> str:
         os.link(new, kept)
     new.unlink()
     return kept.read_text().strip()
+
+
+async def begin(
+    database: Database,
+    clock: Clock,
+    node: Node,
+    watches: Sequence[Watch],
+    resources: AsyncExitStack,
+) -> None:
+    """Say that this machine is there, and watch until the stack is closed, if there is anything to.
+
+    Raises:
+        Conflict: another machine has its name.
+
+    """
+    if not watches:
+        return
+    identity = await asyncio.to_thread(open_folder, node)
+    try:
+        await database.write(rows.claim, node, identity, clock())
+    except Unavailable as error:  # a full disk, on which what is there is served all the same
+        _log.warning("this machine cannot say yet that it is there: %s", error)
+    watcher = NodeWatcher(database, clock, node, identity, watches)
+    await resources.enter_async_context(running(watcher))
 
 
 class NodeWatcher(BesideRequests):
