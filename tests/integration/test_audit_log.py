@@ -465,7 +465,7 @@ async def test_the_console_shows_and_filters_events(served: Served) -> None:
     async with httpx.AsyncClient(transport=transport, base_url=URL, headers=headers) as browser:
         page = await browser.get("/console/audit?action=registry:*&since=2020-01-01")
         assert page.status_code == 200, page.text
-        assert '<td class="words" data-label="Action">registry:<wbr>CreateRepository' in page.text
+        assert '<td class="wraps" data-label="Action">registry:<wbr>CreateRepository' in page.text
         assert "iam:<wbr>CreateRole" not in page.text
         assert "program (service account)" in page.text
         assert re.search(r'<span class="whole" title="[^"]*">198\.51\.100\.7</span>', page.text)
