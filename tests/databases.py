@@ -131,9 +131,11 @@ def create_database(server: str, template: str, name: str = "") -> str:
     """
     name = name or f"test_{uuid.uuid4().hex}"
     language = "ENCODING 'UTF8' LOCALE 'C' LOCALE_PROVIDER icu ICU_LOCALE 'en-US'"
+    # Files are copied in half the time that it takes to log their pages, and dropped so as well.
+    how = f'TEMPLATE "{template}" STRATEGY FILE_COPY {language}'
     server = server.rpartition("/")[0]
     with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" {language}'.encode())
+        connection.execute(f'CREATE DATABASE "{name}" {how}'.encode())
     return f"{server}/{name}"
 
 
