@@ -106,6 +106,8 @@ class Machine:
     """Digests of images whose program ends at once."""
     is_stuck: bool = False
     """What is removed is not."""
+    error: Exception | None = None
+    """What each start and each removal ends with."""
     grace: list[float] = field(default_factory=list)
 
     def check(self) -> None:
@@ -115,6 +117,8 @@ class Machine:
         self.death.come_to("before start")
         if spec.root.digest in self.fails:
             raise SandboxFailed(self.fails[spec.root.digest])
+        if self.error is not None:
+            raise self.error
         if self.has.get(spec.id, Seen("stopped")).status == "stopped":
             self.has[spec.id] = Seen("starting")
             self.folder(spec.id).mkdir(exist_ok=True)
@@ -145,6 +149,8 @@ class Machine:
         self.death.come_to("before remove")
         if self.is_stuck:
             raise SandboxFailed("a process does not end")
+        if self.error is not None:
+            raise self.error
         self.has.pop(instance_id, None)
         self.death.come_to("after remove")
 

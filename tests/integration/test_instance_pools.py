@@ -16,7 +16,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.compute import instances, rows
 from cloudcore.compute.instance import Instance
 from cloudcore.compute.reconciling import Reconciler
-from cloudcore.errors import Conflict, QuotaExceeded
+from cloudcore.errors import Conflict, QuotaExceeded, Unavailable
 from cloudcore.nodes.node import Node
 from cloudcore.quotas.limits import put_limit
 from tests.compute_world import Died, Machine, World, open_world
@@ -454,6 +454,38 @@ async def test_an_instance_that_cannot_be_made_says_why(world: World) -> None:
     world.machine.fails.clear()
     await world.settle(20)
     assert (await world.status(pool), await world.codes(pool)) == ("active", set())
+
+
+@on_both_databases
+async def test_what_fails_again_and_again_is_a_fault_and_the_log_alone_has_its_words(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = await world.create()
+    world.machine.error = ValueError("of /var/lib/inner")
+    await world.settle(3)
+    assert await world.codes(pool) == set(), "once may be chance"
+    await world.settle(20)
+    found = await world.pool(pool)
+    assert found is not None
+    (fault,) = found.faults
+    assert (found.status, fault.code) == ("degraded", "INSTANCE_FAILED")
+    assert "inner" not in fault.message
+    assert "ValueError: of /var/lib/inner" in caplog.text
+    world.machine.error = Unavailable("the network of the VPC is not there yet")
+    await world.settle(20)
+    found = await world.pool(pool)
+    assert found is not None
+    assert "the network of the VPC is not there yet" in found.faults[0].message
+    world.machine.error = None
+    await world.settle(20)
+    assert (await world.status(pool), await world.codes(pool)) == ("active", set())
+    world.machine.error = OSError("device busy")
+    await world.delete(pool)
+    await world.settle(30)
+    assert (await world.status(pool), await world.codes(pool)) == ("deleting", {"INSTANCE_FAILED"})
+    world.machine.error = None
+    await world.settle(8)
+    assert (await world.pool(pool), world.machine.has) == (None, {})
 
 
 @on_both_databases
