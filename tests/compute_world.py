@@ -189,11 +189,18 @@ class KnownImages:
         self.digests = {f"web:{number}": f"sha256:{number:064}" for number in range(1, 6)}
         self.fetched: list[tuple[str | None, str]] = []
         self.kept: list[frozenset[str]] = []
+        self.refused: set[str] = set()
+        """References that nobody may pull any more."""
 
     def check(self, reference: str) -> None:
         pass
 
-    async def fetch(self, _account_id: str, role_id: str | None, reference: str) -> ImageRoot:
+    async def check_right(self, _account_id: str, _role_id: str | None, reference: str) -> None:
+        if reference.partition("@")[0] in self.refused:
+            raise ImageRefused(f"nobody may pull {reference}")
+
+    async def fetch(self, account_id: str, role_id: str | None, reference: str) -> ImageRoot:
+        await self.check_right(account_id, role_id, reference)
         self.fetched.append((role_id, reference))
         name, _, pinned = reference.partition("@")
         digest = pinned or self.digests.get(name)

@@ -305,6 +305,46 @@ async def test_an_instance_that_ends_is_started_again_in_its_place(world: World)
 
 
 @on_both_databases
+async def test_a_right_to_pull_that_is_withdrawn_is_noticed_when_an_instance_starts(
+    world: World,
+) -> None:
+    """Within a minute; what runs goes on, and an image that was deleted is started again."""
+    pool = await world.create(size=2)
+    await world.settle(8)
+    first, second = await world.ready(pool)
+    world.images.digests.clear()
+    world.machine.crash(first)
+    await world.settle(9)
+    assert await world.ready(pool) == [first, second]
+    fetched = len(world.images.fetched)
+    world.images.refused.add("web:1")
+    await world.look(60)
+    assert await world.ready(pool) == [first, second]
+    started = len(world.machine.started)
+    world.machine.crash(first)
+    await world.settle(20)
+    assert await world.ready(pool) == [second]
+    assert (len(world.machine.started), len(world.images.fetched)) == (started, fetched)
+    found = await world.pool(pool)
+    assert found is not None
+    faults = {each.code: each.message for each in found.faults}
+    assert "nobody may pull web:1" in faults["INSTANCE_FAILED"]
+    world.images.refused.clear()
+    await world.settle(80)
+    assert set(await world.ready(pool)) == {first, second}
+    assert "INSTANCE_FAILED" not in await world.codes(pool)
+
+
+async def test_an_image_that_another_pool_has_is_asked_for_all_the_same(world: World) -> None:
+    await world.create("one")
+    await world.settle(3)
+    assert len(world.images.fetched) == 2, "for the pool, and for its instance"
+    await world.create("two")
+    await world.settle(3)
+    assert len(world.images.fetched) == 4
+
+
+@on_both_databases
 async def test_what_a_reboot_has_ended_is_started_once(world: World) -> None:
     pool = await world.create(size=2)
     await world.settle(8)
