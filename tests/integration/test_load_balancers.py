@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,14 @@ from sqlalchemy import text
 
 from cloudcore.certificate.rows import ROWS as CERTIFICATES
 from cloudcore.certificate.services import CERTIFICATES as OF_CERTIFICATES
+from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
 from cloudcore.loadbalancer import rows
 from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaMetrics
 from cloudcore.loadbalancer.family import LOADBALANCER
+from cloudcore.loadbalancer.load_balancer import MOST_REPLICAS
 from cloudcore.loadbalancer.work import pool_changed
 from cloudcore.network import rows as network
 from cloudcore.nodes.rows import _note_batch
@@ -580,6 +583,26 @@ async def test_an_address_is_checked_again_at_each_rendering(world: BalancerWorl
     plan = world.proxies.running[made["id"], 1].plan
     assert [[each.address for each in one.targets] for one in plan.backends] == [["10.0.1.9"], []]
     assert found["status"] == "degraded"
+
+
+@pytest.mark.timeout(60)
+async def test_what_is_left_of_several_load_balancers_is_ended_together(
+    world: BalancerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may take all of its half a minute."""
+    for name in ("one", "two"):
+        made = await world.active(name=name)
+        world.proxies.running[uuid7(), 1] = world.proxies.running[made["id"], 1]
+    all_of_them, stop = asyncio.Barrier(2 * MOST_REPLICAS), world.proxies.stop
+
+    async def wait_and_stop(balancer_id: str, replica: int) -> None:
+        await all_of_them.wait()
+        await stop(balancer_id, replica)
+
+    before = len(world.proxies.running)
+    monkeypatch.setattr(world.proxies, "stop", wait_and_stop)
+    await world.watch.turn()
+    assert len(world.proxies.running) == before - 2
 
 
 async def test_without_namespaces_only_what_the_operator_allows_is_dialled(

@@ -6,7 +6,8 @@ before, and what is to be done about it is the work's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -60,9 +61,15 @@ class ProxyWatch:
                 if each.status != DELETING:
                     await self._look(each, now, with_metrics=is_due)
             after = found[-1].id
-        for balancer_id in rest:
-            for number in range(1, MOST_REPLICAS + 1):
-                await needs.proxies.stop(balancer_id, number)
+        await self._end(rest)
+
+    async def _end(self, left: Iterable[str]) -> None:
+        """End the proxies of load balancers that are gone, at once: each may drain for long."""
+        numbers = range(1, MOST_REPLICAS + 1)
+        stops = [self.needs.proxies.stop(each, number) for each in left for number in numbers]
+        for ended in await asyncio.gather(*stops, return_exceptions=True):
+            if ended is not None:  # only now: each has had its time
+                raise ended
 
     async def _look(self, found: LoadBalancer, now: int, *, with_metrics: bool) -> None:
         needs = self.needs
