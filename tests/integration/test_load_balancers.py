@@ -568,12 +568,16 @@ async def test_an_instance_of_another_network_is_left_out(world: BalancerWorld) 
     assert found["status"] == "degraded"
 
 
+async def move_subnet(world: BalancerWorld, cidr: str) -> None:
+    """Do what no request can; but a subnet that is made anew may have another range."""
+    moved = network.SUBNETS.table.update().values(cidr_ipv4=text(f"'{cidr}'"))
+    await world.database.write(lambda tx: tx.execute(Statement(moved)))
+
+
 async def test_an_address_is_checked_again_at_each_rendering(world: BalancerWorld) -> None:
     made = await world.active(backends=[WEB, DB], listeners=[HTTP, TCP])
 
-    # No request can do this; but a subnet that is made anew may have another range.
-    smaller = network.SUBNETS.table.update().values(cidr_ipv4=text("'10.0.1.8/29'"))
-    await world.database.write(lambda tx: tx.execute(Statement(smaller)))
+    await move_subnet(world, "10.0.1.8/29")
     await world.change(made, replica_count=1)
     await world.work()
     found = await world.show(made)
@@ -583,6 +587,27 @@ async def test_an_address_is_checked_again_at_each_rendering(world: BalancerWorl
     plan = world.proxies.running[made["id"], 1].plan
     assert [[each.address for each in one.targets] for one in plan.backends] == [["10.0.1.9"], []]
     assert found["status"] == "degraded"
+
+
+async def test_an_address_whose_subnet_goes_is_left_out_until_it_is_back(
+    world: BalancerWorld,
+) -> None:
+    made = await world.active(backends=[WEB, DB], listeners=[HTTP, TCP])
+    await world.look()
+    calls = list(world.proxies.calls)
+    await world.look()
+    assert world.proxies.calls == calls, "nothing has changed"
+    for network_of_subnet, code, status in (
+        ("10.0.2.0/24", ["TARGET_OUTSIDE"] * 2, "degraded"),
+        ("10.0.1.0/24", [], "active"),
+    ):
+        await move_subnet(world, network_of_subnet)
+        await world.look()
+        found = await world.show(made)
+        assert ([one["code"] for one in found["faults"]], found["status"]) == (code, status)
+        calls = list(world.proxies.calls)
+        await world.look()
+        assert world.proxies.calls == calls, "once"
 
 
 @pytest.mark.timeout(60)
