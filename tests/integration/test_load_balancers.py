@@ -142,6 +142,8 @@ def check(**changes: object) -> dict[str, object]:
         ({"replica_count": 5}, "replica_count"),
         ({"vip": "198.51.100.1"}, "vip"),
         ({"vip": "here"}, "vip"),
+        ({"vip": "192.0.2.0"}, "vip"),
+        ({"vip": "192.0.2.7"}, "vip"),
         ({"name": "No name"}, "name"),
         ({"tags": {"": "x"}}, "tags"),
         ({"subnet": "crn:network:local:other:subnet/app"}, "subnet"),
