@@ -37,7 +37,7 @@ PROCESSES: Final = 512
 GRACE_SECONDS: Final = 10
 """Between SIGTERM and SIGKILL."""
 RIGHT_SECONDS: Final = 60
-"""For so long instances are started after the pool was allowed to pull their image."""
+"""For so long instances are started after the pool was allowed to have their image."""
 _PROBE_SECONDS: Final = 1.0
 _QUIET_SECONDS: Final = 0.2
 """A connection that lasts so long was taken; the keeper ends one at once that is refused inside."""
@@ -48,7 +48,7 @@ _FAILING_SECONDS: Final = 15
 
 
 class _Image(NamedTuple):
-    """An image as a pool may pull it."""
+    """An image as a pool may have it."""
 
     pool_id: str
     reference: str
@@ -64,7 +64,7 @@ class Machine:
         self._roots: dict[_Image, ImageRoot] = {}
         """The images that instances were started with; they are kept here."""
         self._allowed_at: dict[_Image, int] = {}
-        """When it was asked last if they may be pulled."""
+        """When it was asked last if the pools may have them."""
         self._accepted_at: dict[str, int] = {}
         """When a port took a connection last, by the id of the instance."""
         self._failing: dict[str, int] = {}
@@ -73,7 +73,7 @@ class Machine:
     async def root_of(self, pool: InstancePool, instance: Instance) -> ImageRoot:
         """Return the image of an instance, which is got anew after a restart of the service.
 
-        That the pool may pull it was asked `RIGHT_SECONDS` ago at most.
+        That the pool may have it was asked `RIGHT_SECONDS` ago at most.
 
         Raises:
             ImageRefused: it is gone, or may not be had any more.

@@ -18,14 +18,15 @@ from cloudcore.errors import Unavailable
 from cloudcore.network import rows
 from cloudcore.network.plan import VpcPlan
 from cloudcore.network.planning import plan_of
+from cloudcore.threads import FairThread
 
 if TYPE_CHECKING:
     from cloudcore.network.needs import NetworkNeeds
 
 T = TypeVar("T")
 _MOST_LOOKS: Final = 5
-_AT_ONCE: Final = 2
-"""Programs that look at rules in this process: the others of an account that has many wait."""
+LOOKS: Final = FairThread("rules of networks", niceness=10)
+"""Waits for the program that looks at rules: for one of each other account at most."""
 
 
 class Checked(NamedTuple):
@@ -38,8 +39,9 @@ class Checked(NamedTuple):
 class _Unchecked(Exception):
     """Nobody has looked at the rules of a change, which is undone."""
 
-    def __init__(self, of: Checked, plan: VpcPlan) -> None:
+    def __init__(self, account_id: str, of: Checked, plan: VpcPlan) -> None:
         super().__init__("the rules are looked at first")
+        self.account_id = account_id
         self.of = of
         self.plan = plan
 
@@ -53,7 +55,7 @@ def check_rules(tx: Connection, account_id: str, vpc_id: str, needs: NetworkNeed
     if needs.checked != of:
         plan = plan_of(tx, account_id, vpc_id)
         assert plan is not None
-        raise _Unchecked(of, plan)
+        raise _Unchecked(account_id, of, plan)
     rows.note_checked(tx, account_id, vpc_id)
 
 
@@ -62,7 +64,6 @@ class RuleChecks:
 
     def __init__(self) -> None:
         self._of_vpc: Final[WeakValueDictionary[str, asyncio.Lock]] = WeakValueDictionary()
-        self._slots: Final = asyncio.Semaphore(_AT_ONCE)
 
     async def change(
         self,
@@ -80,8 +81,7 @@ class RuleChecks:
         vpc_id = unchecked.of.vpc_id
         async with self._of_vpc.setdefault(vpc_id, asyncio.Lock()):
             for _ in range(_MOST_LOOKS):
-                async with self._slots:
-                    await asyncio.to_thread(needs.driver.refuse, unchecked.plan)
+                await LOOKS.run(unchecked.account_id, needs.driver.refuse, unchecked.plan)
                 try:
                     return await change(replace(needs, checked=unchecked.of))
                 except _Unchecked as again:
