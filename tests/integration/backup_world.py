@@ -24,6 +24,9 @@ on_both: Final = pytest.mark.parametrize(
     "site", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)], indirect=True
 )
 """A test with this mark runs with each database; the others with SQLite."""
+on_postgresql: Final = pytest.mark.parametrize(
+    "site", [pytest.param("postgresql", marks=pytest.mark.postgresql)], indirect=True
+)
 LAYER: Final = b"a layer " * 1000
 LATER: Final = b"a layer pushed during the backup " * 1000
 

@@ -13,7 +13,16 @@ import pytest
 from registry.backup.files import sha256_of
 from registry.blobstore.backups import deletions_held
 from tests.fault.deaths import die_at
-from tests.integration.backup_world import LATER, LAYER, Site, on_both, pulled, pushed, site
+from tests.integration.backup_world import (
+    LATER,
+    LAYER,
+    Site,
+    on_both,
+    on_postgresql,
+    pulled,
+    pushed,
+    site,
+)
 
 __all__ = ["site"]
 
@@ -127,8 +136,7 @@ def test_a_restoration_that_is_killed_serves_nothing_and_goes_on(
     site.serve(pulled(LAYER), site.restored)
 
 
-@pytest.mark.postgresql
-@pytest.mark.parametrize("site", ["postgresql"], indirect=True)
+@on_postgresql
 def test_a_restoration_that_is_killed_at_its_end_is_complete(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:

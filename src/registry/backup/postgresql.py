@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -20,7 +21,6 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from cloudcore.db.postgresql import PostgresqlConnection, connect
-from cloudcore.db.schema import metadata
 from cloudcore.errors import Unavailable
 from registry.backup.catalog import write_catalog
 from registry.backup.files import sha256_of, size_of
@@ -29,6 +29,7 @@ from registry.backup.objects import Progress, Tell, damaged_inline
 from registry.backup.programs import environment_of, feed, find_program, reading_from
 from registry.backup.refusals import DumpRefused
 from registry.metadata.collector.generations import first_account
+from registry.metadata.database import migrate
 from registry.metadata.migrations import revisions
 
 _CHUNK: Final = 1 << 20
@@ -90,13 +91,12 @@ def dump_database(
     file, catalog = target / f"metadata-{backup_id}.dump", target / f"catalog-{backup_id}.db"
     with _session(url) as raw:
         server = _major(raw)
-        program = find_program("pg_dump", server)
+        program, ours = find_program("pg_dump", server), _our_tables()
         with raw.transaction():
             raw.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             (snapshot,) = _values(raw, "SELECT pg_export_snapshot()")
             _check_revision(raw)
             (schema,) = _values(raw, "SELECT current_schema()")
-            ours = [_REVISIONS, *metadata.tables]
             others = [name for name in _values(raw, _RELATIONS) if name not in ours]
             functions = _values(raw, _FUNCTIONS, ours)
             tell(Progress("database", 0, 1))
@@ -217,6 +217,21 @@ def _check_revision(raw: psycopg.Connection) -> None:
             f"the database is at revision {found}, and this program makes {newest}: back up with"
             " the version that serves it, or start this one once"
         )
+
+
+def _our_tables() -> list[str]:
+    """Return the names of all tables that the migrations make, by making them on SQLite.
+
+    It takes a second. What modules have described so far would be quicker, and may lack some.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tables.db"
+        migrate(f"sqlite:///{path}")
+        with closing(sqlite3.connect(path)) as made:
+            return [
+                row[0]
+                for row in made.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+            ]
 
 
 def _pattern(name: str) -> str:
