@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from importlib import import_module
+from math import ceil
 from typing import Final
 
 import pytest
@@ -28,6 +29,8 @@ __all__ = ["site"]
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
+PIECE: Final = 4096
+"""Bytes of a dump that are written or read at a time."""
 BACKUP: Final = {
     "sqlite": ("taking copy_database 1 after",),
     "postgresql": (
@@ -48,7 +51,7 @@ RESTORE: Final = {
     "postgresql": (
         "postgresql _mark 1 before",
         "postgresql _mark 1 after",
-        "postgresql Progress 4 before",  # amid the restoration of the dump
+        "postgresql Progress 4 before",  # pg_restore has not read the list of what there is
         "postgresql feed 1 after",
     ),
 }
@@ -71,7 +74,7 @@ def kill(place: str, command: Callable[[], int]) -> None:
     child = os.fork()
     if child == 0:
         if name == "postgresql":
-            module._CHUNK = 4096  # type: ignore[attr-defined]
+            module._CHUNK = PIECE  # type: ignore[attr-defined]
         dying = die_at(int(number), getattr(module, function), after=when == "after")
         setattr(module, function, dying)
         try:
@@ -131,6 +134,20 @@ def test_a_restoration_that_is_killed_serves_nothing_and_goes_on(
         kill(place, site.restore)
         assert site.run("serve", data=site.restored) == 2, place
         assert "run the same 'entrepot restore' again" in capsys.readouterr().err, place
+    assert site.restore() == 0
+    assert "0 violations, 0 orphans" in capsys.readouterr().out
+    site.serve(pulled(LAYER), site.restored)
+
+
+@on_postgresql
+def test_what_a_killed_restoration_has_left_running_is_in_nobodys_way(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``pg_restore`` has all of the dump by then, and may still bring it, or not."""
+    site.serve(pushed(LAYER), site.data)
+    assert site.back_up() == 0
+    dump = site.target / site.manifest().database.file
+    kill(f"postgresql Progress {ceil(dump.stat().st_size / PIECE)} before", site.restore)
     assert site.restore() == 0
     assert "0 violations, 0 orphans" in capsys.readouterr().out
     site.serve(pulled(LAYER), site.restored)
