@@ -20,15 +20,14 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from cloudcore.compute import control_groups
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
 from cloudcore.compute.keeper.network import INSTANCE_FD
-from cloudcore.compute.keeper.output import NEWER, OLDER, tail
 from cloudcore.compute.keeper.program import CONTROL, ORDER, STATE
 from cloudcore.compute.sandbox import MOST_LOG_BYTES, Bounds, InstanceSpec, SandboxFailed, Seen
-from cloudcore.nodes import kept_process
+from cloudcore.nodes import control_groups, kept_process
 from cloudcore.nodes.kept_process import Kept, LaunchFailed
 from cloudcore.nodes.node import DriverUnusable
+from cloudcore.nodes.output import NEWER, OLDER, tail
 
 _THREADS: Final = ThreadPoolExecutor(24, "instances")
 """Of their own: what they wait for takes up to the grace of a stop."""

@@ -21,11 +21,12 @@ from typing import Any, Final
 from cloudcore.compute.keeper import network
 from cloudcore.compute.keeper.commands import CommandFailed, run
 from cloudcore.compute.keeper.launching import Program, start_by_bubblewrap, start_by_runc
-from cloudcore.compute.keeper.loop import READ, Loop
-from cloudcore.compute.keeper.output import Output
-from cloudcore.compute.keeper.relays import MOST_RELAYED, Gate, serve_metadata, serve_port
+from cloudcore.compute.keeper.metadata import serve_metadata
 from cloudcore.compute.keeper.root import Root, mount_root
 from cloudcore.compute.metadata_server import MetadataService
+from cloudcore.nodes.loop import READ, Loop
+from cloudcore.nodes.output import Output
+from cloudcore.nodes.relays import MOST_RELAYED, Gate, serve_port
 
 ORDER: Final = "order.json"
 STATE: Final = "state.json"
