@@ -18,6 +18,7 @@ from cloudcore.databases.archive import BackupTarget, archive_command
 from cloudcore.databases.archives import Archives, Places
 from cloudcore.databases.bridging import Bridge, S3Endpoint
 from cloudcore.databases.pgbackrest import ServerPlace
+from cloudcore.databases.server import SUPERUSER
 from cloudcore.db.base import Connection
 from cloudcore.iam.service_roles import SERVICE_ROLES
 from cloudcore.storage import buckets
@@ -53,12 +54,12 @@ class Server:
 
     @property
     def place(self) -> ServerPlace:
-        return ServerPlace(self.data, str(self.data), self.sockets, PORT, "postgres", self.user)
+        return ServerPlace(self.data, self.sockets, PORT, self.user, str(self.data))
 
     def make(self) -> None:
         """Make an empty cluster."""
         self._run(
-            *("initdb", "--pgdata", self.data, "--username", "postgres", "--auth", "trust"),
+            *("initdb", "--pgdata", self.data, "--username", SUPERUSER, "--auth", "trust"),
             *("--locale", "C", "--encoding", "UTF8", "--data-checksums", "--no-sync"),
         )
         self.configure(archives=True)
@@ -81,7 +82,7 @@ class Server:
     def sql(self, statement: str) -> list[tuple[object, ...]]:
         """Run a statement; return its rows."""
         with psycopg.connect(
-            f"host={self.sockets} port={PORT} user=postgres dbname=postgres", autocommit=True
+            f"host={self.sockets} port={PORT} user={SUPERUSER} dbname=postgres", autocommit=True
         ) as connection:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
@@ -104,7 +105,7 @@ class ArchiveWorld:
     def target(self, cluster_id: str = "") -> BackupTarget:
         """Return a managed cluster."""
         return BackupTarget(
-            cluster_id or uuid7(), self.account_id, 15, self.bucket.id, "managed", None
+            cluster_id or uuid7(self.needs.clock()), self.account_id, 15, self.bucket.id, "managed"
         )
 
 

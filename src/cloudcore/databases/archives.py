@@ -25,8 +25,8 @@ from cloudcore.databases.pgbackrest import Repositories, ServerPlace, program
 from cloudcore.iam.service_roles import ServiceRoles
 from cloudcore.storage.needs import StorageNeeds
 
-Places = Callable[[str], ServerPlace]
-"""Returns where the server of a managed cluster is on this machine, by its id."""
+Places = Callable[[BackupTarget], ServerPlace]
+"""Returns where the server of a managed cluster is on this machine."""
 
 
 class Archives:
@@ -56,7 +56,7 @@ class Archives:
         self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
     ) -> Taken:
         """Make a backup."""
-        place = self._places(target.cluster_id)
+        place = self._places(target)
         async with self._opened().changing(target) as repository:
             made = await repository.back_up(backup_id, kind, place, tell)
         tell(100)
@@ -94,7 +94,7 @@ class Archives:
         del max_bytes
         async with self._opened().opened(target, f"{target.cluster_id}-restore") as repository:
             chosen = _chosen(await repository.backups(), label, target_time)
-            await repository.restore(chosen.label, ServerPlace(into, "/data", into, 0, "", user))
+            await repository.restore(chosen.label, ServerPlace(into, into, 0, user))
         return Recovery(target_time, uses_archive=target_time is not None)
 
     @asynccontextmanager
@@ -102,7 +102,7 @@ class Archives:
         self, target: BackupTarget, data: Path, spool: Path, user: User
     ) -> AsyncIterator[None]:
         """Give a server that recovers the WAL that it asks for."""
-        place = ServerPlace(data, "/data", data, 0, "", user)
+        place = ServerPlace(data, data, 0, user)
         async with (
             self._opened().opened(target, f"{target.cluster_id}-recovery") as repository,
             wal.serving(repository, spool, place),
@@ -117,7 +117,7 @@ class Archives:
             repository = await self._opened().shared(target)
         except BackupFailed as error:
             return PushedWal(0, str(error))
-        return await wal.push(repository, spool, self._places(target.cluster_id))
+        return await wal.push(repository, spool, self._places(target))
 
     def _opened(self) -> Repositories:
         if self._repositories is None:

@@ -25,6 +25,7 @@ from cloudcore.databases.bridging import NAME, Bridge
 from cloudcore.databases.bucket_access import BucketAccess, Keys
 from cloudcore.databases.bucket_files import folder_of
 from cloudcore.databases.confined_runs import Ended, Run, User, require, run
+from cloudcore.databases.server import DATA_INSIDE, SUPERUSER
 
 STANZA: Final = "main"
 KEYS_SECONDS: Final = 12 * 3600
@@ -59,14 +60,12 @@ class ServerPlace(NamedTuple):
     """Where the server of a cluster is on this machine."""
 
     data: Path
-    data_inside: str
-    """How the server itself calls its data folder."""
     socket_folder: Path
     port: int
     """In the name of the socket."""
-    superuser: str
-    """Whom it lets in there."""
     user: User
+    data_inside: str = DATA_INSIDE
+    superuser: str = SUPERUSER
 
 
 class _Timestamp(msgspec.Struct):
