@@ -54,8 +54,10 @@ class BackupTarget(NamedTuple):
     """The major version of its server."""
     bucket_id: str
     type: Literal["managed", "registered"]
-    endpoint: RegisteredEndpoint | None
+    endpoint: RegisteredEndpoint | None = None
     """Of a registered one."""
+    port: int = 0
+    """Of a managed one: `ServerSpec.port`."""
 
 
 class Taken(NamedTuple):

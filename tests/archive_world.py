@@ -1,0 +1,149 @@
+"""A served install, a PostgreSQL of its own user, and what makes its backups, in this process."""
+
+from __future__ import annotations
+
+import pwd
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+from cloudcore.account_rows import find_account
+from cloudcore.clock import uuid7
+from cloudcore.databases.archive import BackupTarget, archive_command
+from cloudcore.databases.archives import Archives, Places
+from cloudcore.databases.bridging import Bridge, S3Endpoint
+from cloudcore.databases.pgbackrest import ServerPlace
+from cloudcore.databases.server import SUPERUSER
+from cloudcore.db.base import Connection
+from cloudcore.iam.service_roles import SERVICE_ROLES
+from cloudcore.storage import buckets
+from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.family import STORAGE
+from cloudcore.storage.needs import StorageNeeds
+from registry.main import Registry
+from registry.served import SERVE
+from registry.settings import Settings
+from tests.databases import planted
+from tests.entrepot import initialized
+from tests.live import LiveRegistry, start_registry
+from tests.postgresql import UNPRIVILEGED, free_port, run, server_programs
+
+PORT: Final = 5432
+"""In the names of sockets alone: no server listens on TCP."""
+
+
+class Server:
+    """A PostgreSQL that is reached by its socket, and archives into its spool."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep all files in a folder, which is made."""
+        self.folder = folder
+        self.data, self.sockets, self.spool = folder / "data", folder / "sockets", folder / "spool"
+        folder.mkdir(mode=0o711, parents=True)
+        for each in (self.data, self.sockets, self.spool):
+            each.mkdir(mode=0o700)
+            shutil.chown(each, UNPRIVILEGED, UNPRIVILEGED)
+        self._programs = server_programs()
+        found = pwd.getpwnam(UNPRIVILEGED)
+        self.user = found.pw_uid, found.pw_gid
+
+    @property
+    def place(self) -> ServerPlace:
+        return ServerPlace(self.data, self.sockets, PORT, self.user, str(self.data))
+
+    def make(self) -> None:
+        """Make an empty cluster."""
+        self._run(
+            *("initdb", "--pgdata", self.data, "--username", SUPERUSER, "--auth", "trust"),
+            *("--locale", "C", "--encoding", "UTF8", "--data-checksums", "--no-sync"),
+        )
+        self.configure(archives=True)
+
+    def configure(self, *, archives: bool, more: str = "") -> None:
+        """Replace what a restore has left of the settings."""
+        (self.data / "postgresql.auto.conf").write_text("")
+        (self.data / "postgresql.conf").write_text(
+            f"listen_addresses = ''\nport = {PORT}\nunix_socket_directories = '{self.sockets}'\n"
+            f"wal_level = replica\narchive_mode = {'on' if archives else 'off'}\nfsync = off\n"
+            f"archive_command = '{archive_command(str(self.spool))}'\n{more}"
+        )
+
+    def start(self) -> None:
+        self._run("pg_ctl", "--pgdata", self.data, "--wait", "--log", self.sockets / "log", "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        self._run("pg_ctl", "--pgdata", self.data, "--wait", "--mode", mode, "stop")
+
+    def sql(self, statement: str) -> list[tuple[object, ...]]:
+        """Run a statement; return its rows."""
+        with psycopg.connect(
+            f"host={self.sockets} port={PORT} user={SUPERUSER} dbname=postgres", autocommit=True
+        ) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def _run(self, program: str, *words: str | Path) -> None:
+        run(self._programs / program, *words, account=UNPRIVILEGED)
+
+
+@dataclass
+class ArchiveWorld:
+    """What the tests of one file share."""
+
+    folder: Path
+    registry: LiveRegistry
+    needs: StorageNeeds
+    archives: Archives
+    account_id: str
+    bucket: Bucket
+
+    def target(self, cluster_id: str = "") -> BackupTarget:
+        """Return a managed cluster."""
+        return BackupTarget(
+            cluster_id or uuid7(self.needs.clock()), self.account_id, 15, self.bucket.id, "managed"
+        )
+
+
+@asynccontextmanager
+async def open_archive_world(folder: Path, places: Places) -> AsyncIterator[ArchiveWorld]:
+    """Serve an install with an S3 endpoint, and open its database in this process too."""
+    data = planted(folder / "install")
+    initialized(data)
+    port = free_port()
+    registry = start_registry(data, "--s3-port", str(port), command="serve")
+    try:
+        async with Registry(Settings(data=data), SERVE).open_planes() as (opening, _):
+            needs = await opening.needs_of(STORAGE)
+            account_id = await needs.database.read(_account)
+            now = needs.clock()
+            made = Bucket(
+                id=uuid7(now),
+                account_id=account_id,
+                region="local",
+                name="backups",
+                created_at=now,
+                updated_at=now,
+            )
+            bucket = await needs.database.write(buckets.create_bucket, made)
+            roles = (await opening.get(SERVICE_ROLES))("database")
+            bridge = Bridge(S3Endpoint("127.0.0.1", port, "localhost", None))
+            archives = Archives(needs, roles, bridge, folder / "archive", places)
+            try:
+                yield ArchiveWorld(folder, registry, needs, archives, account_id, bucket)
+            finally:
+                await bridge.close()
+    finally:
+        status = registry.stop()
+    assert status == 0, registry.log
+    assert "unexpected failure" not in registry.log, registry.log
+
+
+def _account(tx: Connection) -> str:
+    found = find_account(tx, "acme")
+    assert found is not None
+    return found
