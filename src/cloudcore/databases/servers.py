@@ -222,7 +222,8 @@ class Servers:
                 return
             self._stop(spec.id)
         is_private = "listen_addresses=" in argv
-        restored.without_own_settings(folder / "data")
+        self._end(spec.id)
+        restored.before_start(folder / "data")
         if is_private:
             self._launch(spec, argv, folder / "data", listener=None)
             return
