@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import pwd
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,12 @@ PORT: Final = 5432
 """In the names of sockets alone: no server listens on TCP."""
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something of other processes is so; the test's own time limit is the end."""
+    while not holds():  # noqa: ASYNC110 - what other processes do sets no event
+        await asyncio.sleep(0.02)
+
+
 class Server:
     """A PostgreSQL that is reached by its socket, and archives into its spool."""
 
@@ -54,7 +61,7 @@ class Server:
 
     @property
     def place(self) -> ServerPlace:
-        return ServerPlace(self.data, self.sockets, PORT, self.user, str(self.data))
+        return ServerPlace(self.data, self.user, self.sockets, PORT, str(self.data))
 
     def make(self) -> None:
         """Make an empty cluster."""
@@ -73,8 +80,24 @@ class Server:
             f"archive_command = '{archive_command(str(self.spool))}'\n{more}"
         )
 
+    def own(self, name: str, text: str = "") -> None:
+        """Write a file of the server's into its data folder."""
+        (self.data / name).write_text(text)
+        shutil.chown(self.data / name, UNPRIVILEGED, UNPRIVILEGED)
+
     def start(self) -> None:
-        self._run("pg_ctl", "--pgdata", self.data, "--wait", "--log", self.sockets / "log", "start")
+        log = self.sockets / "log"
+        try:
+            self._run("pg_ctl", "--pgdata", self.data, "--wait", "--log", log, "start")
+        except AssertionError as error:
+            raise AssertionError(log.read_text()) from error
+
+    def is_up(self) -> bool:
+        """Return True once it has recovered, and takes changes."""
+        try:
+            return self.sql("SELECT pg_is_in_recovery()") == [(False,)]
+        except psycopg.OperationalError:
+            return False
 
     def stop(self, mode: str = "fast") -> None:
         self._run("pg_ctl", "--pgdata", self.data, "--wait", "--mode", mode, "stop")

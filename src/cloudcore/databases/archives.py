@@ -94,7 +94,7 @@ class Archives:
         del max_bytes
         async with self._opened().opened(target, f"{target.cluster_id}-restore") as repository:
             chosen = _chosen(await repository.backups(), label, target_time)
-            await repository.restore(chosen.label, ServerPlace(into, into, 0, user))
+            await repository.restore(chosen.label, ServerPlace(into, user))
         return Recovery(target_time, uses_archive=target_time is not None)
 
     @asynccontextmanager
@@ -102,7 +102,7 @@ class Archives:
         self, target: BackupTarget, data: Path, spool: Path, user: User
     ) -> AsyncIterator[None]:
         """Give a server that recovers the WAL that it asks for."""
-        place = ServerPlace(data, data, 0, user)
+        place = ServerPlace(data, user)
         async with (
             self._opened().opened(target, f"{target.cluster_id}-recovery") as repository,
             wal.serving(repository, spool, place),
