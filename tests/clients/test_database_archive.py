@@ -13,8 +13,16 @@ from typing import Final
 
 import pytest
 
-from cloudcore.databases.archive import BackupTarget, PushedWal, restore_command
-from tests.archive_world import ArchiveWorld, Server, open_archive_world, until
+from cloudcore.clock import uuid7
+from cloudcore.databases.archive import (
+    BackupFailed,
+    BackupTarget,
+    PushedWal,
+    RegisteredEndpoint,
+    restore_command,
+)
+from tests.archive_world import PASSWORD, ArchiveWorld, Server, open_archive_world, until
+from tests.certificates import self_signed
 from tests.tools import require_tool
 
 pytestmark = pytest.mark.timeout(180)
@@ -45,6 +53,8 @@ def server(folder: Path) -> Iterator[Server]:
         "CREATE TABLE things AS SELECT n, md5(n::text) AS said FROM"
         f" generate_series(1, {ROWS}) AS n"
     )
+    quoted = PASSWORD.replace("'", "''")
+    made.sql(f"CREATE ROLE copier LOGIN REPLICATION PASSWORD '{quoted}'")
     yield made
     made.stop("immediate")
 
@@ -149,3 +159,71 @@ def _recovery(restored: Server, target_time: int | None) -> str:
 def _written(moment: int) -> str:
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment)
     return at.isoformat(timespec="microseconds")
+
+
+def registered(server: Server, **fields: str) -> RegisteredEndpoint:
+    """Return the server as one that runs elsewhere."""
+    made = RegisteredEndpoint("127.0.0.1", server.port, "copier", PASSWORD, server.ca)
+    return made._replace(**fields)  # type: ignore[arg-type] # of texts
+
+
+async def test_a_server_elsewhere_is_copied_over_tls_and_restored(
+    world: ArchiveWorld, server: Server, folder: Path
+) -> None:
+    target, told = world.target(registered(server)), list[int]()
+    backup_id = uuid7(world.needs.clock())
+    made = await world.archives.back_up(target, backup_id, "base", told.append)
+    seen = server.sql(_SEEN)
+    (listed,) = await world.archives.listed(target)
+    assert (listed.label, listed.backup_id, listed.kind) == (made.label, backup_id, "base")
+    assert made.size_bytes > made.stored_bytes > 0
+    assert told[-1] == 100
+
+    restored = Server(folder / "copied")
+    recovery = await world.archives.restore(
+        target,
+        restored.data,
+        restored.user,
+        label=made.label,
+        target_time=None,
+        max_bytes=200 * MIB,
+    )
+    assert not recovery.uses_archive
+    restored.configure(archives=False)
+    restored.start()
+    try:
+        assert restored.sql(_SEEN) == seen
+    finally:
+        restored.stop()
+
+    await world.archives.remove(target, [made.label])
+    assert await world.archives.listed(target) == []
+    assert await world.keys(target) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"password": "wrong"}, "password authentication failed"),
+        ({"ca": "other"}, "certificate verify failed"),
+        ({"host": "127.0.0.2"}, "does not match host name"),
+        ({"host": "169.254.169.254"}, "not public"),
+        ({"username": "nobody"}, "pg_hba.conf"),
+    ],
+)
+async def test_a_copy_that_fails_says_why_and_leaves_nothing(
+    world: ArchiveWorld, server: Server, folder: Path, fields: dict[str, str], words: str
+) -> None:
+    if fields.get("ca"):
+        (folder / "other").mkdir()
+        fields = {"ca": self_signed(folder / "other", "db.example.com")[0].read_text()}
+    target = world.target(registered(server, **fields))
+    with pytest.raises(BackupFailed, match=words) as raised:
+        await world.archives.back_up(target, uuid7(world.needs.clock()), "base", _ignore)
+    assert PASSWORD not in str(raised.value)
+    assert await world.archives.listed(target) == []
+    assert await world.keys(target) == []
+
+
+def _ignore(_percent: int) -> None:
+    pass
