@@ -114,9 +114,8 @@ _PENDING: Final = Statement(
 _WAITING: Final = Statement(
     BACKUPS.columns.where(
         *_OF_CLUSTER,
-        sql(
-            "(database_backups.status IN ('pending', 'deleting') OR database_backups.verification = 'pending')"
-        ),
+        sql("database_backups.status IN ('pending', 'deleting')")
+        | (_b.verification == sql("'pending'")),
     ).order_by(_b.id)
 )
 _NEEDING: Final = Statement(
