@@ -12,10 +12,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.errors import InvalidInput
 
-_MONTHS: Final = "jan feb mar apr may jun jul aug sep oct nov dec".split()
-_DAYS: Final = "sun mon tue wed thu fri sat".split()
+_MONTHS: Final = (
+    *("jan", "feb", "mar", "apr", "may", "jun"),
+    *("jul", "aug", "sep", "oct", "nov", "dec"),
+)
+_DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _PART: Final = re.compile(r"(\*|[a-z0-9]{1,3}(?:-[a-z0-9]{1,3})?)(?:/([0-9]{1,2}))?")
 _FURTHEST_DAYS: Final = 8 * 366
 """The 29th of February may be so far away."""
@@ -32,8 +34,8 @@ _FIELDS: Final = (
     _Field("minute", 0, 59),
     _Field("hour", 0, 23),
     _Field("day of the month", 1, 31),
-    _Field("month", 1, 12, tuple(_MONTHS)),
-    _Field("day of the week", 0, 7, tuple(_DAYS)),
+    _Field("month", 1, 12, _MONTHS),
+    _Field("day of the week", 0, 7, _DAYS),
 )
 
 
@@ -62,7 +64,7 @@ class Cron(NamedTuple):
                     found = datetime(day.year, day.month, day.day, hour, minute, tzinfo=UTC)
                     if found >= start:
                         return int(found.timestamp()) * MICROSECONDS
-        raise InvalidInput("there is no such day in any year", reason="never")
+        raise ValueError("there is no such day in any year")
 
     def _has_day(self, day: int, weekday: int) -> bool:
         is_day, is_weekday = day in self.days, weekday in self.weekdays
@@ -71,47 +73,41 @@ class Cron(NamedTuple):
         return is_day or is_weekday
 
 
-def read_cron(text: str, field: str) -> Cron:
-    """Return what five fields mean; raise `InvalidInput` that names `field` and what is wrong."""
+def read_cron(text: str) -> Cron:
+    """Return what five fields mean; raise ValueError that says what is wrong."""
     parts = text.lower().split()
     if len(parts) != len(_FIELDS):
-        raise _refusal(field, "has five fields: minute hour day month weekday")
-    read = [_values(part, of, field) for part, of in zip(parts, _FIELDS, strict=True)]
-    weekdays = frozenset(each % 7 for each in read[4])
-    found = Cron(*read[:4], weekdays, parts[2].startswith("*"), parts[4].startswith("*"))
-    try:
-        found.after(0)
-    except InvalidInput as error:
-        raise _refusal(field, error.message) from None
+        raise ValueError("it has five fields: minute hour day month weekday")
+    minutes, hours, days, months, weekdays = map(_values, parts, _FIELDS)
+    weekdays = frozenset(each % 7 for each in weekdays)
+    is_any_day, is_any_weekday = parts[2].startswith("*"), parts[4].startswith("*")
+    found = Cron(minutes, hours, days, months, weekdays, is_any_day, is_any_weekday)
+    found.after(0)
     return found
 
 
-def _values(text: str, of: _Field, field: str) -> frozenset[int]:
+def _values(text: str, of: _Field) -> frozenset[int]:
     values: set[int] = set()
     for part in text.split(","):
         match = _PART.fullmatch(part)
         if match is None:
-            raise _refusal(field, f"{part!r} is no {of.name}")
+            raise ValueError(f"{part!a} is no {of.name}")
         first, _, last = match[1].partition("-")
         step = int(match[2] or 1)
         if first == "*":
             low, high = of.first, of.last
         else:
-            low = _number(first, of, field)
-            high = _number(last, of, field) if last else of.last if match[2] else low
+            low = _number(first, of)
+            high = _number(last, of) if last else of.last if match[2] else low
         if low > high or step == 0:
-            raise _refusal(field, f"{part!r} is no {of.name}")
+            raise ValueError(f"{part!a} is no {of.name}")
         values.update(range(low, high + 1, step))
     return frozenset(values)
 
 
-def _number(text: str, of: _Field, field: str) -> int:
+def _number(text: str, of: _Field) -> int:
     if text in of.names:
         return of.names.index(text) + of.first
     if text.isdecimal() and of.first <= int(text) <= of.last:
         return int(text)
-    raise _refusal(field, f"{text!r} is no {of.name} ({of.first} to {of.last})")
-
-
-def _refusal(field: str, words: str) -> InvalidInput:
-    return InvalidInput(f"{field}: {words}", field=field, reason="malformed")
+    raise ValueError(f"{text!a} is no {of.name} ({of.first} to {of.last})")
