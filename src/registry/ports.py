@@ -17,10 +17,12 @@ from cloudcore.billing.embedded import EmbeddedProcessor
 from cloudcore.billing.processor import PROCESSOR, Processor
 from cloudcore.catalog import documents as catalog
 from cloudcore.certificate import needs as certificate
+from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.compute import needs as compute
 from cloudcore.compute.family import COMPUTE
 from cloudcore.compute.images import IMAGES, Images
 from cloudcore.compute.pools import BalancedPools
+from cloudcore.databases import needs as databases
 from cloudcore.email import needs as email
 from cloudcore.iam.audit import AUDITOR
 from cloudcore.identity import needs as identity
@@ -56,7 +58,8 @@ from cloudcore.web.context import (
 from registry import needs as registry
 from registry.buckets.orphans import BucketOrphans
 from registry.buckets.store import KeysOfBuckets, Sealing, StoreOfBuckets
-from registry.drivers import balancer_driver, compute_driver, network_driver
+from registry.database_authority import InstallAuthority
+from registry.drivers import balancer_driver, compute_driver, database_driver, network_driver
 from registry.families import FAMILIES
 from registry.family import REGISTRY
 from registry.gc.orphans import may_judge
@@ -238,6 +241,17 @@ async def _pools(opening: Opening) -> BalancedPools:
     return BalancedPools(await opening.needs_of(COMPUTE))
 
 
+async def _authority(opening: Opening) -> databases.ServerAuthority:
+    return InstallAuthority(await opening.needs_of(CERTIFICATE))
+
+
+def _database_terms(settings: Settings) -> databases.DatabaseTerms:
+    node = settings.node
+    return databases.DatabaseTerms(
+        node.database_address, *node.database_range, node.registered_networks
+    )
+
+
 def _set(port: Port[T], read: Callable[[Settings], T]) -> Offer:
     """Offer what the settings say."""
 
@@ -283,6 +297,9 @@ CROSSING: Final = (
     _set(compute.DRIVER, compute_driver),
     known(compute.POOL_CHANGED, pool_changed),
     offer(balancer_ports.POOLS, _pools),
+    _set(databases.SERVERS, database_driver),
+    _set(databases.TERMS, _database_terms),
+    offer(databases.AUTHORITY, _authority),
     _set(compute.DISK_MB, lambda settings: settings.node.compute_disk_mb),
     _set(network.IPV6_RANGES, lambda settings: settings.node.ipv6_ranges),
     offer(storage.BYTES, _bucket_bytes),

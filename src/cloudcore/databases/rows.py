@@ -28,7 +28,7 @@ CLUSTERS: Final = Rows(
     # So no two servers of a machine listen on the same.
     partial_index("uq_database_clusters_node_port", "node", "port", where=_HAS_PORT, unique=True),
     partial_index("ix_database_clusters_check_at", "check_at", "id", where=_IS_LOOKED_AT),
-    types={"node": ByteOrdered, "bucket": Id, "busy_id": Id},
+    types={"node": ByteOrdered, "bucket": Id},
 )
 _c = CLUSTERS.table.c
 _IS_RUN: Final = (_c.type == sql("'managed'")) & (_c.is_wanted == sql("true"))

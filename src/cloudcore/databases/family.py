@@ -1,0 +1,110 @@
+"""The family of database clusters and their backups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from cloudcore.databases.backup import BACKUP_EVENTS
+from cloudcore.databases.cluster import (
+    ACTIVE,
+    BACKUP_STORAGE,
+    CLUSTER,
+    CPU_HOURS,
+    DISK,
+    MEMORY,
+    MEMORY_HOURS,
+    SERVICE,
+    STOPPED,
+    UNAVAILABLE,
+)
+from cloudcore.family import CommandGroup, Family
+
+if TYPE_CHECKING:
+    from litestar.handlers import HTTPRouteHandler
+
+    from cloudcore.databases.needs import DatabaseNeeds
+    from cloudcore.jobs.kinds import JobKind
+    from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.metering.sampling import Measure
+    from cloudcore.nodes.rows import Placing
+    from cloudcore.ports import Opening
+    from cloudcore.quotas.limits import Counted
+
+
+async def _open(opening: Opening) -> DatabaseNeeds:
+    from cloudcore.databases import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return await needs.open_needs(opening)
+
+
+def _routes() -> Sequence[HTTPRouteHandler]:
+    from cloudcore.databases.routes import CLUSTER_HANDLERS  # noqa: PLC0415 - the web framework
+
+    return CLUSTER_HANDLERS
+
+
+def _job_kinds(needs: DatabaseNeeds) -> Sequence[JobKind]:
+    from cloudcore.databases.work import WORK  # noqa: PLC0415 - SQLAlchemy
+
+    return (WORK.job_kind(needs, needs.node.name),)
+
+
+def _schedule(needs: DatabaseNeeds) -> Sequence[Scheduled]:
+    from functools import partial  # noqa: PLC0415
+
+    from cloudcore.databases import chores  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
+
+    look = partial(chores.wake_due, needs)
+    return (Scheduled("database.checks", chores.EVERY_SECONDS, look),)
+
+
+def _placings() -> Sequence[Placing]:
+    from cloudcore.databases.work import PLACING  # noqa: PLC0415 - SQLAlchemy
+
+    return (PLACING,)
+
+
+def _samples() -> Mapping[str, Measure]:
+    from cloudcore.databases import backup_rows, rows  # noqa: PLC0415 - SQLAlchemy
+
+    return {
+        MEMORY_HOURS.name: rows.memory_by_account,
+        CPU_HOURS.name: rows.cpu_by_account,
+        BACKUP_STORAGE.name: lambda database: database.read(backup_rows.stored_bytes),
+    }
+
+
+def _uses() -> Sequence[Counted]:
+    from cloudcore.databases.rows import (  # noqa: PLC0415 - SQLAlchemy
+        CLUSTERS,
+        DISK_WANTED,
+        MEMORY_WANTED,
+    )
+
+    return (CLUSTERS.counted, MEMORY_WANTED, DISK_WANTED)
+
+
+DATABASES: Final[Family[DatabaseNeeds]] = Family(
+    name=SERVICE,
+    title="Database clusters",
+    open=_open,
+    routes=_routes,
+    job_kinds=_job_kinds,
+    schedule=_schedule,
+    placings=_placings,
+    resources=(CLUSTER,),
+    other_events=(ACTIVE, STOPPED, UNAVAILABLE, *BACKUP_EVENTS),
+    event_words={
+        ACTIVE: "A database cluster takes connections",
+        STOPPED: "A database cluster was stopped, as its owner wanted",
+        UNAVAILABLE: "A database cluster takes no connections",
+        **BACKUP_EVENTS,
+    },
+    skus=(MEMORY_HOURS, CPU_HOURS, BACKUP_STORAGE),
+    samples=_samples,
+    quotas=(MEMORY, DISK),
+    uses=_uses,
+    commands=(CommandGroup("use the platform's services", ("cloudcore.databases.commands",)),),
+)
