@@ -19,6 +19,7 @@ from sqlalchemy import (
 from sqlalchemy import text as sql
 
 from cloudcore.databases.backup import BACKUP, Backup
+from cloudcore.databases.rows import CLUSTERS
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count, given, insert_new, insert_or_change
 from cloudcore.db.schema import Id, Moment, metadata, one_of
@@ -39,15 +40,11 @@ BACKUPS: Final = Rows(
         ["database_backups.id", "database_backups.account_id"],
         name="fk_database_backups_base",
     ),
-    ForeignKeyConstraint(
-        ["cluster_id", "account_id"],
-        ["database_clusters.id", "database_clusters.account_id"],
-        name="fk_database_backups_cluster",
-    ),
     Index("ix_database_backups_base_id", "base_id"),
     # The usual one is of the key, which is the id here.
     unique=Index("ix_database_backups_cluster_id_id", "cluster_id", "id"),
-    types={"cluster_id": Id, "base_id": Id},
+    types={"base_id": Id},
+    references={"cluster": CLUSTERS},
 )
 
 # Which backup works on what the bucket has of a cluster: one at a time.
@@ -114,9 +111,8 @@ _PENDING: Final = Statement(
 _WAITING: Final = Statement(
     BACKUPS.columns.where(
         *_OF_CLUSTER,
-        sql(
-            "(database_backups.status IN ('pending', 'deleting') OR database_backups.verification = 'pending')"
-        ),
+        (_b.verification == sql("'pending'"))
+        | sql("database_backups.status IN ('pending', 'deleting')"),
     ).order_by(_b.id)
 )
 _NEEDING: Final = Statement(
@@ -203,12 +199,12 @@ def take_turn(tx: Connection, found: Backup) -> bool:
 
     Backups that are pending do so in the order of their requests.
     """
-    of = {"account_id": found.account_id, "cluster_id": found.cluster_id}
+    of = {"account_id": found.account_id, "cluster_id": found.cluster.id}
     if found.status == "pending" and tx.row(_BEFORE, **of, before=found.id) is not None:
         return False
     if tx.execute(_TAKE, **of, backup_id=found.id) == 1:
         return True
-    holder = tx.row(_HOLDER, cluster_id=found.cluster_id)
+    holder = tx.row(_HOLDER, cluster_id=found.cluster.id)
     return holder is not None and holder[0] == found.id
 
 
