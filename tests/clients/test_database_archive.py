@@ -227,3 +227,38 @@ async def test_a_copy_that_fails_says_why_and_leaves_nothing(
 
 def _ignore(_percent: int) -> None:
     pass
+
+
+async def test_an_incremental_backup_without_a_base_is_refused(
+    world: ArchiveWorld, server: Server
+) -> None:
+    target = world.target()
+    async with archiving(world, target, server):
+        with pytest.raises(BackupFailed, match="no base backup"):
+            await world.archives.back_up(target, "alone", "incremental", _ignore)
+    assert await world.archives.listed(target) == []
+
+
+async def test_what_is_deleted_is_gone_with_what_needs_it(
+    world: ArchiveWorld, server: Server
+) -> None:
+    target, archives = world.target(), world.archives
+    async with archiving(world, target, server):
+        first = await archives.back_up(target, "1", "base", _ignore)
+        await archives.back_up(target, "2", "incremental", _ignore)
+        third = await archives.back_up(target, "3", "base", _ignore)
+        fourth = await archives.back_up(target, "4", "incremental", _ignore)
+        before = await world.keys(target)
+        await archives.remove(target, [first.label])
+        assert [each.backup_id for each in await archives.listed(target)] == ["3", "4"]
+        gone = set(before) - set(await world.keys(target))
+        assert any("/archive/" in key for key in gone), "WAL from before the oldest base"
+        await archives.remove(target, [fourth.label, fourth.label])
+        assert [each.backup_id for each in await archives.listed(target)] == ["3"]
+        await archives.remove(target, [third.label])
+        assert await archives.listed(target) == []
+        await archives.back_up(target, "5", "base", _ignore)
+        assert [each.backup_id for each in await archives.listed(target)] == ["5"]
+    await archives.remove_all(target)
+    assert await world.keys(target) == []
+    await archives.remove_all(target)
