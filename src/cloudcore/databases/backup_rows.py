@@ -22,7 +22,7 @@ from cloudcore.databases.backup import BACKUP, Backup
 from cloudcore.databases.rows import CLUSTERS
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count, given, insert_new, insert_or_change
-from cloudcore.db.schema import Id, Moment, metadata, one_of
+from cloudcore.db.schema import Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement, page
 from cloudcore.resources.rows import Rows
 
@@ -41,6 +41,7 @@ BACKUPS: Final = Rows(
         name="fk_database_backups_base",
     ),
     Index("ix_database_backups_base_id", "base_id"),
+    partial_index("ix_database_backups_verifying", "node", where=sql("verification = 'running'")),
     # The usual one is of the key, which is the id here.
     unique=Index("ix_database_backups_cluster_id_id", "cluster_id", "id"),
     types={"base_id": Id},
@@ -103,11 +104,6 @@ _BEFORE: Final = Statement(
     .limit(literal_column("1"))
     .offset(literal_column("0"))
 )
-_PENDING: Final = Statement(
-    BACKUPS.columns.where(
-        *_OF_CLUSTER, sql("database_backups.status IN ('pending', 'running')")
-    ).order_by(_b.id)
-)
 _WAITING: Final = Statement(
     BACKUPS.columns.where(
         *_OF_CLUSTER,
@@ -119,6 +115,15 @@ _NEEDING: Final = Statement(
     BACKUPS.columns.where(
         _b.account_id == bindparam("account_id"), _b.base_id == bindparam("base_id")
     ).order_by(_b.id)
+)
+_REMAINING: Final = Statement(page(BACKUPS.columns.where(*_OF_CLUSTER).order_by(_b.id.desc())))
+_OF_LABEL: Final = Statement(
+    select(_b.id).where(*_OF_CLUSTER, _b.label == bindparam("label")).order_by(_b.id)
+)
+_VERIFYING: Final = Statement(
+    select(_b.id)
+    .where(_b.node == bindparam("node"), _b.verification == sql("'running'"))
+    .order_by(_b.id)
 )
 _SET_PROGRESS: Final = Statement(
     BACKUPS.table.update()
@@ -166,11 +171,6 @@ def succeeded(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Back
     return _found(tx, _SUCCEEDED, account_id, cluster_id)
 
 
-def unfinished(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
-    """Return the backups of a cluster that wait or run."""
-    return _found(tx, _PENDING, account_id, cluster_id)
-
-
 def waiting(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
     """Return the backups of a cluster that wait for a turn."""
     return _found(tx, _WAITING, account_id, cluster_id)
@@ -186,6 +186,23 @@ def needing(tx: Connection, base: Backup) -> Sequence[Backup]:
     """Return the incremental backups that need a base, in the order of their requests."""
     found = tx.rows(_NEEDING, account_id=base.account_id, base_id=base.id)
     return [BACKUPS.record_of(row) for row in found]
+
+
+def remaining(tx: Connection, account_id: str, cluster_id: str, limit: int) -> Sequence[Backup]:
+    """Return some of the backups of a cluster, whatever they are, the newest first."""
+    found = tx.rows(_REMAINING, account_id=account_id, cluster_id=cluster_id, limit=limit)
+    return [BACKUPS.record_of(row) for row in found]
+
+
+def id_of_label(tx: Connection, account_id: str, cluster_id: str, label: str) -> str | None:
+    """Return the id of the backup that the archive calls so, or None."""
+    row = tx.row(_OF_LABEL, account_id=account_id, cluster_id=cluster_id, label=label)
+    return None if row is None else row[0]
+
+
+def verifying_on(tx: Connection, node: str) -> Sequence[str]:
+    """Return the ids of the backups for which a machine has a server, or had when it died."""
+    return [row[0] for row in tx.rows(_VERIFYING, node=node)]
 
 
 def set_progress(tx: Connection, found: Backup, progress: int, now: int) -> None:

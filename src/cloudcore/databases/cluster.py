@@ -169,7 +169,7 @@ class Cluster(Placed, frozen=True, kw_only=True):
         }
 
 
-def check_cluster(new: Cluster, _old: Cluster | None, now: int) -> Cluster:
+def check_cluster(new: Cluster, _old: Cluster | None, _now: int) -> Cluster:
     """Return a new or changed cluster; refuse schedules that nothing could follow.
 
     Raises:
@@ -184,7 +184,10 @@ def check_cluster(new: Cluster, _old: Cluster | None, now: int) -> Cluster:
                 )
             if name == "incremental_cron" and new.type == "registered":
                 _refuse(f"schedule.{name}", "of a registered cluster there are base backups alone")
-            read_cron(cron, f"schedule.{name}").after(now)
+            try:
+                read_cron(cron)
+            except ValueError as error:
+                _refuse(f"schedule.{name}", str(error))
     return new
 
 

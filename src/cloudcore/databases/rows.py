@@ -76,12 +76,17 @@ def clusters_on(tx: Connection, node: str) -> Sequence[Cluster]:
     return found
 
 
+def ports_on(tx: Connection, node: str) -> frozenset[int]:
+    """Return the ports that the clusters of a machine have."""
+    return frozenset(row[0] for row in tx.rows(_PORTS, node=node))
+
+
 def free_port(tx: Connection, node: str, first: int, last: int) -> int | None:
     """Return the lowest port that no cluster of a machine has; None if none is free.
 
     Who asks holds the row of the machine, or is refused by the constraint.
     """
-    taken = {row[0] for row in tx.rows(_PORTS, node=node)}
+    taken = ports_on(tx, node)
     return next((each for each in range(first, last + 1) if each not in taken), None)
 
 

@@ -167,6 +167,13 @@ def upgrade() -> None:
     op.create_index("ix_database_backups_account_id_id", "database_backups", ["account_id", "id"])
     op.create_index("ix_database_backups_base_id", "database_backups", ["base_id"])
     op.create_index("ix_database_backups_cluster_id_id", "database_backups", ["cluster_id", "id"])
+    op.create_index(
+        "ix_database_backups_verifying",
+        "database_backups",
+        ["node"],
+        sqlite_where=sa.text("verification = 'running'"),
+        postgresql_where=sa.text("verification = 'running'"),
+    )
 
     op.create_table(
         "backup_turns",
