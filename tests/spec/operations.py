@@ -295,6 +295,13 @@ GET    /v1/instance-pools/{instance_pool_id}/instances  ListInstances         20
 GET    /v1/instance-pools/{instance_pool_id}/instances/{instance_id}  GetInstance  200
 GET    /v1/instance-pools/{instance_pool_id}/instances/{instance_id}/logs  GetInstanceLogs  200
 """
+DATABASE: Final = """
+POST   /v1/clusters                                 CreateCluster             202 key
+DELETE /v1/clusters/{cluster_id}                    DeleteCluster             202
+POST   /v1/clusters/{cluster_id}/start              StartCluster              202
+POST   /v1/clusters/{cluster_id}/stop               StopCluster               202
+POST   /v1/clusters/{cluster_id}/reset-password     ResetClusterPassword      202 key
+"""
 NOTIFICATIONS: Final = """
 DELETE /v1/topics/{topic_id}                        DeleteTopic               204
 POST   /v1/topics/{topic_id}/messages               Publish                   202 key
@@ -377,6 +384,7 @@ OPERATIONS: Final = tuple(
         "certificate": CERTIFICATE,
         "loadbalancer": LOADBALANCER,
         "compute": COMPUTE,
+        "database": DATABASE,
         "notifications": NOTIFICATIONS,
         "metering": METERING,
         "catalog": CATALOG,
