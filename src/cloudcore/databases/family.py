@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.metering.sampling import Measure
+    from cloudcore.nodes.node import Watch
     from cloudcore.nodes.rows import Placing
     from cloudcore.ports import Opening
     from cloudcore.quotas.limits import Counted
@@ -69,6 +70,14 @@ def _schedule(needs: DatabaseNeeds) -> Sequence[Scheduled]:
     )
 
 
+def _on_node(needs: DatabaseNeeds) -> Sequence[Watch]:
+    if needs.servers is None:
+        return ()
+    from cloudcore.databases.archiving import wal_watch  # noqa: PLC0415 - SQLAlchemy
+
+    return (wal_watch(needs, needs.servers),)
+
+
 def _placings() -> Sequence[Placing]:
     from cloudcore.databases.work import PLACING  # noqa: PLC0415 - SQLAlchemy
 
@@ -103,6 +112,7 @@ DATABASES: Final[Family[DatabaseNeeds]] = Family(
     routes=_routes,
     job_kinds=_job_kinds,
     schedule=_schedule,
+    on_node=_on_node,
     placings=_placings,
     resources=(CLUSTER,),
     other_events=(ACTIVE, STOPPED, UNAVAILABLE, *BACKUP_EVENTS),
