@@ -48,7 +48,8 @@ RightTo = Callable[[str], Authorize]
 _PASSWORD_BYTES: Final = 24
 
 
-def _bucket(found: Cluster) -> ResourceRef | None:
+def shown_bucket(found: Cluster) -> ResourceRef | None:
+    """Return where the backups of a cluster go, in an answer."""
     if found.bucket is None:
         return None
     crn = BUCKET.crn(found.region, found.account_id, found.bucket_name)
@@ -65,7 +66,7 @@ METHODS: Final = Methods(
             name="endpoint", shown=EndpointRecord | None, is_always=True, show=shown_endpoint
         ),
         Composite(name="size", shown=SizeRecord | None, is_always=True, show=shown_size),
-        Composite(name="bucket", shown=ResourceRef | None, is_always=True, show=_bucket),
+        Composite(name="bucket", shown=ResourceRef | None, is_always=True, show=shown_bucket),
         Composite(
             name="connection",
             words="What clients connect to; null before it is known.",

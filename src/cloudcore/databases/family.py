@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.databases.backup import BACKUP_EVENTS
+from cloudcore.databases.backup import BACKUP, BACKUP_EVENTS
 from cloudcore.databases.cluster import (
     ACTIVE,
     BACKUP_STORAGE,
@@ -41,25 +41,34 @@ async def _open(opening: Opening) -> DatabaseNeeds:
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
-    from cloudcore.databases.routes import CLUSTER_HANDLERS  # noqa: PLC0415 - the web framework
+    from cloudcore.databases.backup_routes import (  # noqa: PLC0415 - the web framework
+        BACKUP_HANDLERS,
+    )
+    from cloudcore.databases.routes import CLUSTER_HANDLERS  # noqa: PLC0415
 
-    return CLUSTER_HANDLERS
+    return (*CLUSTER_HANDLERS, *BACKUP_HANDLERS)
 
 
 def _job_kinds(needs: DatabaseNeeds) -> Sequence[JobKind]:
+    from cloudcore.databases.backup_work import BACKUP_WORK  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.databases.work import WORK  # noqa: PLC0415 - SQLAlchemy
 
-    return (WORK.job_kind(needs, needs.node.name),)
+    node = needs.node.name
+    return (WORK.job_kind(needs, node), BACKUP_WORK.job_kind(needs, node))
 
 
 def _schedule(needs: DatabaseNeeds) -> Sequence[Scheduled]:
     from functools import partial  # noqa: PLC0415
 
-    from cloudcore.databases import chores  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases import chores, scheduling  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
 
     look = partial(chores.wake_due, needs)
-    return (Scheduled("database.checks", chores.EVERY_SECONDS, look),)
+    turns = partial(scheduling.take_turns, needs)
+    return (
+        Scheduled("database.checks", chores.EVERY_SECONDS, look),
+        Scheduled("database.backups", scheduling.EVERY_SECONDS, turns),
+    )
 
 
 def _on_node(needs: DatabaseNeeds) -> Sequence[Watch]:
@@ -87,13 +96,14 @@ def _samples() -> Mapping[str, Measure]:
 
 
 def _uses() -> Sequence[Counted]:
+    from cloudcore.databases.backup_rows import BACKUPS  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.databases.rows import (  # noqa: PLC0415 - SQLAlchemy
         CLUSTERS,
         DISK_WANTED,
         MEMORY_WANTED,
     )
 
-    return (CLUSTERS.counted, MEMORY_WANTED, DISK_WANTED)
+    return (CLUSTERS.counted, BACKUPS.counted, MEMORY_WANTED, DISK_WANTED)
 
 
 DATABASES: Final[Family[DatabaseNeeds]] = Family(
@@ -115,7 +125,7 @@ DATABASES: Final[Family[DatabaseNeeds]] = Family(
     },
     skus=(MEMORY_HOURS, CPU_HOURS, BACKUP_STORAGE),
     samples=_samples,
-    quotas=(MEMORY, DISK),
+    quotas=(MEMORY, DISK, BACKUP.room),
     uses=_uses,
     commands=(CommandGroup("use the platform's services", ("cloudcore.databases.commands",)),),
 )
