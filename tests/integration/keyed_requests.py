@@ -96,6 +96,8 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/instance-pools": Asked(program, {"name": "new", "image": "web:1"}),
         "/v1/clusters": Asked(program, {**CLUSTER, "name": "new"}),
         "/v1/clusters/{}/reset-password": Asked(program),
+        "/v1/clusters/{}/stop": Asked(program),
+        "/v1/clusters/{}/start": Asked(program),
         "/v1/certificates": Asked(program, {"name": "new", "domains": ["new.granted.test"]}),
         "/v1/certificates/upload": Asked(program, {"name": "up", **upload}),
         "/v1/load-balancers": Asked(program, {**BALANCER, "name": "new"}),

@@ -138,8 +138,6 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "PATCH /v1/instance-pools/{}": Asked(program, {"size": 2}),
         "DELETE /v1/instance-pools/{}": Asked(program),
         "PATCH /v1/clusters/{}": Asked(program, {"tags": {"a": "b"}}),
-        "POST /v1/clusters/{}/start": Asked(program),
-        "POST /v1/clusters/{}/stop": Asked(program),
         "DELETE /v1/clusters/{}": Asked(program),
         "PATCH /v1/certificates/{}": Asked(program, {"tags": {"a": "b"}}),
         "DELETE /v1/certificates/{}": Asked(program),
