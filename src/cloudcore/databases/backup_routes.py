@@ -170,7 +170,7 @@ async def get_backup(
 @post(
     _ONE + "/verify",
     status_code=202,
-    opt={"action": "database:VerifyBackup", "statuses": (409,)},
+    opt={"action": "database:VerifyBackup", "idempotent": True, "statuses": (409,)},
 )
 async def verify_backup(
     cluster_id: FromPath[str], backup_id: FromPath[str], ctx: NamedDependency[RequestContext]

@@ -12,6 +12,7 @@ from cloudcore.databases.cluster import (
     CLUSTER,
     CPU_HOURS,
     DISK,
+    EVENTS,
     MEMORY,
     MEMORY_HOURS,
     SERVICE,
@@ -115,7 +116,7 @@ DATABASES: Final[Family[DatabaseNeeds]] = Family(
     on_node=_on_node,
     placings=_placings,
     resources=(CLUSTER,),
-    other_events=(ACTIVE, STOPPED, UNAVAILABLE, *BACKUP_EVENTS),
+    other_events=(*EVENTS, *BACKUP_EVENTS),
     event_words={
         ACTIVE: "A database cluster takes connections",
         STOPPED: "A database cluster was stopped, as its owner wanted",
