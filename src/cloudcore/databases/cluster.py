@@ -87,8 +87,8 @@ class Retention(Struct, frozen=True, forbid_unknown_fields=True):
     """Which backups stay."""
 
     base_count: Annotated[int, Meta(ge=1, le=100)] = 7
-    """So many of the newest base backups, with the incremental ones that need them; older ones that
-    a schedule has made are deleted."""
+    """So many of the newest base backups, with the incremental ones that need them; older ones are
+    deleted when the next has succeeded."""
 
 
 class Source(Struct, frozen=True, omit_defaults=True):
