@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import pwd
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import psycopg
 
 from cloudcore.account_rows import find_account
 from cloudcore.clock import uuid7
-from cloudcore.databases.archive import BackupTarget, archive_command
+from cloudcore.databases.archive import BackupTarget, RegisteredEndpoint, archive_command
 from cloudcore.databases.archives import Archives, Places
 from cloudcore.databases.bridging import Bridge, S3Endpoint
+from cloudcore.databases.bucket_files import folder_of, list_files
 from cloudcore.databases.pgbackrest import ServerPlace
 from cloudcore.databases.server import SUPERUSER
 from cloudcore.db.base import Connection
@@ -28,23 +31,39 @@ from cloudcore.storage.needs import StorageNeeds
 from registry.main import Registry
 from registry.served import SERVE
 from registry.settings import Settings
+from tests.certificates import self_signed
 from tests.databases import planted
 from tests.entrepot import initialized
 from tests.live import LiveRegistry, start_registry
 from tests.postgresql import UNPRIVILEGED, free_port, run, server_programs
 
-PORT: Final = 5432
-"""In the names of sockets alone: no server listens on TCP."""
+PASSWORD: Final = "o'neill \\ s3cret"
+"""Of the role that copies the server from elsewhere, over TLS alone."""
+_ACCESS: Final = f"""\
+local all {SUPERUSER} trust
+hostssl replication copier 127.0.0.1/32 scram-sha-256
+"""
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something of other processes is so; the test's own time limit is the end."""
+    while not holds():  # noqa: ASYNC110 - what other processes do sets no event
+        await asyncio.sleep(0.02)
 
 
 class Server:
-    """A PostgreSQL that is reached by its socket, and archives into its spool."""
+    """A PostgreSQL that is reached by its socket and over TLS, and archives into its spool."""
 
     def __init__(self, folder: Path) -> None:
         """Keep all files in a folder, which is made."""
         self.folder = folder
         self.data, self.sockets, self.spool = folder / "data", folder / "sockets", folder / "spool"
+        self.port = free_port()
         folder.mkdir(mode=0o711, parents=True)
+        self.ca = self_signed(folder, "db.example.com")[0].read_text()
+        for name in ("certificate.pem", "key.pem"):
+            shutil.chown(folder / name, UNPRIVILEGED, UNPRIVILEGED)
+            (folder / name).chmod(0o600)
         for each in (self.data, self.sockets, self.spool):
             each.mkdir(mode=0o700)
             shutil.chown(each, UNPRIVILEGED, UNPRIVILEGED)
@@ -54,7 +73,7 @@ class Server:
 
     @property
     def place(self) -> ServerPlace:
-        return ServerPlace(self.data, self.sockets, PORT, self.user, str(self.data))
+        return ServerPlace(self.data, self.user, self.sockets, self.port, str(self.data))
 
     def make(self) -> None:
         """Make an empty cluster."""
@@ -67,14 +86,33 @@ class Server:
     def configure(self, *, archives: bool, more: str = "") -> None:
         """Replace what a restore has left of the settings."""
         (self.data / "postgresql.auto.conf").write_text("")
+        (self.data / "pg_hba.conf").write_text(_ACCESS)
         (self.data / "postgresql.conf").write_text(
-            f"listen_addresses = ''\nport = {PORT}\nunix_socket_directories = '{self.sockets}'\n"
+            f"listen_addresses = '127.0.0.1,127.0.0.2'\nport = {self.port}\nssl = on\n"
+            f"ssl_cert_file = '{self.folder}/certificate.pem'\n"
+            f"ssl_key_file = '{self.folder}/key.pem'\nunix_socket_directories = '{self.sockets}'\n"
             f"wal_level = replica\narchive_mode = {'on' if archives else 'off'}\nfsync = off\n"
             f"archive_command = '{archive_command(str(self.spool))}'\n{more}"
         )
 
+    def own(self, name: str, text: str = "") -> None:
+        """Write a file of the server's into its data folder."""
+        (self.data / name).write_text(text)
+        shutil.chown(self.data / name, UNPRIVILEGED, UNPRIVILEGED)
+
     def start(self) -> None:
-        self._run("pg_ctl", "--pgdata", self.data, "--wait", "--log", self.sockets / "log", "start")
+        log = self.sockets / "log"
+        try:
+            self._run("pg_ctl", "--pgdata", self.data, "--wait", "--log", log, "start")
+        except AssertionError as error:
+            raise AssertionError(log.read_text()) from error
+
+    def is_up(self) -> bool:
+        """Return True once it has recovered, and takes changes."""
+        try:
+            return self.sql("SELECT pg_is_in_recovery()") == [(False,)]
+        except psycopg.OperationalError:
+            return False
 
     def stop(self, mode: str = "fast") -> None:
         self._run("pg_ctl", "--pgdata", self.data, "--wait", "--mode", mode, "stop")
@@ -82,7 +120,8 @@ class Server:
     def sql(self, statement: str) -> list[tuple[object, ...]]:
         """Run a statement; return its rows."""
         with psycopg.connect(
-            f"host={self.sockets} port={PORT} user={SUPERUSER} dbname=postgres", autocommit=True
+            f"host={self.sockets} port={self.port} user={SUPERUSER} dbname=postgres",
+            autocommit=True,
         ) as connection:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
@@ -102,11 +141,16 @@ class ArchiveWorld:
     account_id: str
     bucket: Bucket
 
-    def target(self, cluster_id: str = "") -> BackupTarget:
-        """Return a managed cluster."""
-        return BackupTarget(
-            cluster_id or uuid7(self.needs.clock()), self.account_id, 15, self.bucket.id, "managed"
-        )
+    def target(self, endpoint: RegisteredEndpoint | None = None) -> BackupTarget:
+        """Return a cluster of its own: a managed one, or one that is registered."""
+        kind: Literal["managed", "registered"] = "managed" if endpoint is None else "registered"
+        made = uuid7(self.needs.clock())
+        return BackupTarget(made, self.account_id, 15, self.bucket.id, kind, endpoint)
+
+    async def keys(self, target: BackupTarget) -> list[str]:
+        """Return the keys of all that the bucket has of a cluster."""
+        found = await list_files(self.needs, self.bucket, folder_of(target.cluster_id))
+        return [each.key for each in found]
 
 
 @asynccontextmanager
@@ -132,7 +176,8 @@ async def open_archive_world(folder: Path, places: Places) -> AsyncIterator[Arch
             bucket = await needs.database.write(buckets.create_bucket, made)
             roles = (await opening.get(SERVICE_ROLES))("database")
             bridge = Bridge(S3Endpoint("127.0.0.1", port, "localhost", None))
-            archives = Archives(needs, roles, bridge, folder / "archive", places)
+            loopback = [ip_network("127.0.0.0/8")]
+            archives = Archives(needs, roles, bridge, folder / "archive", places, loopback)
             try:
                 yield ArchiveWorld(folder, registry, needs, archives, account_id, bucket)
             finally:

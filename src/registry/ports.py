@@ -23,8 +23,11 @@ from cloudcore.compute.family import COMPUTE
 from cloudcore.compute.images import IMAGES, Images
 from cloudcore.compute.pools import BalancedPools
 from cloudcore.databases import needs as databases
+from cloudcore.databases.archive import Archive
+from cloudcore.databases.cluster import CLUSTER
 from cloudcore.email import needs as email
 from cloudcore.iam.audit import AUDITOR
+from cloudcore.iam.service_roles import SERVICE_ROLES
 from cloudcore.identity import needs as identity
 from cloudcore.identity.routes.organizations import membership_policy
 from cloudcore.identity.services.accounts import PrepareAddition
@@ -47,6 +50,7 @@ from cloudcore.queue import needs as queue
 from cloudcore.quotas import known as quotas
 from cloudcore.storage import needs as storage
 from cloudcore.storage.bucket import BUCKET_BYTES
+from cloudcore.storage.family import STORAGE
 from cloudcore.storage.needs import BucketBytes
 from cloudcore.web.context import (
     AUTHENTICATOR,
@@ -245,6 +249,22 @@ async def _authority(opening: Opening) -> databases.ServerAuthority:
     return InstallAuthority(await opening.needs_of(CERTIFICATE))
 
 
+async def _archive(opening: Opening) -> Archive:
+    from registry.database_archive import archive_of  # noqa: PLC0415 - most processes ask for none
+
+    settings, node = (await opening.get(STORES)).settings, await opening.get(NODE)
+    made, bridge = archive_of(
+        settings,
+        node,
+        await opening.needs_of(STORAGE),
+        (await opening.get(SERVICE_ROLES))(CLUSTER.service),
+        await opening.get(databases.SERVERS),
+    )
+    if bridge is not None:
+        opening.resources.push_async_callback(bridge.close)
+    return made
+
+
 def _database_terms(settings: Settings) -> databases.DatabaseTerms:
     node = settings.node
     return databases.DatabaseTerms(
@@ -300,6 +320,7 @@ CROSSING: Final = (
     _set(databases.SERVERS, database_driver),
     _set(databases.TERMS, _database_terms),
     offer(databases.AUTHORITY, _authority),
+    offer(databases.ARCHIVE, _archive),
     _set(compute.DISK_MB, lambda settings: settings.node.compute_disk_mb),
     _set(network.IPV6_RANGES, lambda settings: settings.node.ipv6_ranges),
     offer(storage.BYTES, _bucket_bytes),

@@ -8,10 +8,11 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from cloudcore.databases.archive import BackupKind
+from cloudcore.databases.cluster import CLUSTER, SERVICE
 from cloudcore.errors import InvalidInput
 from cloudcore.nodes.placed import Placed
-from cloudcore.resources.record import own
-from cloudcore.resources.resource import Resource
+from cloudcore.resources.record import Reference, own
+from cloudcore.resources.resource import Resource, Target
 
 Status = Literal["pending", "running", "succeeded", "failed", "deleting"]
 Verification = Literal["never", "pending", "running", "succeeded", "failed"]
@@ -37,7 +38,7 @@ _KINDS: Final[Mapping[str, BackupKind]] = {
 class Backup(Placed, kw_only=True, frozen=True):
     """A backup of a cluster, which lies in the cluster's bucket."""
 
-    cluster_id: Annotated[str, own(hidden=True)]
+    cluster: Annotated[Reference, own()]
     kind: Annotated[BackupKind, own(heading="KIND")]
     """`base` is the whole; `incremental` is what changed since the backup before."""
     trigger: Annotated[Literal["manual", "schedule"], own(heading="TRIGGER")] = "manual"
@@ -45,9 +46,9 @@ class Backup(Placed, kw_only=True, frozen=True):
     """`pending`: it waits for others of the cluster, which go one at a time."""
     progress: Annotated[int, Meta(ge=0, le=100), own(heading="PROGRESS", form="number")] = 0
     """Percent that are done."""
-    size_bytes: Annotated[int | None, own(heading="SIZE", form="bytes", shows_null=True)] = None
+    size_bytes: Annotated[int | None, own(heading="SIZE", form="size", shows_null=True)] = None
     """Of the files that a restore makes."""
-    stored_bytes: Annotated[int | None, own(heading="STORED", form="bytes", shows_null=True)] = None
+    stored_bytes: Annotated[int | None, own(heading="STORED", form="size", shows_null=True)] = None
     """Of what it added to the bucket."""
     started_at: Annotated[int | None, own(form="time", shows_null=True)] = None
     completed_at: Annotated[int | None, own(form="time", heading="COMPLETED", shows_null=True)] = (
@@ -70,13 +71,14 @@ class Backup(Placed, kw_only=True, frozen=True):
 
 BACKUP: Final = Resource(
     record=Backup,
-    service="database",
+    service=SERVICE,
     one="backup",
     many="backups",
     table="database_backups",
     key="id",
     methods=(),
     told=(),
+    refers={"cluster": Target(CLUSTER, CLUSTER.action("get"))},
 )
 """The backups of clusters."""
 

@@ -19,9 +19,10 @@ from sqlalchemy import (
 from sqlalchemy import text as sql
 
 from cloudcore.databases.backup import BACKUP, Backup
+from cloudcore.databases.rows import CLUSTERS
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count, given, insert_new, insert_or_change
-from cloudcore.db.schema import Id, Moment, metadata, one_of
+from cloudcore.db.schema import Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement, page
 from cloudcore.resources.rows import Rows
 
@@ -39,15 +40,12 @@ BACKUPS: Final = Rows(
         ["database_backups.id", "database_backups.account_id"],
         name="fk_database_backups_base",
     ),
-    ForeignKeyConstraint(
-        ["cluster_id", "account_id"],
-        ["database_clusters.id", "database_clusters.account_id"],
-        name="fk_database_backups_cluster",
-    ),
     Index("ix_database_backups_base_id", "base_id"),
+    partial_index("ix_database_backups_verifying", "node", where=sql("verification = 'running'")),
     # The usual one is of the key, which is the id here.
     unique=Index("ix_database_backups_cluster_id_id", "cluster_id", "id"),
-    types={"cluster_id": Id, "base_id": Id},
+    types={"base_id": Id},
+    references={"cluster": CLUSTERS},
 )
 
 # Which backup works on what the bucket has of a cluster: one at a time.
@@ -106,23 +104,26 @@ _BEFORE: Final = Statement(
     .limit(literal_column("1"))
     .offset(literal_column("0"))
 )
-_PENDING: Final = Statement(
-    BACKUPS.columns.where(
-        *_OF_CLUSTER, sql("database_backups.status IN ('pending', 'running')")
-    ).order_by(_b.id)
-)
 _WAITING: Final = Statement(
     BACKUPS.columns.where(
         *_OF_CLUSTER,
-        sql(
-            "(database_backups.status IN ('pending', 'deleting') OR database_backups.verification = 'pending')"
-        ),
+        (_b.verification == sql("'pending'"))
+        | sql("database_backups.status IN ('pending', 'deleting')"),
     ).order_by(_b.id)
 )
 _NEEDING: Final = Statement(
     BACKUPS.columns.where(
         _b.account_id == bindparam("account_id"), _b.base_id == bindparam("base_id")
     ).order_by(_b.id)
+)
+_REMAINING: Final = Statement(page(BACKUPS.columns.where(*_OF_CLUSTER).order_by(_b.id.desc())))
+_OF_LABEL: Final = Statement(
+    select(_b.id).where(*_OF_CLUSTER, _b.label == bindparam("label")).order_by(_b.id)
+)
+_VERIFYING: Final = Statement(
+    select(_b.id)
+    .where(_b.node == bindparam("node"), _b.verification == sql("'running'"))
+    .order_by(_b.id)
 )
 _SET_PROGRESS: Final = Statement(
     BACKUPS.table.update()
@@ -142,6 +143,11 @@ _STORED: Final = Statement(
     .group_by(_b.account_id)
 )
 _PUT_DUE: Final = Statement(insert_or_change(backup_schedules, _s.keys()))
+_MOVE_DUE: Final = Statement(
+    backup_schedules.update()
+    .where(_s.cluster_id == bindparam("of_id"), _s.due_at == bindparam("was"))
+    .values(due_at=bindparam("due_at"))
+)
 _FORGET_DUE: Final = Statement(backup_schedules.delete().where(given(_s.cluster_id)))
 _DUE: Final = Statement(
     page(
@@ -170,11 +176,6 @@ def succeeded(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Back
     return _found(tx, _SUCCEEDED, account_id, cluster_id)
 
 
-def unfinished(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
-    """Return the backups of a cluster that wait or run."""
-    return _found(tx, _PENDING, account_id, cluster_id)
-
-
 def waiting(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
     """Return the backups of a cluster that wait for a turn."""
     return _found(tx, _WAITING, account_id, cluster_id)
@@ -192,6 +193,23 @@ def needing(tx: Connection, base: Backup) -> Sequence[Backup]:
     return [BACKUPS.record_of(row) for row in found]
 
 
+def remaining(tx: Connection, account_id: str, cluster_id: str, limit: int) -> Sequence[Backup]:
+    """Return some of the backups of a cluster, whatever they are, the newest first."""
+    found = tx.rows(_REMAINING, account_id=account_id, cluster_id=cluster_id, limit=limit)
+    return [BACKUPS.record_of(row) for row in found]
+
+
+def id_of_label(tx: Connection, account_id: str, cluster_id: str, label: str) -> str | None:
+    """Return the id of the backup that the archive calls so, or None."""
+    row = tx.row(_OF_LABEL, account_id=account_id, cluster_id=cluster_id, label=label)
+    return None if row is None else row[0]
+
+
+def verifying_on(tx: Connection, node: str) -> Sequence[str]:
+    """Return the ids of the backups for which a machine has a server, or had when it died."""
+    return [row[0] for row in tx.rows(_VERIFYING, node=node)]
+
+
 def set_progress(tx: Connection, found: Backup, progress: int, now: int) -> None:
     """Store how much of a running backup is done."""
     of = {"account_id": found.account_id, "of_id": found.id}
@@ -203,12 +221,12 @@ def take_turn(tx: Connection, found: Backup) -> bool:
 
     Backups that are pending do so in the order of their requests.
     """
-    of = {"account_id": found.account_id, "cluster_id": found.cluster_id}
+    of = {"account_id": found.account_id, "cluster_id": found.cluster.id}
     if found.status == "pending" and tx.row(_BEFORE, **of, before=found.id) is not None:
         return False
     if tx.execute(_TAKE, **of, backup_id=found.id) == 1:
         return True
-    holder = tx.row(_HOLDER, cluster_id=found.cluster_id)
+    holder = tx.row(_HOLDER, cluster_id=found.cluster.id)
     return holder is not None and holder[0] == found.id
 
 
@@ -228,6 +246,13 @@ def put_due(tx: Connection, account_id: str, cluster_id: str, due_at: int | None
         tx.execute(_FORGET_DUE, cluster_id=cluster_id)
     else:
         tx.execute(_PUT_DUE, account_id=account_id, cluster_id=cluster_id, due_at=due_at)
+
+
+def move_due(tx: Connection, cluster_id: str, was: int, due_at: int | None) -> bool:
+    """Store when a schedule is to be looked at next; return False if another one has done so."""
+    if due_at is None:
+        return tx.execute(_FORGET_DUE, cluster_id=cluster_id) == 1
+    return tx.execute(_MOVE_DUE, of_id=cluster_id, was=was, due_at=due_at) == 1
 
 
 def due(tx: Connection, now: int, after: str, limit: int) -> Sequence[tuple[str, str, int]]:

@@ -35,6 +35,19 @@ class Source(Protocol):
         ...
 
 
+class Text:
+    """A few bytes as a source."""
+
+    def __init__(self, text: bytes) -> None:
+        """Give these."""
+        self._left = text
+
+    async def read(self, count: int, /) -> bytes:
+        """Return the next bytes."""
+        given, self._left = self._left[:count], self._left[count:]
+        return given
+
+
 def folder_of(cluster_id: str) -> str:
     """Return the prefix of all keys of a cluster."""
     return f"entrepot/{cluster_id}/"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, structs
 
+from cloudcore.databases.cron import read_cron
+from cloudcore.errors import InvalidInput
 from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, Sku
 from cloudcore.nodes.placed import NODE_LOST, Placed
 from cloudcore.quotas.quota import Quota
@@ -36,6 +38,8 @@ ARCHIVE_FAILING: Final = "ARCHIVE_FAILING"
 ACTIVE: Final = "database.cluster.active"
 UNAVAILABLE: Final = "database.cluster.unavailable"
 STOPPED: Final = "database.cluster.stopped"
+EVENTS: Final = (ACTIVE, STOPPED, UNAVAILABLE)
+"""Types of the events of its states."""
 MEMORY: Final = Quota("database_memory_mb", 32 * 1024, "MiB of memory of database clusters")
 DISK: Final = Quota("database_disk_mb", 1024 * 1024, "MiB of disk of database clusters")
 MEMORY_HOURS: Final = Sku("database.memory_mb_hours", "Memory of databases", "GiB-hour", 1024)
@@ -83,8 +87,8 @@ class Retention(Struct, frozen=True, forbid_unknown_fields=True):
     """Which backups stay."""
 
     base_count: Annotated[int, Meta(ge=1, le=100)] = 7
-    """So many of the newest base backups, with the incremental ones that need them; older ones that
-    a schedule has made are deleted."""
+    """So many of the newest base backups, with the incremental ones that need them; older ones are
+    deleted when the next has succeeded."""
 
 
 class Source(Struct, frozen=True, omit_defaults=True):
@@ -151,8 +155,6 @@ class Cluster(Placed, frozen=True, kw_only=True):
     """The generation that it has come to."""
     check_at: Annotated[int | None, own(hidden=True, form="time")] = None
     """When a registered one is looked at next."""
-    busy_id: Annotated[str | None, own(hidden=True)] = None
-    """The backup that is being made of it; one at a time."""
 
     @property
     def crn(self) -> str:
@@ -167,6 +169,32 @@ class Cluster(Placed, frozen=True, kw_only=True):
             "status": self.status,
             "faults": [{"code": each.code, "message": each.message} for each in self.faults],
         }
+
+
+def check_cluster(new: Cluster, _old: Cluster | None, _now: int) -> Cluster:
+    """Return a new or changed cluster; refuse schedules that nothing could follow.
+
+    Raises:
+        InvalidInput: it is refused; the field is named.
+
+    """
+    for name, cron in structs.asdict(new.schedule or Schedule()).items():
+        if cron is not None:
+            if new.bucket is None:
+                _refuse(
+                    "schedule", "backups need a bucket, which a cluster gets when it is created"
+                )
+            if name == "incremental_cron" and new.type == "registered":
+                _refuse(f"schedule.{name}", "of a registered cluster there are base backups alone")
+            try:
+                read_cron(cron)
+            except ValueError as error:
+                _refuse(f"schedule.{name}", str(error))
+    return new
+
+
+def _refuse(name: str, words: str) -> None:
+    raise InvalidInput(f"{name}: {words}", field=name, reason="malformed")
 
 
 CLUSTER: Final = Resource(

@@ -84,14 +84,17 @@ async def started(
     """Start a program, to talk with it; what still runs at the end is killed."""
     with ExitStack() as opened:
         files = {path: _in_memory(opened, content) for path, content in wanted.files.items()}
+        options, inner = _confined(wanted, files)
+        # No argument: all users of the machine see those.
+        words = _in_memory(opened, b"".join(f"{each}\0".encode() for each in options))
         process = await asyncio.create_subprocess_exec(
-            *_confined(wanted, files),
+            *("nice", "-n", "10", "bwrap", "--args", str(words), "--", *inner),
             stdin=stdin,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
             env={},
             limit=_LIMIT,
-            pass_fds=(*wanted.pass_fds, *files.values()),
+            pass_fds=(*wanted.pass_fds, *files.values(), words),
         )
     try:
         yield process
@@ -113,8 +116,8 @@ def _in_memory(opened: ExitStack, content: bytes) -> int:
     return descriptor
 
 
-def _confined(wanted: Run, files: Mapping[str, int]) -> Sequence[str]:
-    """Return the command that runs a program so (bwrap(1), setpriv(1))."""
+def _confined(wanted: Run, files: Mapping[str, int]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the options that confine a program, and the program (bwrap(1), setpriv(1))."""
     options = [
         *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup"),
         *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"),
@@ -134,7 +137,7 @@ def _confined(wanted: Run, files: Mapping[str, int]) -> Sequence[str]:
         options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         ids = f"--reuid={uid}", f"--regid={gid}", "--clear-groups"
         inner = ["setpriv", *ids, "--no-new-privs", "--", *inner]
-    return ["nice", "-n", "10", "bwrap", *options, "--", *inner]
+    return options, inner
 
 
 def _system() -> Iterator[str]:

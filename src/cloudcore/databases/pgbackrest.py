@@ -60,10 +60,11 @@ class ServerPlace(NamedTuple):
     """Where the server of a cluster is on this machine."""
 
     data: Path
-    socket_folder: Path
-    port: int
-    """In the name of the socket."""
     user: User
+    socket_folder: Path | None = None
+    """None: it does not run, or is not to be spoken with."""
+    port: int = 0
+    """In the name of the socket."""
     data_inside: str = DATA_INSIDE
     superuser: str = SUPERUSER
 
@@ -125,7 +126,7 @@ class Repository:
         writable = {} if wal is None else {wal: "/wal"}
         if place is not None:
             (writable if writes else readable)[place.data] = place.data_inside
-            if not writes:
+            if place.socket_folder is not None:
                 readable[place.socket_folder] = _SOCKETS
         ended = await run(
             Run(
@@ -199,9 +200,10 @@ class Repository:
         checked(await self.run(*words))
 
     async def restore(self, label: str, place: ServerPlace) -> None:
-        """Write the files of a backup into an empty data folder."""
+        """Write the files of a backup into an empty data folder, and nothing of how to recover."""
         words = "restore", f"--stanza={STANZA}", f"--set={label}", "--type=none"
         checked(await self.run(*words, place=place, writes=True))
+        (place.data / "recovery.signal").unlink(missing_ok=True)
 
     def _config(self, port: int) -> str:
         bucket, session = self.keys

@@ -28,7 +28,7 @@ CLUSTERS: Final = Rows(
     # So no two servers of a machine listen on the same.
     partial_index("uq_database_clusters_node_port", "node", "port", where=_HAS_PORT, unique=True),
     partial_index("ix_database_clusters_check_at", "check_at", "id", where=_IS_LOOKED_AT),
-    types={"node": ByteOrdered, "bucket": Id, "busy_id": Id},
+    types={"node": ByteOrdered, "bucket": Id},
 )
 _c = CLUSTERS.table.c
 _IS_RUN: Final = (_c.type == sql("'managed'")) & (_c.is_wanted == sql("true"))
@@ -76,12 +76,17 @@ def clusters_on(tx: Connection, node: str) -> Sequence[Cluster]:
     return found
 
 
+def ports_on(tx: Connection, node: str) -> frozenset[int]:
+    """Return the ports that the clusters of a machine have."""
+    return frozenset(row[0] for row in tx.rows(_PORTS, node=node))
+
+
 def free_port(tx: Connection, node: str, first: int, last: int) -> int | None:
     """Return the lowest port that no cluster of a machine has; None if none is free.
 
     Who asks holds the row of the machine, or is refused by the constraint.
     """
-    taken = {row[0] for row in tx.rows(_PORTS, node=node)}
+    taken = ports_on(tx, node)
     return next((each for each in range(first, last + 1) if each not in taken), None)
 
 

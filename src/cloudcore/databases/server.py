@@ -127,6 +127,13 @@ class ServerDriver(Protocol):
         """Give a role of a running server another password, which is not logged."""
         ...
 
+    async def check_pages(self, spec: ServerSpec) -> None:
+        """Read all data of a server that does not run; raise `ServerFailed` if a checksum is wrong.
+
+        Data without checksums are read too, but prove nothing by it.
+        """
+        ...
+
     async def reload_certificate(self, spec: ServerSpec, chain_pem: str, key_pem: str) -> None:
         """Write what a server shows to clients, and let it read it if it runs."""
         ...

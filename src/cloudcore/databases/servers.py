@@ -159,6 +159,10 @@ class Servers:
         verifier = await self._in_thread(lambda: scram.verifier(password))
         await self._told(spec, f"ALTER ROLE \"{name}\" PASSWORD '{verifier}';\n")
 
+    async def check_pages(self, spec: ServerSpec) -> None:
+        """Read all data of a server that does not run."""
+        await self._alone(spec.id, lambda: self._check_pages(spec))
+
     async def reload_certificate(self, spec: ServerSpec, chain_pem: str, key_pem: str) -> None:
         """Replace what the server shows."""
         await self._alone(spec.id, lambda: self._reload(spec, key_pem + chain_pem))
@@ -208,6 +212,10 @@ class Servers:
         for each in {*catalog.databases, "postgres", "main"}:
             self._single(spec, each, restored.EVERYWHERE)
         (self._folder(spec.id) / _UNFIT).unlink()
+
+    def _check_pages(self, spec: ServerSpec) -> None:
+        program = postgres.program(spec.version, "pg_checksums")
+        self._run(spec, (program, "--check", "--pgdata", DATA_INSIDE))
 
     def _single(self, spec: ServerSpec, database: str, text: str) -> str:
         return self._run(spec, postgres.single_user(spec.version, database), text=text)

@@ -8,6 +8,7 @@ of ours first, where nobody changes what it is, and what a server gets is moved 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import shutil
@@ -24,7 +25,9 @@ from cloudcore.databases.pgbackrest import STANZA, Repository, ServerPlace, chec
 _NAME: Final = re.compile(r"[0-9A-F]{24}(?:\.partial|\.[0-9A-F]{8}\.backup)?|[0-9A-F]{8}\.history")
 _ABSENT: Final = 1
 """The exit status of ``archive-get`` when there is no such file."""
-_LOOK_SECONDS: Final = 0.2
+_LOOK_SECONDS: Final = 0.1
+_PAUSE_SECONDS: Final = 2
+_log = logging.getLogger(__name__)
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST: Final = 16
 """Files that one call pushes: other clusters wait for their turn too."""
@@ -87,23 +90,32 @@ async def _push_file(repository: Repository, staging: Path, name: str, place: Se
 
 async def _give(repository: Repository, spool: Path, folder: int, place: ServerPlace) -> None:
     while True:
-        with (
-            suppress(OSError, BackupFailed),  # the server waits on, and it is tried again
-            _opened(WANTED, folder) as wanted,
-            _opened(GIVEN, folder) as given,
-            _staging(spool, "giving", place.user) as staging,
-        ):
-            for name in _named(wanted):
-                words = "archive-get", f"--stanza={STANZA}", name, f"/wal/{name}"
-                ended = await repository.run(*words, place=place, wal=staging)
-                if ended.status == _ABSENT:
-                    (staging / name).touch()
-                    os.rename(staging / name, f"{name}.absent", dst_dir_fd=given)
-                else:
-                    checked(ended)
-                    os.rename(staging / name, name, dst_dir_fd=given)
-                os.unlink(name, dir_fd=wanted)
+        try:
+            await _give_wanted(repository, spool, folder, place)
+        except (OSError, BackupFailed) as error:  # the server waits on, and it is tried again
+            _log.warning("WAL for cluster %s: %s", repository.cluster_id, error)
+            await asyncio.sleep(_PAUSE_SECONDS)
         await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _give_wanted(
+    repository: Repository, spool: Path, folder: int, place: ServerPlace
+) -> None:
+    with (
+        _opened(WANTED, folder) as wanted,
+        _opened(GIVEN, folder) as given,
+        _staging(spool, "giving", place.user) as staging,
+    ):
+        for name in _named(wanted):
+            words = "archive-get", f"--stanza={STANZA}", name, f"/wal/{name}"
+            ended = await repository.run(*words, place=place, wal=staging)
+            if ended.status == _ABSENT:
+                (staging / name).touch()
+                os.rename(staging / name, f"{name}.absent", dst_dir_fd=given)
+            else:
+                checked(ended)
+                os.rename(staging / name, name, dst_dir_fd=given)
+            os.unlink(name, dir_fd=wanted)
 
 
 @contextmanager
