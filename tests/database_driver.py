@@ -62,10 +62,12 @@ async def _do(driver: Servers, method: str, arguments: list[Any]) -> object:
     if method == "restoring":
         return str(driver.restoring(*arguments))
     if method == "remove":
-        return await driver.remove(arguments[0], at_once=arguments[1])
+        await driver.remove(arguments[0], at_once=arguments[1])
+        return None
     if method == "recover":
         recovery = Recovery(arguments[1], uses_archive=arguments[2])
-        return await driver.start(arguments[0], recovery=recovery)
+        await driver.start(arguments[0], recovery=recovery)
+        return None
     return await getattr(driver, method)(*arguments)
 
 
