@@ -75,8 +75,9 @@ def _on_node(needs: DatabaseNeeds) -> Sequence[Watch]:
     if needs.servers is None:
         return ()
     from cloudcore.databases.archiving import wal_watch  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases.reconciling import server_watch  # noqa: PLC0415 - SQLAlchemy
 
-    return (wal_watch(needs, needs.servers),)
+    return (server_watch(needs, needs.servers), wal_watch(needs, needs.servers))
 
 
 def _placings() -> Sequence[Placing]:

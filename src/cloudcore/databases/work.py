@@ -11,7 +11,9 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.databases import cascading, restoring
 from cloudcore.databases.archive import BackupFailed, BackupProgramMissing
 from cloudcore.databases.cluster import (
+    ARCHIVE_FAILING,
     ENDPOINT_UNREACHABLE,
+    SERVER_CRASHING,
     SERVER_FAILED,
     SERVERS_OFF,
     VERSION_UNSUPPORTED,
@@ -40,6 +42,8 @@ CHECK_SECONDS: Final = 300
 """Between two looks at a registered cluster."""
 BACKUP_FAILED: Final = "BACKUP_FAILED"
 _LOOK_SECONDS: Final = 1
+_WATCHED: Final = (SERVER_CRASHING, ARCHIVE_FAILING)
+"""Faults that are over when who watches sees so, and not because a server has started."""
 _OFF: Final = Problem(
     SERVERS_OFF,
     "this cluster's machine runs no database servers (any more): its operator sets database_driver",
@@ -188,9 +192,10 @@ def _came_to(status: str, found: Cluster, needs: DatabaseNeeds) -> Outcome:
             status=status if is_newest else current.status,
             secret=None if has_it else current.secret,
             applied=found.generation,
+            faults=tuple(each for each in current.faults if each.code in _WATCHED),
         )
 
-    return Came(change=changed, also=partial(tell_status, needs.events))
+    return Came(change=changed, also=partial(tell_status, needs.events), keeps_faults=True)
 
 
 def _failed(needs: DatabaseNeeds, words: str) -> Outcome:
