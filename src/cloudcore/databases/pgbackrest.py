@@ -23,9 +23,10 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.databases.archive import BackupFailed, BackupKind, BackupTarget, Listed
 from cloudcore.databases.bridging import NAME, Bridge
 from cloudcore.databases.bucket_access import BucketAccess, Keys
-from cloudcore.databases.bucket_files import folder_of
+from cloudcore.databases.bucket_files import delete_files, folder_of
 from cloudcore.databases.confined_runs import Ended, Run, User, require, run
 from cloudcore.databases.server import DATA_INSIDE, SUPERUSER
+from cloudcore.storage.needs import StorageNeeds
 
 STANZA: Final = "main"
 KEYS_SECONDS: Final = 12 * 3600
@@ -103,6 +104,7 @@ class Repository:
 
     cluster_id: str
     keys: Keys
+    storage: StorageNeeds
     bridge: Bridge
     lock: int | None = None
     """A descriptor that each run holds to its end."""
@@ -194,9 +196,14 @@ class Repository:
         if all(each.label != label for each in found):
             return
         left = sum(each.kind == "base" and each.label != label for each in found)
-        words = ["expire", f"--stanza={STANZA}", f"--set={label}", f"--repo1-retention-full={_ALL}"]
+        words = ["expire", f"--stanza={STANZA}", f"--repo1-retention-full={_ALL}"]
         if left:
-            words.append(f"--repo1-retention-archive={left}")
+            words += [f"--set={label}", f"--repo1-retention-archive={left}"]
+        else:  # pgBackRest never deletes the last base; what is not there is not listed any more
+            storage, bucket = self.storage, self.keys.bucket
+            for each in found:
+                folder = f"{folder_of(self.cluster_id)}backup/{STANZA}/{each.label}/"
+                await delete_files(storage, bucket, folder)
         checked(await self.run(*words))
 
     async def restore(self, label: str, place: ServerPlace) -> None:
@@ -235,13 +242,20 @@ class Repositories:
     async def shared(self, target: BackupTarget) -> Repository:
         """Return a repository to read, and to push WAL to."""
         keys = await self.access.shared_keys(target)
-        return Repository(cluster_id=target.cluster_id, keys=keys, bridge=self.bridge)
+        return Repository(
+            cluster_id=target.cluster_id, keys=keys, storage=self.access.storage, bridge=self.bridge
+        )
 
     @asynccontextmanager
     async def opened(self, target: BackupTarget, name: str) -> AsyncIterator[Repository]:
         """Open a repository with keys of its own, which end with it."""
         async with self.access.keys(target, name, KEYS_SECONDS) as keys:
-            yield Repository(cluster_id=target.cluster_id, keys=keys, bridge=self.bridge)
+            yield Repository(
+                cluster_id=target.cluster_id,
+                keys=keys,
+                storage=self.access.storage,
+                bridge=self.bridge,
+            )
 
     @asynccontextmanager
     async def changing(self, target: BackupTarget) -> AsyncIterator[Repository]:
