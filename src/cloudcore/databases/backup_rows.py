@@ -143,6 +143,11 @@ _STORED: Final = Statement(
     .group_by(_b.account_id)
 )
 _PUT_DUE: Final = Statement(insert_or_change(backup_schedules, _s.keys()))
+_MOVE_DUE: Final = Statement(
+    backup_schedules.update()
+    .where(_s.cluster_id == bindparam("of_id"), _s.due_at == bindparam("was"))
+    .values(due_at=bindparam("due_at"))
+)
 _FORGET_DUE: Final = Statement(backup_schedules.delete().where(given(_s.cluster_id)))
 _DUE: Final = Statement(
     page(
@@ -241,6 +246,13 @@ def put_due(tx: Connection, account_id: str, cluster_id: str, due_at: int | None
         tx.execute(_FORGET_DUE, cluster_id=cluster_id)
     else:
         tx.execute(_PUT_DUE, account_id=account_id, cluster_id=cluster_id, due_at=due_at)
+
+
+def move_due(tx: Connection, cluster_id: str, was: int, due_at: int | None) -> bool:
+    """Store when a schedule is to be looked at next; return False if another one has done so."""
+    if due_at is None:
+        return tx.execute(_FORGET_DUE, cluster_id=cluster_id) == 1
+    return tx.execute(_MOVE_DUE, of_id=cluster_id, was=was, due_at=due_at) == 1
 
 
 def due(tx: Connection, now: int, after: str, limit: int) -> Sequence[tuple[str, str, int]]:

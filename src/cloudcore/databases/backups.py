@@ -13,11 +13,12 @@ from cloudcore.databases.archive import BackupKind
 from cloudcore.databases.backup import Backup
 from cloudcore.databases.backup_rows import BACKUPS
 from cloudcore.databases.backup_work import BACKUP_WORK, delete_all
-from cloudcore.databases.cluster import Cluster
+from cloudcore.databases.cluster import SERVERS_CAPABILITY, Cluster
 from cloudcore.databases.retention import dependents, restored_by
 from cloudcore.databases.rows import CLUSTERS
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound
+from cloudcore.nodes.rows import can_run
 from cloudcore.resources.record import DELETING, Reference
 
 Trigger = Literal["manual", "schedule"]
@@ -100,6 +101,9 @@ def verify(tx: Connection, seen: Backup, now: int) -> Backup:
     BACKUP_WORK.wake(tx, seen, now)  # first: a step too locks its job, and then the record
     found = BACKUPS.lock(tx, seen.account_id, seen.id)
     check_succeeded(found)
+    if not can_run(tx, found.node, SERVERS_CAPABILITY):
+        words = f"the machine {found.node} runs no database servers: the operator sets"
+        raise Conflict(f"{words} database_driver", reason="no_servers", setting="database_driver")
     if found.verification not in _VERIFIABLE:
         return found
     return BACKUPS.save(tx, structs.replace(found, verification="pending", updated_at=now))

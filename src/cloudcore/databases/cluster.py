@@ -38,6 +38,8 @@ ARCHIVE_FAILING: Final = "ARCHIVE_FAILING"
 ACTIVE: Final = "database.cluster.active"
 UNAVAILABLE: Final = "database.cluster.unavailable"
 STOPPED: Final = "database.cluster.stopped"
+EVENTS: Final = (ACTIVE, STOPPED, UNAVAILABLE)
+"""Types of the events of its states."""
 MEMORY: Final = Quota("database_memory_mb", 32 * 1024, "MiB of memory of database clusters")
 DISK: Final = Quota("database_disk_mb", 1024 * 1024, "MiB of disk of database clusters")
 MEMORY_HOURS: Final = Sku("database.memory_mb_hours", "Memory of databases", "GiB-hour", 1024)
@@ -85,8 +87,8 @@ class Retention(Struct, frozen=True, forbid_unknown_fields=True):
     """Which backups stay."""
 
     base_count: Annotated[int, Meta(ge=1, le=100)] = 7
-    """So many of the newest base backups, with the incremental ones that need them; older ones that
-    a schedule has made are deleted."""
+    """So many of the newest base backups, with the incremental ones that need them; older ones are
+    deleted when the next has succeeded."""
 
 
 class Source(Struct, frozen=True, omit_defaults=True):

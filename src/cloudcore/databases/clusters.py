@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from cloudcore.account_rows import lock_account
-from cloudcore.databases import backup_rows, rows
+from cloudcore.databases import backup_rows, rows, scheduling
 from cloudcore.databases.bodies import (
     ClusterConnection,
     ClusterSource,
@@ -48,24 +48,31 @@ RightTo = Callable[[str], Authorize]
 _PASSWORD_BYTES: Final = 24
 
 
-def _bucket(found: Cluster) -> ResourceRef | None:
+def shown_bucket(found: Cluster) -> ResourceRef | None:
+    """Return where the backups of a cluster go, in an answer."""
     if found.bucket is None:
         return None
     crn = BUCKET.crn(found.region, found.account_id, found.bucket_name)
     return ResourceRef(id=found.bucket, crn=crn, name=found.bucket_name)
 
 
+def _begin(tx: Connection, new: Cluster, old: Cluster | None) -> Cluster:
+    if old is not None and new.schedule != old.schedule:
+        scheduling.put(tx, new)
+    return WORK.begin(tx, new, old)
+
+
 METHODS: Final = Methods(
     CLUSTERS,
     check=check_cluster,
-    before_save=WORK.begin,
+    before_save=_begin,
     removal=WORK.delete,
     composites=(
         Composite(
             name="endpoint", shown=EndpointRecord | None, is_always=True, show=shown_endpoint
         ),
         Composite(name="size", shown=SizeRecord | None, is_always=True, show=shown_size),
-        Composite(name="bucket", shown=ResourceRef | None, is_always=True, show=_bucket),
+        Composite(name="bucket", shown=ResourceRef | None, is_always=True, show=shown_bucket),
         Composite(
             name="connection",
             words="What clients connect to; null before it is known.",
@@ -125,7 +132,9 @@ def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
             words = f"the machine {node} has no port left: the operator sets database_ports"
             raise Conflict(words, reason="no_port", setting="database_ports")
         new = structs.replace(new, port=port)
-    return METHODS.create(tx, new)
+    made = METHODS.create(tx, new)
+    scheduling.put(tx, made)
+    return made
 
 
 def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> Cluster:

@@ -1,4 +1,4 @@
-"""``entrepot clusters``: database clusters, and ``psql`` in one."""
+"""``entrepot clusters`` and ``entrepot backups``: databases, ``psql`` in one, and backups."""
 
 from __future__ import annotations
 
@@ -10,15 +10,28 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from cloudcore.command_line import Act, Invocation, Option, Record, Secret
+from cloudcore.command_line import (
+    Act,
+    Cell,
+    Deletion,
+    Invocation,
+    Noun,
+    Option,
+    Record,
+    Secret,
+    argument,
+)
 from cloudcore.databases.cluster import CLUSTER
 from cloudcore.errors import InvalidInput
 from cloudcore.resources.nouns import noun_of
 
-_OPTIONS: Final = (
+_SIZE: Final = (
     Option("size.memory_mb", "MiB of memory of a server that is run here", "count", "memory"),
     Option("size.cpu_millis", "thousandths of a processor of it", "count", "cpu"),
     Option("size.disk_mb", "MiB of its files", "count", "disk"),
+)
+_OPTIONS: Final = (
+    *_SIZE,
     Option("endpoint.host", "register a server that runs elsewhere, at this host", name="host"),
     Option("endpoint.port", "port of that (5432)", "count", "port"),
     Option("endpoint.database", "database that is connected to (postgres)", name="database"),
@@ -28,6 +41,10 @@ _OPTIONS: Final = (
 )
 _BUCKET: Final = Option("bucket", "where its backups go: name, id or CRN; fixed")
 _PASSWORD: Final = Secret("the password, so that it can be piped", {"password": "password"})
+_RESTORING: Final = (
+    "Restoring into {cluster.name}; 'entrepot clusters show {cluster.name}' has its status\n"
+    "The password of its owner, which is shown this once: {password}"
+)
 _RESET: Final = "the owner's new password, which is shown this once; it works in some seconds"
 
 
@@ -114,18 +131,85 @@ _NOUN: Final = noun_of(
             ),
             run=_psql,
         ),
+        Act(
+            "restore",
+            "make a new cluster with what this one had: as a backup has it, or at a moment",
+            "restore",
+            takes_key=True,
+            options=(
+                argument("name", "name of the new cluster", metavar="NEW"),
+                Option("backup", "id of the backup", group="what", is_required=True),
+                Option(
+                    "target_time", "moment, such as 2026-01-31T12:00:00Z", name="at", group="what"
+                ),
+                *_SIZE,
+                _BUCKET,
+            ),
+            said=_RESTORING,
+        ),
     ),
 )
 assert _NOUN.create is not None
 assert _NOUN.delete is not None
-COMMANDS: Final = (
-    replace(
-        _NOUN,
-        create=(*_NOUN.create, _BUCKET, *_OPTIONS),
-        created=_created,
-        delete=_NOUN.delete._replace(
-            said="Deleting {name}",
-            options=(Option("cascade", "delete its backups too", "flag"),),
+_CLUSTERS: Final = replace(
+    _NOUN,
+    create=(*_NOUN.create, *_OPTIONS),
+    created=_created,
+    delete=_NOUN.delete._replace(
+        said="Deleting {name}",
+        options=(Option("cascade", "delete its backups too", "flag"),),
+    ),
+)
+_KIND: Final = Option(
+    "kind", "base (the whole; so it is) or incremental", choices=("base", "incremental")
+)
+BACKUPS: Final = Noun(
+    noun="backups",
+    words="backups of a database cluster",
+    path="backups",
+    parent=_CLUSTERS,
+    name="id",
+    columns=(
+        Cell("ID", "id", "whole"),
+        Cell("KIND", "kind"),
+        Cell("STATUS", "status"),
+        Cell("PROGRESS", "progress", "number"),
+        Cell("SIZE", "size_bytes", "size"),
+        Cell("STORED", "stored_bytes", "size"),
+        Cell("COMPLETED", "completed_at", "time"),
+        Cell("VERIFICATION", "verification"),
+        Cell("VERIFIED", "verified_at", "time"),
+        Cell("TRIGGER", "trigger"),
+    ),
+    filters=(_KIND._replace(words="only of this kind"),),
+    create=(_KIND,),
+    created="Backing up: {id}; 'entrepot backups list' shows how far it is",
+    delete=Deletion(
+        words="delete a backup",
+        question="Delete the backup {id}?",
+        said="Deleting {id}",
+        options=(Option("cascade", "delete the incremental ones that need it too", "flag"),),
+    ),
+    acts=(
+        Act(
+            "verify",
+            "restore a backup into a server of its own, and check every page",
+            "verify",
+            answer="backup",
+            said="Verifying {id}; its VERIFIED shows when that has succeeded",
+        ),
+        Act(
+            "restore",
+            "make a new cluster with what a backup has",
+            "restore",
+            takes_key=True,
+            options=(
+                argument("name", "name of the new cluster", metavar="NEW"),
+                *_SIZE,
+                _BUCKET,
+            ),
+            said=_RESTORING,
         ),
     ),
 )
+COMMANDS: Final = (_CLUSTERS, BACKUPS)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.databases.backup import BACKUP_EVENTS
+from cloudcore.databases.backup import BACKUP, BACKUP_EVENTS
 from cloudcore.databases.cluster import (
     ACTIVE,
     BACKUP_STORAGE,
     CLUSTER,
     CPU_HOURS,
     DISK,
+    EVENTS,
     MEMORY,
     MEMORY_HOURS,
     SERVICE,
@@ -40,33 +41,43 @@ async def _open(opening: Opening) -> DatabaseNeeds:
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
-    from cloudcore.databases.routes import CLUSTER_HANDLERS  # noqa: PLC0415 - the web framework
+    from cloudcore.databases.backup_routes import (  # noqa: PLC0415 - the web framework
+        BACKUP_HANDLERS,
+    )
+    from cloudcore.databases.routes import CLUSTER_HANDLERS  # noqa: PLC0415
 
-    return CLUSTER_HANDLERS
+    return (*CLUSTER_HANDLERS, *BACKUP_HANDLERS)
 
 
 def _job_kinds(needs: DatabaseNeeds) -> Sequence[JobKind]:
+    from cloudcore.databases.backup_work import BACKUP_WORK  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.databases.work import WORK  # noqa: PLC0415 - SQLAlchemy
 
-    return (WORK.job_kind(needs, needs.node.name),)
+    node = needs.node.name
+    return (WORK.job_kind(needs, node), BACKUP_WORK.job_kind(needs, node))
 
 
 def _schedule(needs: DatabaseNeeds) -> Sequence[Scheduled]:
     from functools import partial  # noqa: PLC0415
 
-    from cloudcore.databases import chores  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases import chores, scheduling  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
 
     look = partial(chores.wake_due, needs)
-    return (Scheduled("database.checks", chores.EVERY_SECONDS, look),)
+    turns = partial(scheduling.take_turns, needs)
+    return (
+        Scheduled("database.checks", chores.EVERY_SECONDS, look),
+        Scheduled("database.backups", scheduling.EVERY_SECONDS, turns),
+    )
 
 
 def _on_node(needs: DatabaseNeeds) -> Sequence[Watch]:
     if needs.servers is None:
         return ()
     from cloudcore.databases.archiving import wal_watch  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases.reconciling import server_watch  # noqa: PLC0415 - SQLAlchemy
 
-    return (wal_watch(needs, needs.servers),)
+    return (server_watch(needs, needs.servers), wal_watch(needs, needs.servers))
 
 
 def _placings() -> Sequence[Placing]:
@@ -86,13 +97,14 @@ def _samples() -> Mapping[str, Measure]:
 
 
 def _uses() -> Sequence[Counted]:
+    from cloudcore.databases.backup_rows import BACKUPS  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.databases.rows import (  # noqa: PLC0415 - SQLAlchemy
         CLUSTERS,
         DISK_WANTED,
         MEMORY_WANTED,
     )
 
-    return (CLUSTERS.counted, MEMORY_WANTED, DISK_WANTED)
+    return (CLUSTERS.counted, BACKUPS.counted, MEMORY_WANTED, DISK_WANTED)
 
 
 DATABASES: Final[Family[DatabaseNeeds]] = Family(
@@ -105,7 +117,7 @@ DATABASES: Final[Family[DatabaseNeeds]] = Family(
     on_node=_on_node,
     placings=_placings,
     resources=(CLUSTER,),
-    other_events=(ACTIVE, STOPPED, UNAVAILABLE, *BACKUP_EVENTS),
+    other_events=(*EVENTS, *BACKUP_EVENTS),
     event_words={
         ACTIVE: "A database cluster takes connections",
         STOPPED: "A database cluster was stopped, as its owner wanted",
@@ -114,7 +126,7 @@ DATABASES: Final[Family[DatabaseNeeds]] = Family(
     },
     skus=(MEMORY_HOURS, CPU_HOURS, BACKUP_STORAGE),
     samples=_samples,
-    quotas=(MEMORY, DISK),
+    quotas=(MEMORY, DISK, BACKUP.room),
     uses=_uses,
     commands=(CommandGroup("use the platform's services", ("cloudcore.databases.commands",)),),
 )

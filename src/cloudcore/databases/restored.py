@@ -71,10 +71,11 @@ def remove_file(folder: int, name: str) -> None:
         os.unlink(name, dir_fd=folder)
 
 
-def without_own_settings(data: Path) -> None:
-    """Remove what a server has stored of its own settings."""
+def before_start(data: Path) -> None:
+    """Remove what a server has stored of its own settings, and what a killed one said of itself."""
     with _opened(data) as folder:
-        remove_file(folder, "postgresql.auto.conf")
+        for name in ("postgresql.auto.conf", "postmaster.pid"):
+            remove_file(folder, name)
 
 
 def status_of(data: Path) -> str:

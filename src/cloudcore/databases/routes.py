@@ -107,7 +107,11 @@ async def create_cluster(
     return await ctx.commit(clusters.create, new, terms, right_to, wrap=wrap, location=location)
 
 
-@post(_ONE + "/start", status_code=202, opt={"action": "database:StartCluster", "statuses": (409,)})
+@post(
+    _ONE + "/start",
+    status_code=202,
+    opt={"action": "database:StartCluster", "idempotent": True, "statuses": (409,)},
+)
 @answers_one(METHODS)
 async def start_cluster(
     cluster_id: FromPath[str], ctx: NamedDependency[RequestContext]
@@ -116,7 +120,11 @@ async def start_cluster(
     return await _set_wanted(cluster_id, ctx, is_wanted=True)
 
 
-@post(_ONE + "/stop", status_code=202, opt={"action": "database:StopCluster", "statuses": (409,)})
+@post(
+    _ONE + "/stop",
+    status_code=202,
+    opt={"action": "database:StopCluster", "idempotent": True, "statuses": (409,)},
+)
 @answers_one(METHODS)
 async def stop_cluster(
     cluster_id: FromPath[str], ctx: NamedDependency[RequestContext]

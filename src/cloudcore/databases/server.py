@@ -55,6 +55,8 @@ class ServerSeen(NamedTuple):
     """Why it has stopped: the end of its log."""
     data_bytes: int = 0
     """What its folder holds, when it was measured last."""
+    certified_at: int = 0
+    """When it got its certificate, in microseconds since the epoch; 0: it has none."""
 
 
 class ServerPaths(NamedTuple):

@@ -230,7 +230,8 @@ class Servers:
                 return
             self._stop(spec.id)
         is_private = "listen_addresses=" in argv
-        restored.without_own_settings(folder / "data")
+        self._end(spec.id)
+        restored.before_start(folder / "data")
         if is_private:
             self._launch(spec, argv, folder / "data", listener=None)
             return
@@ -382,9 +383,10 @@ class Servers:
 
     def _seen(self) -> Mapping[str, ServerSeen]:
         try:
-            found = [each for each in self._base.iterdir() if not each.name.startswith(".")]
+            entries = [*self._base.iterdir()]
         except FileNotFoundError:
             return {}
+        found = [each for each in entries if each.is_dir() and not each.name.startswith(".")]
         return {each.name: self._seen_one(each) for each in found}
 
     def _seen_one(self, folder: Path) -> ServerSeen:
@@ -392,10 +394,11 @@ class Servers:
         if not data.exists():
             return ServerSeen("missing")
         size = self._size(folder)
+        certified_at = _written_at(folder / "conf" / postgres.CERTIFICATE)
         if kept_process.find(folder) is None:
-            return ServerSeen("stopped", self._words(folder), size)
+            return ServerSeen("stopped", self._words(folder), size, certified_at)
         is_ready = not (folder / _UNFIT).exists() and restored.status_of(data) == "ready"
-        return ServerSeen("running" if is_ready else "starting", "", size)
+        return ServerSeen("running" if is_ready else "starting", "", size, certified_at)
 
     def _size(self, folder: Path) -> int:
         measured_at, size = self._sizes.get(folder.name, (float("-inf"), 0))
@@ -506,6 +509,14 @@ def _remove_tree(folder: Path) -> None:
                 if stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
                     os.chmod(name, 0o700, dir_fd=at)
         shutil.rmtree(folder)
+
+
+def _written_at(path: Path) -> int:
+    """Return when a file was written, in microseconds since the epoch; 0 if it is not there."""
+    try:
+        return path.stat().st_mtime_ns // 1000
+    except FileNotFoundError:
+        return 0
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.databases import cascading, restoring
 from cloudcore.databases.archive import BackupFailed, BackupProgramMissing
 from cloudcore.databases.cluster import (
+    ARCHIVE_FAILING,
     ENDPOINT_UNREACHABLE,
+    SERVER_CRASHING,
     SERVER_FAILED,
     SERVERS_OFF,
     VERSION_UNSUPPORTED,
@@ -40,6 +42,8 @@ CHECK_SECONDS: Final = 300
 """Between two looks at a registered cluster."""
 BACKUP_FAILED: Final = "BACKUP_FAILED"
 _LOOK_SECONDS: Final = 1
+_WATCHED: Final = (SERVER_CRASHING, ARCHIVE_FAILING)
+"""Faults that are over when who watches sees so, and not because a server has started."""
 _OFF: Final = Problem(
     SERVERS_OFF,
     "this cluster's machine runs no database servers (any more): its operator sets database_driver",
@@ -52,7 +56,11 @@ def wish(found: Cluster, now: int) -> Wish | None:
         return Wish("backups")
     if found.check_at is not None:
         return Wish("check", found.check_at) if found.check_at <= now else None
-    if found.type == "registered" or found.applied == found.generation:
+    if found.type == "registered":
+        return None
+    # Of one that was stopped before its machine was lost, which is back.
+    is_stopped = found.status == "unavailable" and not found.is_wanted and not found.faults
+    if found.applied == found.generation and not is_stopped:
         return None
     return Wish("make" if found.is_wanted else "stop", found.generation)
 
@@ -188,9 +196,10 @@ def _came_to(status: str, found: Cluster, needs: DatabaseNeeds) -> Outcome:
             status=status if is_newest else current.status,
             secret=None if has_it else current.secret,
             applied=found.generation,
+            faults=tuple(each for each in current.faults if each.code in _WATCHED),
         )
 
-    return Came(change=changed, also=partial(tell_status, needs.events))
+    return Came(change=changed, also=partial(tell_status, needs.events), keeps_faults=True)
 
 
 def _failed(needs: DatabaseNeeds, words: str) -> Outcome:
