@@ -41,7 +41,7 @@ def tar_of(*members: Member, change: Callable[[bytes], bytes] = lambda tar: tar)
             else:
                 info.linkname = content.decode()
             tar.addfile(info, io.BytesIO(content))
-    return gzip.compress(change(made.getvalue()))
+    return gzip.compress(change(made.getvalue()), mtime=0)
 
 
 def file(name: str, content: bytes = b"bytes") -> Member:
@@ -83,6 +83,10 @@ async def restored(world: StorageWorld, bucket: Bucket, tar: bytes, into: Path) 
         (tar_of(file("n" * 300)), "damaged"),
         (bomb(), f"more than {MOST} bytes"),
         (tar_of(file("base/1")), "manifest"),
+    ],
+    ids=[
+        *("up", "up-later", "absolute", "link", "hard-link", "device", "pipe", "twice"),
+        *("file-as-folder", "cut-tar", "no-gzip", "cut-gzip", "long-name", "bomb", "no-manifest"),
     ],
 )
 async def test_what_is_no_plain_backup_is_refused_and_writes_nowhere_else(
