@@ -106,6 +106,7 @@ async def archiving(
 
 async def push_all(world: ArchiveWorld, target: BackupTarget, server: Server) -> None:
     """Have all WAL until now in the bucket."""
+    server.sql("SELECT pg_logical_emit_message(true, 'tests', 'so that there is some')")
     (found,) = server.sql("SELECT pg_walfile_name(pg_switch_wal())")
     while True:
         server.sql("SELECT pg_reload_conf()")  # after failures, the archiver rests for a minute
