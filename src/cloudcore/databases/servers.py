@@ -198,6 +198,7 @@ class Servers:
 
     def _adopt(self, spec: ServerSpec) -> None:
         folder = self._folder(spec.id)
+        self._own_folder(spec, "spool")  # it is given WAL there, before it asks
         if (folder / "data").exists():
             return
         self._end(spec.id)
