@@ -1,0 +1,480 @@
+"""Backups of a PostgreSQL in a bucket: made, lost, restored, and what goes wrong on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import pytest
+from botocore.exceptions import ClientError
+
+from cloudcore.clock import uuid7
+from cloudcore.databases.archive import (
+    BackupFailed,
+    BackupTarget,
+    RegisteredEndpoint,
+    restore_command,
+)
+from cloudcore.databases.bucket_access import BucketAccess
+from cloudcore.databases.bucket_files import Text, folder_of, store
+from cloudcore.databases.pgbackrest import STANZA
+from cloudcore.databases.wal import has_files
+from cloudcore.quotas.limits import put_limit, remove_limit
+from cloudcore.storage.bucket import BUCKET_BYTES
+from cloudcore.storage.bucket_rows import used_bytes
+from tests.archive_world import (
+    PASSWORD,
+    SPOOL_FILES,
+    ArchiveWorld,
+    Server,
+    open_archive_world,
+    until,
+)
+from tests.certificates import self_signed
+from tests.postgresql import free_port
+from tests.tools import require_tool
+
+pytestmark = pytest.mark.timeout(180)
+
+ROWS: Final = 2000
+MIB: Final = 1 << 20
+_SEEN: Final = "SELECT count(*), md5(string_agg(things::text, ',' ORDER BY n)) FROM things"
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """Return a folder that PostgreSQL's user comes through."""
+    for program in ("pgbackrest", "bwrap"):
+        require_tool(program)
+    with tempfile.TemporaryDirectory(prefix="entrepot-archive-") as name:
+        made = Path(name)
+        made.chmod(0o711)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Server]:
+    """Return the server that is backed up."""
+    made = Server(folder / "server")
+    made.make()
+    made.start()
+    made.sql(
+        "CREATE TABLE things AS SELECT n, md5(n::text) AS said FROM"
+        f" generate_series(1, {ROWS}) AS n"
+    )
+    quoted = PASSWORD.replace("'", "''")
+    made.sql(f"CREATE ROLE copier LOGIN REPLICATION PASSWORD '{quoted}'")
+    yield made
+    made.stop("immediate")
+
+
+@pytest.fixture(scope="module")
+async def world(folder: Path, server: Server) -> AsyncIterator[ArchiveWorld]:
+    """Return what all tests share; each has a cluster, thus a repository, of its own."""
+    async with open_archive_world(folder, lambda _target: server.place) as made:
+        yield made
+
+
+@asynccontextmanager
+async def archiving(
+    world: ArchiveWorld, target: BackupTarget, server: Server
+) -> AsyncIterator[None]:
+    """Push WAL all the while, as the watch of a machine does."""
+
+    async def push() -> None:
+        while True:
+            await world.archives.push_wal(target, server.spool)
+            await asyncio.sleep(0.05)
+
+    pushing = asyncio.create_task(push())
+    try:
+        yield
+    finally:
+        pushing.cancel()
+        await asyncio.gather(pushing, return_exceptions=True)
+
+
+async def push_all(world: ArchiveWorld, target: BackupTarget, server: Server) -> None:
+    """Have all WAL until now in the bucket."""
+    server.sql("SELECT pg_logical_emit_message(true, 'tests', 'so that there is some')")
+    (found,) = server.sql("SELECT pg_walfile_name(pg_switch_wal())")
+    while True:
+        server.sql("SELECT pg_reload_conf()")  # after failures, the archiver rests for a minute
+        is_all = server.sql("SELECT last_archived_wal FROM pg_stat_archiver") >= [found]
+        pushed = await world.archives.push_wal(target, server.spool)
+        assert pushed.error is None
+        if is_all and pushed.pushed == 0:
+            return
+
+
+async def test_what_was_backed_up_is_restored(
+    world: ArchiveWorld, server: Server, folder: Path
+) -> None:
+    target, told = world.target(), list[int]()
+    async with archiving(world, target, server):
+        base = await world.archives.back_up(target, "first", "base", told.append)
+        server.sql("INSERT INTO things SELECT -n, 'more' FROM generate_series(1, 100) n")
+        incremental = await world.archives.back_up(target, "second", "incremental", told.append)
+    of_incremental = server.sql(_SEEN)
+    server.sql("DELETE FROM things WHERE n = 7")
+    ((moment,),) = server.sql("SELECT (extract(epoch FROM now()) * 1000000)::bigint")
+    of_moment = server.sql(_SEEN)
+    server.sql("DELETE FROM things WHERE n = 8")
+    await push_all(world, target, server)
+
+    assert told == sorted(set(told[: told.index(100) + 1])) + told[told.index(100) + 1 :]
+    first, second = await world.archives.listed(target)
+    assert (first.label, first.kind, first.backup_id, first.base_label) == (
+        *(base.label, "base", "first", None),
+    )
+    assert (second.label, second.kind, second.backup_id, second.base_label) == (
+        *(incremental.label, "incremental", "second", base.label),
+    )
+    assert base.stored_bytes > incremental.stored_bytes > 0
+
+    assert isinstance(moment, int)
+    for label, target_time, seen in (
+        (incremental.label, None, of_incremental),
+        (None, moment, of_moment),
+    ):
+        restored = Server(folder / f"restored-{target_time}")
+        recovery = await world.archives.restore(
+            target,
+            restored.data,
+            restored.user,
+            label=label,
+            target_time=target_time,
+            max_bytes=1000 * MIB,
+        )
+        assert recovery == (target_time, target_time is not None)
+        restored.configure(archives=False, more=_recovery(restored, target_time))
+        if recovery.uses_archive:
+            restored.own("recovery.signal")
+        async with world.archives.serving_wal(target, restored.data, restored.spool, restored.user):
+            await asyncio.to_thread(restored.start)
+            await until(restored.is_up)
+        try:
+            assert restored.sql(_SEEN) == seen
+        finally:
+            restored.stop()
+            shutil.rmtree(restored.folder)
+
+
+def _recovery(restored: Server, target_time: int | None) -> str:
+    if target_time is None:
+        return ""
+    return (
+        f"restore_command = '{restore_command(str(restored.spool))}'\n"
+        f"recovery_target_time = '{_written(target_time)}'\nrecovery_target_action = 'promote'\n"
+        "hot_standby = off\n"
+    )
+
+
+def _written(moment: int) -> str:
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment)
+    return at.isoformat(timespec="microseconds")
+
+
+def registered(server: Server, **fields: str) -> RegisteredEndpoint:
+    """Return the server as one that runs elsewhere."""
+    made = RegisteredEndpoint("127.0.0.1", server.port, "copier", PASSWORD, server.ca)
+    return made._replace(**fields)  # type: ignore[arg-type] # of texts
+
+
+async def test_a_server_elsewhere_is_copied_over_tls_and_restored(
+    world: ArchiveWorld, server: Server, folder: Path
+) -> None:
+    target, told = world.target(registered(server)), list[int]()
+    backup_id = uuid7(world.needs.clock())
+    made = await world.archives.back_up(target, backup_id, "base", told.append)
+    seen = server.sql(_SEEN)
+    (listed,) = await world.archives.listed(target)
+    assert (listed.label, listed.backup_id, listed.kind) == (made.label, backup_id, "base")
+    assert made.size_bytes > made.stored_bytes > 0
+    assert told[-1] == 100
+
+    restored = Server(folder / "copied")
+    recovery = await world.archives.restore(
+        target,
+        restored.data,
+        restored.user,
+        label=made.label,
+        target_time=None,
+        max_bytes=200 * MIB,
+    )
+    assert not recovery.uses_archive
+    restored.configure(archives=False)
+    restored.start()
+    try:
+        assert restored.sql(_SEEN) == seen
+    finally:
+        restored.stop()
+
+    await world.archives.remove(target, [made.label])
+    assert await world.archives.listed(target) == []
+    assert await world.keys(target) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"password": "wrong"}, "password authentication failed"),
+        ({"ca": "other"}, "certificate verify failed"),
+        ({"host": "127.0.0.2"}, "does not match host name"),
+        ({"host": "169.254.169.254"}, "not public"),
+        ({"username": "nobody"}, "pg_hba.conf"),
+    ],
+)
+async def test_a_copy_that_fails_says_why_and_leaves_nothing(
+    world: ArchiveWorld, server: Server, folder: Path, fields: dict[str, str], words: str
+) -> None:
+    if fields.get("ca"):
+        (folder / "other").mkdir()
+        fields = {"ca": self_signed(folder / "other", "db.example.com")[0].read_text()}
+    target = world.target(registered(server, **fields))
+    with pytest.raises(BackupFailed, match=words) as raised:
+        await world.archives.back_up(target, uuid7(world.needs.clock()), "base", _ignore)
+    assert PASSWORD not in str(raised.value)
+    assert await world.archives.listed(target) == []
+    assert await world.keys(target) == []
+
+
+def _ignore(_percent: int) -> None:
+    pass
+
+
+async def test_an_incremental_backup_without_a_base_is_refused(
+    world: ArchiveWorld, server: Server
+) -> None:
+    target = world.target()
+    async with archiving(world, target, server):
+        with pytest.raises(BackupFailed, match="no base backup"):
+            await world.archives.back_up(target, "alone", "incremental", _ignore)
+    assert await world.archives.listed(target) == []
+
+
+async def test_what_is_deleted_is_gone_with_what_needs_it(
+    world: ArchiveWorld, server: Server
+) -> None:
+    target, archives = world.target(), world.archives
+    async with archiving(world, target, server):
+        first = await archives.back_up(target, "1", "base", _ignore)
+        await archives.back_up(target, "2", "incremental", _ignore)
+        third = await archives.back_up(target, "3", "base", _ignore)
+        fourth = await archives.back_up(target, "4", "incremental", _ignore)
+        before = await world.keys(target)
+        await archives.remove(target, [first.label])
+        assert [each.backup_id for each in await archives.listed(target)] == ["3", "4"]
+        gone = set(before) - set(await world.keys(target))
+        assert any("/archive/" in key for key in gone), "WAL from before the oldest base"
+        await archives.remove(target, [fourth.label, fourth.label])
+        assert [each.backup_id for each in await archives.listed(target)] == ["3"]
+        await archives.remove(target, [third.label])
+        assert await archives.listed(target) == []
+        await archives.back_up(target, "5", "base", _ignore)
+        assert [each.backup_id for each in await archives.listed(target)] == ["5"]
+    await archives.remove_all(target)
+    assert await world.keys(target) == []
+    await archives.remove_all(target)
+
+
+async def test_pgbackrest_that_is_killed_is_a_fault_and_is_done_again(
+    world: ArchiveWorld, server: Server
+) -> None:
+    target = world.target()
+
+    def kill(_percent: int) -> None:
+        for each in runs_of_pgbackrest():
+            os.kill(each, signal.SIGKILL)
+
+    async with archiving(world, target, server):
+        with pytest.raises(BackupFailed, match="pgBackRest failed"):
+            await world.archives.back_up(target, "killed", "base", kill)
+        assert await world.archives.listed(target) == []
+        made = await world.archives.back_up(target, "killed", "base", _ignore)
+    (listed,) = await world.archives.listed(target)
+    assert listed.label == made.label
+    assert await labels(world, target) == {made.label}
+
+
+@pytest.mark.parametrize("percent", [0, 1])
+async def test_a_service_that_is_killed_leaves_nothing_that_runs_or_is_taken_for_a_backup(
+    world: ArchiveWorld, server: Server, percent: int
+) -> None:
+    target = world.target()
+    async with archiving(world, target, server):
+        worker = await world.back_up_elsewhere(target, server)
+        assert worker.stdout is not None
+        done = -1
+        while done < percent:
+            done = int(await worker.stdout.readline())
+        worker.kill()
+        await worker.wait()
+        await until(lambda: is_free(world.folder / "archive" / target.cluster_id))
+        assert await world.archives.listed(target) == []
+        made = await world.archives.back_up(target, "again", "base", _ignore)
+        assert [each.backup_id for each in await world.archives.listed(target)] == ["again"]
+    assert await labels(world, target) == {made.label}
+
+
+async def test_a_full_bucket_is_a_fault_until_there_is_room(
+    world: ArchiveWorld, server: Server
+) -> None:
+    target, database = world.target(), world.needs.database
+    async with archiving(world, target, server):
+        await world.archives.back_up(target, "1", "base", _ignore)
+    used = await database.read(used_bytes, world.account_id)
+    await database.write(put_limit, world.account_id, BUCKET_BYTES.name, used, 1)
+    try:
+        server.sql("INSERT INTO things SELECT -n, 'full' FROM generate_series(1, 100) n")
+        server.sql("SELECT pg_switch_wal()")
+        await until(lambda: has_files(server.spool))
+        pushed = await world.archives.push_wal(target, server.spool)
+        assert pushed.pushed == 0
+        assert "QuotaExceeded" in (pushed.error or "")
+        elsewhere = world.target(registered(server))
+        with pytest.raises(BackupFailed, match="may hold"):
+            await world.archives.back_up(elsewhere, uuid7(world.needs.clock()), "base", _ignore)
+        assert await world.keys(elsewhere) == []
+    finally:
+        await database.write(remove_limit, world.account_id, BUCKET_BYTES.name)
+    await push_all(world, target, server)
+
+
+async def test_wal_waits_while_the_bucket_is_away_and_all_of_it_comes(
+    world: ArchiveWorld, server: Server
+) -> None:
+    target = world.target()
+    await push_all(world, target, server)
+    before = await world.wal_in(target)
+    ((first,),) = server.sql("SELECT last_archived_wal FROM pg_stat_archiver")
+    away, bridge = world.archives_at(free_port(), lambda _target: server.place)
+    ((failed,),) = server.sql("SELECT failed_count FROM pg_stat_archiver")
+    for _ in range(SPOOL_FILES + 4):
+        server.sql("INSERT INTO things VALUES (0, 'away')")
+        server.sql("SELECT pg_switch_wal()")
+    await until(lambda: server.sql("SELECT failed_count FROM pg_stat_archiver") > [(failed,)])
+    pushed = await away.push_wal(target, server.spool)
+    await bridge.close()
+    assert pushed.pushed == 0
+    assert pushed.error
+    assert len(list(server.spool.iterdir())) == SPOOL_FILES
+
+    await push_all(world, target, server)
+    ((last,),) = server.sql("SELECT last_archived_wal FROM pg_stat_archiver")
+    came = sorted(set(await world.wal_in(target)) - set(before))
+    wanted = range(int(str(first), 16) + 1, int(str(last), 16) + 1)
+    assert [int(each, 16) for each in came] == list(wanted)
+    assert list(server.spool.iterdir()) == []
+
+
+async def test_nothing_of_a_hostile_spool_is_followed(
+    world: ArchiveWorld, server: Server, folder: Path
+) -> None:
+    target = world.target()
+    await push_all(world, target, server)
+    (folder / "secret").write_text("a secret of the machine")
+    evil = server.spool / "000000010000000000000001"
+    before = await world.keys(target)
+    makes: tuple[Callable[[Path], None], ...] = (
+        lambda path: path.symlink_to(folder / "secret"),
+        Path.mkdir,
+        os.mkfifo,
+    )
+    for make in makes:
+        make(evil)
+        pushed = await world.archives.push_wal(target, server.spool)
+        assert pushed.pushed == 0
+        assert pushed.error
+        if evil.is_dir():
+            evil.rmdir()
+        else:
+            evil.unlink()
+    evil = server.spool / "000000FF.history"
+    evil.symlink_to("/etc/pgbackrest/pgbackrest.conf")
+    assert (await world.archives.push_wal(target, server.spool)).error
+    evil.unlink()
+    assert await world.keys(target) == before
+
+
+async def test_a_data_folder_with_a_link_is_not_backed_up(
+    world: ArchiveWorld, server: Server, folder: Path
+) -> None:
+    target = world.target()
+    (server.data / "base" / "evil").symlink_to("/etc")
+    try:
+        async with archiving(world, target, server):
+            with pytest.raises(BackupFailed, match="link, base/evil"):
+                await world.archives.back_up(target, "1", "base", _ignore)
+    finally:
+        (server.data / "base" / "evil").unlink()
+
+
+async def test_the_keys_of_a_run_open_its_cluster_alone_and_end_with_it(
+    world: ArchiveWorld, server: Server
+) -> None:
+    target = world.target()
+    access = BucketAccess(world.needs, world.roles)
+    own = folder_of(target.cluster_id)
+    for key in (own + "mine", folder_of("other") + "mine"):
+        await store(world.needs, world.bucket, key, Text(b"some bytes"))
+    async with access.keys(target, "a-run", 900) as keys:
+        boto = world.boto(keys.session)
+        assert boto.get_object(Bucket="backups", Key=own + "mine")["Body"].read() == b"some bytes"
+        for key in (folder_of("other") + "mine", "others"):
+            with pytest.raises(ClientError, match="AccessDenied"):
+                boto.get_object(Bucket="backups", Key=key)
+            with pytest.raises(ClientError, match="AccessDenied"):
+                boto.put_object(Bucket="backups", Key=key, Body=b"")
+        with pytest.raises(ClientError, match="AccessDenied"):
+            boto.delete_bucket(Bucket="backups")
+    with pytest.raises(ClientError, match=r"InvalidToken|ExpiredToken|InvalidAccessKeyId"):
+        boto.get_object(Bucket="backups", Key=own + "mine")
+    await world.archives.remove_all(target)
+
+
+def runs_of_pgbackrest() -> list[int]:
+    """Return the processes of pgBackRest that this process has begun."""
+    parents, named = {}, []
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            name, fields = (each / "stat").read_text().rsplit(")", 1)
+            parents[int(each.name)] = int(fields.split()[1])
+            if name.endswith("(pgbackrest"):
+                named.append(int(each.name))
+
+    def is_ours(process: int) -> bool:
+        while process > 1 and process != os.getpid():
+            process = parents.get(process, 0)
+        return process == os.getpid()
+
+    return [each for each in named if is_ours(each)]
+
+
+def is_free(lock: Path) -> bool:
+    """Return True if no run holds a lock."""
+    if not lock.exists():
+        return True
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+async def labels(world: ArchiveWorld, target: BackupTarget) -> set[str]:
+    """Return the labels of all backups of which the bucket has files."""
+    before = f"{folder_of(target.cluster_id)}backup/{STANZA}/"
+    found = {key.removeprefix(before).partition("/")[0] for key in await world.keys(target)}
+    return {each for each in found if each[:2] == "20" and each[-1] in "FI"}
