@@ -121,9 +121,11 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/loadbalancer/haproxy.py:_verify": Place(why=_LAUNCHES),
     "cloudcore/loadbalancer/haproxy.py:check": Place(why=_MAKES),
     "cloudcore/loadbalancer/replicas.py:_start": Place(why=_LAUNCHES),
-    "cloudcore/network/checking.py:_said": Place(
-        why="rules of one VPC, within the transaction that changes it: 25 ms of `nft -c`"
+    "cloudcore/network/changes.py:": Place(why=_MAKES),
+    "cloudcore/network/changes.py:change": Place(
+        why="rules of one VPC: 25 ms of `nft -c`, 200 ms with the most, in the turns of accounts"
     ),
+    "cloudcore/network/checking.py:_said": Place(why="waited for by the thread of changes.py"),
     "cloudcore/network/namespaces.py:_in_a_thread": Place(why=_ON_MACHINE),
     "cloudcore/network/reachability_routes.py:get_reachability": Place(
         why="computes for a tenth of a second at most, in the turns of accounts"

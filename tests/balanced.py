@@ -200,7 +200,8 @@ class Balanced:
     """A driver in a folder, and an address of the loopback that nobody else has."""
 
     def __init__(self, folder: Path, kind: type[Replicas], *, head_seconds: int = 10) -> None:
-        self.folder = folder / "balancers"
+        # Paths of sockets in it are longer than one can be (107 bytes, unix(7)).
+        self.folder = folder / "balancers".ljust(110, "-")
         self.driver = kind(self.folder, drain_seconds=5, head_seconds=head_seconds)
         self._writers: list[asyncio.StreamWriter] = []
         random_byte = random.SystemRandom().randint

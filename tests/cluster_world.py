@@ -48,6 +48,10 @@ class WrittenServers:
     created: list[str] = field(default_factory=list)
     fails: str = ""
     """Words with which a start fails."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    certified: dict[str, int] = field(default_factory=dict)
+    """When a server got its certificate, if not in the far future."""
+    is_buried: bool = False
 
     def check(self) -> None:
         pass
@@ -88,11 +92,21 @@ class WrittenServers:
 
     async def reload_certificate(self, spec: ServerSpec, chain_pem: str, key_pem: str) -> None:
         assert (spec.id in self.has, chain_pem, key_pem) == (True, "CHAIN", "KEY")
+        self.certified.pop(spec.id, None)
 
     async def seen(self) -> Mapping[str, ServerSeen]:
         return {
-            each: ServerSeen("running" if each in self.running else "stopped") for each in self.has
+            each: ServerSeen(
+                "running" if each in self.running else "stopped",
+                "" if each in self.running else "FATAL: it broke",
+                self.sizes.get(each, 0),
+                self.certified.get(each, 2**60),
+            )
+            for each in self.has
         }
+
+    async def bury(self) -> None:
+        self.is_buried = True
 
 
 class WrittenAuthority:
@@ -173,7 +187,7 @@ class World:
         await self.database.write(BUCKET_ROWS.add, new)
         return name
 
-    def new(self, name: str = "shop", **fields: Any) -> Cluster:  # noqa: ANN401
+    def new(self, name: str = "shop", password: str = PASSWORD, **fields: Any) -> Cluster:  # noqa: ANN401
         """Return a cluster as a request makes it."""
         now = self.identity.now
         new_id = uuid7(now)
@@ -185,13 +199,17 @@ class World:
             created_at=now,
             updated_at=now,
             name=name,
-            secret=seal_password(self.identity.keyring, new_id, PASSWORD),
+            secret=seal_password(self.identity.keyring, new_id, password),
             **({} if "endpoint" in fields else sized) | fields,
         )
 
     async def create(self, name: str = "shop", **fields: Any) -> Cluster:  # noqa: ANN401
         """Create a cluster, as a request does."""
-        new = check_cluster(self.new(name, **fields), None, self.identity.now)
+        return await self.add(self.new(name, **fields))
+
+    async def add(self, new: Cluster) -> Cluster:
+        """Store a new cluster, as a request does."""
+        new = check_cluster(new, None, self.identity.now)
         return await self.database.write(clusters.create, new, self.terms, _may_all)
 
     async def want(self, cluster: Cluster, *, is_wanted: bool) -> Cluster:

@@ -106,6 +106,8 @@ class Machine:
     """Digests of images whose program ends at once."""
     is_stuck: bool = False
     """What is removed is not."""
+    error: Exception | None = None
+    """What each start and each removal ends with."""
     grace: list[float] = field(default_factory=list)
 
     def check(self) -> None:
@@ -115,6 +117,8 @@ class Machine:
         self.death.come_to("before start")
         if spec.root.digest in self.fails:
             raise SandboxFailed(self.fails[spec.root.digest])
+        if self.error is not None:
+            raise self.error
         if self.has.get(spec.id, Seen("stopped")).status == "stopped":
             self.has[spec.id] = Seen("starting")
             self.folder(spec.id).mkdir(exist_ok=True)
@@ -145,6 +149,8 @@ class Machine:
         self.death.come_to("before remove")
         if self.is_stuck:
             raise SandboxFailed("a process does not end")
+        if self.error is not None:
+            raise self.error
         self.has.pop(instance_id, None)
         self.death.come_to("after remove")
 
@@ -183,11 +189,18 @@ class KnownImages:
         self.digests = {f"web:{number}": f"sha256:{number:064}" for number in range(1, 6)}
         self.fetched: list[tuple[str | None, str]] = []
         self.kept: list[frozenset[str]] = []
+        self.refused: set[str] = set()
+        """References that nobody may pull any more."""
 
     def check(self, reference: str) -> None:
         pass
 
-    async def fetch(self, _account_id: str, role_id: str | None, reference: str) -> ImageRoot:
+    async def check_right(self, _account_id: str, _role_id: str | None, reference: str) -> None:
+        if reference.partition("@")[0] in self.refused:
+            raise ImageRefused(f"nobody may pull {reference}")
+
+    async def fetch(self, account_id: str, role_id: str | None, reference: str) -> ImageRoot:
+        await self.check_right(account_id, role_id, reference)
         self.fetched.append((role_id, reference))
         name, _, pinned = reference.partition("@")
         digest = pinned or self.digests.get(name)

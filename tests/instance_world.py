@@ -102,13 +102,17 @@ class Left:
     files: frozenset[str]
 
 
+LONG_NAME: Final = "node".ljust(110, "-")
+"""So that paths of sockets are longer than one can be (107 bytes, unix(7))."""
+
+
 class Machine:
     """A folder, and one kind of driver."""
 
     def __init__(self, runtime: str, top: Path) -> None:
         self.runtime = runtime
         self.top = top
-        self.base = top / "node"
+        self.base = top / LONG_NAME
         self.layer = top / "layer"
         self._groups: list[Path] = []
         self._ids: set[str] = set()

@@ -116,6 +116,16 @@ class Lab:
         """Return all addresses of a host."""
         return within(host, lambda: _run("ip", "-o", "address")).splitlines()
 
+    def neighbours(self, host: Path) -> set[str]:
+        """Return the addresses of IPv6 that a host has asked its links for."""
+        listed = within(host, lambda: _run("ip", "-6", "neighbour"))
+        return {line.split()[0] for line in listed.splitlines()}
+
+    def leads_to(self, host: Path, neighbour: str, link: str) -> bool:
+        """Return True if a neighbour is at the other end of a link, and not behind a router."""
+        asked = ("ip", "-6", "route", "get", neighbour, "oif", link)
+        return " via " not in within(host, lambda: _run(*asked))
+
     def census(self) -> tuple[set[str], list[str]]:
         """Return the namespaces of this test's VPCs, and the links of the machine."""
         named = {each.name for each in FOLDER.iterdir() if each.name.startswith("entrepot-")}

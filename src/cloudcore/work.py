@@ -152,6 +152,8 @@ class Work(Generic[R, N]):
         `slots` and `step_seconds` are those of the kind of job. `node_of` returns the machine on
         which the work is, if it is on one: only its processes do it.
         """
+        # That of a machine is given up alone if the machine's name becomes another's.
+        assert node_of is None or slots is not None, "its jobs have a worker of their own"
         self.name: Final = name or f"{rows.of.service}.{rows.of.one}.work"
         self._rows: Final = rows
         self._wish = wish
@@ -172,6 +174,7 @@ class Work(Generic[R, N]):
             max_attempts=None,
             step_seconds=self._step_seconds + 60,  # more than a step may take
             slots=self._slots,
+            node=node,
         )
 
     def begin(self, tx: Connection, new: R, old: R | None) -> R:

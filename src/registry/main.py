@@ -315,7 +315,7 @@ class Registry:
         kinds = [kind for family, needs in opened for kind in family.job_kinds(needs)]
         watches = [each for family, needs in opened for each in family.on_node(needs)]
         node = await opening.get(NODE)
-        await begin_watching(ctx.database, ctx.clock, node, watches, resources)
+        divided = [*divide_by_slots(kinds, self._pace or JobPace())]
         workers = [
             JobWorker(
                 ctx.database,
@@ -326,8 +326,15 @@ class Registry:
                 ended=lambda state: self.count(f"{JOBS}.{state}", 1),
                 holder=worker_id,
             )
-            for chosen, pace in divide_by_slots(kinds, self._pace or JobPace())
+            for chosen, pace in divided
         ]
+
+        def give_up() -> None:
+            for worker, (chosen, _) in zip(workers, divided, strict=True):
+                if any(kind.node for kind in chosen):
+                    worker.give_up()
+
+        await begin_watching(ctx.database, ctx.clock, node, watches, resources, give_up)
         chores = [chore for family, needs in opened for chore in family.schedule(needs)]
         chores.append(expiry(families, ctx.database, ctx.clock))
         scheduler = Scheduler(

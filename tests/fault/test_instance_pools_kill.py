@@ -27,7 +27,8 @@ pytestmark = pytest.mark.timeout(300)
 
 PORT: Final = 8080
 NOBODY: Final = 65_534
-SERVE: Final = f"echo up as $WHO; exec httpd -f -p {PORT} -h /srv"
+# A first process ignores SIGTERM unless it asks for it: a stop would take its whole grace.
+SERVE: Final = f"echo up as $WHO; trap exit TERM; httpd -f -p {PORT} -h /srv & wait"
 TRUST: Final = {"effect": "allow", "principals": ["crn:iam:::service/compute"]}
 MAY_PULL: Final = {
     "effect": "allow",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 
@@ -109,3 +110,17 @@ def test_an_instance_of_another_boot_is_not_taken_for_one_that_runs(on: Machine)
         assert driving.seen(instance_id)["status"] == "running"
         assert on.keeper(instance_id) == keeper
         driving("remove", instance_id)
+
+
+@pytest.mark.parametrize("lost", ["process", ""], ids=["who keeps it", "all of it"])
+def test_an_instance_whose_folder_was_lost_is_ended_all_the_same(on: Machine, lost: str) -> None:
+    with on.driving() as driving:
+        instance_id = driving.run(on.spec(ENDLESS))
+        driving.says(instance_id, "begun")
+        if lost:
+            (on.folder(instance_id) / lost).unlink()
+        else:
+            shutil.rmtree(on.folder(instance_id))
+        driving("remove", instance_id)
+        assert on.processes(instance_id) == set()
+    assert on.left().groups == frozenset()

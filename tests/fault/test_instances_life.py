@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cloudcore.compute.images import MOST_LAYERS
+from cloudcore.compute.keeper.program import OUTPUT_BYTES_A_SECOND
 from tests.instance_world import PYTHON, Driving, Machine, Refused, get, machine, until
 
 MOST_RESIDENT_KIB = 24_000
@@ -122,6 +124,17 @@ def test_the_last_ten_megabytes_of_output_are_kept_in_two_files(
     assert said.endswith("0123456789012345678\nerror\nlast\n")
     assert driving("logs", instance_id, 5) == "last\n"
     assert driving("logs", instance_id, 0) == ""
+
+
+def test_who_writes_without_end_waits_and_does_not_keep_its_keeper_busy(
+    on: Machine, driving: Driving
+) -> None:
+    """What the keeper does counts in no bound of the instance."""
+    wrote = 2_000_000
+    instance_id = driving.run(on.spec(f"head -c {wrote} /dev/zero; echo done; sleep 60"))
+    driving.says(instance_id, "done")
+    seconds = time.time() - driving.seen(instance_id)["started_at"] / 1e6
+    assert seconds > (wrote - 3 * 65_536) / OUTPUT_BYTES_A_SECOND
 
 
 def test_ports_are_reached_by_sockets_in_its_folder(on: Machine, driving: Driving) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -48,9 +48,12 @@ class Noting(Render):
     def __init__(self) -> None:
         super().__init__(NODE.folder)
         self.checked: list[VpcPlan] = []
+        self.meanwhile: Callable[[VpcPlan], None] = lambda _: None
+        """Called while it looks at rules."""
 
     def refuse(self, plan: VpcPlan) -> None:
         self.checked.append(plan)
+        self.meanwhile(plan)
         if self.refuses:
             raise RulesRefused("the kernel does not take them")
 

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from cloudcore.network import rows
+from cloudcore.network.plan import VpcPlan
+from tests.control_plane import ACCOUNT
 from tests.databases import on_both_databases
 from tests.integration.network_world import World
 
@@ -193,3 +198,45 @@ async def test_the_rules_are_looked_at_after_a_change_alone(networked: World) ->
     await networked.make("subnets", "a", vpc="shop", cidr_ipv4="10.1.0.0/24")
     assert networked.driver.checked == [await networked.plan(vpc["id"])]
     networked.driver.check_really()
+
+
+@on_both_databases
+@pytest.mark.timeout(60)
+async def test_others_change_the_vpc_while_rules_are_looked_at_and_these_are_looked_at_again(
+    networked: World,
+) -> None:
+    """What `nft -c` takes its time for holds nobody up, and no rules are stored unseen."""
+    vpc = await networked.vpc()
+    loop, times = asyncio.get_running_loop(), 1
+
+    def change_it(plan: VpcPlan) -> None:
+        nonlocal times
+        times -= 1
+        if times >= 0:
+            changing = networked.database.write(rows.bump, ACCOUNT, plan.id)
+            asyncio.run_coroutine_threadsafe(changing, loop).result(20)
+
+    networked.driver.meanwhile = change_it
+    networked.driver.checked.clear()
+    await networked.make("subnets", "a", vpc="shop", cidr_ipv4="10.1.0.0/24")
+    plan, row = await networked.plan(vpc["id"]), await networked.row(vpc["id"])
+    assert networked.driver.checked == [plan, plan]
+    assert (row.generation, row.checked) == (3, 3)
+    times = 1000
+    body = {"name": "b", "vpc": "shop", "cidr_ipv4": "10.1.1.0/24"}
+    answer = await networked.to("POST", "subnets", body)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    assert times > 900
+    assert await networked.plan(vpc["id"]) == plan
+    times = 0
+    assert (await networked.to("POST", "subnets", body)).status_code == 201
+
+
+@on_both_databases
+async def test_changes_of_a_vpc_that_come_together_are_all_made(networked: World) -> None:
+    await networked.vpc()
+    bodies = [
+        {"name": f"s{each}", "vpc": "shop", "cidr_ipv4": f"10.1.{each}.0/24"} for each in range(12)
+    ]
+    answers = await asyncio.gather(*(networked.to("POST", "subnets", each) for each in bodies))
+    assert {each.status_code for each in answers} == {201}

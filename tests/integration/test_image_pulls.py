@@ -153,8 +153,11 @@ async def test_the_rights_are_those_of_any_client_at_each_pull(node: Node) -> No
     )
     changed = await node.role_of(node.acme, "changed", LOG_IN, PULL)
     assert await node.images.fetch(node.acme.id, changed.id, "app:v1")
+    await node.images.check_right(node.acme.id, changed.id, "app:v1")
     await node.install.say(changed, LOG_IN, PULL, deny("registry:PullImage"))
     assert "is not allowed to the role changed" in await node.refusal("app:v1", changed.id)
+    with pytest.raises(ImageRefused, match="is not allowed to the role changed"):
+        await node.images.check_right(node.acme.id, changed.id, "app:v1")
 
 
 async def test_a_role_that_does_not_trust_instances_is_not_used(node: Node) -> None:

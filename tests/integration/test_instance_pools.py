@@ -16,7 +16,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.compute import instances, rows
 from cloudcore.compute.instance import Instance
 from cloudcore.compute.reconciling import Reconciler
-from cloudcore.errors import Conflict, QuotaExceeded
+from cloudcore.errors import Conflict, QuotaExceeded, Unavailable
 from cloudcore.nodes.node import Node
 from cloudcore.quotas.limits import put_limit
 from tests.compute_world import Died, Machine, World, open_world
@@ -305,6 +305,46 @@ async def test_an_instance_that_ends_is_started_again_in_its_place(world: World)
 
 
 @on_both_databases
+async def test_a_right_to_pull_that_is_withdrawn_is_noticed_when_an_instance_starts(
+    world: World,
+) -> None:
+    """Within a minute; what runs goes on, and an image that was deleted is started again."""
+    pool = await world.create(size=2)
+    await world.settle(8)
+    first, second = await world.ready(pool)
+    world.images.digests.clear()
+    world.machine.crash(first)
+    await world.settle(9)
+    assert await world.ready(pool) == [first, second]
+    fetched = len(world.images.fetched)
+    world.images.refused.add("web:1")
+    await world.look(60)
+    assert await world.ready(pool) == [first, second]
+    started = len(world.machine.started)
+    world.machine.crash(first)
+    await world.settle(20)
+    assert await world.ready(pool) == [second]
+    assert (len(world.machine.started), len(world.images.fetched)) == (started, fetched)
+    found = await world.pool(pool)
+    assert found is not None
+    faults = {each.code: each.message for each in found.faults}
+    assert "nobody may pull web:1" in faults["INSTANCE_FAILED"]
+    world.images.refused.clear()
+    await world.settle(80)
+    assert set(await world.ready(pool)) == {first, second}
+    assert "INSTANCE_FAILED" not in await world.codes(pool)
+
+
+async def test_an_image_that_another_pool_has_is_asked_for_all_the_same(world: World) -> None:
+    await world.create("one")
+    await world.settle(3)
+    assert len(world.images.fetched) == 2, "for the pool, and for its instance"
+    await world.create("two")
+    await world.settle(3)
+    assert len(world.images.fetched) == 4
+
+
+@on_both_databases
 async def test_what_a_reboot_has_ended_is_started_once(world: World) -> None:
     pool = await world.create(size=2)
     await world.settle(8)
@@ -454,6 +494,38 @@ async def test_an_instance_that_cannot_be_made_says_why(world: World) -> None:
     world.machine.fails.clear()
     await world.settle(20)
     assert (await world.status(pool), await world.codes(pool)) == ("active", set())
+
+
+@on_both_databases
+async def test_what_fails_again_and_again_is_a_fault_and_the_log_alone_has_its_words(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = await world.create()
+    world.machine.error = ValueError("of /var/lib/inner")
+    await world.settle(3)
+    assert await world.codes(pool) == set(), "once may be chance"
+    await world.settle(20)
+    found = await world.pool(pool)
+    assert found is not None
+    (fault,) = found.faults
+    assert (found.status, fault.code) == ("degraded", "INSTANCE_FAILED")
+    assert "inner" not in fault.message
+    assert "ValueError: of /var/lib/inner" in caplog.text
+    world.machine.error = Unavailable("the network of the VPC is not there yet")
+    await world.settle(20)
+    found = await world.pool(pool)
+    assert found is not None
+    assert "the network of the VPC is not there yet" in found.faults[0].message
+    world.machine.error = None
+    await world.settle(20)
+    assert (await world.status(pool), await world.codes(pool)) == ("active", set())
+    world.machine.error = OSError("device busy")
+    await world.delete(pool)
+    await world.settle(30)
+    assert (await world.status(pool), await world.codes(pool)) == ("deleting", {"INSTANCE_FAILED"})
+    world.machine.error = None
+    await world.settle(8)
+    assert (await world.pool(pool), world.machine.has) == (None, {})
 
 
 @on_both_databases

@@ -75,6 +75,30 @@ async def test_a_step_whose_change_fails_leaves_nothing_and_tells_no_secret(
         assert await database.read(list_effects) == []
 
 
+@on_both_databases
+async def test_what_a_worker_gives_up_is_left_to_others(database: Database) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def hang(_job: Job) -> Done:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return Done()
+
+    first = await database.write(enqueue, NewJob(COUNT, {}), system_clock())
+    worker = JobWorker(database, [JobKind(name=COUNT, step=hang)])
+    task = asyncio.create_task(worker.run())
+    await begun.wait()
+    worker.give_up()
+    await task
+    assert ended.is_set()
+    second = await database.write(enqueue, NewJob(COUNT, {}), system_clock())
+    found = [await get(database, each) for each in (first, second)]
+    assert [(each.state, each.attempts) for each in found] == [("running", 1), ("queued", 0)]
+
+
 @with_effects
 @on_both_databases
 async def test_retries_are_spaced_by_doubling_up_to_a_cap(database: Database) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,14 @@ from sqlalchemy import text
 
 from cloudcore.certificate.rows import ROWS as CERTIFICATES
 from cloudcore.certificate.services import CERTIFICATES as OF_CERTIFICATES
+from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
 from cloudcore.loadbalancer import rows
 from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaMetrics
 from cloudcore.loadbalancer.family import LOADBALANCER
+from cloudcore.loadbalancer.load_balancer import MOST_REPLICAS
 from cloudcore.loadbalancer.work import pool_changed
 from cloudcore.network import rows as network
 from cloudcore.nodes.rows import _note_batch
@@ -139,6 +142,8 @@ def check(**changes: object) -> dict[str, object]:
         ({"replica_count": 5}, "replica_count"),
         ({"vip": "198.51.100.1"}, "vip"),
         ({"vip": "here"}, "vip"),
+        ({"vip": "192.0.2.0"}, "vip"),
+        ({"vip": "192.0.2.7"}, "vip"),
         ({"name": "No name"}, "name"),
         ({"tags": {"": "x"}}, "tags"),
         ({"subnet": "crn:network:local:other:subnet/app"}, "subnet"),
@@ -565,12 +570,16 @@ async def test_an_instance_of_another_network_is_left_out(world: BalancerWorld) 
     assert found["status"] == "degraded"
 
 
+async def move_subnet(world: BalancerWorld, cidr: str) -> None:
+    """Do what no request can; but a subnet that is made anew may have another range."""
+    moved = network.SUBNETS.table.update().values(cidr_ipv4=text(f"'{cidr}'"))
+    await world.database.write(lambda tx: tx.execute(Statement(moved)))
+
+
 async def test_an_address_is_checked_again_at_each_rendering(world: BalancerWorld) -> None:
     made = await world.active(backends=[WEB, DB], listeners=[HTTP, TCP])
 
-    # No request can do this; but a subnet that is made anew may have another range.
-    smaller = network.SUBNETS.table.update().values(cidr_ipv4=text("'10.0.1.8/29'"))
-    await world.database.write(lambda tx: tx.execute(Statement(smaller)))
+    await move_subnet(world, "10.0.1.8/29")
     await world.change(made, replica_count=1)
     await world.work()
     found = await world.show(made)
@@ -580,6 +589,47 @@ async def test_an_address_is_checked_again_at_each_rendering(world: BalancerWorl
     plan = world.proxies.running[made["id"], 1].plan
     assert [[each.address for each in one.targets] for one in plan.backends] == [["10.0.1.9"], []]
     assert found["status"] == "degraded"
+
+
+async def test_an_address_whose_subnet_goes_is_left_out_until_it_is_back(
+    world: BalancerWorld,
+) -> None:
+    made = await world.active(backends=[WEB, DB], listeners=[HTTP, TCP])
+    await world.look()
+    calls = list(world.proxies.calls)
+    await world.look()
+    assert world.proxies.calls == calls, "nothing has changed"
+    for network_of_subnet, code, status in (
+        ("10.0.2.0/24", ["TARGET_OUTSIDE"] * 2, "degraded"),
+        ("10.0.1.0/24", [], "active"),
+    ):
+        await move_subnet(world, network_of_subnet)
+        await world.look()
+        found = await world.show(made)
+        assert ([one["code"] for one in found["faults"]], found["status"]) == (code, status)
+        calls = list(world.proxies.calls)
+        await world.look()
+        assert world.proxies.calls == calls, "once"
+
+
+@pytest.mark.timeout(60)
+async def test_what_is_left_of_several_load_balancers_is_ended_together(
+    world: BalancerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may take all of its half a minute."""
+    for name in ("one", "two"):
+        made = await world.active(name=name)
+        world.proxies.running[uuid7(), 1] = world.proxies.running[made["id"], 1]
+    all_of_them, stop = asyncio.Barrier(2 * MOST_REPLICAS), world.proxies.stop
+
+    async def wait_and_stop(balancer_id: str, replica: int) -> None:
+        await all_of_them.wait()
+        await stop(balancer_id, replica)
+
+    before = len(world.proxies.running)
+    monkeypatch.setattr(world.proxies, "stop", wait_and_stop)
+    await world.watch.turn()
+    assert len(world.proxies.running) == before - 2
 
 
 async def test_without_namespaces_only_what_the_operator_allows_is_dialled(

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from ipaddress import IPv4Network, IPv6Address, IPv6Network
@@ -19,9 +20,11 @@ import pytest
 from cloudcore.errors import Unavailable
 from cloudcore.network import namespaces
 from cloudcore.network.driver import RulesRefused
+from cloudcore.network.links import GUEST, ROUTER
 from cloudcore.network.namespaces import set_sysctl, within
 from cloudcore.network.nftables import Nftables
 from cloudcore.network.plan import GroupPlan, InterfacePlan, RulePlan, Target, VpcPlan
+from cloudcore.network.rules import UPLINK, link_of, short
 from cloudcore.nodes.node import DriverUnusable
 from tests.network_lab import (
     CLOSED,
@@ -379,6 +382,31 @@ async def test_rules_that_are_refused_leave_those_before_in_force(lab: Lab) -> N
         await lab.driver.apply(wrong)
     assert lab.ruleset(plan) == before
     assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=True) == OPEN
+
+
+async def test_a_link_has_one_neighbour_so_that_no_instance_fills_the_machines_table(
+    lab: Lab,
+) -> None:
+    """The kernel has one table of neighbours for all namespaces, and an entry for each asked."""
+    plan, instance = one_instance()
+    other = interface(plan.subnets[0], 5, plan.groups[0])
+    plan = with_gateways(replace(plan, interfaces=(instance, other)))
+    await lab.driver.apply(plan)
+    hosts = [await lab.add(plan, each) for each in (instance, other)]
+    router, uplink = lab.router(plan), f"vpc{short(plan.id)}"
+    for namespace, link, target in (
+        *((host, "eth0", ROUTER) for host in hosts),
+        *((router, link_of(each.id), GUEST) for each in (instance, other)),
+        (router, UPLINK, ROUTER),
+        (lab.machine, uplink, GUEST),
+    ):
+        scope = within(namespace, partial(socket.if_nametoindex, link))
+        assert lab.leads_to(namespace, target, link)
+        with socket_in(namespace, socket.SOCK_DGRAM, target) as sender, suppress(OSError):
+            sender.sendto(b"?", ("fe80::3", 9, 0, scope))
+        assert "fe80::3" not in lab.neighbours(namespace)
+    inside = str(other.address_ipv6)
+    assert reach(hosts[0], hosts[1], inside, hopes=True) == OPEN
 
 
 async def test_a_gateway_owns_no_address_and_translates_none(lab: Lab) -> None:

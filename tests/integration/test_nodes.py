@@ -217,7 +217,12 @@ async def test_a_machine_whose_name_another_has_taken_looks_after_nothing(world:
         turns.append("taken")
 
     watches = [Watch("mills", 3600, turn)]
-    await NodeWatcher(world.database, world.clock, node, identity, watches).run()  # it ends
+    lost: list[str] = []
+    watcher = NodeWatcher(
+        world.database, world.clock, node, identity, watches, lambda: lost.append("lost")
+    )
+    await watcher.run()  # it ends
+    assert (turns, lost) == ([], ["lost"])
     assert await world.database.write(rows.note_seen, "east", "another", world.clock())
 
 

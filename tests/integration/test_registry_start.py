@@ -1,16 +1,23 @@
-"""A registry whose start fails leaves nothing open: no file, no thread, no lock."""
+"""A registry whose start fails leaves nothing open, and one gives up what is another machine's."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.family import Family
+from cloudcore.jobs.kinds import Done, JobKind
+from cloudcore.jobs.queue import Job, NewJob, enqueue
+from cloudcore.nodes import rows
+from cloudcore.nodes.node import Watch
 from cloudcore.ports import Opening
 from registry.main import DEV, PlaneApplications, Registry, prepare
+from registry.process import STORES, Process
 from registry.settings import Settings
 
 
@@ -34,3 +41,56 @@ async def test_what_a_failed_start_opened_is_closed(tmp_path: Path) -> None:
     assert list((settings.data / "workers").iterdir()) == []
     left = {each.name for each in set(threading.enumerate()) - before}
     assert not [name for name in left if not name.startswith("asyncio_")]  # those are the loop's
+
+
+@pytest.mark.timeout(60)
+async def test_a_process_whose_machine_lost_its_name_gives_up_the_jobs_of_the_machine_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "SEEN_SECONDS", 0.01)
+    settings = Settings(data=tmp_path / "data")
+    prepare(settings)
+    begun, ended, others = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    processes: list[Process] = []
+    node = settings.node.node(settings.data)
+
+    async def note(opening: Opening) -> None:
+        processes.append(await opening.get(STORES))
+
+    async def hang(_job: Job) -> Done:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return Done()
+
+    async def tell(_job: Job) -> Done:
+        others.set()
+        return Done()
+
+    async def watch() -> None:
+        pass
+
+    family = Family[None](
+        name="test",
+        open=note,
+        job_kinds=lambda _: (
+            JobKind(name="grind", step=hang, slots=1, node=node.name),
+            JobKind(name="tell", step=tell),
+        ),
+        on_node=lambda _: (Watch("mills", 3600, watch),),
+    )
+    registry = Registry(settings, replace(DEV, families=(*DEV.families, family)))
+    await registry.start()
+    try:
+        ctx = processes[0].ctx
+        await ctx.database.write(enqueue, NewJob("grind", {}), ctx.clock())
+        await begun.wait()
+        late = ctx.clock() + 2 * rows.LOST_SECONDS * MICROSECONDS
+        await ctx.database.write(rows.claim, node, "another", late)
+        await ended.wait()
+        await ctx.database.write(enqueue, NewJob("tell", {}), ctx.clock())
+        await others.wait()
+    finally:
+        await registry.stop()

@@ -58,6 +58,7 @@ async def test_what_no_vpc_can_have_is_refused(networked: World) -> None:
         ("cidr_ipv4", "fd00::/48"),
         ("cidr_ipv4", "10.1.0.0"),
         ("cidr_ipv4", "10.1.0.0/255.255.0.0"),
+        ("cidr_ipv4", "10.1.0.0/016"),
         ("cidr_ipv4", "shop"),
         ("cidr_ipv6", "2001:db8:100::/48"),
         ("cidr_ipv6", "2001:db8:100::/64"),
@@ -66,6 +67,7 @@ async def test_what_no_vpc_can_have_is_refused(networked: World) -> None:
         ("cidr_ipv6", "fc00::/48"),  # RFC 4193 leaves these to nobody
         ("cidr_ipv6", "::ffff:0:0/96"),
         ("cidr_ipv6", "fd00::/65"),
+        ("cidr_ipv6", "fd00::/064"),
         ("cidr_ipv6", "fd00::%eth0/64"),
         ("cidr_ipv6", "10.1.0.0/16"),
         ("cidr_ipv6", "2001:db8:ff00::/56"),  # not the operator's

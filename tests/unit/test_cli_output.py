@@ -51,6 +51,21 @@ def test_a_table_is_aligned_and_ends_no_line_in_blanks() -> None:
     assert written([], "table") == "NAME  SIZE  TAGS\n"
 
 
+def test_a_list_names_what_a_record_refers_to_and_one_record_tells_all_of_it() -> None:
+    front = {"id": "7", "crn": "crn:network:local:1:subnet/front", "name": "front"}
+    columns = (column("SUBNET", "subnet"), column("GROUPS", "groups"))
+    rows: list[dict[str, Any]] = [
+        {"subnet": front, "groups": [front, {**front, "name": "back"}]},
+        {"subnet": {"id": "7"}},
+    ]
+    out = io.StringIO()
+    write_records(iter(rows), columns, "table", out)
+    assert out.getvalue() == "SUBNET  GROUPS\nfront   front, back\nid=7    -\n"
+    out = io.StringIO()
+    write_record({"subnet": front}, "table", out)
+    assert "crn=crn:network:local:1:subnet/front, name=front" in out.getvalue()
+
+
 def test_a_table_in_a_file_folds_nothing() -> None:
     long = "x" * 500
     (line,) = written([{"name": long, "size": 1, "tags": []}], "table").splitlines()[1:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 from tempfile import TemporaryFile
 from typing import Final
 from urllib.parse import urlencode
@@ -22,15 +23,27 @@ POOLS: Final = noun_of(
 
 
 def _write_logs(run: Invocation) -> bool:
-    """Write what a program wrote to the standard output, as it is."""
+    """Write what a program wrote to the standard output, as it is; to a terminal, readably."""
     query = urlencode({"tail": run.values["tail"]}) if "tail" in run.values else ""
     with TemporaryFile() as file:
         run.client.receive_file(f"{run.path}/logs{query and '?'}{query}", file)
         file.seek(0)
-        while part := file.read(_CHUNK):
-            sys.stdout.buffer.write(part)
-    sys.stdout.buffer.flush()
+        if sys.stdout.isatty():
+            # Whoever wrote this must not set the title, colours or answers of a reader's terminal.
+            with TextIOWrapper(file, "utf-8", "backslashreplace") as text:
+                while words := text.read(_CHUNK):
+                    sys.stdout.write("".join(map(_readable, words)))
+        else:
+            while part := file.read(_CHUNK):
+                sys.stdout.buffer.write(part)
+    sys.stdout.flush()
     return True
+
+
+def _readable(character: str) -> str:
+    if character.isprintable() or character in "\n\t":
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 INSTANCES: Final = Noun(

@@ -88,6 +88,17 @@ class Images(Protocol):
         """
         ...
 
+    async def check_right(self, account_id: str, role_id: str | None, reference: str) -> None:
+        """Return if a role of the account, or nobody, may still get an image; nothing is read.
+
+        Whether the image is still there is another question.
+
+        Raises:
+            ImageRefused: the account or the role is gone or suspended, or may not.
+
+        """
+        ...
+
     async def keep_only(self, digests: Iterable[str]) -> None:
         """Remove the layers that none of these images has, and what a killed fetch has left.
 

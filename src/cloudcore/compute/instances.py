@@ -174,7 +174,7 @@ def note_restart(tx: Connection, seen: Instance, now: int) -> Instance | None:
 
 
 def note_stuck(tx: Connection, seen: Instance, words: str, now: int) -> None:
-    """Note on its pool that an instance cannot be ended, which is tried again."""
+    """Note on its pool what cannot be done with an instance, which is tried again."""
     pool = _locked_pool(tx, seen)
     if pool is not None:
         faults = (*add_fault(pool.faults, INSTANCE_FAILED, words, now, subject=seen.id),)

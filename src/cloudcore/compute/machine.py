@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
@@ -36,6 +36,8 @@ PROCESSES: Final = 512
 """Of an instance, threads included."""
 GRACE_SECONDS: Final = 10
 """Between SIGTERM and SIGKILL."""
+RIGHT_SECONDS: Final = 60
+"""For so long instances are started after the pool was allowed to have their image."""
 _PROBE_SECONDS: Final = 1.0
 _QUIET_SECONDS: Final = 0.2
 """A connection that lasts so long was taken; the keeper ends one at once that is refused inside."""
@@ -45,14 +47,24 @@ _FAILING_SECONDS: Final = 15
 """After these without a connection, a ready one is unhealthy."""
 
 
+class _Image(NamedTuple):
+    """An image as a pool may have it."""
+
+    pool_id: str
+    reference: str
+    digest: str
+
+
 class Machine:
     """Does what the reconciler has decided."""
 
     def __init__(self, needs: ComputeNeeds, driver: SandboxDriver) -> None:
         self._needs = needs
         self._driver = driver
-        self._roots: dict[str, ImageRoot] = {}
-        """The images that instances were started with, by digest; they are kept here."""
+        self._roots: dict[_Image, ImageRoot] = {}
+        """The images that instances were started with; they are kept here."""
+        self._allowed_at: dict[_Image, int] = {}
+        """When it was asked last if the pools may have them."""
         self._accepted_at: dict[str, int] = {}
         """When a port took a connection last, by the id of the instance."""
         self._failing: dict[str, int] = {}
@@ -61,17 +73,25 @@ class Machine:
     async def root_of(self, pool: InstancePool, instance: Instance) -> ImageRoot:
         """Return the image of an instance, which is got anew after a restart of the service.
 
+        That the pool may have it was asked `RIGHT_SECONDS` ago at most.
+
         Raises:
             ImageRefused: it is gone, or may not be had any more.
             PlatformError: the platform cannot do it now.
 
         """
-        digest = instance.image_digest
-        if digest not in self._roots:
-            pinned = f"{instance.image.partition('@')[0]}@{digest}"
-            fetched = await self._needs.images.fetch(pool.account_id, pool.role, pinned)
-            self._roots[digest] = fetched
-        return self._roots[digest]
+        images, now = self._needs.images, self._needs.clock()
+        image = _Image(pool.id, instance.image, instance.image_digest)
+        pinned = f"{instance.image.partition('@')[0]}@{instance.image_digest}"
+        if image not in self._roots:
+            fetched = await images.fetch(pool.account_id, pool.role, pinned)
+            self._roots[image] = fetched
+        elif now < later(self._allowed_at[image], RIGHT_SECONDS):
+            return self._roots[image]
+        else:
+            await images.check_right(pool.account_id, pool.role, pinned)
+        self._allowed_at[image] = now
+        return self._roots[image]
 
     async def bring_up(self, pool: InstancePool, instance: Instance, root: ImageRoot) -> None:
         """Start an instance with its network and its credentials, and let its program run.
@@ -141,8 +161,8 @@ class Machine:
         """Let the images be removed that no pool and no instance is of."""
         wanted = {each.image_digest for each in mine}
         wanted |= {each.image_digest for each in pools.values() if each.image_digest is not None}
-        for digest in self._roots.keys() - wanted:
-            del self._roots[digest]
+        for image in [each for each in self._roots if not _is_wanted(each, pools, wanted)]:
+            del self._roots[image], self._allowed_at[image]
         await self._needs.images.keep_only(wanted)
 
     def _facts(self, tx: Connection, pool: InstancePool, instance: Instance) -> InstanceFacts:
@@ -231,6 +251,10 @@ async def _lasts(folder: Path, name: str) -> bool:
         return True
     finally:
         writer.close()
+
+
+def _is_wanted(image: _Image, pools: Container[str], digests: Container[str]) -> bool:
+    return image.pool_id in pools and image.digest in digests
 
 
 def _is_up(seen: Seen | None) -> bool:

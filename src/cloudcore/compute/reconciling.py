@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from cloudcore.compute import instances, rolling, rows
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 LOOK_SECONDS: Final = 1
 _RETRY_SECONDS: Final = 5
 """Before what the platform could not do is tried again."""
+_MOST_FAILURES: Final = 3
+"""What fails so often in turn is a fault of its pool."""
 _AT_ONCE: Final = 8
 """Instances that are ended at once, each of which may take all its grace: a pool that goes leaves
 threads of the driver to others."""
@@ -62,6 +65,8 @@ class Reconciler:
         """Instances whose program was let run: if one is seen ended, that is another end."""
         self._paused: dict[str, int] = {}
         """What is not tried again before a moment, by the id of a pool or an instance."""
+        self._failures: dict[str, int] = {}
+        """How often in turn something failed that is tried again."""
         self._ending = asyncio.Semaphore(_AT_ONCE)
         self._kept_at = 0
         self._renewed_at = 0
@@ -161,34 +166,54 @@ class Reconciler:
             return
         if instance.is_leaving:
             if (instance.not_before or 0) <= now:
-                self._act(group, instance.id, self._take_down(pool, instance))
+                self._act(group, instance.id, self._take_down(pool, instance), instance)
             return
         is_up = instance.id in self._launched or (seen is not None and seen.status == "running")
         if instance.status == "starting" and not is_up:
-            self._act(group, instance.id, self._bring_up(pool, instance))
+            self._act(group, instance.id, self._bring_up(pool, instance), instance)
 
     def _act(
-        self, group: asyncio.TaskGroup, instance_id: str, work: Coroutine[Any, Any, None]
+        self,
+        group: asyncio.TaskGroup,
+        instance_id: str,
+        work: Coroutine[Any, Any, None],
+        instance: Instance | None = None,
     ) -> None:
-        """Do one thing with an instance, unless another one is being done."""
+        """Do one thing with an instance, unless another one is being done.
+
+        If it fails again and again, the pool of `instance` has the fault.
+        """
         if instance_id in self._acting:
             work.close()
             return
-        task = group.create_task(self._tried(instance_id, work))
+        task = group.create_task(self._tried(instance_id, work, instance))
         self._acting[instance_id] = task
         task.add_done_callback(lambda _: self._acting.pop(instance_id, None))
 
-    async def _tried(self, instance_id: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _tried(
+        self, instance_id: str, work: Coroutine[Any, Any, None], instance: Instance | None
+    ) -> None:
+        problem = ""
         try:
             await work
-        except (PlatformError, SandboxFailed) as error:
+        except SandboxFailed as error:  # which is noted already
             _log.warning("the instance %s is looked at again: %s", instance_id, error)
+        except PlatformError as error:
+            _log.warning("the instance %s is looked at again: %s", instance_id, error)
+            problem = f"its machine cannot do it now: {error.message}"
         except Exception:  # noqa: BLE001 - it is tried again
             _log.warning("the instance %s is looked at again", instance_id, exc_info=True)
+            problem = f"its machine, {self._needs.node.name}, failed; the log there says why"
         else:
             self._paused.pop(instance_id, None)
+            self._failures.pop(instance_id, None)
             return
-        self._paused[instance_id] = later(self._needs.clock(), _RETRY_SECONDS)
+        now = self._needs.clock()
+        self._paused[instance_id] = later(now, _RETRY_SECONDS)
+        self._failures[instance_id] = self._failures.get(instance_id, 0) + 1
+        if instance is not None and problem and self._failures[instance_id] >= _MOST_FAILURES:
+            with suppress(PlatformError):  # the next failure notes it
+                await self._needs.database.write(instances.note_stuck, instance, problem, now)
 
     async def _bring_up(self, pool: InstancePool, instance: Instance) -> None:
         """Start an instance; if that is its own fault, it has ended."""

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import socket
-import stat
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -58,6 +57,7 @@ _MEASURED_SECONDS: Final = 60.0
 _PROCESSES: Final = 64
 """Of a server beside its sessions."""
 _TOLD_BYTES: Final = 2000
+_FATAL: Final = (" FATAL: ", " PANIC: ", " ERROR: ")
 _TRIAL: Final = ".trial"
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class Servers:
             raise DriverUnusable(f"{named} cannot run a program here: {failed}") from None
         finally:
             self._end(trial.id)
-            _remove_tree(self._folder(trial.id))
+            restored.remove_tree(self._folder(trial.id))
 
     async def create(self, spec: ServerSpec) -> None:
         """Make the data of a new server, and move them to their place when they are whole."""
@@ -183,7 +183,7 @@ class Servers:
         if data.exists():
             return
         made = self._folder(spec.id) / "making"
-        _remove_tree(made)
+        restored.remove_tree(made)
         made = self._own_folder(spec, "making")
         self._run(spec, postgres.initdb(spec.version), data=made)
         single = postgres.single_user(spec.version, "template1")
@@ -199,7 +199,7 @@ class Servers:
         try:
             restored.clean(folder / "restoring", spec.version)
             restored.ask_for_recovery(folder / "restoring", self._user(spec))
-        except OSError as error:
+        except (OSError, RecursionError) as error:
             raise ServerFailed(f"what was restored cannot be used: {error}") from error
         (folder / _UNFIT).touch()
         _settle(folder / "restoring", folder / "data")
@@ -372,7 +372,7 @@ class Servers:
             graves = self._base / _GRAVES
             graves.mkdir(mode=0o700, exist_ok=True)
             (folder / "data").rename(graves / f"{server_id}-{time.time_ns()}")
-        _remove_tree(folder)
+        restored.remove_tree(folder)
         self._sizes.pop(server_id, None)
 
     def _bury(self) -> None:
@@ -380,7 +380,7 @@ class Servers:
             for each in (self._base / _GRAVES).iterdir():
                 since = int(each.name.rpartition("-")[2])
                 if time.time_ns() - since > _GRAVE_SECONDS * 10**9:
-                    _remove_tree(each)
+                    restored.remove_tree(each)
 
     def _seen(self) -> Mapping[str, ServerSeen]:
         try:
@@ -405,7 +405,7 @@ class Servers:
         measured_at, size = self._sizes.get(folder.name, (float("-inf"), 0))
         now = time.monotonic()
         if now - measured_at > _MEASURED_SECONDS:
-            size = restored.size_of(folder)
+            size = restored.size_of(folder) or size
             self._sizes[folder.name] = now, size
         return size
 
@@ -502,16 +502,6 @@ def _write(path: Path, content: bytes, mode: int, owner: User = None) -> None:
     new.replace(path)
 
 
-def _remove_tree(folder: Path) -> None:
-    """Remove a folder, whatever a server has made of its modes."""
-    with suppress(FileNotFoundError):
-        for _, folders, _, at in os.fwalk(folder, follow_symlinks=False):
-            for name in folders:
-                if stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-                    os.chmod(name, 0o700, dir_fd=at)
-        shutil.rmtree(folder)
-
-
 def _written_at(path: Path) -> int:
     """Return when a file was written, in microseconds since the epoch; 0 if it is not there."""
     try:
@@ -530,4 +520,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _last_lines(said: str) -> str:
-    return " / ".join(said.strip().splitlines()[-3:])[-500:]
+    """Return why a program ended, by what it wrote: what was fatal, or else its last lines."""
+    lines = said.strip().splitlines()
+    fatal = [each for each in lines if any(word in each for word in _FATAL)]
+    return " / ".join((fatal or lines)[-3:])[-500:]

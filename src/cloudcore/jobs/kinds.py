@@ -82,6 +82,8 @@ class JobKind:
     slots: int | None = None
     """How many of its jobs a process runs at once, whatever jobs of other kinds do. None: it shares
     slots with all such kinds, and may wait for long runs of theirs."""
+    node: str = ""
+    """The machine that its jobs are done on, if on one: they are given up with its name."""
     gave_up: GaveUp | None = None
     """Change to commit when the job fails."""
     gave_up_committed: Committed | None = None

@@ -72,6 +72,7 @@ class JobWorker(BesideRequests):
         self._chance = chance
         self._under_way: set[asyncio.Task[None]] = set()
         self._was_blocked = False
+        self._gave_up = False
         database.listen(self.wake)  # after each commit of this process that enqueues a job
 
     async def run(self) -> None:
@@ -85,6 +86,13 @@ class JobWorker(BesideRequests):
             for task in self._under_way:
                 task.cancel()
             await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    def give_up(self) -> None:
+        """Begin nothing more, and cancel what is under way: others resume it after its lease."""
+        self._gave_up = True
+        self.stop()
+        for task in self._under_way:
+            task.cancel()
 
     async def _begin_due_jobs(self) -> float:
         """Lease due jobs up to the free slots; return the seconds to wait afterwards."""
@@ -103,7 +111,7 @@ class JobWorker(BesideRequests):
         except Unavailable as error:
             _log.warning("no jobs can be leased: %s", error)
             return poll
-        for job in leased:
+        for job in () if self._gave_up else leased:
             task = asyncio.create_task(self._hold(job), name=f"job {job.kind} {job.id}")
             self._under_way.add(task)
             task.add_done_callback(self._ended)

@@ -64,7 +64,7 @@ def subnet_ranges(tx: Connection, of: LoadBalancer) -> Ranges:
 
 def render(tx: Connection, found: LoadBalancer, parts: Parts, dialled: Ranges | None) -> Rendered:
     """Return what the proxies of a load balancer are to do now."""
-    reach = Reach(subnet_ranges(tx, found), dialled)
+    reach = _reach(tx, found, dialled)
     before = {(each.backend, each.id): each for each in found.targets}
     backends, targets, problems = [], [], []
     for backend in found.backends:
@@ -85,6 +85,28 @@ def render(tx: Connection, found: LoadBalancer, parts: Parts, dialled: Ranges | 
         backends.append(BackendPlan(backend.name, backend.protocol, health, tuple(plans)))
     whole = ProxyPlan(found.id, found.vip, _listeners(found), tuple(backends))
     return Rendered(whole, tuple(targets), tuple(problems))
+
+
+def has_moved(tx: Connection, found: LoadBalancer, dialled: Ranges | None) -> bool:
+    """Return True if a target is outside now that was not, or is outside no more."""
+    given = {
+        (backend.name, _ident(each)): each.address
+        for backend in found.backends
+        for each in backend.targets
+        if each.address
+    }
+    if not given:
+        return False
+    reach, has = _reach(tx, found, dialled), {(each.backend, each.id) for each in found.targets}
+    return any(reach.allows(address) != (each in has) for each, address in given.items())
+
+
+def _reach(tx: Connection, found: LoadBalancer, dialled: Ranges | None) -> Reach:
+    return Reach(subnet_ranges(tx, found), dialled)
+
+
+def _ident(target: Target) -> str:
+    return f"{target.address} {target.port}"
 
 
 def _listeners(found: LoadBalancer) -> tuple[ListenerPlan, ...]:
@@ -120,7 +142,7 @@ def _targets(
 
 
 def _at_address(backend: Backend, target: Target) -> tuple[TargetPlan, SeenTarget]:
-    ident = f"{target.address} {target.port}"
+    ident = _ident(target)
     plan = TargetPlan(ident, address=target.address, port=target.port)
     return plan, SeenTarget(backend.name, ident, target.port, address=target.address)
 

@@ -7,7 +7,7 @@ last of it is torn down; that two have one is refused by the primary key of the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
@@ -30,10 +30,9 @@ def check_vip(vip: str, ranges: Ranges) -> None:
             reason="no_vips",
             setting="balancer_vips",
         )
-    if vip and not any(ip_address(vip) in each for each in ranges):
-        raise InvalidInput(
-            "vip: it is in none of the ranges of this install", field="vip", reason="out_of_range"
-        )
+    if vip and not any(_is_host(ip_address(vip), each) for each in ranges):
+        words = "vip: no host can have it in a range of this install"
+        raise InvalidInput(words, field="vip", reason="out_of_range")
 
 
 def reserve(tx: Connection, found: LoadBalancer, ranges: Ranges) -> str:
@@ -52,6 +51,16 @@ def reserve(tx: Connection, found: LoadBalancer, ranges: Ranges) -> str:
         if vip not in taken and rows.reserve(tx, found, vip):  # else another one was faster
             return vip
     raise Conflict("no address is free for a load balancer", reason="no_vips")
+
+
+def _is_host(address: IPv4Address | IPv6Address, network: IPv4Network | IPv6Network) -> bool:
+    """Return True if `network.hosts` has an address."""
+    if address not in network:
+        return False
+    if network.num_addresses <= 2:  # RFC 3021, RFC 6164
+        return True
+    is_broadcast = network.version == 4 and address == network.broadcast_address
+    return address != network.network_address and not is_broadcast
 
 
 def _addresses(ranges: Ranges) -> Iterator[str]:

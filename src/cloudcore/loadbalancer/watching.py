@@ -6,7 +6,8 @@ before, and what is to be done about it is the work's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,7 @@ from cloudcore.loadbalancer import rows
 from cloudcore.loadbalancer.driver import ReplicaSeen
 from cloudcore.loadbalancer.load_balancer import MOST_REPLICAS, LoadBalancer
 from cloudcore.loadbalancer.metrics import Counters, counters_of, note_served
+from cloudcore.loadbalancer.rendering import has_moved
 from cloudcore.loadbalancer.rows import ROWS
 from cloudcore.loadbalancer.states import observed, tell_status
 from cloudcore.loadbalancer.work import REPLICA_DIED, WORK
@@ -60,9 +62,15 @@ class ProxyWatch:
                 if each.status != DELETING:
                     await self._look(each, now, with_metrics=is_due)
             after = found[-1].id
-        for balancer_id in rest:
-            for number in range(1, MOST_REPLICAS + 1):
-                await needs.proxies.stop(balancer_id, number)
+        await self._end(rest)
+
+    async def _end(self, left: Iterable[str]) -> None:
+        """End the proxies of load balancers that are gone, at once: each may drain for long."""
+        numbers = range(1, MOST_REPLICAS + 1)
+        stops = [self.needs.proxies.stop(each, number) for each in left for number in numbers]
+        for ended in await asyncio.gather(*stops, return_exceptions=True):
+            if ended is not None:  # only now: each has had its time
+                raise ended
 
     async def _look(self, found: LoadBalancer, now: int, *, with_metrics: bool) -> None:
         needs = self.needs
@@ -89,10 +97,13 @@ class ProxyWatch:
 
 
 def _is_stale(tx: Connection, found: LoadBalancer, needs: LoadBalancerNeeds) -> bool:
-    """Return True if a certificate was renewed since the proxies got it."""
+    """Return True if proxies are to be told anew what is not theirs: certificates, subnets."""
     held: Mapping[str, str] = found.fingerprints
     if found.applied != found.generation:
         return False
+    netns = needs.network.namespace_of(found.vpc.id)
+    if has_moved(tx, found, needs.dialled if netns is None else None):
+        return True
     certificates = needs.parts.certificates
     return any(
         certificates.fingerprint(tx, found.account_id, each) not in (None, held.get(each))
@@ -108,7 +119,7 @@ def _note(
     is_stale: bool,  # noqa: FBT001 - as `Database.write` passes it
     now: int,
 ) -> None:
-    """Store what was seen; let dead proxies be started, and renewed certificates be read."""
+    """Store what was seen; let dead proxies be started, and what is stale be made anew."""
     WORK.wake(tx, seen_of, now, hastens=False)  # first: a step too locks its job, then the record
     try:
         current = ROWS.lock(tx, seen_of.account_id, seen_of.id)

@@ -12,13 +12,13 @@ from msgspec import structs
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.network import rows
-from cloudcore.network.driver import NetworkDriver
+from cloudcore.network.changes import check_rules, with_checked_rules
 from cloudcore.network.egress_only_gateway import EgressOnlyGateway
 from cloudcore.network.internet_gateway import INTERNET_GATEWAY, InternetGateway
 from cloudcore.network.needs import NetworkNeeds
 from cloudcore.network.rows import INTERNET_GATEWAYS as ROWS
 from cloudcore.network.vpc import VPC, Vpc
-from cloudcore.network.work import check_rules, wake_vpc
+from cloudcore.network.work import wake_vpc
 from cloudcore.resources.methods import Methods, Referrer
 from cloudcore.resources.record import Reference
 from cloudcore.resources.routes import answers_one
@@ -73,7 +73,7 @@ def _removal(tx: Connection, found: EgressOnlyGateway, now: int) -> None:
 def _after(
     tx: Connection, found: EgressOnlyGateway, _made: EgressOnlyGateway | None, needs: NetworkNeeds
 ) -> None:
-    check_rules(tx, found.account_id, found.vpc.id, needs.driver)
+    check_rules(tx, found.account_id, found.vpc.id, needs)
 
 
 EGRESS_ONLY_GATEWAYS: Final = Methods(
@@ -81,6 +81,7 @@ EGRESS_ONLY_GATEWAYS: Final = Methods(
     before_save=_uplink,
     removal=_removal,
     after=_after,
+    around=with_checked_rules,
     targets={"vpc": rows.VPCS},
     referrers=(Referrer(rows.ROUTE_TABLES, "egress_only_gateway"),),
     docs={
@@ -111,7 +112,11 @@ async def attach_internet_gateway(
     vpc = await ctx.database.read(rows.VPCS.resolve, *where, ctx.right_to(VPC.action("get")))
     now = ctx.clock()
     wrap, told = INTERNET_GATEWAYS.at(now), INTERNET_GATEWAYS.changed_at(now)
-    return await ctx.commit(attach, found, vpc, now, needs.driver, wrap=wrap, told=told)
+
+    async def commit(checking: NetworkNeeds) -> Reply[ResponseBody]:
+        return await ctx.commit(attach, found, vpc, now, checking, wrap=wrap, told=told)
+
+    return await with_checked_rules(commit, needs)
 
 
 @post(
@@ -131,11 +136,15 @@ async def detach_internet_gateway(
     """
     found, now = await INTERNET_GATEWAYS.authorized(ctx, internet_gateway_id), ctx.clock()
     wrap, told = INTERNET_GATEWAYS.at(now), INTERNET_GATEWAYS.changed_at(now)
-    return await ctx.commit(detach, found, now, needs.driver, wrap=wrap, told=told)
+
+    async def commit(checking: NetworkNeeds) -> Reply[ResponseBody]:
+        return await ctx.commit(detach, found, now, checking, wrap=wrap, told=told)
+
+    return await with_checked_rules(commit, needs)
 
 
 def attach(
-    tx: Connection, found: InternetGateway, vpc: Vpc, now: int, driver: NetworkDriver
+    tx: Connection, found: InternetGateway, vpc: Vpc, now: int, needs: NetworkNeeds
 ) -> InternetGateway:
     """Attach an internet gateway to a VPC.
 
@@ -158,12 +167,12 @@ def attach(
         raise Conflict(words, reason="has_one", internet_gateway=other.name)
     new = structs.replace(old, vpc=Reference(vpc.id, vpc.name), updated_at=now)
     ROWS.save(tx, new)
-    check_rules(tx, vpc.account_id, vpc.id, driver)
+    check_rules(tx, vpc.account_id, vpc.id, needs)
     return new
 
 
 def detach(
-    tx: Connection, found: InternetGateway, now: int, driver: NetworkDriver
+    tx: Connection, found: InternetGateway, now: int, needs: NetworkNeeds
 ) -> InternetGateway:
     """Detach an internet gateway from its VPC.
 
@@ -185,5 +194,5 @@ def detach(
         words = f"a route of the route table {table} leads to it; change that first"
         raise Conflict(words, reason="is_referred_to", route_table=table)
     new = ROWS.save(tx, structs.replace(old, vpc=None, updated_at=now))
-    check_rules(tx, *of, driver)
+    check_rules(tx, *of, needs)
     return new

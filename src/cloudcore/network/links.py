@@ -27,6 +27,8 @@ GUEST: Final = "fe80::2"
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _STATIC: Final = 4
 """RTPROT_STATIC: routes that are not the kernel's own."""
+_BOOT: Final = 3
+"""RTPROT_BOOT: the route to the other end of a link, which stays."""
 _TENTATIVE: Final = 0x40
 """IFA_F_TENTATIVE (RFC 4862, section 5.4)."""
 _MOMENT_SECONDS: Final = 10
@@ -74,7 +76,11 @@ class Links:
         return bool(found.get_attr("IFLA_ADDRESS") == mac and found.get_attr("IFLA_LINK") == of)
 
     def set_up(self, name: str, address: str) -> int:
-        """Set a link up with a link-local address of ours and no other; return its index."""
+        """Set a link up with a link-local address of ours and no other; return its index.
+
+        The other end is its one neighbour: of those whom a program asks for in vain, the kernel has
+        an entry each, in one table for the whole machine.
+        """
         index = self.index(name)
         if index is None:
             raise FileNotFoundError(f"no link {name}")
@@ -86,8 +92,11 @@ class Links:
             ("accept_dad", 0),  # it is used at once: no other end can have it
         ):
             set_sysctl(f"{of_link}/{setting}", value)
-        self._netlink.addr("replace", index=index, address=address, prefixlen=64)
+        self._netlink.addr("replace", index=index, address=address, prefixlen=128)
         self._netlink.link("set", index=index, state="up")
+        other = whole(ip_address(GUEST if address == ROUTER else ROUTER))
+        # A metric of its own, or it replaces that of another link to an equal address.
+        self._netlink.route("replace", oif=index, proto=_BOOT, priority=index, **_to(other))
         return index
 
     def set_loopback(self, wanted: set[Address]) -> None:

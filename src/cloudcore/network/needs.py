@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv6Network
 from typing import Final
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
+from cloudcore.network.changes import Checked, RuleChecks
 from cloudcore.network.driver import NetworkDriver
 from cloudcore.network.interfaces import Interfaces
 from cloudcore.nodes.node import NODE, Node
@@ -31,6 +32,9 @@ class NetworkNeeds:
     node: Node
     driver: NetworkDriver
     ipv6_ranges: Sequence[IPv6Network] = ()
+    rule_checks: RuleChecks = field(default_factory=RuleChecks)
+    checked: Checked | None = None
+    """Rules that the driver takes, while a request makes a change with them."""
 
 
 async def open_needs(opening: Opening) -> NetworkNeeds:

@@ -26,7 +26,7 @@ RESERVED: Final = 4
 """Addresses at the beginning of a subnet that no interface gets; nor does one get the last one."""
 _SIZES: Final = range(16, 29)
 """Lengths of the IPv4 prefixes of VPCs and subnets."""
-_LENGTH: Final = re.compile(r"[0-9]{1,3}", re.ASCII)
+_LENGTH: Final = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
 
 
 def read_network(field: str, text: str) -> Network:

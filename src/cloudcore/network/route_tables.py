@@ -11,11 +11,12 @@ from msgspec import Meta, structs
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.network import rows
+from cloudcore.network.changes import check_rules, with_checked_rules
 from cloudcore.network.needs import NetworkNeeds
 from cloudcore.network.ranges import lies_in, read_network
 from cloudcore.network.route_table import MOST_ROUTES, RouteTable, StoredRoute
 from cloudcore.network.rows import ROUTE_TABLES as ROWS
-from cloudcore.network.work import check_rules, wake_vpc
+from cloudcore.network.work import wake_vpc
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods, Referrer
 from cloudcore.resources.record import Reference
@@ -161,7 +162,7 @@ def _before_delete(_tx: Connection, found: RouteTable) -> None:
 def _after(
     tx: Connection, found: RouteTable, _made: RouteTable | None, needs: NetworkNeeds
 ) -> None:
-    check_rules(tx, found.account_id, found.vpc.id, needs.driver)
+    check_rules(tx, found.account_id, found.vpc.id, needs)
 
 
 def _show(found: RouteTable) -> Sequence[Route]:
@@ -191,6 +192,7 @@ ROUTE_TABLES: Final = Methods(
     before_save=_before_save,
     before_delete=_before_delete,
     after=_after,
+    around=with_checked_rules,
     composites=(ROUTES,),
     targets={
         "vpc": rows.VPCS,

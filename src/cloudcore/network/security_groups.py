@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.network import rows
+from cloudcore.network.changes import check_rules, with_checked_rules
 from cloudcore.network.needs import NetworkNeeds
 from cloudcore.network.plan import Direction, Protocol
 from cloudcore.network.ranges import read_network
@@ -21,7 +22,7 @@ from cloudcore.network.security_group import (
     SecurityGroup,
     StoredRule,
 )
-from cloudcore.network.work import check_rules, wake_vpc
+from cloudcore.network.work import wake_vpc
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.record import Reference
@@ -135,7 +136,7 @@ def _removal(tx: Connection, found: SecurityGroup, now: int) -> None:
 def _after(
     tx: Connection, found: SecurityGroup, _made: SecurityGroup | None, needs: NetworkNeeds
 ) -> None:
-    check_rules(tx, found.account_id, found.vpc.id, needs.driver)
+    check_rules(tx, found.account_id, found.vpc.id, needs)
 
 
 def _show(found: SecurityGroup) -> Sequence[Rule]:
@@ -175,6 +176,7 @@ SECURITY_GROUPS: Final = Methods(
     before_delete=_before_delete,
     removal=_removal,
     after=_after,
+    around=with_checked_rules,
     composites=(RULES,),
     targets={"vpc": rows.VPCS},
     statuses={"delete": (409,)},

@@ -12,11 +12,12 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.network import rows
+from cloudcore.network.changes import check_rules, with_checked_rules
 from cloudcore.network.needs import NetworkNeeds
 from cloudcore.network.ranges import lies_in, overlap
 from cloudcore.network.rows import SUBNETS as ROWS
 from cloudcore.network.subnet import Subnet, check
-from cloudcore.network.work import check_rules, wake_vpc
+from cloudcore.network.work import wake_vpc
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.record import Reference
 
@@ -80,7 +81,7 @@ def _removal(tx: Connection, found: Subnet, now: int) -> None:
 
 
 def _after(tx: Connection, found: Subnet, _made: Subnet | None, needs: NetworkNeeds) -> None:
-    check_rules(tx, found.account_id, found.vpc.id, needs.driver)
+    check_rules(tx, found.account_id, found.vpc.id, needs)
 
 
 SUBNETS: Final = Methods(
@@ -90,6 +91,7 @@ SUBNETS: Final = Methods(
     before_delete=_before_delete,
     removal=_removal,
     after=_after,
+    around=with_checked_rules,
     targets={"vpc": rows.VPCS, "route_table": rows.ROUTE_TABLES},
     statuses={"delete": (409,)},
     docs={

@@ -11,13 +11,14 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.network import rows
+from cloudcore.network.changes import check_rules, with_checked_rules
 from cloudcore.network.needs import NetworkNeeds
 from cloudcore.network.ranges import GLOBAL, lies_in
 from cloudcore.network.route_table import RouteTable, StoredRoute
 from cloudcore.network.rows import VPCS as ROWS
 from cloudcore.network.security_group import SecurityGroup, default_rules
 from cloudcore.network.vpc import Vpc, check
-from cloudcore.network.work import VPC_WORK, check_rules
+from cloudcore.network.work import VPC_WORK
 from cloudcore.nodes.rows import choose
 from cloudcore.resource_names import is_name
 from cloudcore.resources.methods import Methods, Referrer
@@ -64,7 +65,7 @@ def _after(tx: Connection, _found: Vpc, made: Vpc | None, needs: NetworkNeeds) -
     if made is not None and rows.main_table(tx, made.account_id, made.id) is None:
         _check_range(made, needs)
         _furnish(tx, made)
-        check_rules(tx, made.account_id, made.id, needs.driver)
+        check_rules(tx, made.account_id, made.id, needs)
         VPC_WORK.wake(tx, made, made.created_at)
 
 
@@ -131,6 +132,7 @@ VPCS: Final = Methods(
     before_delete=_before_delete,
     removal=VPC_WORK.delete,
     after=_after,
+    around=with_checked_rules,
     referrers=(
         Referrer(rows.SUBNETS, "vpc"),
         Referrer(rows.EGRESS_ONLY_GATEWAYS, "vpc"),

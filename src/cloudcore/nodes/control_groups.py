@@ -5,8 +5,11 @@ Version 1 has a hierarchy for each controller, version 2 one for all; machines h
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -153,7 +156,10 @@ def _bounds(controller: str, version: int, bounds: Bounds) -> list[tuple[str, ob
 
 
 def remove(groups: Iterable[Path]) -> None:
-    """Remove groups whose processes end now; raise `OSError` if they do not within 30 seconds."""
+    """End what runs in groups, and remove them; raise `OSError` if it does not within 30 seconds.
+
+    Who looked after it may be unknown: its folder was lost.
+    """
     end = time.monotonic() + _SECONDS_TO_END
     for group in groups:
         while True:
@@ -164,4 +170,23 @@ def remove(groups: Iterable[Path]) -> None:
             except OSError:
                 if time.monotonic() > end:
                     raise
+                _kill_all(group)
                 time.sleep(0.01)
+
+
+def _kill_all(group: Path) -> None:
+    """Kill the processes of a group, each by a descriptor: its id may be another's by then."""
+    for pid in _processes(group):
+        with suppress(OSError):  # it has ended, or is none that may be seen here
+            descriptor = os.pidfd_open(int(pid))
+            try:
+                if pid in _processes(group):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            finally:
+                os.close(descriptor)
+
+
+def _processes(group: Path) -> Sequence[str]:
+    with suppress(OSError):  # it is gone, or ends
+        return (group / "cgroup.procs").read_text("ascii").split()
+    return ()

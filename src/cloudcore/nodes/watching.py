@@ -10,7 +10,7 @@ import asyncio
 import fcntl
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -49,8 +49,11 @@ async def begin(
     node: Node,
     watches: Sequence[Watch],
     resources: AsyncExitStack,
+    lost: Callable[[], None],
 ) -> None:
     """Say that this machine is there, and watch until the stack is closed, if there is anything to.
+
+    `lost` is called if another machine takes its name later.
 
     Raises:
         Conflict: another machine has its name.
@@ -63,7 +66,7 @@ async def begin(
         await database.write(rows.claim, node, identity, clock())
     except Unavailable as error:  # a full disk, on which what is there is served all the same
         _log.warning("this machine cannot say yet that it is there: %s", error)
-    watcher = NodeWatcher(database, clock, node, identity, watches)
+    watcher = NodeWatcher(database, clock, node, identity, watches, lost)
     await resources.enter_async_context(running(watcher))
 
 
@@ -79,6 +82,7 @@ class NodeWatcher(BesideRequests):
         node: Node,
         identity: str,
         watches: Sequence[Watch],
+        lost: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self._database = database
@@ -86,6 +90,7 @@ class NodeWatcher(BesideRequests):
         self._node = node
         self._identity = identity
         self._watches = watches
+        self._lost = lost
         self._has_name = True
 
     async def run(self) -> None:
@@ -97,6 +102,10 @@ class NodeWatcher(BesideRequests):
             await self._pause(_RETRY_SECONDS)
 
     async def _watch(self) -> None:
+        with suppress(Unavailable):  # of the database, as in `begin`
+            await self._note()
+        if not self._has_name:
+            return
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_repeat(each)) for each in self._watches]
             tasks.append(group.create_task(_repeat(Watch("seen", rows.SEEN_SECONDS, self._note))))
@@ -114,6 +123,7 @@ class NodeWatcher(BesideRequests):
         except Conflict as error:  # it took the name while this one was silent
             _log.error("this machine looks after nothing any more: %s", error)
             self._has_name = False
+            self._lost()
             self.stop()
 
 

@@ -64,6 +64,10 @@ class Methods(Generic[R]):
     after: Callable[[Connection, R, R | None, Any], None] | None = None
     """Follows a change in its transaction, and undoes it by what it raises. It gets the record that
     the change was given, that which it made (None: it is deleted) and the family's needs."""
+    around: Callable[[Callable[[Any], Awaitable[Any]], Any], Awaitable[Any]] = (
+        lambda change, needs: change(needs)
+    )
+    """Makes a change with the family's needs: again, if `after` undid it for what this mends."""
     composites: Sequence[Composite[R, Any]] = ()
     targets: Mapping[str, Rows[Any]] = field(default_factory=dict)
     """The rows that references mean, by field."""
@@ -252,8 +256,13 @@ class Methods(Generic[R]):
             new = self.check(structs.replace(new, **found), None, new.created_at)
         if self.prepare is not None:
             new = await self.prepare(ctx, new)
-        create = self._followed(self.create, needs)
-        return await ctx.commit(create, new, wrap=self.one, location=self.location)
+
+        async def commit(needs: object) -> Reply[ResponseBody]:
+            create = self._followed(self.create, needs)
+            return await ctx.commit(create, new, wrap=self.one, location=self.location)
+
+        made: Reply[ResponseBody] = await self.around(commit, needs)
+        return made
 
     async def answer_list(self, ctx: RequestContext) -> ResponseBody:
         """Return the page that a request asks for."""
@@ -281,10 +290,20 @@ class Methods(Generic[R]):
         found = await self.authorized(ctx, found_id)
         changes = await self.resolved(ctx, self.given(data))
         now = ctx.clock()
-        update, wrap, told = self._followed(self.update, needs), self.at(now), self.changed_at(now)
-        return await ctx.commit(update, found, changes, now, wrap=wrap, told=told)
+        wrap, told = self.at(now), self.changed_at(now)
+
+        async def commit(needs: object) -> Reply[ResponseBody]:
+            update = self._followed(self.update, needs)
+            return await ctx.commit(update, found, changes, now, wrap=wrap, told=told)
+
+        changed: Reply[ResponseBody] = await self.around(commit, needs)
+        return changed
 
     async def answer_delete(self, ctx: RequestContext, found_id: str, needs: object = None) -> None:
         """Delete one."""
         found = await self.authorized(ctx, found_id)
-        await ctx.database.write(self._followed(self.remove, needs), found, ctx.clock())
+
+        async def commit(needs: object) -> None:
+            await ctx.database.write(self._followed(self.remove, needs), found, ctx.clock())
+
+        await self.around(commit, needs)

@@ -66,7 +66,7 @@ def write_records(
         out.writelines(_list_parts(records, form))
         return
     headings = [Heading(each.heading, each.is_number, each.is_whole) for each in columns]
-    rows = ([text_of(each.cell(record)) for each in columns] for record in records)
+    rows = ([text_of(_brief(each.cell(record))) for each in columns] for record in records)
     write_table(headings, rows, out)
 
 
@@ -139,6 +139,17 @@ def text_of(value: object) -> str:
             return ", ".join(f"{printable(str(name))}={_inner(value[name])}" for name in value)
         case _:
             return printable(str(value))
+
+
+def _brief(value: object) -> object:
+    """Return the name alone of another resource that a record refers to."""
+    match value:
+        case {"id": _, "crn": _, "name": str(name), **more} if name and not more:
+            return name
+        case list():
+            return [_brief(each) for each in value]
+        case _:
+            return value
 
 
 def _inner(value: object) -> str:

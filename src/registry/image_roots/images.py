@@ -50,6 +50,11 @@ class RegistryImages:
         user = await asyncio.to_thread(find_user, read.user, layers)
         return ImageRoot(stored.digest, layers, read.config._replace(user=user))
 
+    async def check_right(self, account_id: str, role_id: str | None, reference: str) -> None:
+        """Ask for the right to pull an image; see `Images`."""
+        image = parse_image(reference, self.hosts)
+        await begin_pull(self.ctx, self.tokens, account_id, role_id, image)
+
     async def keep_only(self, digests: Iterable[str]) -> None:
         """Remove what nothing uses; see `Images`."""
         await asyncio.to_thread(self.store.keep_only, digests)

@@ -32,6 +32,9 @@ from cloudcore.nodes.relays import MOST_RELAYED, Gate, serve_port
 ORDER: Final = "order.json"
 STATE: Final = "state.json"
 PORTS: Final = "ports"
+OUTPUT_BYTES_A_SECOND: Final = 4_000_000
+"""What an instance writes faster waits: no bound of it counts what the keeper does with it."""
+_CHUNK: Final = 65_536
 
 
 def main() -> None:
@@ -67,6 +70,8 @@ class Keeper:
         os.set_blocking(self._reader, False)
         self._program: Program | None = None
         self._waiting: list[socket.socket] = []
+        self._taken = 0
+        """Bytes of output since the keeper rested last."""
 
     def note(self, **changes: object) -> None:
         """Tell what has changed to who reads the state."""
@@ -86,7 +91,7 @@ class Keeper:
         for port in self._order["ports"]:
             listener = unix_listener(f"{PORTS}/{port}")
             serve_port(self.loop, gate, listener, partial(network.port_of_instance, port))
-        self.loop.watch(self._reader, READ, lambda _events: self._read())
+        self._listen()
         controls = Gate(self.loop, MOST_RELAYED)
         controls.listen(self._control, lambda accepted: self._obey(accepted, controls))
         woken, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -160,11 +165,25 @@ class Keeper:
                     self.note(exit_code=code if code >= 0 else 128 - code)
                     self.has_ended = True
 
+    def _listen(self) -> None:
+        self.loop.watch(self._reader, READ, lambda _events: self._read())
+
     def _read(self) -> None:
         """Keep what there is of the output: some of it, or all if the program has ended."""
         with contextlib.suppress(BlockingIOError):
-            while data := os.read(self._reader, 65_536):
+            while data := os.read(self._reader, _CHUNK):
                 self._output.write(data)
                 if not self.has_ended:
+                    self._rest_after(len(data))
                     return
             self.loop.watch(self._reader, 0, lambda _events: None)  # nobody has it open any more
+
+    def _rest_after(self, count: int) -> None:
+        """Take no more of the output for a while, if there was much of it."""
+        self._taken += count
+        if self._taken < _CHUNK:
+            return
+        until = time.monotonic() + self._taken / OUTPUT_BYTES_A_SECOND
+        self._taken = 0
+        self.loop.watch(self._reader, 0, lambda _events: None)
+        self.loop.at(self._output, until, self._listen)
