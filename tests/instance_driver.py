@@ -16,12 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from cloudcore.compute import control_groups, kept_instances
+from cloudcore.compute import kept_instances
 from cloudcore.compute.bubblewrap import bubblewrap_driver
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
 from cloudcore.compute.runc import runc_driver
 from cloudcore.compute.sandbox import Bounds, InstanceSpec, SandboxDriver, SandboxFailed
-from cloudcore.nodes import kept_process
+from cloudcore.nodes import control_groups, kept_process
 from cloudcore.nodes.node import DriverUnusable
 
 FIRST_UID: Final = 200_000

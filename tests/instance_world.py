@@ -27,7 +27,7 @@ PYTHON: Final = "/usr/bin/python3"
 """The machine's own, which any user may run."""
 NOBODY: Final = 65_534
 BOUNDS: Final = {"memory_mb": 64, "cpu_millis": 1000, "processes": 32, "disk_mb": 16}
-_HIERARCHIES: Final = Path("/sys/fs/cgroup")
+HIERARCHIES: Final = Path("/sys/fs/cgroup")
 _APPLETS: Final = """
     cat chmod dd df echo env false head hostname httpd id ip kill ls mkdir mknod mount nc ps pwd rm
     setsid sh sleep tail test touch true wc wget yes
@@ -135,7 +135,7 @@ class Machine:
     def _delegate(self) -> None:
         """Make groups in which another user may make groups."""
         for controller in ("memory", "pids", "cpu"):
-            group = _HIERARCHIES / controller / f"given-{self.top.name}"
+            group = HIERARCHIES / controller / f"given-{self.top.name}"
             if not group.parent.is_dir():
                 missing(f"the controller {controller} of version 1")
             group.mkdir()
@@ -145,7 +145,7 @@ class Machine:
 
     def close(self) -> None:
         for group in self._groups:
-            until(partial(_is_empty, group))
+            until(partial(is_empty, group))
             group.rmdir()
         shutil.rmtree(self.top)
 
@@ -208,7 +208,7 @@ class Machine:
         """Return those of an instance itself, by the groups that bound it."""
         return {
             int(pid)
-            for group in _HIERARCHIES.glob(f"pids/**/entrepot-{instance_id}")
+            for group in HIERARCHIES.glob(f"pids/**/entrepot-{instance_id}")
             for pid in (group / "cgroup.procs").read_text().split()
         }
 
@@ -216,11 +216,11 @@ class Machine:
         """Count what there is."""
         base = str(self.base)
         return Left(
-            frozenset(_processes_in(base)),
+            frozenset(processes_in(base)),
             frozenset(
-                str(each) for each in _HIERARCHIES.glob("**/entrepot-*") if self._is_ours(each)
+                str(each) for each in HIERARCHIES.glob("**/entrepot-*") if self._is_ours(each)
             ),
-            frozenset(line for line in _lines("/proc/self/mountinfo") if base in line),
+            frozenset(line for line in lines("/proc/self/mountinfo") if base in line),
             frozenset(
                 each.parent.parent.name
                 for each in Path("/sys/block").glob("loop*/loop/backing_file")
@@ -234,15 +234,15 @@ class Machine:
         return is_given or group.name.removeprefix("entrepot-") in self._ids
 
 
-def _is_empty(group: Path) -> bool:
+def is_empty(group: Path) -> bool:
     return not (group / "cgroup.procs").read_text()
 
 
-def _lines(path: str) -> Sequence[str]:
+def lines(path: str) -> Sequence[str]:
     return Path(path).read_text().splitlines()
 
 
-def _processes_in(base: str) -> Iterator[int]:
+def processes_in(base: str) -> Iterator[int]:
     """Return the processes that work in a folder, or are below one that does."""
     parents: dict[int, int] = {}
     working = set()

@@ -1,4 +1,4 @@
-"""What makes networks, and runs load balancers and instances, on this machine: by the settings."""
+"""What makes networks, and runs load balancers, instances and databases here: by the settings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from registry.setting_texts import SettingsError
 
 if TYPE_CHECKING:
     from cloudcore.compute.sandbox import SandboxDriver
+    from cloudcore.databases.server import ServerDriver
     from cloudcore.loadbalancer.driver import ProxyDriver
     from cloudcore.network.driver import NetworkDriver
     from registry.settings import Settings
@@ -53,6 +54,18 @@ def compute_driver(settings: Settings) -> SandboxDriver | None:
     return bubblewrap_driver(folder)
 
 
+def database_driver(settings: Settings) -> ServerDriver | None:
+    """Return what runs database servers, or None if this machine runs none."""
+    chosen = settings.node
+    if chosen.database_driver == "off":
+        return None
+    from cloudcore.databases.servers import Listening, Servers  # noqa: PLC0415 - few installs use it
+
+    first_port, _ = chosen.database_range
+    listening = Listening(chosen.database_address, first_port, chosen.database_first_uid)
+    return Servers(chosen.node(settings.data).folder / "databases", listening)
+
+
 def check_drivers(settings: Settings) -> None:
     """Look whether this machine has what its drivers need.
 
@@ -60,7 +73,12 @@ def check_drivers(settings: Settings) -> None:
         SettingsError: it has not; the words say what is missing.
 
     """
-    drivers = (network_driver(settings), balancer_driver(settings), compute_driver(settings))
+    drivers = (
+        network_driver(settings),
+        balancer_driver(settings),
+        compute_driver(settings),
+        database_driver(settings),
+    )
     try:
         for each in drivers:
             if each is not None:

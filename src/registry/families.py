@@ -12,6 +12,7 @@ from cloudcore.billing.family import BILLING
 from cloudcore.catalog.family import CATALOG
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.compute.family import COMPUTE
+from cloudcore.databases.family import DATABASES
 from cloudcore.email.family import EMAIL
 from cloudcore.family import Family
 from cloudcore.identity.family import IDENTITY
@@ -41,6 +42,7 @@ FAMILIES: Final[tuple[Family[Any], ...]] = (
     LOADBALANCER,
     COMPUTE,
     STORAGE,
+    DATABASES,
     BILLING,
     METERING,
     CATALOG,

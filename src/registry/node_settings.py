@@ -1,4 +1,4 @@
-"""The settings of what runs on machines: networks, load balancers and instances."""
+"""The settings of what runs on machines: networks, load balancers, instances and databases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -17,10 +17,13 @@ from registry.setting_texts import SettingsError
 NetworkDriver = Literal["render", "nftables"]
 BalancerDriver = Literal["embedded", "haproxy"]
 ComputeDriver = Literal["off", "runc", "bubblewrap"]
+DatabaseDriver = Literal["off", "bubblewrap"]
 Network = IPv4Network | IPv6Network
 
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
 _NO_NAME: Final = re.compile(r"[^a-z0-9.-]+")
+_PORTS: Final = re.compile(r"([1-9][0-9]{3,4})-([1-9][0-9]{3,4})")
+_MOST_PORT: Final = 65_535
 _ULA: Final = IPv6Network("fc00::/7")
 
 
@@ -50,6 +53,18 @@ class NodeSettings:
     """First of 65,536 user ids of this machine that instances run as, which nothing else has."""
     compute_disk_mb: int = 1024
     """MiB that an instance may write."""
+    database_driver: DatabaseDriver = "off"
+    """What runs database servers: nothing (``off``), or ``bubblewrap``, as root or not."""
+    database_address: str = "127.0.0.1"
+    """Address of this machine on which its database servers listen: clients connect to it."""
+    database_ports: str = "20000-20999"
+    """First and last port of database servers on this machine, each of which has one."""
+    database_first_uid: int = 1_100_000
+    """User id of this machine that the server of the first port runs as, the next port's the next
+    one: nothing else has them. Without root, servers run as the user of the service."""
+    database_networks: str = ""
+    """Networks, separated by commas, that registered database servers may be in, although they
+    are not public."""
 
     @property
     def name(self) -> str:
@@ -58,11 +73,13 @@ class NodeSettings:
 
     def node(self, data: Path) -> Node:
         """Return this machine; `data` is the folder of the service."""
-        found = ["networks"]
+        found = ["networks", "backups"]
         if self.vips:
             found.append("balancers")
         if self.compute_driver != "off":
             found.append("instances")
+        if self.database_driver != "off":
+            found.append("databases")
         return Node(self.name, data / "nodes" / self.name, tuple(found))
 
     @property
@@ -101,6 +118,32 @@ class NodeSettings:
         return _networks("balancer_targets", self.balancer_targets)
 
     @property
+    def database_range(self) -> tuple[int, int]:
+        """Return the first and the last port of database servers.
+
+        Raises:
+            SettingsError: there is no such range.
+
+        """
+        found = _PORTS.fullmatch(self.database_ports)
+        first, last = (int(each) for each in found.groups()) if found else (1, 0)
+        if not first <= last <= _MOST_PORT:
+            raise SettingsError(
+                f"database_ports is a range such as 20000-20999, not {self.database_ports!r}"
+            )
+        return first, last
+
+    @property
+    def registered_networks(self) -> Sequence[Network]:
+        """Return the networks that registered database servers may be in.
+
+        Raises:
+            SettingsError: an entry is none.
+
+        """
+        return _networks("database_networks", self.database_networks)
+
+    @property
     def problem(self) -> str:
         """Return what is wrong, with the setting before it, or an empty string."""
         if self.node_name and _NAME.fullmatch(self.node_name) is None:
@@ -109,12 +152,23 @@ class NodeSettings:
             "network_driver": NetworkDriver,
             "balancer_driver": BalancerDriver,
             "compute_driver": ComputeDriver,
+            "database_driver": DatabaseDriver,
         }
         for name, words in drivers.items():
             if (given := getattr(self, name)) not in get_args(words):
                 return f"{name} is one of {', '.join(get_args(words))}, not {given!r}"
         _ = self.ipv6_ranges, self.vips, self.targets
+        _ = self.database_range, self.registered_networks
+        if not _is_one_address(self.database_address):
+            return f"database_address is one IP address, not {self.database_address!r}"
         return ""
+
+
+def _is_one_address(text: str) -> bool:
+    try:
+        return not ip_address(text).is_unspecified
+    except ValueError:
+        return False
 
 
 def _networks(name: str, text: str) -> Sequence[Network]:

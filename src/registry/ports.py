@@ -17,12 +17,17 @@ from cloudcore.billing.embedded import EmbeddedProcessor
 from cloudcore.billing.processor import PROCESSOR, Processor
 from cloudcore.catalog import documents as catalog
 from cloudcore.certificate import needs as certificate
+from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.compute import needs as compute
 from cloudcore.compute.family import COMPUTE
 from cloudcore.compute.images import IMAGES, Images
 from cloudcore.compute.pools import BalancedPools
+from cloudcore.databases import needs as databases
+from cloudcore.databases.archive import Archive
+from cloudcore.databases.cluster import CLUSTER
 from cloudcore.email import needs as email
 from cloudcore.iam.audit import AUDITOR
+from cloudcore.iam.service_roles import SERVICE_ROLES
 from cloudcore.identity import needs as identity
 from cloudcore.identity.routes.organizations import membership_policy
 from cloudcore.identity.services.accounts import PrepareAddition
@@ -45,6 +50,7 @@ from cloudcore.queue import needs as queue
 from cloudcore.quotas import known as quotas
 from cloudcore.storage import needs as storage
 from cloudcore.storage.bucket import BUCKET_BYTES
+from cloudcore.storage.family import STORAGE
 from cloudcore.storage.needs import BucketBytes
 from cloudcore.web.context import (
     AUTHENTICATOR,
@@ -56,7 +62,8 @@ from cloudcore.web.context import (
 from registry import needs as registry
 from registry.buckets.orphans import BucketOrphans
 from registry.buckets.store import KeysOfBuckets, Sealing, StoreOfBuckets
-from registry.drivers import balancer_driver, compute_driver, network_driver
+from registry.database_authority import InstallAuthority
+from registry.drivers import balancer_driver, compute_driver, database_driver, network_driver
 from registry.families import FAMILIES
 from registry.family import REGISTRY
 from registry.gc.orphans import may_judge
@@ -238,6 +245,33 @@ async def _pools(opening: Opening) -> BalancedPools:
     return BalancedPools(await opening.needs_of(COMPUTE))
 
 
+async def _authority(opening: Opening) -> databases.ServerAuthority:
+    return InstallAuthority(await opening.needs_of(CERTIFICATE))
+
+
+async def _archive(opening: Opening) -> Archive:
+    from registry.database_archive import archive_of  # noqa: PLC0415 - most processes ask for none
+
+    settings, node = (await opening.get(STORES)).settings, await opening.get(NODE)
+    made, bridge = archive_of(
+        settings,
+        node,
+        await opening.needs_of(STORAGE),
+        (await opening.get(SERVICE_ROLES))(CLUSTER.service),
+        await opening.get(databases.SERVERS),
+    )
+    if bridge is not None:
+        opening.resources.push_async_callback(bridge.close)
+    return made
+
+
+def _database_terms(settings: Settings) -> databases.DatabaseTerms:
+    node = settings.node
+    return databases.DatabaseTerms(
+        node.database_address, *node.database_range, node.registered_networks
+    )
+
+
 def _set(port: Port[T], read: Callable[[Settings], T]) -> Offer:
     """Offer what the settings say."""
 
@@ -283,6 +317,10 @@ CROSSING: Final = (
     _set(compute.DRIVER, compute_driver),
     known(compute.POOL_CHANGED, pool_changed),
     offer(balancer_ports.POOLS, _pools),
+    _set(databases.SERVERS, database_driver),
+    _set(databases.TERMS, _database_terms),
+    offer(databases.AUTHORITY, _authority),
+    offer(databases.ARCHIVE, _archive),
     _set(compute.DISK_MB, lambda settings: settings.node.compute_disk_mb),
     _set(network.IPV6_RANGES, lambda settings: settings.node.ipv6_ranges),
     offer(storage.BYTES, _bucket_bytes),

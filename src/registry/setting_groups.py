@@ -23,6 +23,7 @@ _RANGES: Final = {
     "email_rate": (1, 1_000_000),
     "compute_first_uid": (65_536, 2**32 - 2 * 65_536),
     "compute_disk_mb": (16, 1024**2),
+    "database_first_uid": (65_536, 2**32 - 2 * 65_536),
     "workers": (1, 1000),
     "container_password_seconds": (900, _MOST_SECONDS),
     "scrub_every_seconds": (3600, _MOST_SECONDS),

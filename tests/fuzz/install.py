@@ -96,7 +96,9 @@ def open_fuzzed_install(folder: Path, migrated: Path) -> Iterator[FuzzedInstall]
         founders="anyone",
         email=EmailSettings(email_sending="direct", email_dedicated_ips=_ADDRESSES),
         # Nothing runs: there is no watcher.
-        node=NodeSettings(balancer_vips="192.0.2.0/24", compute_driver="runc"),
+        node=NodeSettings(
+            balancer_vips="192.0.2.0/24", compute_driver="runc", database_driver="bubblewrap"
+        ),
     )
     shutil.copy(migrated, folder / "metadata.db")
     create_root_key(settings.root_key)

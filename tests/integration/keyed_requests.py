@@ -14,7 +14,7 @@ from registry.services.blobs import rewrapping
 from registry.services.lifecycle import runs
 from tests import described
 from tests.certificates import uploaded
-from tests.integration.served_world import BALANCER, MESSAGE, Served
+from tests.integration.served_world import BALANCER, CLUSTER, MESSAGE, Served
 from tests.jobs import run_due
 
 DOCUMENT: Final = {
@@ -94,6 +94,10 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/topics/{}/subscriptions/{}/signing-secret/rotate": Asked(program),
         "/v1/topics/{}/subscriptions/{}/resend-confirmation": Asked(program),
         "/v1/instance-pools": Asked(program, {"name": "new", "image": "web:1"}),
+        "/v1/clusters": Asked(program, {**CLUSTER, "name": "new"}),
+        "/v1/clusters/{}/reset-password": Asked(program),
+        "/v1/clusters/{}/stop": Asked(program),
+        "/v1/clusters/{}/start": Asked(program),
         "/v1/certificates": Asked(program, {"name": "new", "domains": ["new.granted.test"]}),
         "/v1/certificates/upload": Asked(program, {"name": "up", **upload}),
         "/v1/load-balancers": Asked(program, {**BALANCER, "name": "new"}),

@@ -345,6 +345,7 @@ async def furnish(served: Served, tenant: Tenant) -> None:
     }
     await _furnish_balancer(served, tenant)
     await _furnish_pool(served, tenant)
+    await _furnish_cluster(served, tenant)
     await _furnish_billing(served, tenant)
     await _furnish_mail(served, tenant)
     await _furnish_bucket(served, tenant)
@@ -377,6 +378,16 @@ BALANCER: Final = {
     "backends": [{"name": "held", "protocol": "tcp"}],
 }
 """A load balancer that the tenants may have."""
+
+
+CLUSTER: Final[dict[str, object]] = {"name": "held", "size": {}}
+"""A database cluster that is run here."""
+
+
+async def _furnish_cluster(served: Served, tenant: Tenant) -> None:
+    made = await served.ask("POST", "/v1/clusters", CLUSTER, token=tenant.program_token)
+    assert made.status_code == 202, made.text
+    tenant.ids["/v1/clusters/{}"] = made.json()["cluster"]["id"]
 
 
 async def _furnish_balancer(served: Served, tenant: Tenant) -> None:
@@ -582,7 +593,9 @@ async def open_served(
         certificate_grants="granted.test=*",
         email=EmailSettings(email_sending="direct"),
         # Nothing is run: no process watches this machine, and no driver was checked.
-        node=NodeSettings(balancer_vips="192.0.2.0/24", compute_driver="runc"),
+        node=NodeSettings(
+            balancer_vips="192.0.2.0/24", compute_driver="runc", database_driver="bubblewrap"
+        ),
     )
     settings = replace(settings, **cast("dict[str, Any]", changes))
     if not settings.email.email_dedicated_ips:

@@ -137,6 +137,8 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "POST /v1/keys/{}/generate-data-key": Asked(program),
         "PATCH /v1/instance-pools/{}": Asked(program, {"size": 2}),
         "DELETE /v1/instance-pools/{}": Asked(program),
+        "PATCH /v1/clusters/{}": Asked(program, {"tags": {"a": "b"}}),
+        "DELETE /v1/clusters/{}": Asked(program),
         "PATCH /v1/certificates/{}": Asked(program, {"tags": {"a": "b"}}),
         "DELETE /v1/certificates/{}": Asked(program),
         "PATCH /v1/certificate-settings": Asked(program, {"private_key_export": False}),

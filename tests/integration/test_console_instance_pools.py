@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from pathlib import Path
 
-from cloudcore.compute.keeper.output import NEWER
+from cloudcore.nodes.output import NEWER
 from registry.node_settings import NodeSettings
 from tests.integration.console_shop import open_shop
 

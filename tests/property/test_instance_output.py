@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudcore.compute.keeper import output
-from cloudcore.compute.keeper.output import Output, tail
+from cloudcore.nodes import output
+from cloudcore.nodes.output import Output, tail
 
 MOST = 50
 

@@ -295,6 +295,20 @@ GET    /v1/instance-pools/{instance_pool_id}/instances  ListInstances         20
 GET    /v1/instance-pools/{instance_pool_id}/instances/{instance_id}  GetInstance  200
 GET    /v1/instance-pools/{instance_pool_id}/instances/{instance_id}/logs  GetInstanceLogs  200
 """
+DATABASE: Final = """
+POST   /v1/clusters                                 CreateCluster             202 key
+DELETE /v1/clusters/{cluster_id}                    DeleteCluster             202
+POST   /v1/clusters/{cluster_id}/start              StartCluster              202 key
+POST   /v1/clusters/{cluster_id}/stop               StopCluster               202 key
+POST   /v1/clusters/{cluster_id}/reset-password     ResetClusterPassword      202 key
+POST   /v1/clusters/{cluster_id}/restore            RestoreBackup             202 key
+POST   /v1/clusters/{cluster_id}/backups            CreateBackup              202 key
+GET    /v1/clusters/{cluster_id}/backups            ListBackups               200
+GET    /v1/clusters/{cluster_id}/backups/{backup_id}  GetBackup               200
+DELETE /v1/clusters/{cluster_id}/backups/{backup_id}  DeleteBackup            202
+POST   /v1/clusters/{cluster_id}/backups/{backup_id}/verify  VerifyBackup     202 key
+POST   /v1/clusters/{cluster_id}/backups/{backup_id}/restore  RestoreBackup   202 key
+"""
 NOTIFICATIONS: Final = """
 DELETE /v1/topics/{topic_id}                        DeleteTopic               204
 POST   /v1/topics/{topic_id}/messages               Publish                   202 key
@@ -377,6 +391,7 @@ OPERATIONS: Final = tuple(
         "certificate": CERTIFICATE,
         "loadbalancer": LOADBALANCER,
         "compute": COMPUTE,
+        "database": DATABASE,
         "notifications": NOTIFICATIONS,
         "metering": METERING,
         "catalog": CATALOG,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.compute.control_groups import Hierarchy, hierarchies_of
+from cloudcore.nodes.control_groups import Hierarchy, hierarchies_of
 
 PLAIN = "26 1 0:24 / / rw,relatime - ext4 /dev/vda rw\n"
 V2 = "30 26 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"

@@ -14,6 +14,8 @@ import pytest
 from cloudcore.billing.description import EVENTS as OF_BILLING
 from cloudcore.certificate.certificate import EVENTS
 from cloudcore.compute.instance_pool import EVENTS as OF_POOLS
+from cloudcore.databases.backup import BACKUP_EVENTS
+from cloudcore.databases.cluster import EVENTS as OF_CLUSTERS
 from cloudcore.email.dedicated_ip import PAUSED
 from cloudcore.email.sending_identity import FAILED, VERIFIED
 from cloudcore.email.suppression import UNSUBSCRIBE as UNSUBSCRIBE_FROM_MAIL
@@ -78,7 +80,8 @@ def test_an_action_and_a_name_are_of_the_family() -> None:
 def test_events_and_quotas_are_those_of_the_code() -> None:
     told = {event for family in FAMILIES for event in family.other_events}
     of_quotas = {NEARLY_REACHED, REACHED}
-    of_others = {VERIFIED, FAILED, PAUSED, *OF_BILLING, *OF_BALANCERS, *OF_POOLS}
+    of_others = {VERIFIED, FAILED, PAUSED, *OF_BILLING, *OF_BALANCERS, *OF_POOLS, *OF_CLUSTERS}
+    of_others |= {*BACKUP_EVENTS}
     assert told == {*EVENT_TYPES, *EVENTS, *of_others, OBJECT_CREATED, OBJECT_DELETED, *of_quotas}
     page = (SOURCES.parent / "docs" / "events.md").read_text()
     events = {event for family in FAMILIES for event in family.events}

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from cloudcore.compute import control_groups, seccomp
 from cloudcore.compute.confined import (
     GROUP_PREFIX,
     NO_PROC_FILES,
@@ -21,7 +20,6 @@ from cloudcore.compute.confined import (
     environment_of,
     root_of,
 )
-from cloudcore.compute.control_groups import MIB, GroupsMissing
 from cloudcore.compute.keeper.launching import (
     INFO_FD,
     OPTIONS_FD,
@@ -32,6 +30,8 @@ from cloudcore.compute.keeper.launching import (
 from cloudcore.compute.kept_instances import KeptInstances, root_folder, write_file
 from cloudcore.compute.runc import require_programs
 from cloudcore.compute.sandbox import InstanceSpec, SandboxDriver, SandboxFailed
+from cloudcore.nodes import control_groups, seccomp
+from cloudcore.nodes.control_groups import MIB, GroupsMissing
 from cloudcore.nodes.node import DriverUnusable
 
 _PROGRAMS: Final = {"bwrap": "bubblewrap", "ip": "iproute2", "unshare": "util-linux"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from cloudcore.compute.control_groups import MIB
 from cloudcore.compute.sandbox import InstanceSpec, SandboxFailed
+from cloudcore.nodes.control_groups import MIB
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GROUP_PREFIX: Final = "entrepot-"

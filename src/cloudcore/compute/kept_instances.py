@@ -11,24 +11,22 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from cloudcore.compute import control_groups
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
 from cloudcore.compute.keeper.network import INSTANCE_FD
-from cloudcore.compute.keeper.output import NEWER, OLDER, tail
-from cloudcore.compute.keeper.program import CONTROL, ORDER, STATE
+from cloudcore.compute.keeper.program import ORDER, STATE
 from cloudcore.compute.sandbox import MOST_LOG_BYTES, Bounds, InstanceSpec, SandboxFailed, Seen
-from cloudcore.nodes import kept_process
+from cloudcore.nodes import control_groups, kept_process
+from cloudcore.nodes.keeping import NoAnswer, ask
 from cloudcore.nodes.kept_process import Kept, LaunchFailed
 from cloudcore.nodes.node import DriverUnusable
+from cloudcore.nodes.output import NEWER, OLDER, tail
 
 _THREADS: Final = ThreadPoolExecutor(24, "instances")
 """Of their own: what they wait for takes up to the grace of a stop."""
@@ -278,29 +276,10 @@ def _ask(folder: Path, kept: Kept, line: str, seconds: float) -> None:
 
     Raise `SandboxFailed` if it gives none in time.
     """
-    end = time.monotonic() + seconds
-    opened = os.open(folder, os.O_PATH | os.O_CLOEXEC)
     try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            while True:
-                try:
-                    connection.connect(f"/proc/self/fd/{opened}/{CONTROL}")
-                    break
-                except OSError:
-                    if not kept.is_alive:
-                        return
-                    if time.monotonic() > end:
-                        raise
-                    time.sleep(0.005)
-            connection.settimeout(max(0.1, end - time.monotonic()))
-            connection.sendall(f"{line}\n".encode())
-            connection.recv(64)
-    except TimeoutError as error:
-        raise SandboxFailed("its keeper does not answer") from error
-    except ConnectionError:
-        return  # it has ended
-    finally:
-        os.close(opened)
+        ask(folder, kept, line, seconds)
+    except NoAnswer as error:
+        raise SandboxFailed(str(error)) from error
 
 
 def root_folder(*used: Path) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from cloudcore.compute import seccomp
 from cloudcore.compute.confined import (
     GROUP_PREFIX,
     NO_PROC_FILES,
@@ -23,12 +22,13 @@ from cloudcore.compute.confined import (
     environment_of,
     root_of,
 )
-from cloudcore.compute.control_groups import MIB, PERIOD_US, hierarchies, shares
 from cloudcore.compute.images import IDS
 from cloudcore.compute.keeper.launching import OOM_SCORE, PID_FILE
 from cloudcore.compute.keeper.network import INSTANCE_FD
 from cloudcore.compute.kept_instances import KeptInstances, root_folder, write_file
 from cloudcore.compute.sandbox import InstanceSpec, SandboxDriver
+from cloudcore.nodes import seccomp
+from cloudcore.nodes.control_groups import MIB, PERIOD_US, hierarchies, shares
 from cloudcore.nodes.node import DriverUnusable
 
 _PROGRAMS: Final = {

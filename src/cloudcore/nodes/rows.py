@@ -94,14 +94,19 @@ class Placing:
     """A kind of things that are placed on machines. Make it while a module is imported."""
 
     def __init__(
-        self, rows: Rows[Any], wake: Callable[[Connection, Any, int], None] | None = None
+        self,
+        rows: Rows[Any],
+        wake: Callable[[Connection, Any, int], None] | None = None,
+        lost_status: str = "degraded",
     ) -> None:
         """Take `rows` of `Placed` records, whose table has an index of ``node, id``.
 
-        `wake` lets the work look at one whose machine is back.
+        `wake` lets the work look at one whose machine is back. `lost_status` is that of one whose
+        machine is lost.
         """
         self.rows: Final = rows
         self.wake: Final = wake
+        self.lost_status: Final = lost_status
         c = rows.table.c
         self.on_node: Final = Statement(
             page(
@@ -201,18 +206,18 @@ def _note_batch(
     for account_id, found_id in found:
         with suppress(NotFound):
             before: Placed = placing.rows.lock(tx, account_id, found_id)
-            after = _lost(before, now) if is_lost else _back(before)
+            after = _lost(before, placing.lost_status, now) if is_lost else _back(before)
             if after != before:
                 placing.rows.save(tx, structs.replace(after, updated_at=now))
             if placing.wake is not None and not is_lost:
                 placing.wake(tx, after, now)
 
 
-def _lost(found: Placed, now: int) -> Placed:
+def _lost(found: Placed, lost_status: str, now: int) -> Placed:
     if any(each.code == NODE_LOST for each in found.faults):
         return found
     words = f"the machine {found.node} was not seen for a minute; it goes on when it is back"
-    status = found.status if found.status == DELETING else "degraded"
+    status = found.status if found.status == DELETING else lost_status
     faults = tuple(add_fault(found.faults, NODE_LOST, words, now))
     return structs.replace(found, status=status, faults=faults)
 

@@ -5,5 +5,6 @@ program, is the first process of a process namespace, with the instance's below 
 is killed, the kernel ends all of them. Mounts, network namespaces and the loop device are the
 keeper's own too, and end with it; groups and files are left to a driver.
 
-It imports the standard library and `metadata_server` alone, as each instance has one.
+It imports the standard library, `metadata_server` and what keepers share in `cloudcore.nodes`, as
+each instance has one.
 """

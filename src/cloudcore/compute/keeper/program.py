@@ -21,15 +21,16 @@ from typing import Any, Final
 from cloudcore.compute.keeper import network
 from cloudcore.compute.keeper.commands import CommandFailed, run
 from cloudcore.compute.keeper.launching import Program, start_by_bubblewrap, start_by_runc
-from cloudcore.compute.keeper.loop import READ, Loop
-from cloudcore.compute.keeper.output import Output
-from cloudcore.compute.keeper.relays import MOST_RELAYED, Gate, serve_metadata, serve_port
+from cloudcore.compute.keeper.metadata import serve_metadata
 from cloudcore.compute.keeper.root import Root, mount_root
 from cloudcore.compute.metadata_server import MetadataService
+from cloudcore.nodes.keeping import CONTROL, is_known, unix_listener
+from cloudcore.nodes.loop import READ, Loop
+from cloudcore.nodes.output import Output
+from cloudcore.nodes.relays import MOST_RELAYED, Gate, serve_port
 
 ORDER: Final = "order.json"
 STATE: Final = "state.json"
-CONTROL: Final = "control"
 PORTS: Final = "ports"
 OUTPUT_BYTES_A_SECOND: Final = 4_000_000
 """What an instance writes faster waits: no bound of it counts what the keeper does with it."""
@@ -40,7 +41,7 @@ def main() -> None:
     """Keep the instance of this folder until its program has ended."""
     os.umask(0o022)  # of the instance's own files; the folder is this user's alone
     order = json.loads(Path(ORDER).read_bytes())
-    if not _is_known():
+    if not is_known():
         return
     keeper = Keeper(order)
     try:
@@ -53,15 +54,6 @@ def main() -> None:
     keeper.finish()
 
 
-def _is_known() -> bool:
-    """Return True if the process that the service knows is this one's parent.
-
-    If it is, this one is killed with it. It may have been killed before that was arranged.
-    """
-    parent = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[1]
-    return Path("process").read_bytes().split()[0] == parent
-
-
 class Keeper:
     """An instance: its order, its processes and its state."""
 
@@ -72,7 +64,7 @@ class Keeper:
         self._state: dict[str, Any] = {}
         # Before the processes of this namespace are all that /proc shows.
         self.note(status="starting", keeper=int(Path("/proc/self").readlink().name))
-        self._control = _unix_listener(CONTROL)
+        self._control = unix_listener(CONTROL)
         self._output = Output()
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._reader, False)
@@ -97,7 +89,7 @@ class Keeper:
         Path(PORTS).mkdir(exist_ok=True)
         gate = Gate(self.loop, MOST_RELAYED)
         for port in self._order["ports"]:
-            listener = _unix_listener(f"{PORTS}/{port}")
+            listener = unix_listener(f"{PORTS}/{port}")
             serve_port(self.loop, gate, listener, partial(network.port_of_instance, port))
         self._listen()
         controls = Gate(self.loop, MOST_RELAYED)
@@ -195,12 +187,3 @@ class Keeper:
         self._taken = 0
         self.loop.watch(self._reader, 0, lambda _events: None)
         self.loop.at(self._output, until, self._listen)
-
-
-def _unix_listener(path: str) -> socket.socket:
-    """Return a listener on a socket in this folder, whose whole path may be longer than one can."""
-    Path(path).unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
-    listener.listen()
-    return listener

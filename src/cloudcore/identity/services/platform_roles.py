@@ -20,7 +20,8 @@ from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, 
 from cloudcore.identity.rows.roles import ROLES, Role
 
 PREFIX: Final = "service/"
-_SECONDS: Final = 3600
+_SECONDS: Final = 12 * 3600
+"""The longest of its sessions; each service asks for those that it needs."""
 
 
 def service_of(name: str) -> str | None:

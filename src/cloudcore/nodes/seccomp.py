@@ -1,4 +1,4 @@
-"""The system calls that a program in an instance may make: all others fail with ENOSYS.
+"""The system calls that a confined program may make: all others fail with ENOSYS.
 
 The list is what container engines allow without capabilities, on 64-bit machines, and less: nothing
 that makes or joins namespaces, mounts, traces, keeps keys, or reads another process's memory, and

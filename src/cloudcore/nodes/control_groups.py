@@ -1,4 +1,4 @@
-"""Control groups: what bounds the memory, processors and processes of an instance (cgroups(7)).
+"""Control groups: what bounds the memory, processors and processes of what runs (cgroups(7)).
 
 Version 1 has a hierarchy for each controller, version 2 one for all; machines have either, or both.
 """
@@ -11,15 +11,32 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
-
-from cloudcore.compute.sandbox import Bounds
+from typing import Final, NamedTuple, Protocol
 
 CONTROLLERS: Final = ("memory", "pids", "cpu")
 MIB: Final = 1024 * 1024
 PERIOD_US: Final = 100_000
 """In which a processor's time is counted."""
 _SECONDS_TO_END: Final = 30.0
+
+
+class Bounds(Protocol):
+    """What a group may use at most."""
+
+    @property
+    def memory_mb(self) -> int:
+        """Return MiB, with what the kernel keeps for it."""
+        ...
+
+    @property
+    def cpu_millis(self) -> int:
+        """Return thousandths of a processor."""
+        ...
+
+    @property
+    def processes(self) -> int:
+        """Return how many, threads included."""
+        ...
 
 
 class Hierarchy(NamedTuple):
@@ -45,7 +62,7 @@ class GroupsMissing(Exception):
 
 
 def shares(cpu_millis: int) -> int:
-    """Return an instance's weight, a tenth of its processors': the service comes first."""
+    """Return a group's weight, a tenth of its processors': the service comes first."""
     return max(2, cpu_millis // 10)
 
 
@@ -108,7 +125,7 @@ def delegated() -> Mapping[str, tuple[int, Path]]:
 
 
 def make(parents: Mapping[str, tuple[int, Path]], name: str, bounds: Bounds) -> list[Path]:
-    """Make the groups of an instance, and bound them."""
+    """Make the groups of a name, and bound them."""
     groups = []
     for controller, (version, parent) in parents.items():
         group = parent / name

@@ -1,4 +1,4 @@
-"""The output of an instance: two files, of which the older is written over."""
+"""The output of what is kept: two files, of which the older is written over."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_BYTES: Final = 5_000_000
 
 
 class Output:
-    """Takes what an instance writes."""
+    """Takes what a program writes."""
 
     def __init__(self, folder: Path = Path()) -> None:
         """Go on after what the folder has."""

@@ -1,4 +1,4 @@
-"""What reaches an instance through its keeper: its ports, and its metadata."""
+"""Connections that a keeper accepts and passes on to what it keeps."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from cloudcore.compute.keeper.loop import READ, WRITE, Loop
-from cloudcore.compute.metadata_server import MAX_CONNECTIONS, Conversation, MetadataService
+from cloudcore.nodes.loop import READ, WRITE, Loop
 
 MOST_RELAYED: int = 400
 """Connections to all ports at once; further ones wait. Each takes two descriptors."""
@@ -126,51 +125,3 @@ def serve_port(
         Relay(loop, accepted, dialled, gate.leave)
 
     gate.listen(listener, take)
-
-
-def serve_metadata(loop: Loop, listener: socket.socket, service: MetadataService) -> None:
-    """Answer the instance about itself."""
-    gate = Gate(loop, MAX_CONNECTIONS)
-    gate.listen(listener, lambda accepted: _Answering(loop, accepted, service, gate).begin())
-
-
-class _Answering:
-    """One connection of the metadata service."""
-
-    def __init__(
-        self, loop: Loop, accepted: socket.socket, service: MetadataService, gate: Gate
-    ) -> None:
-        self._loop = loop
-        self._socket = accepted
-        self._gate = gate
-        self._conversation = Conversation(service)
-        self._to_send = b""
-
-    def begin(self) -> None:
-        conversation = self._conversation
-        if conversation.is_over and not self._to_send:
-            self._close()
-            return
-        self._loop.at(self, conversation.deadline, self._close)
-        self._loop.watch(self._socket, WRITE if self._to_send else READ, self._go_on)
-
-    def _go_on(self, events: int) -> None:
-        try:
-            if events & WRITE:
-                self._to_send = self._to_send[self._socket.send(self._to_send) :]
-            elif received := self._socket.recv(_CHUNK):
-                self._to_send = self._conversation.receive(received)
-            else:
-                self._close()
-                return
-        except BlockingIOError:
-            return
-        except OSError:
-            self._close()
-            return
-        self.begin()
-
-    def _close(self) -> None:
-        self._loop.at(self, None, self._close)
-        self._loop.close(self._socket)
-        self._gate.leave()

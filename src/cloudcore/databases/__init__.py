@@ -1,0 +1,1 @@
+"""Database clusters and their backups."""

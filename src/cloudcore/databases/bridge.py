@@ -1,0 +1,65 @@
+"""The bridge: TLS for pgBackRest, which speaks nothing else, before the S3 endpoint of the install.
+
+This file is run as a program of the standard library alone, so that gigabytes of backups do not
+pass through a process that serves. It relays bytes and knows no credentials. It ends with its
+standard input, thus with who started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+import sys
+from functools import partial
+from typing import Any
+
+_CHUNK = 1 << 16
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copy until either side ends, then close."""
+    with contextlib.suppress(OSError):
+        while data := await reader.read(_CHUNK):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+async def _relay(
+    order: dict[str, Any],
+    pinned: ssl.SSLContext | None,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    name = order["name"] if pinned is not None else None
+    try:
+        answers, asks = await asyncio.open_connection(
+            order["host"], order["port"], ssl=pinned, server_hostname=name
+        )
+    except OSError as error:
+        print(f"the S3 endpoint cannot be reached: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        writer.close()
+        return
+    await asyncio.gather(_pump(reader, asks), _pump(answers, writer))
+
+
+async def _serve(order: dict[str, Any]) -> None:
+    shown = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    shown.load_cert_chain(f"/proc/self/fd/{order['certificate']}")
+    pinned = None
+    if order["pinned"]:
+        # It is our own server: the very certificate that it shows is known, whoever issued it.
+        pinned = ssl.create_default_context(cafile=order["pinned"])
+        pinned.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        pinned.check_hostname = False
+    server = await asyncio.start_server(
+        partial(_relay, order, pinned), "127.0.0.1", 0, ssl=shown, limit=_CHUNK
+    )
+    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(json.loads(sys.stdin.buffer.readline())))

@@ -1,0 +1,166 @@
+"""Programs that read or write what is hostile, each run confined by bubblewrap.
+
+A run sees the programs of the machine, read-only, and the folders that it is given. It has neither
+capabilities nor a shell of ours, acts as the cluster's own user, and ends with this process, also
+when that is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cloudcore.databases.archive import BackupFailed, BackupProgramMissing
+
+User = tuple[int, int] | None
+"""Ids that a run has; None: those of the service, which then is not root."""
+_LAST_LINES: Final = 6
+_MOST_LINE: Final = 500
+_LIMIT: Final = 1 << 20
+"""Bytes of a line of output; a longer one is none of a program that we know."""
+_ETC: Final = ("/etc/ld.so.cache", "/etc/passwd", "/etc/group", "/etc/localtime")
+_SYSTEM: Final = ("/lib", "/lib32", "/lib64", "/bin", "/sbin")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A program, and what it may see."""
+
+    argv: Sequence[str]
+    user: User
+    readable: Mapping[Path, str] = field(default_factory=dict)
+    """What of this machine is where for the program."""
+    writable: Mapping[Path, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """What the program alone sees, by path: it is in memory, such as keys."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    has_network: bool = False
+    pass_fds: Sequence[int] = ()
+    """Held by whatever belongs to the run, to its end."""
+
+
+class Ended(NamedTuple):
+    """How a run ended."""
+
+    status: int
+    said: str
+    """Its last lines."""
+
+
+def require(program: str, package: str) -> str:
+    """Return the path of a program, or raise `BackupProgramMissing`."""
+    found = shutil.which(program, path=os.defpath + ":/usr/local/bin:/usr/sbin:/sbin")
+    if found is None:
+        raise BackupProgramMissing(
+            f"this machine has no {program}: its operator installs the package {package}"
+        )
+    return found
+
+
+async def run(wanted: Run, each_line: Callable[[str], None] = lambda _line: None) -> Ended:
+    """Run to the end; both streams are read by line. Cancelled, the run is killed."""
+    async with started(wanted, stderr=asyncio.subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        kept: deque[str] = deque(maxlen=_LAST_LINES)
+        while line := await process.stdout.readline():
+            text = line.decode(errors="replace").rstrip()
+            if text:
+                kept.append(text[:_MOST_LINE])
+                each_line(text)
+        return Ended(await process.wait(), "\n".join(kept))
+
+
+@asynccontextmanager
+async def started(
+    wanted: Run, *, stdin: int = asyncio.subprocess.DEVNULL, stderr: int
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Start a program, to talk with it; what still runs at the end is killed."""
+    with ExitStack() as opened:
+        files = {path: _in_memory(opened, content) for path, content in wanted.files.items()}
+        options, inner = _confined(wanted, files)
+        # No argument: all users of the machine see those.
+        words = _in_memory(opened, b"".join(f"{each}\0".encode() for each in options))
+        process = await asyncio.create_subprocess_exec(
+            *("nice", "-n", "10", "bwrap", "--args", str(words), "--", *inner),
+            stdin=stdin,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=stderr,
+            env={},
+            limit=_LIMIT,
+            pass_fds=(*wanted.pass_fds, *files.values(), words),
+        )
+    try:
+        yield process
+    except ValueError as error:  # of `readline`
+        raise BackupFailed(f"{Path(wanted.argv[0]).name} said what is no line of text") from error
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def _in_memory(opened: ExitStack, content: bytes) -> int:
+    """Return a descriptor from which content is read."""
+    descriptor = os.memfd_create("file")
+    opened.callback(os.close, descriptor)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _confined(wanted: Run, files: Mapping[str, int]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the options that confine a program, and the program (bwrap(1), setpriv(1))."""
+    options = [
+        *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup"),
+        *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"),
+        *_system(),
+        *_mounts(wanted, files),
+    ]
+    if not wanted.has_network:
+        options.append("--unshare-net")
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", **wanted.env}
+    for name, value in environment.items():
+        options += ["--setenv", name, value]
+    inner = list(wanted.argv)
+    if wanted.user is None:
+        options.append("--unshare-user")
+    else:
+        uid, gid = wanted.user
+        options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        ids = f"--reuid={uid}", f"--regid={gid}", "--clear-groups"
+        inner = ["setpriv", *ids, "--no-new-privs", "--", *inner]
+    return options, inner
+
+
+def _system() -> Iterator[str]:
+    """Yield the mounts of the programs and libraries of the machine."""
+    yield from ("--ro-bind", "/usr", "/usr")
+    for name in _SYSTEM:
+        path = Path(name)
+        if path.is_symlink():
+            yield from ("--symlink", str(path.readlink()), name)
+        elif path.is_dir():
+            yield from ("--ro-bind", name, name)
+    yield from ("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/tmp")  # noqa: S108 - the run's own
+
+
+def _mounts(wanted: Run, files: Mapping[str, int]) -> Iterator[str]:
+    """Yield what the run is given; folders above it would be root's alone if not made first."""
+    for there in (*_ETC, *wanted.readable.values(), *wanted.writable.values(), *files):
+        for folder in [*Path(there).parents][-2::-1]:
+            yield from ("--perms", "0755", "--dir", str(folder))
+    for file in _ETC:
+        yield from ("--ro-bind-try", file, file)
+    for how, folders in (("--ro-bind", wanted.readable), ("--bind", wanted.writable)):
+        for here, there in folders.items():
+            yield from (how, str(here), there)
+    for there, descriptor in files.items():
+        yield from ("--perms", "0444", "--ro-bind-data", str(descriptor), there)

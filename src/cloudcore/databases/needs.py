@@ -1,0 +1,93 @@
+"""What the family of database clusters depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from cloudcore.clock import Clock
+from cloudcore.databases.archive import Archive
+from cloudcore.databases.server import ServerDriver
+from cloudcore.db.base import Database
+from cloudcore.events import EVENTS, Events
+from cloudcore.keyring import Keyring
+from cloudcore.nodes.node import NODE, Node
+from cloudcore.outbound.addresses import Network
+from cloudcore.ports import KEYRING, Opening, Port
+
+
+class ServerCertificate(NamedTuple):
+    """What a server shows to clients."""
+
+    chain_pem: str
+    key_pem: str
+    """A secret."""
+    ca_pem: str
+    """The root that clients check it by."""
+    expires_at: int
+
+    def __repr__(self) -> str:
+        """Show no key."""
+        return f"ServerCertificate({self.expires_at})"
+
+
+class ServerAuthority(Protocol):
+    """Makes certificates for the servers of this install."""
+
+    async def issue(self, names: Sequence[str]) -> ServerCertificate:
+        """Return a new certificate, with a new key, for names and addresses of a machine."""
+        ...
+
+
+class DatabaseTerms(NamedTuple):
+    """What the operator has set."""
+
+    address: str = "127.0.0.1"
+    """Where servers of this machine listen, and what clients of them connect to."""
+    first_port: int = 20_000
+    last_port: int = 20_999
+    networks: Sequence[Network] = ()
+    """What registered servers may be in besides the public internet."""
+
+
+SERVERS: Final[Port[ServerDriver | None]] = Port("databases.servers")
+"""What runs database servers on this machine; None if it runs none."""
+ARCHIVE: Final[Port[Archive]] = Port("databases.archive")
+"""What makes and restores backups on this machine."""
+AUTHORITY: Final[Port[ServerAuthority]] = Port("databases.authority")
+TERMS: Final[Port[DatabaseTerms]] = Port("databases.terms")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseNeeds:
+    """The dependencies of the routes, the jobs and the watch of clusters and backups."""
+
+    database: Database
+    clock: Clock
+    new_id: Callable[[], str]
+    node: Node
+    servers: ServerDriver | None
+    """None: this machine runs no servers."""
+    archive: Archive
+    authority: ServerAuthority
+    keyring: Keyring
+    events: Events
+    terms: DatabaseTerms
+
+
+async def open_needs(opening: Opening) -> DatabaseNeeds:
+    """Return the dependencies of one process."""
+    install = opening.install
+    return DatabaseNeeds(
+        database=install.database,
+        clock=install.clock,
+        new_id=install.new_id,
+        node=await opening.get(NODE),
+        servers=await opening.get(SERVERS),
+        archive=await opening.get(ARCHIVE),
+        authority=await opening.get(AUTHORITY),
+        keyring=await opening.get(KEYRING),
+        events=await opening.get(EVENTS),
+        terms=await opening.get(TERMS),
+    )

@@ -1,0 +1,336 @@
+"""Backups of managed clusters by pgBackRest, in a repository of the cluster's own in the bucket.
+
+The source is pgBackRest's user guide and configuration reference, 2.41 and later. What it says of
+itself (`info`) is what is true: a run that a death cut off has no backup there, and the next one
+takes its remains away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.databases.archive import BackupFailed, BackupKind, BackupTarget, Listed
+from cloudcore.databases.bridging import NAME, Bridge
+from cloudcore.databases.bucket_access import BucketAccess, Keys
+from cloudcore.databases.bucket_files import delete_files, folder_of
+from cloudcore.databases.confined_runs import Ended, Run, User, require, run
+from cloudcore.databases.server import DATA_INSIDE, SUPERUSER
+from cloudcore.storage.needs import StorageNeeds
+
+STANZA: Final = "main"
+KEYS_SECONDS: Final = 12 * 3600
+"""A backup or a restore takes no longer."""
+_CONFIG: Final = "/etc/pgbackrest/pgbackrest.conf"
+_ROOTS: Final = "/etc/pgbackrest/roots.pem"
+_SOCKETS: Final = "/run/postgresql"
+_OPTIONS: Final = """\
+repo1-type=s3
+repo1-s3-uri-style=path
+repo1-bundle=y
+log-level-console=warn
+log-level-file=off
+log-level-stderr=off
+log-timestamp=n
+lock-path=/tmp/lock
+compress-type=gz
+compress-level=1
+"""
+_ANNOTATION: Final = "backup-id"
+_PROGRESS: Final = re.compile(r"DETAIL: backup file .*, ([0-9]{1,3})(?:\.[0-9]+)?%\)")
+_LABEL: Final = re.compile(r"[0-9]{8}-[0-9]{6}F(?:_[0-9]{8}-[0-9]{6}I)?")
+_ALL: Final = "9999999"
+"""Bases that `expire` leaves alone: what goes is named."""
+_ALMOST: Final = 99
+"""Percent that are done when all files are there, and their WAL is not."""
+_ENDING_SECONDS: Final = 20
+"""In which a run ends whose service was killed."""
+
+
+class ServerPlace(NamedTuple):
+    """Where the server of a cluster is on this machine."""
+
+    data: Path
+    user: User
+    socket_folder: Path | None = None
+    """None: it does not run, or is not to be spoken with."""
+    port: int = 0
+    """In the name of the socket."""
+    data_inside: str = DATA_INSIDE
+    superuser: str = SUPERUSER
+
+
+class _Timestamp(msgspec.Struct):
+    start: int
+    stop: int
+
+
+class _Repository(msgspec.Struct):
+    delta: int
+
+
+class _Sizes(msgspec.Struct):
+    size: int
+    repository: _Repository
+
+
+class _Backup(msgspec.Struct):
+    label: str
+    timestamp: _Timestamp
+    info: _Sizes
+    annotation: dict[str, str] = {}
+
+
+class _Stanza(msgspec.Struct):
+    backup: list[_Backup] = []
+
+
+_STANZAS: Final = msgspec.json.Decoder(list[_Stanza])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """The repository of one cluster, with keys to it."""
+
+    cluster_id: str
+    keys: Keys
+    storage: StorageNeeds
+    bridge: Bridge
+    lock: int | None = None
+    """A descriptor that each run holds to its end."""
+
+    async def run(
+        self,
+        *words: str,
+        place: ServerPlace | None = None,
+        writes: bool = False,
+        wal: Path | None = None,
+        each_line: Callable[[str], None] = lambda _line: None,
+    ) -> Ended:
+        """Run a command of pgBackRest to its end.
+
+        `wal` is a folder that it sees as ``/wal``. It may write there, and with `writes` into the
+        data folder, and nowhere else.
+        """
+        port = await self.bridge.port()
+        config = self._config(port) + ("" if place is None else _of_server(place))
+        readable: dict[Path, str] = {}
+        writable = {} if wal is None else {wal: "/wal"}
+        if place is not None:
+            (writable if writes else readable)[place.data] = place.data_inside
+            if place.socket_folder is not None:
+                readable[place.socket_folder] = _SOCKETS
+        ended = await run(
+            Run(
+                argv=(program(), f"--config={_CONFIG}", *words),
+                user=None if place is None else place.user,
+                readable=readable,
+                writable=writable,
+                files={
+                    _CONFIG: config.encode(),
+                    _ROOTS: self.bridge.certificate,
+                    "/etc/hosts": f"127.0.0.1 localhost {NAME}\n".encode(),
+                },
+                has_network=True,
+                pass_fds=() if self.lock is None else (self.lock,),
+            ),
+            each_line,
+        )
+        session = self.keys.session
+        said = ended.said
+        for secret in (session.secret_access_key, session.session_token):
+            said = said.replace(secret, "…")
+        return ended._replace(said=said)
+
+    async def backups(self) -> Sequence[Listed]:
+        """Return what `info` lists, oldest first."""
+        said: list[str] = []
+        checked(
+            await self.run("info", f"--stanza={STANZA}", "--output=json", each_line=said.append)
+        )
+        try:
+            stanzas = _STANZAS.decode("".join(said))
+        except msgspec.DecodeError as error:
+            raise BackupFailed(f"what the bucket says of its backups is odd: {error}") from None
+        found = [_listed(each) for stanza in stanzas for each in stanza.backup]
+        return sorted((each for each in found if each), key=lambda each: each.completed_at)
+
+    async def create_stanza(self, place: ServerPlace) -> None:
+        """Make the repository ready for a server that runs, if it is not yet."""
+        checked(await self.run("stanza-create", f"--stanza={STANZA}", place=place))
+
+    async def back_up(
+        self, backup_id: str, kind: BackupKind, place: ServerPlace, tell: Callable[[int], None]
+    ) -> Listed:
+        """Make a backup of a server that runs; never a base in the place of an incremental one."""
+        if kind == "incremental" and not await self.backups():
+            raise BackupFailed("there is no base backup that an incremental one could follow")
+        await self.create_stanza(place)
+        words = (
+            *("backup", f"--stanza={STANZA}", f"--type={'full' if kind == 'base' else 'incr'}"),
+            *("--no-expire-auto", "--start-fast", "--archive-copy", "--no-resume"),
+            *("--log-level-console=detail", f"--annotation={_ANNOTATION}={backup_id}"),
+        )
+        checked(await self.run(*words, place=place, each_line=_Progress(tell).read))
+        made = [each for each in await self.backups() if each.backup_id == backup_id]
+        if not made:
+            raise BackupFailed("pgBackRest lists no such backup, though it ended well: try again")
+        if made[-1].kind != kind:
+            await self.expire(made[-1].label)
+            raise BackupFailed("its base was deleted while the incremental backup was made")
+        return made[-1]
+
+    async def expire(self, label: str) -> None:
+        """Delete a backup with those that need it, and WAL from before the oldest base left."""
+        found = await self.backups()
+        if all(each.label != label for each in found):
+            return
+        left = sum(each.kind == "base" and each.label != label for each in found)
+        words = ["expire", f"--stanza={STANZA}", f"--repo1-retention-full={_ALL}"]
+        if left:
+            words += [f"--set={label}", f"--repo1-retention-archive={left}"]
+        else:  # pgBackRest never deletes the last base; what is not there is not listed any more
+            storage, bucket = self.storage, self.keys.bucket
+            for each in found:
+                folder = f"{folder_of(self.cluster_id)}backup/{STANZA}/{each.label}/"
+                await delete_files(storage, bucket, folder)
+        checked(await self.run(*words))
+
+    async def restore(self, label: str, place: ServerPlace) -> None:
+        """Write the files of a backup into an empty data folder, and nothing of how to recover."""
+        words = "restore", f"--stanza={STANZA}", f"--set={label}", "--type=none"
+        checked(await self.run(*words, place=place, writes=True))
+        (place.data / "recovery.signal").unlink(missing_ok=True)
+
+    def _config(self, port: int) -> str:
+        bucket, session = self.keys
+        own = {
+            "repo1-path": "/" + folder_of(self.cluster_id).rstrip("/"),
+            "repo1-s3-bucket": bucket.name,
+            "repo1-s3-endpoint": self.bridge.endpoint.name,
+            "repo1-s3-region": bucket.region,
+            "repo1-s3-key": session.access_key_id,
+            "repo1-s3-key-secret": session.secret_access_key,
+            "repo1-s3-token": session.session_token,
+            "repo1-storage-host": NAME,
+            "repo1-storage-port": str(port),
+            "repo1-storage-ca-file": _ROOTS,
+        }
+        lines = "".join(f"{name}={value}\n" for name, value in own.items())
+        return f"[global]\n{_OPTIONS}{lines}"
+
+
+@dataclass(slots=True)
+class Repositories:
+    """The repositories of all clusters of this machine."""
+
+    access: BucketAccess
+    bridge: Bridge
+    folder: Path
+    """Where it is noted that a repository is being changed."""
+
+    async def shared(self, target: BackupTarget) -> Repository:
+        """Return a repository to read, and to push WAL to."""
+        keys = await self.access.shared_keys(target)
+        return Repository(
+            cluster_id=target.cluster_id, keys=keys, storage=self.access.storage, bridge=self.bridge
+        )
+
+    @asynccontextmanager
+    async def opened(self, target: BackupTarget, name: str) -> AsyncIterator[Repository]:
+        """Open a repository with keys of its own, which end with it."""
+        async with self.access.keys(target, name, KEYS_SECONDS) as keys:
+            yield Repository(
+                cluster_id=target.cluster_id,
+                keys=keys,
+                storage=self.access.storage,
+                bridge=self.bridge,
+            )
+
+    @asynccontextmanager
+    async def changing(self, target: BackupTarget) -> AsyncIterator[Repository]:
+        """Open a repository as the only one that makes or deletes backups.
+
+        What a killed service has left holds the lock until the kernel has ended it.
+        """
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(
+            self.folder / target.cluster_id, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        try:
+            await _locked(lock)
+            async with self.opened(target, f"{target.cluster_id}-run") as repository:
+                yield replace(repository, lock=lock)
+        finally:
+            os.close(lock)
+
+
+def program() -> str:
+    """Return the program, or raise `BackupProgramMissing`."""
+    return require("pgbackrest", "pgbackrest")
+
+
+def checked(ended: Ended) -> None:
+    """Raise `BackupFailed` with the last lines of a run that failed."""
+    if ended.status != 0:
+        raise BackupFailed(f"pgBackRest failed: {ended.said}")
+
+
+async def _locked(lock: int) -> None:
+    for _ in range(_ENDING_SECONDS * 10):
+        with suppress(BlockingIOError):
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        await asyncio.sleep(0.1)
+    raise BackupFailed("another run of pgBackRest works on this cluster: try again")
+
+
+def _of_server(place: ServerPlace) -> str:
+    lines = {
+        "pg1-path": place.data_inside,
+        "pg1-socket-path": _SOCKETS,
+        "pg1-port": str(place.port),
+        "pg1-user": place.superuser,
+    }
+    return f"[{STANZA}]\n" + "".join(f"{name}={value}\n" for name, value in lines.items())
+
+
+def _listed(found: _Backup) -> Listed | None:
+    """Return what `info` says of a backup; None if no run of ours has made it."""
+    if not _LABEL.fullmatch(found.label):
+        return None
+    base, incremental, _ = found.label.partition("_")
+    return Listed(
+        label=found.label,
+        kind="incremental" if incremental else "base",
+        backup_id=found.annotation.get(_ANNOTATION),
+        base_label=base if incremental else None,
+        size_bytes=found.info.size,
+        stored_bytes=found.info.repository.delta,
+        started_at=found.timestamp.start * MICROSECONDS,
+        completed_at=found.timestamp.stop * MICROSECONDS,
+    )
+
+
+class _Progress:
+    """Tells what part of a backup is done, each percentage once."""
+
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        self._tell = tell
+        self._told = 0
+
+    def read(self, line: str) -> None:
+        """Look for the percentage in a line of the log."""
+        found = _PROGRESS.search(line)
+        if found is not None and self._told < int(found[1]) <= _ALMOST:
+            self._told = int(found[1])
+            self._tell(self._told)

@@ -1,0 +1,194 @@
+"""What a PostgreSQL server is told: all by its command line, which nothing in its data overrides.
+
+``ALTER SYSTEM`` and files in the data folder come after the command line (PostgreSQL 15, 20.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from cloudcore.databases.archive import Recovery, archive_command, restore_command
+from cloudcore.databases.server import DATA_INSIDE, DATABASE, OWNER, SPOOL_INSIDE, SUPERUSER
+from cloudcore.databases.server import ServerSpec as Spec
+
+PROGRAMS: Final = Path("/usr/lib/postgresql")
+"""Where Debian keeps them, by major version."""
+VERSIONS: Final = (15, 16, 17)
+SOCKETS_INSIDE: Final = "/sockets"
+CONF_INSIDE: Final = "/conf"
+CERTIFICATE: Final = "server.pem"
+"""The key and the chain, in one file so that they change together."""
+_KB: Final = 1024
+_ACCESS: Final = f"""\
+local all {SUPERUSER} trust
+local replication {SUPERUSER} trust
+hostssl all {SUPERUSER} 0.0.0.0/0 reject
+hostssl all all 127.0.0.1/32 scram-sha-256
+"""
+"""Who comes in (pg_hba.conf): the first line that fits decides, and none is a refusal.
+
+The socket is in a folder that none but the platform and the server itself enter.
+"""
+CREATION: Final = f"""\
+CREATE ROLE {OWNER} LOGIN CREATEDB
+CREATE DATABASE {DATABASE} OWNER {OWNER}
+REVOKE ALL ON DATABASE postgres, template1 FROM PUBLIC
+"""
+"""What a new server is told. Nobody but the platform comes into `postgres` and `template1`."""
+
+
+def conf_files() -> Mapping[str, str]:
+    """Return the files that say how a server runs, by name."""
+    return {"postgresql.conf": "", "pg_hba.conf": _ACCESS, "pg_ident.conf": ""}
+
+
+def program(version: int, name: str) -> str:
+    """Return the path of a program of a major version."""
+    return str(PROGRAMS / str(version) / "bin" / name)
+
+
+def initdb(version: int) -> Sequence[str]:
+    """Return what makes the data of a new server."""
+    return (
+        *(program(version, "initdb"), "--pgdata", DATA_INSIDE, "--username", SUPERUSER),
+        *("--data-checksums", "--encoding", "UTF8", "--locale", "C.UTF-8"),
+        *("--auth", "reject", "--no-instructions"),
+    )
+
+
+def server(
+    spec: Spec, recovery: Recovery | None = None, *, is_private: bool = False
+) -> Sequence[str]:
+    """Return what runs a server; a private one listens on its socket alone."""
+    settings = {**_common(), **_resources(spec), **_reached(spec, is_private=is_private)}
+    settings |= _archive(spec, is_private=is_private)
+    if is_private:
+        settings |= _QUIET
+    if recovery is not None:
+        settings |= _recovery(recovery)
+    return (program(spec.version, "postgres"), *_arguments(settings))
+
+
+def single_user(version: int, database: str) -> Sequence[str]:
+    """Return what reads statements, one a line, as the first superuser that a server had.
+
+    No role or database has settings there, and neither event triggers nor workers run.
+    """
+    settings = _common() | {"exit_on_error": "on", "search_path": "pg_catalog", "fsync": "on"}
+    return (program(version, "postgres"), "--single", "-O", *_arguments(settings), database)
+
+
+def most_connections(memory_mb: int) -> int:
+    """Return how many sessions a server takes, as each needs memory."""
+    return max(20, min(memory_mb // 8, 400))
+
+
+def _arguments(settings: Mapping[str, str]) -> Sequence[str]:
+    own = ("-D", DATA_INSIDE)
+    return (*own, *(part for each in settings.items() for part in ("-c", "=".join(each))))
+
+
+def _common() -> dict[str, str]:
+    return {
+        "config_file": f"{CONF_INSIDE}/postgresql.conf",
+        "hba_file": f"{CONF_INSIDE}/pg_hba.conf",
+        "ident_file": f"{CONF_INSIDE}/pg_ident.conf",
+        "shared_preload_libraries": "",
+        "session_preload_libraries": "",
+        "local_preload_libraries": "",
+        "dynamic_library_path": "$libdir",
+        "jit": "off",
+        "allow_in_place_tablespaces": "off",
+        "zero_damaged_pages": "off",
+        "ignore_checksum_failure": "off",
+        "full_page_writes": "on",
+        "fsync": "on",
+        "logging_collector": "off",
+        "log_destination": "stderr",
+        # Statements may hold passwords, and are the owner's.
+        "log_statement": "none",
+        "log_min_error_statement": "panic",
+        "log_parameter_max_length": "0",
+        "log_parameter_max_length_on_error": "0",
+        "log_timezone": "UTC",
+        "timezone": "UTC",
+        "archive_cleanup_command": "",
+        "recovery_end_command": "",
+        "primary_conninfo": "",
+        "primary_slot_name": "",
+        "ssl_passphrase_command": "",
+    }
+
+
+_QUIET: Final = {"autovacuum": "off", "max_logical_replication_workers": "0", "hot_standby": "off"}
+"""Of a server that nobody but the platform looks at: it runs nothing of what its data ask for."""
+
+
+def _reached(spec: Spec, *, is_private: bool) -> dict[str, str]:
+    return {
+        "listen_addresses": "" if is_private else "127.0.0.1",
+        "port": str(spec.port),
+        "unix_socket_directories": SOCKETS_INSIDE,
+        "unix_socket_permissions": "0700",
+        "external_pid_file": "",
+        "ssl": "off" if is_private else "on",
+        "ssl_cert_file": f"{CONF_INSIDE}/{CERTIFICATE}",
+        "ssl_key_file": f"{CONF_INSIDE}/{CERTIFICATE}",
+        "ssl_ca_file": "",
+        "ssl_crl_file": "",
+        "ssl_crl_dir": "",
+        "ssl_min_protocol_version": "TLSv1.2",
+        "password_encryption": "scram-sha-256",
+        "authentication_timeout": "20s",
+        "tcp_keepalives_idle": "60",
+        "bonjour": "off",
+    }
+
+
+def _resources(spec: Spec) -> dict[str, str]:
+    connections = most_connections(spec.memory_mb)
+    memory = spec.memory_mb * _KB
+    return {
+        "max_connections": str(connections),
+        "shared_memory_type": "mmap",
+        "dynamic_shared_memory_type": "posix",
+        "huge_pages": "off",
+        "shared_buffers": f"{memory // 4}kB",
+        "effective_cache_size": f"{memory * 3 // 4}kB",
+        "work_mem": f"{max(64, memory // 4 // connections)}kB",
+        "maintenance_work_mem": f"{max(1024, memory // 16)}kB",
+        "max_wal_size": f"{max(64, min(1024, spec.disk_mb // 4))}MB",
+        "min_wal_size": "32MB",
+        "wal_level": "replica",
+        "max_wal_senders": "4",
+        "max_slot_wal_keep_size": f"{max(64, spec.disk_mb // 4)}MB",
+    }
+
+
+def _archive(spec: Spec, *, is_private: bool) -> dict[str, str]:
+    if not spec.has_archive or is_private:
+        return {"archive_mode": "off", "archive_command": "", "archive_library": ""}
+    return {
+        "archive_mode": "on",
+        "archive_command": archive_command(SPOOL_INSIDE),
+        "archive_library": "",
+        "archive_timeout": "60s",
+    }
+
+
+def _recovery(recovery: Recovery) -> dict[str, str]:
+    settings = {
+        "restore_command": restore_command(SPOOL_INSIDE) if recovery.uses_archive else "false",
+        "recovery_target_action": "promote",
+    }
+    if recovery.target_time is None:
+        return settings | {"recovery_target": "immediate"}
+    seconds, micros = divmod(recovery.target_time, 1_000_000)
+    return settings | {"recovery_target_time": _moment(seconds, micros)}
+
+
+def _moment(seconds: int, micros: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{micros:06}+00"

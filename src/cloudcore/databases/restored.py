@@ -1,0 +1,182 @@
+"""Make a restored data folder one that may be started: everything in it is an enemy's.
+
+Whoever writes into the bucket of the backups has made its files and its catalog. What it runs is
+confined like every server; this is about what its owner and its files may do then. Nothing here
+follows a link of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cloudcore.databases.confinement import User
+from cloudcore.databases.server import DATABASE, OWNER, SUPERUSER, ServerFailed
+
+_OURS: Final = (
+    *("postgresql.conf", "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf"),
+    *("recovery.conf", "recovery.signal", "standby.signal", "tablespace_map"),
+    *("postmaster.pid", "postmaster.opts", "current_logfiles"),
+)
+"""Files that say how a server runs, or that another one was."""
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NAMES: Final = re.compile(r'\bencode = "([0-9a-f]*)"')
+
+
+def clean(data: Path, version: int) -> None:
+    """Leave plain files and folders of one user, of which none says how the server runs.
+
+    Raise `ServerFailed` if they are no data of a server of this version.
+    """
+    with _opened(data) as folder:
+        found = _read(folder, "PG_VERSION").strip()
+        if found != f"{version}":
+            raise ServerFailed(f"what was restored is no data of PostgreSQL {version}")
+        for name in _OURS:
+            remove_file(folder, name)
+    for _, folders, files, at in os.fwalk(data, follow_symlinks=False):
+        os.fchmod(at, 0o700)
+        for name in (*folders, *files):
+            kind = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+            if stat.S_ISREG(kind):
+                os.chmod(name, 0o600, dir_fd=at)
+            elif stat.S_ISDIR(kind):
+                os.chmod(name, 0o700, dir_fd=at)
+            else:  # links, such as tablespaces, and devices
+                os.unlink(name, dir_fd=at)
+                with suppress(ValueError):
+                    folders.remove(name)
+
+
+def ask_for_recovery(data: Path, user: User) -> None:
+    """Let the next start recover by its settings, before it takes connections."""
+    with _opened(data) as folder:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open("recovery.signal", flags, 0o600, dir_fd=folder)
+        try:
+            if user is not None:
+                os.fchown(file, *user)
+        finally:
+            os.close(file)
+
+
+def remove_file(folder: int, name: str) -> None:
+    """Remove what has a name in an open folder, unless that is a folder."""
+    with suppress(FileNotFoundError, IsADirectoryError):
+        os.unlink(name, dir_fd=folder)
+
+
+def before_start(data: Path) -> None:
+    """Remove what a server has stored of its own settings, and what a killed one said of itself."""
+    with _opened(data) as folder:
+        for name in ("postgresql.auto.conf", "postmaster.pid"):
+            remove_file(folder, name)
+
+
+def status_of(data: Path) -> str:
+    """Return what a running server says that it does (`postmaster.pid`, its eighth line)."""
+    try:
+        with _opened(data) as folder:
+            lines = _read(folder, "postmaster.pid").splitlines()
+    except (OSError, ServerFailed):
+        return ""
+    return lines[7].strip() if len(lines) > 7 else ""
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes that a folder takes of the disk; nothing in it is followed."""
+    total = 0
+    with suppress(OSError):
+        for _, _, files, at in os.fwalk(folder, follow_symlinks=False):
+            for name in files:
+                with suppress(OSError):
+                    total += os.stat(name, dir_fd=at, follow_symlinks=False).st_blocks * 512
+    return total
+
+
+ROLES: Final = """\
+SELECT 'first ' || rolname FROM pg_authid WHERE oid = 10
+SELECT 'has ' || rolname FROM pg_authid WHERE rolname = 'OWNER' AND oid <> 10
+UPDATE pg_authid SET rolname = 'restored_' || oid WHERE rolname = 'SUPERUSER' AND oid <> 10
+UPDATE pg_authid SET rolname = 'SUPERUSER', rolsuper = true, rolcanlogin = true, \
+rolinherit = true, rolcreaterole = true, rolcreatedb = true, rolreplication = true, \
+rolbypassrls = true, rolconnlimit = -1, rolpassword = NULL, rolvaliduntil = NULL WHERE oid = 10
+UPDATE pg_authid SET rolsuper = false, rolcreaterole = false, rolreplication = false, \
+rolbypassrls = false WHERE oid <> 10
+DELETE FROM pg_auth_members WHERE roleid < 16384
+DELETE FROM pg_db_role_setting WHERE setrole = 10 OR (setrole = 0 AND setdatabase = 0) \
+OR setdatabase IN (SELECT oid FROM pg_database WHERE datname IN ('postgres', 'template1')) \
+OR array_to_string(setconfig, ' ') LIKE '%librar%'
+UPDATE pg_subscription SET subenabled = false
+UPDATE pg_database SET datallowconn = true WHERE datname IN ('postgres', 'template1')
+SELECT encode(convert_to(datname::text, 'UTF8'), 'hex') FROM pg_database
+""".replace("OWNER", OWNER).replace("SUPERUSER", SUPERUSER)
+"""What roles lose. The first superuser of a server has the id 10, whatever it is called; what users
+have made has ids from 16384 on (PostgreSQL, ``FirstNormalObjectId``)."""
+EVERYWHERE: Final = """\
+UPDATE pg_event_trigger SET evtenabled = 'D'
+UPDATE pg_proc SET prosecdef = false WHERE proowner = 10 AND oid >= 16384
+"""
+"""What each database loses: code that would run with the rights of the platform's role."""
+_OWNING: Final = """\
+ALTER ROLE OWNER LOGIN CREATEDB INHERIT CONNECTION LIMIT -1 VALID UNTIL 'infinity'
+UPDATE pg_database SET datdba = (SELECT oid FROM pg_authid WHERE rolname = 'OWNER') \
+WHERE datname NOT IN ('postgres', 'template0', 'template1')
+UPDATE pg_database SET datdba = 10 WHERE datname IN ('postgres', 'template0', 'template1')
+REVOKE ALL ON DATABASE postgres, template1 FROM PUBLIC, OWNER
+""".replace("OWNER", OWNER)
+_USING: Final = f"GRANT pg_read_all_data, pg_write_all_data TO {OWNER}\n"
+
+
+class Catalog(NamedTuple):
+    """What a restored server has, as `ROLES` has shown."""
+
+    databases: Sequence[str]
+    is_foreign: bool
+    """Its first superuser was none of ours: it comes from elsewhere."""
+    has_owner: bool
+
+    @property
+    def owning(self) -> str:
+        """Return what gives the owner its role and databases; of foreign ones it may use all."""
+        first = "" if self.has_owner else f"CREATE ROLE {OWNER}\n"
+        for name in (DATABASE, "postgres"):
+            if name not in self.databases:
+                first += f"CREATE DATABASE {name}\n"
+        return first + _OWNING + (_USING if self.is_foreign else "")
+
+
+def catalog_of(said: str) -> Catalog:
+    """Return what `ROLES` has shown."""
+    found = (bytes.fromhex(each).decode(errors="surrogateescape") for each in _NAMES.findall(said))
+    names = [name for name in found if name and "\0" not in name]
+    return Catalog(names, f'"first {SUPERUSER}"' not in said, f'"has {OWNER}"' in said)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    descriptor = os.open(folder, _FOLDER)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _read(folder: int, name: str) -> str:
+    """Return the beginning of a plain file; raise `ServerFailed` if it is none."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        file = os.open(name, flags, dir_fd=folder)
+    except OSError as error:
+        raise ServerFailed(f"what was restored has no file {name}") from error
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise ServerFailed(f"{name} of what was restored is no file")
+        return os.read(file, 4096).decode("ascii", "replace")
+    finally:
+        os.close(file)

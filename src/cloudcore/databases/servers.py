@@ -1,0 +1,532 @@
+"""Database servers of this machine, each confined and kept by a process beside it.
+
+A server has a folder: `data`, `sockets` and `spool` are its own user's, the rest is the service's.
+`UNFIT` is there until data that were restored have been made fit; they are not served before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
+
+from cloudcore.databases import postgres, restored, scram
+from cloudcore.databases.archive import Recovery
+from cloudcore.databases.confinement import User, beside, confined, password_line, unshared, user_of
+from cloudcore.databases.server import (
+    DATA_INSIDE,
+    SPOOL_INSIDE,
+    SUPERUSER,
+    ServerFailed,
+    ServerPaths,
+    ServerSeen,
+    ServerSpec,
+)
+from cloudcore.databases.server_keeper import INPUT, ORDER, SECCOMP_FILE, STATE
+from cloudcore.nodes import control_groups, kept_process, seccomp
+from cloudcore.nodes.control_groups import GroupsMissing
+from cloudcore.nodes.keeping import NoAnswer, ask
+from cloudcore.nodes.kept_process import Kept, LaunchFailed
+from cloudcore.nodes.node import DriverUnusable
+from cloudcore.nodes.output import NEWER, OLDER, tail
+
+_THREADS: Final = ThreadPoolExecutor(8, "database-servers")
+_PROGRAMS: Final = {"bwrap": "bubblewrap", "unshare": "util-linux", "setpriv": "util-linux"}
+_GROUP: Final = "entrepot-database-"
+_UNFIT: Final = "unfit"
+_GRAVES: Final = ".graves"
+_GRAVE_SECONDS: Final = 24 * 3600
+_FAST_SECONDS: Final = 60.0
+"""That a fast shutdown may take, then it is a crash, from which the server recovers."""
+_TO_END: Final = 30.0
+"""Seconds that killed processes may take to be gone."""
+_SINGLE_SECONDS: Final = 600.0
+_ASK_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 0.02
+_MEASURED_SECONDS: Final = 60.0
+_PROCESSES: Final = 64
+"""Of a server beside its sessions."""
+_TOLD_BYTES: Final = 2000
+_TRIAL: Final = ".trial"
+T = TypeVar("T")
+
+
+class Listening(NamedTuple):
+    """Where servers of this machine listen, and as whom they run."""
+
+    address: str
+    first_port: int
+    first_uid: int
+    """The server of the first port has it, the next one the next; as root alone."""
+
+
+class Servers:
+    """Runs servers by bubblewrap; see `ServerDriver`."""
+
+    def __init__(self, base: Path, listening: Listening, groups_prefix: str = _GROUP) -> None:
+        """Keep all files in a folder of this machine."""
+        self._base = base.absolute()
+        self._listening = listening
+        self._prefix = groups_prefix
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()
+        self._sizes: dict[str, tuple[float, int]] = {}
+
+    @property
+    def versions(self) -> Sequence[int]:
+        """Return the versions whose programs are installed."""
+        return [
+            each
+            for each in postgres.VERSIONS
+            if all(Path(postgres.program(each, name)).is_file() for name in ("initdb", "postgres"))
+        ]
+
+    def check(self) -> None:
+        """Run a program confined."""
+        named = "database_driver bubblewrap"
+        for name, package in _PROGRAMS.items():
+            if shutil.which(name) is None:
+                raise DriverUnusable(f"{named} needs {name}: install the package {package}")
+        if not self.versions:
+            raise DriverUnusable(f"{named} needs PostgreSQL: install the package postgresql-15")
+        try:
+            seccomp.write_program(Path(os.devnull))
+            control_groups.delegated()
+        except OSError:
+            words = f"{named} needs libseccomp: install the package libseccomp2"
+            raise DriverUnusable(words) from None
+        except GroupsMissing as missing:
+            raise DriverUnusable(f"{named} cannot bound memory: {missing}") from None
+        port = self._listening.first_port
+        trial = ServerSpec(f"{_TRIAL}-{os.getpid()}", self.versions[-1], 64, 1000, 1, port)
+        try:
+            self._run(trial, [postgres.program(trial.version, "postgres"), "--version"])
+        except (ServerFailed, OSError) as failed:
+            raise DriverUnusable(f"{named} cannot run a program here: {failed}") from None
+        finally:
+            self._end(trial.id)
+            _remove_tree(self._folder(trial.id))
+
+    async def create(self, spec: ServerSpec) -> None:
+        """Make the data of a new server, and move them to their place when they are whole."""
+        await self._alone(spec.id, lambda: self._create(spec))
+
+    def restoring(self, spec: ServerSpec) -> Path:
+        """Return the folder that a restore fills."""
+        return self._own_folder(spec, "restoring")
+
+    async def adopt_restored(self, spec: ServerSpec) -> None:
+        """Clean what was restored, and move it to its place."""
+        await self._alone(spec.id, lambda: self._adopt(spec))
+
+    async def start(self, spec: ServerSpec, *, recovery: Recovery | None = None) -> None:
+        """Start a server; what was restored recovers and is made fit first."""
+        async with self._held(spec.id):
+            if await self._in_thread((self._folder(spec.id) / _UNFIT).exists):
+                recovery = recovery or Recovery(None, uses_archive=False)
+                private = postgres.server(spec, recovery, is_private=True)
+                await self._in_thread(lambda: self._begin(spec, private))
+                await self._ready(spec)
+                await self._in_thread(lambda: self._make_fit(spec))
+            await self._in_thread(lambda: self._begin(spec, postgres.server(spec)))
+            await self._ready(spec)
+
+    async def stop(self, server_id: str) -> None:
+        """Stop a server."""
+        await self._alone(server_id, lambda: self._stop(server_id))
+
+    async def remove(self, server_id: str, *, at_once: bool = False) -> None:
+        """Stop a server, and keep its data for a day, or not."""
+        await self._alone(server_id, lambda: self._remove(server_id, at_once=at_once))
+
+    async def bury(self) -> None:
+        """Delete data that were kept for a day."""
+        await self._in_thread(self._bury)
+
+    async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:
+        """Give a role another password: the server gets what proves it, not the password."""
+        name = username.replace('"', '""')
+        verifier = await self._in_thread(lambda: scram.verifier(password))
+        await self._told(spec, f"ALTER ROLE \"{name}\" PASSWORD '{verifier}';\n")
+
+    async def check_pages(self, spec: ServerSpec) -> None:
+        """Read all data of a server that does not run."""
+        await self._alone(spec.id, lambda: self._check_pages(spec))
+
+    async def reload_certificate(self, spec: ServerSpec, chain_pem: str, key_pem: str) -> None:
+        """Replace what the server shows."""
+        await self._alone(spec.id, lambda: self._reload(spec, key_pem + chain_pem))
+
+    async def seen(self) -> Mapping[str, ServerSeen]:
+        """Return every server that has a folder here."""
+        return await self._in_thread(self._seen)
+
+    def paths(self, spec: ServerSpec) -> ServerPaths:
+        """Return where a server is."""
+        folder = self._folder(spec.id)
+        return ServerPaths(folder / "data", folder / "sockets", folder / "spool", self._user(spec))
+
+    # What follows runs in threads, one thing a server at a time.
+
+    def _create(self, spec: ServerSpec) -> None:
+        data = self._folder(spec.id) / "data"
+        if data.exists():
+            return
+        made = self._folder(spec.id) / "making"
+        _remove_tree(made)
+        made = self._own_folder(spec, "making")
+        self._run(spec, postgres.initdb(spec.version), data=made)
+        single = postgres.single_user(spec.version, "template1")
+        self._run(spec, single, data=made, text=postgres.CREATION)
+        _settle(made, data)
+
+    def _adopt(self, spec: ServerSpec) -> None:
+        folder = self._folder(spec.id)
+        if (folder / "data").exists():
+            return
+        self._end(spec.id)
+        try:
+            restored.clean(folder / "restoring", spec.version)
+            restored.ask_for_recovery(folder / "restoring", self._user(spec))
+        except OSError as error:
+            raise ServerFailed(f"what was restored cannot be used: {error}") from error
+        (folder / _UNFIT).touch()
+        _settle(folder / "restoring", folder / "data")
+
+    def _make_fit(self, spec: ServerSpec) -> None:
+        """Take away what no role of restored data may have; the server has recovered."""
+        self._stop(spec.id)
+        said = self._single(spec, "template1", restored.ROLES)
+        catalog = restored.catalog_of(said)
+        self._single(spec, "template1", catalog.owning)
+        for each in {*catalog.databases, "postgres", "main"}:
+            self._single(spec, each, restored.EVERYWHERE)
+        (self._folder(spec.id) / _UNFIT).unlink()
+
+    def _check_pages(self, spec: ServerSpec) -> None:
+        program = postgres.program(spec.version, "pg_checksums")
+        self._run(spec, (program, "--check", "--pgdata", DATA_INSIDE))
+
+    def _single(self, spec: ServerSpec, database: str, text: str) -> str:
+        return self._run(spec, postgres.single_user(spec.version, database), text=text)
+
+    def _begin(self, spec: ServerSpec, argv: Sequence[str]) -> None:
+        """Start the program of a server, unless it runs; it listens for clients if it has to."""
+        folder = self._folder(spec.id)
+        if not (folder / "data").exists():
+            raise ServerFailed("it has no data")
+        if self._living(spec.id) is not None:
+            if _read_json(folder / ORDER).get("server") == list(argv):
+                return
+            self._stop(spec.id)
+        is_private = "listen_addresses=" in argv
+        self._end(spec.id)
+        restored.before_start(folder / "data")
+        if is_private:
+            self._launch(spec, argv, folder / "data", listener=None)
+            return
+        try:
+            listener = socket.create_server((self._listening.address, spec.port))
+        except OSError as error:
+            where = f"{self._listening.address}:{spec.port}"
+            raise ServerFailed(f"it cannot listen on {where}: {error.strerror}") from error
+        with listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._launch(spec, argv, folder / "data", listener=listener.fileno())
+
+    def _run(
+        self, spec: ServerSpec, argv: Sequence[str], *, data: Path | None = None, text: str = ""
+    ) -> str:
+        """Run a program on data to its end; return what it wrote, or raise `ServerFailed`."""
+        folder = self._folder(spec.id)
+        kept = self._launch(spec, argv, data or folder / "data", listener=None, text=text)
+        ended = kept.wait(_SINGLE_SECONDS)
+        state = _read_json(folder / STATE)
+        self._end(spec.id)
+        said = tail(folder, 4_000_000).decode(errors="replace")
+        name = Path(argv[0]).name
+        if not ended:
+            raise ServerFailed(f"{name} took longer than {_SINGLE_SECONDS:.0f} seconds")
+        if state.get("exit_code") != 0:
+            words = state.get("problem") or _last_lines(said)
+            raise ServerFailed(f"{name} failed: {words}")
+        return said
+
+    def _launch(
+        self,
+        spec: ServerSpec,
+        argv: Sequence[str],
+        data: Path,
+        *,
+        listener: int | None,
+        text: str | None = None,
+    ) -> Kept:
+        """Start a keeper with a program; what was before has ended."""
+        self._end(spec.id)
+        folder, user = self._folder(spec.id), self._user(spec)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for each in (STATE, NEWER, OLDER):
+            (folder / each).unlink(missing_ok=True)
+        sockets, spool = self._own_folder(spec, "sockets"), self._own_folder(spec, "spool")
+        for name, content in postgres.conf_files().items():
+            _write(self._conf(spec) / name, content.encode(), 0o444)
+        _write(folder / "passwd", password_line(user).encode(), 0o444)
+        _write(folder / INPUT, (text or "").encode(errors="surrogateescape"), 0o600)
+        seccomp.write_program(folder / SECCOMP_FILE)
+        folders = {sockets: postgres.SOCKETS_INSIDE, spool: SPOOL_INSIDE}
+        if data.exists():
+            folders[data] = DATA_INSIDE
+        files = {self._conf(spec): postgres.CONF_INSIDE, folder / "passwd": "/etc/passwd"}
+        most = postgres.most_connections(spec.memory_mb)
+        try:
+            groups = control_groups.make(
+                control_groups.delegated(),
+                f"{self._prefix}{spec.id}",
+                _Bounds(spec.memory_mb, spec.cpu_millis, most + _PROCESSES),
+            )
+            order = {
+                "server": list(argv),
+                "launch": confined(
+                    argv, user, folders=folders, files=files, shm_mb=max(16, spec.memory_mb // 4)
+                ),
+                "groups": [str(group) for group in groups],
+                "has_input": text is not None,
+                "listener": listener,
+                "port": spec.port,
+                "most": most,
+            }
+            _write(folder / ORDER, json.dumps(order).encode(), 0o600)
+            return kept_process.start(
+                folder,
+                unshared(user),
+                env={"PATH": os.environ.get("PATH", os.defpath)},
+                pass_fds=() if listener is None else (listener,),
+            )
+        except (GroupsMissing, OSError, LaunchFailed) as error:
+            raise ServerFailed(str(error)) from error
+
+    async def _ready(self, spec: ServerSpec) -> None:
+        """Wait until a server takes connections; raise `ServerFailed` if it ends."""
+        folder = self._folder(spec.id)
+        while not await self._in_thread(lambda: self._is_ready(folder)):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _is_ready(self, folder: Path) -> bool:
+        if kept_process.find(folder) is None:
+            raise ServerFailed(self._words(folder))
+        return restored.status_of(folder / "data") == "ready"
+
+    def _words(self, folder: Path) -> str:
+        state = _read_json(folder / STATE)
+        said = _last_lines(tail(folder, _TOLD_BYTES).decode(errors="replace"))
+        return str(state.get("problem") or said or "it was killed")
+
+    def _reload(self, spec: ServerSpec, pem: str) -> None:
+        path = self._conf(spec) / postgres.CERTIFICATE
+        _write(path, pem.encode(), 0o400, owner=self._user(spec))
+        kept = self._living(spec.id)
+        if kept is not None:
+            with suppress(NoAnswer, OSError):  # it reads it when it starts
+                ask(self._folder(spec.id), kept, "reload", _ASK_SECONDS)
+
+    def _stop(self, server_id: str) -> None:
+        folder, kept = self._folder(server_id), self._living(server_id)
+        if kept is not None:
+            with suppress(NoAnswer, OSError):
+                ask(folder, kept, f"stop {_FAST_SECONDS}", _FAST_SECONDS + _TO_END)
+                kept.wait(_TO_END)
+        self._end(server_id)
+
+    def _end(self, server_id: str) -> None:
+        """Kill all that a server has of processes, and take their groups away."""
+        kept = self._living(server_id)
+        if kept is not None:
+            kept.signal(signal.SIGKILL)
+            if not kept.wait(_TO_END):
+                raise ServerFailed("its keeper does not end")
+        try:
+            parents = control_groups.delegated()
+            control_groups.remove(
+                {parent / f"{self._prefix}{server_id}" for _, parent in parents.values()}
+            )
+        except GroupsMissing:
+            return
+        except OSError as error:
+            raise ServerFailed(f"its processes do not end: {error}") from error
+
+    def _remove(self, server_id: str, *, at_once: bool) -> None:
+        folder = self._folder(server_id)
+        self._stop(server_id)
+        if (folder / "data").exists() and not at_once:
+            graves = self._base / _GRAVES
+            graves.mkdir(mode=0o700, exist_ok=True)
+            (folder / "data").rename(graves / f"{server_id}-{time.time_ns()}")
+        _remove_tree(folder)
+        self._sizes.pop(server_id, None)
+
+    def _bury(self) -> None:
+        with suppress(FileNotFoundError):
+            for each in (self._base / _GRAVES).iterdir():
+                since = int(each.name.rpartition("-")[2])
+                if time.time_ns() - since > _GRAVE_SECONDS * 10**9:
+                    _remove_tree(each)
+
+    def _seen(self) -> Mapping[str, ServerSeen]:
+        try:
+            entries = [*self._base.iterdir()]
+        except FileNotFoundError:
+            return {}
+        found = [each for each in entries if each.is_dir() and not each.name.startswith(".")]
+        return {each.name: self._seen_one(each) for each in found}
+
+    def _seen_one(self, folder: Path) -> ServerSeen:
+        data = folder / "data"
+        if not data.exists():
+            return ServerSeen("missing")
+        size = self._size(folder)
+        certified_at = _written_at(folder / "conf" / postgres.CERTIFICATE)
+        if kept_process.find(folder) is None:
+            return ServerSeen("stopped", self._words(folder), size, certified_at)
+        is_ready = not (folder / _UNFIT).exists() and restored.status_of(data) == "ready"
+        return ServerSeen("running" if is_ready else "starting", "", size, certified_at)
+
+    def _size(self, folder: Path) -> int:
+        measured_at, size = self._sizes.get(folder.name, (float("-inf"), 0))
+        now = time.monotonic()
+        if now - measured_at > _MEASURED_SECONDS:
+            size = restored.size_of(folder)
+            self._sizes[folder.name] = now, size
+        return size
+
+    async def _told(self, spec: ServerSpec, text: str) -> None:
+        """Tell a running server something as its superuser; raise `ServerFailed` if it refuses."""
+        psql = (postgres.program(spec.version, "psql"), "-qAtX", "-v", "ON_ERROR_STOP=1")
+        where = ("-h", postgres.SOCKETS_INSIDE, "-p", str(spec.port), "-U", SUPERUSER)
+        sockets = {self._folder(spec.id) / "sockets": postgres.SOCKETS_INSIDE}
+        argv = beside((*psql, *where, "-d", "postgres"), self._user(spec), sockets)
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                first = "SET search_path = pg_catalog;\n"
+                _, said = await process.communicate((first + text).encode())
+        except TimeoutError as error:
+            raise ServerFailed("it does not answer") from error
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        if process.returncode != 0:
+            raise ServerFailed(_last_lines(said.decode(errors="replace")))
+
+    def _folder(self, server_id: str) -> Path:
+        return self._base / server_id
+
+    def _user(self, spec: ServerSpec) -> User:
+        return user_of(self._listening.first_uid, spec.port - self._listening.first_port)
+
+    def _conf(self, spec: ServerSpec) -> Path:
+        path = self._folder(spec.id) / "conf"
+        path.mkdir(mode=0o755, parents=True, exist_ok=True)
+        path.chmod(0o755)
+        return path
+
+    def _own_folder(self, spec: ServerSpec, name: str) -> Path:
+        """Return a folder of the server's own user."""
+        path, user = self._folder(spec.id) / name, self._user(spec)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if user is not None:
+            os.chown(path, *user, follow_symlinks=False)
+        return path
+
+    def _living(self, server_id: str) -> Kept | None:
+        return kept_process.find(self._folder(server_id))
+
+    async def _alone(self, server_id: str, act: Callable[[], T]) -> T:
+        async with self._held(server_id):
+            return await self._in_thread(act)
+
+    @asynccontextmanager
+    async def _held(self, server_id: str) -> AsyncIterator[None]:
+        """Let nothing else be done to a server meanwhile."""
+        async with self._locks.setdefault(server_id, asyncio.Lock()):
+            yield
+
+    async def _in_thread(self, act: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(_THREADS, act)
+
+
+class _Bounds(NamedTuple):
+    memory_mb: int
+    cpu_millis: int
+    processes: int
+
+
+def _settle(made: Path, place: Path) -> None:
+    """Give a whole folder its name, so that it is there after a loss of power too."""
+    made.rename(place)
+    folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _write(path: Path, content: bytes, mode: int, owner: User = None) -> None:
+    """Write a file whole."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(file, content)
+        os.fchmod(file, mode)
+        if owner is not None:
+            os.fchown(file, *owner)
+    finally:
+        os.close(file)
+    new.replace(path)
+
+
+def _remove_tree(folder: Path) -> None:
+    """Remove a folder, whatever a server has made of its modes."""
+    with suppress(FileNotFoundError):
+        for _, folders, _, at in os.fwalk(folder, follow_symlinks=False):
+            for name in folders:
+                if stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+                    os.chmod(name, 0o700, dir_fd=at)
+        shutil.rmtree(folder)
+
+
+def _written_at(path: Path) -> int:
+    """Return when a file was written, in microseconds since the epoch; 0 if it is not there."""
+    try:
+        return path.stat().st_mtime_ns // 1000
+    except FileNotFoundError:
+        return 0
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Return what a file of ours says; nothing if it is not there, or torn."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _last_lines(said: str) -> str:
+    return " / ".join(said.strip().splitlines()[-3:])[-500:]

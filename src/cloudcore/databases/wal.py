@@ -1,0 +1,153 @@
+"""WAL between the spool of a server and the repository of its cluster.
+
+The server owns its spool and may be hostile: it may put links, devices or folders there, and swap
+them at any moment. So nothing in it is opened by what runs outside. A file is linked into a folder
+of ours first, where nobody changes what it is, and what a server gets is moved in by one rename.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import shutil
+import stat
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from cloudcore.databases.archive import GIVEN, WANTED, BackupFailed, PushedWal
+from cloudcore.databases.confined_runs import Ended, User
+from cloudcore.databases.pgbackrest import STANZA, Repository, ServerPlace, checked
+
+_NAME: Final = re.compile(r"[0-9A-F]{24}(?:\.partial|\.[0-9A-F]{8}\.backup)?|[0-9A-F]{8}\.history")
+_ABSENT: Final = 1
+"""The exit status of ``archive-get`` when there is no such file."""
+_LOOK_SECONDS: Final = 0.1
+_PAUSE_SECONDS: Final = 2
+_log = logging.getLogger(__name__)
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST: Final = 16
+"""Files that one call pushes: other clusters wait for their turn too."""
+
+
+async def push(repository: Repository, spool: Path, place: ServerPlace) -> PushedWal:
+    """Move files of a spool to the repository, oldest first, until one fails."""
+    pushed = 0
+    try:
+        with _opened(spool) as folder, _staging(spool, "pushing", place.user) as staging:
+            for name in _named(folder)[:_MOST]:
+                _take(folder, name, staging)
+                await _push_file(repository, staging, name, place)
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folder)
+                pushed += 1
+    except (BackupFailed, OSError) as error:
+        return PushedWal(pushed, str(error))
+    return PushedWal(pushed, None)
+
+
+def has_files(spool: Path) -> bool:
+    """Return True if a spool has files to push."""
+    try:
+        with _opened(spool) as folder:
+            return bool(_named(folder))
+    except OSError:
+        return False
+
+
+@asynccontextmanager
+async def serving(repository: Repository, spool: Path, place: ServerPlace) -> AsyncIterator[None]:
+    """Give a recovering server the files that it asks for, until it is left."""
+    with _opened(spool) as folder:
+        for name in (WANTED, GIVEN):
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=folder)
+                if place.user is not None:
+                    os.chown(name, *place.user, dir_fd=folder, follow_symlinks=False)
+        giving = asyncio.create_task(_give(repository, spool, folder, place))
+        try:
+            yield
+        finally:
+            giving.cancel()
+            with suppress(asyncio.CancelledError):
+                await giving
+
+
+async def _push_file(repository: Repository, staging: Path, name: str, place: ServerPlace) -> None:
+    async def push() -> Ended:
+        words = "archive-push", f"--stanza={STANZA}", f"/wal/{name}"
+        return await repository.run(*words, place=place, wal=staging)
+
+    ended = await push()
+    if ended.status != 0 and "stanza-create" in ended.said:  # it says so of a new repository
+        await repository.create_stanza(place)
+        ended = await push()
+    checked(ended)
+
+
+async def _give(repository: Repository, spool: Path, folder: int, place: ServerPlace) -> None:
+    while True:
+        try:
+            await _give_wanted(repository, spool, folder, place)
+        except (OSError, BackupFailed) as error:  # the server waits on, and it is tried again
+            _log.warning("WAL for cluster %s: %s", repository.cluster_id, error)
+            await asyncio.sleep(_PAUSE_SECONDS)
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _give_wanted(
+    repository: Repository, spool: Path, folder: int, place: ServerPlace
+) -> None:
+    with (
+        _opened(WANTED, folder) as wanted,
+        _opened(GIVEN, folder) as given,
+        _staging(spool, "giving", place.user) as staging,
+    ):
+        for name in _named(wanted):
+            words = "archive-get", f"--stanza={STANZA}", name, f"/wal/{name}"
+            ended = await repository.run(*words, place=place, wal=staging)
+            if ended.status == _ABSENT:
+                (staging / name).touch()
+                os.rename(staging / name, f"{name}.absent", dst_dir_fd=given)
+            else:
+                checked(ended)
+                os.rename(staging / name, name, dst_dir_fd=given)
+            os.unlink(name, dir_fd=wanted)
+
+
+@contextmanager
+def _opened(path: Path | str, folder: int | None = None) -> Iterator[int]:
+    descriptor = os.open(path, _FOLDER, dir_fd=folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _staging(spool: Path, name: str, user: User) -> Iterator[Path]:
+    """Give an empty folder beside a spool, on its file system, where its server sees nothing."""
+    folder = spool.parent / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    try:
+        if user is not None:
+            os.chown(folder, *user)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _named(folder: int) -> Sequence[str]:
+    """Return the names of WAL files in a folder, oldest first."""
+    return sorted(name for name in os.listdir(folder) if _NAME.fullmatch(name))
+
+
+def _take(folder: int, name: str, staging: Path) -> None:
+    """Link a file of a spool into a folder of ours; raise `BackupFailed` if it is none."""
+    os.link(name, staging / name, src_dir_fd=folder, follow_symlinks=False)
+    if not stat.S_ISREG((staging / name).lstat().st_mode):
+        raise BackupFailed(f"{name} in the spool is no file: the server is not to be trusted")

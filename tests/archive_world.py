@@ -1,0 +1,194 @@
+"""A served install, a PostgreSQL of its own user, and what makes its backups, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import pwd
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Final, Literal
+
+import psycopg
+
+from cloudcore.account_rows import find_account
+from cloudcore.clock import uuid7
+from cloudcore.databases.archive import BackupTarget, RegisteredEndpoint, archive_command
+from cloudcore.databases.archives import Archives, Places
+from cloudcore.databases.bridging import Bridge, S3Endpoint
+from cloudcore.databases.bucket_files import folder_of, list_files
+from cloudcore.databases.pgbackrest import ServerPlace
+from cloudcore.databases.server import SUPERUSER
+from cloudcore.db.base import Connection
+from cloudcore.iam.service_roles import SERVICE_ROLES
+from cloudcore.storage import buckets
+from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.family import STORAGE
+from cloudcore.storage.needs import StorageNeeds
+from registry.main import Registry
+from registry.served import SERVE
+from registry.settings import Settings
+from tests.certificates import self_signed
+from tests.databases import planted
+from tests.entrepot import initialized
+from tests.live import LiveRegistry, start_registry
+from tests.postgresql import UNPRIVILEGED, free_port, run, server_programs
+
+PASSWORD: Final = "o'neill \\ s3cret"
+"""Of the role that copies the server from elsewhere, over TLS alone."""
+_ACCESS: Final = f"""\
+local all {SUPERUSER} trust
+hostssl replication copier 127.0.0.1/32 scram-sha-256
+"""
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something of other processes is so; the test's own time limit is the end."""
+    while not holds():  # noqa: ASYNC110 - what other processes do sets no event
+        await asyncio.sleep(0.02)
+
+
+class Server:
+    """A PostgreSQL that is reached by its socket and over TLS, and archives into its spool."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep all files in a folder, which is made."""
+        self.folder = folder
+        self.data, self.sockets, self.spool = folder / "data", folder / "sockets", folder / "spool"
+        self.port = free_port()
+        folder.mkdir(mode=0o711, parents=True)
+        self.ca = self_signed(folder, "db.example.com")[0].read_text()
+        for name in ("certificate.pem", "key.pem"):
+            shutil.chown(folder / name, UNPRIVILEGED, UNPRIVILEGED)
+            (folder / name).chmod(0o600)
+        for each in (self.data, self.sockets, self.spool):
+            each.mkdir(mode=0o700)
+            shutil.chown(each, UNPRIVILEGED, UNPRIVILEGED)
+        self._programs = server_programs()
+        found = pwd.getpwnam(UNPRIVILEGED)
+        self.user = found.pw_uid, found.pw_gid
+
+    @property
+    def place(self) -> ServerPlace:
+        return ServerPlace(self.data, self.user, self.sockets, self.port, str(self.data))
+
+    def make(self) -> None:
+        """Make an empty cluster."""
+        self._run(
+            *("initdb", "--pgdata", self.data, "--username", SUPERUSER, "--auth", "trust"),
+            *("--locale", "C", "--encoding", "UTF8", "--data-checksums", "--no-sync"),
+        )
+        self.configure(archives=True)
+
+    def configure(self, *, archives: bool, more: str = "") -> None:
+        """Replace what a restore has left of the settings."""
+        (self.data / "postgresql.auto.conf").write_text("")
+        (self.data / "pg_hba.conf").write_text(_ACCESS)
+        (self.data / "postgresql.conf").write_text(
+            f"listen_addresses = '127.0.0.1,127.0.0.2'\nport = {self.port}\nssl = on\n"
+            f"ssl_cert_file = '{self.folder}/certificate.pem'\n"
+            f"ssl_key_file = '{self.folder}/key.pem'\nunix_socket_directories = '{self.sockets}'\n"
+            f"wal_level = replica\narchive_mode = {'on' if archives else 'off'}\nfsync = off\n"
+            f"archive_command = '{archive_command(str(self.spool))}'\n{more}"
+        )
+
+    def own(self, name: str, text: str = "") -> None:
+        """Write a file of the server's into its data folder."""
+        (self.data / name).write_text(text)
+        shutil.chown(self.data / name, UNPRIVILEGED, UNPRIVILEGED)
+
+    def start(self) -> None:
+        log = self.sockets / "log"
+        try:
+            self._run("pg_ctl", "--pgdata", self.data, "--wait", "--log", log, "start")
+        except AssertionError as error:
+            raise AssertionError(log.read_text()) from error
+
+    def is_up(self) -> bool:
+        """Return True once it has recovered, and takes changes."""
+        try:
+            return self.sql("SELECT pg_is_in_recovery()") == [(False,)]
+        except psycopg.OperationalError:
+            return False
+
+    def stop(self, mode: str = "fast") -> None:
+        self._run("pg_ctl", "--pgdata", self.data, "--wait", "--mode", mode, "stop")
+
+    def sql(self, statement: str) -> list[tuple[object, ...]]:
+        """Run a statement; return its rows."""
+        with psycopg.connect(
+            f"host={self.sockets} port={self.port} user={SUPERUSER} dbname=postgres",
+            autocommit=True,
+        ) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def _run(self, program: str, *words: str | Path) -> None:
+        run(self._programs / program, *words, account=UNPRIVILEGED)
+
+
+@dataclass
+class ArchiveWorld:
+    """What the tests of one file share."""
+
+    folder: Path
+    registry: LiveRegistry
+    needs: StorageNeeds
+    archives: Archives
+    account_id: str
+    bucket: Bucket
+
+    def target(self, endpoint: RegisteredEndpoint | None = None) -> BackupTarget:
+        """Return a cluster of its own: a managed one, or one that is registered."""
+        kind: Literal["managed", "registered"] = "managed" if endpoint is None else "registered"
+        made = uuid7(self.needs.clock())
+        return BackupTarget(made, self.account_id, 15, self.bucket.id, kind, endpoint)
+
+    async def keys(self, target: BackupTarget) -> list[str]:
+        """Return the keys of all that the bucket has of a cluster."""
+        found = await list_files(self.needs, self.bucket, folder_of(target.cluster_id))
+        return [each.key for each in found]
+
+
+@asynccontextmanager
+async def open_archive_world(folder: Path, places: Places) -> AsyncIterator[ArchiveWorld]:
+    """Serve an install with an S3 endpoint, and open its database in this process too."""
+    data = planted(folder / "install")
+    initialized(data)
+    port = free_port()
+    registry = start_registry(data, "--s3-port", str(port), command="serve")
+    try:
+        async with Registry(Settings(data=data), SERVE).open_planes() as (opening, _):
+            needs = await opening.needs_of(STORAGE)
+            account_id = await needs.database.read(_account)
+            now = needs.clock()
+            made = Bucket(
+                id=uuid7(now),
+                account_id=account_id,
+                region="local",
+                name="backups",
+                created_at=now,
+                updated_at=now,
+            )
+            bucket = await needs.database.write(buckets.create_bucket, made)
+            roles = (await opening.get(SERVICE_ROLES))("database")
+            bridge = Bridge(S3Endpoint("127.0.0.1", port, "localhost", None))
+            loopback = [ip_network("127.0.0.0/8")]
+            archives = Archives(needs, roles, bridge, folder / "archive", places, loopback)
+            try:
+                yield ArchiveWorld(folder, registry, needs, archives, account_id, bucket)
+            finally:
+                await bridge.close()
+    finally:
+        status = registry.stop()
+    assert status == 0, registry.log
+    assert "unexpected failure" not in registry.log, registry.log
+
+
+def _account(tx: Connection) -> str:
+    found = find_account(tx, "acme")
+    assert found is not None
+    return found

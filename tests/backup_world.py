@@ -1,0 +1,419 @@
+"""Clusters and their backups over a database, with an archive and servers in memory.
+
+What the archive and the servers have outlives each process that the test lets die.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import httpx
+
+from cloudcore.clock import uuid7
+from cloudcore.databases import scheduling
+from cloudcore.databases.archive import (
+    BackupFailed,
+    BackupKind,
+    BackupProgramMissing,
+    BackupTarget,
+    Listed,
+    PushedWal,
+    Recovery,
+    Taken,
+)
+from cloudcore.databases.backup_routes import BACKUP_HANDLERS
+from cloudcore.databases.backup_work import BACKUP_WORK
+from cloudcore.databases.cluster import Cluster, Endpoint, Retention, Schedule
+from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms, ServerCertificate
+from cloudcore.databases.routes import CLUSTER_HANDLERS
+from cloudcore.databases.rows import CLUSTERS
+from cloudcore.databases.server import ServerFailed, ServerPaths, ServerSeen, ServerSpec
+from cloudcore.databases.states import seal_password
+from cloudcore.databases.work import WORK
+from cloudcore.db.base import Connection, Database
+from cloudcore.events import Events
+from cloudcore.family import vocabulary
+from cloudcore.jobs.kinds import JobKind
+from cloudcore.keyring import Keyring
+from cloudcore.nodes.node import Node
+from cloudcore.nodes.rows import claim
+from cloudcore.web.app import ControlPlane, Routes, family_routes
+from cloudcore.web.context import ControlSettings, Platform
+from registry.families import FAMILIES
+from tests.control_plane import ACCOUNT, OTHER_ACCOUNT, TokenBook
+from tests.jobs import Clock, run_due, until
+from tests.kms_world import add_account
+
+NODE: Final = "machine-1"
+BUCKET: Final = "0189c000-0000-7000-8000-00000000000b"
+SIZE: Final = 3_000_000
+
+
+@dataclass
+class MemoryArchive:
+    """Backups in memory, which end when the test says so."""
+
+    clock: Clock
+    backups: dict[str, list[Listed]] = field(default_factory=dict)
+    """By the id of the cluster."""
+    calls: list[str] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+    """Of the next runs and deletions, one each."""
+    missing: str = ""
+    """What `check` does not find."""
+    running: asyncio.Event = field(default_factory=asyncio.Event)
+    may_end: asyncio.Event = field(default_factory=asyncio.Event)
+    at_once: int = 0
+    most_at_once: int = 0
+    told: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        self.may_end.set()
+
+    def check(self, target: BackupTarget, kind: BackupKind = "base") -> None:
+        if self.missing:
+            raise BackupProgramMissing(self.missing)
+
+    async def back_up(
+        self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
+    ) -> Taken:
+        self.calls.append(f"{kind} {backup_id}")
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            for percent in self.told:
+                tell(percent)
+            self.running.set()
+            await self.may_end.wait()
+            if self.failures:
+                raise self.failures.pop(0)
+            made = self.finish(target.cluster_id, backup_id, kind)
+        finally:
+            self.at_once -= 1
+        return Taken(
+            made.label, made.size_bytes, made.stored_bytes, made.started_at, made.completed_at
+        )
+
+    def finish(self, cluster_id: str, backup_id: str, kind: BackupKind) -> Listed:
+        """Have a backup whole, as the program does whether or not anybody waits for it."""
+        found = self.backups.setdefault(cluster_id, [])
+        self.clock.pass_seconds(1)
+        base = next((each.label for each in reversed(found) if each.kind == "base"), None)
+        label = f"F{self.clock.now}"
+        if kind == "incremental":
+            if base is None:
+                raise BackupFailed("no prior backup exists")
+            label = f"{base}_I{self.clock.now}"
+        base_label = base if kind == "incremental" else None
+        ended = self.clock.now
+        made = Listed(label, kind, backup_id, base_label, SIZE, SIZE // 3, ended - 1, ended)
+        found.append(made)
+        return made
+
+    async def listed(self, target: BackupTarget) -> Sequence[Listed]:
+        return list(self.backups.get(target.cluster_id, ()))
+
+    async def remove(self, target: BackupTarget, labels: Sequence[str]) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        for label in labels:
+            self.calls.append(f"remove {label}")
+            self.backups[target.cluster_id] = [
+                each
+                for each in self.backups.get(target.cluster_id, ())
+                if each.label != label and each.base_label != label
+            ]
+
+    async def remove_all(self, target: BackupTarget) -> None:
+        self.backups.pop(target.cluster_id, None)
+
+    async def restore(
+        self,
+        target: BackupTarget,
+        into: Path,
+        user: tuple[int, int] | None,
+        *,
+        label: str | None,
+        target_time: int | None,
+        max_bytes: int,
+    ) -> Recovery:
+        if label not in [each.label for each in self.backups.get(target.cluster_id, ())]:
+            raise BackupFailed("the bucket has no such backup")
+        self.calls.append(f"restore {label} {target_time}")
+        return Recovery(target_time, uses_archive=target_time is not None)
+
+    @asynccontextmanager
+    async def serving_wal(
+        self, target: BackupTarget, data: Path, spool: Path, user: tuple[int, int] | None
+    ) -> AsyncIterator[None]:
+        yield
+
+    async def push_wal(self, target: BackupTarget, spool: Path) -> PushedWal:
+        return PushedWal(0, None)
+
+
+@dataclass
+class MemoryServers:
+    """Servers in memory: what each has, and if it runs."""
+
+    servers: dict[str, Literal["data", "restored", "running"]] = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)
+    failure: ServerFailed | None = None
+    bad_pages: bool = False
+    versions: Sequence[int] = (15,)
+
+    def check(self) -> None:
+        pass
+
+    async def create(self, spec: ServerSpec) -> None:
+        self.servers[spec.id] = "data"
+
+    def restoring(self, spec: ServerSpec) -> Path:
+        return Path("/nowhere")
+
+    async def adopt_restored(self, spec: ServerSpec) -> None:
+        self.servers[spec.id] = "restored"
+
+    async def start(self, spec: ServerSpec, *, recovery: Recovery | None = None) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.servers[spec.id] = "running"
+
+    async def stop(self, server_id: str) -> None:
+        self.servers[server_id] = "data"
+
+    async def check_pages(self, spec: ServerSpec) -> None:
+        assert self.servers[spec.id] == "data", "it runs"
+        if self.bad_pages:
+            raise ServerFailed("checksum verification failed in file base/5/1259")
+
+    async def remove(self, server_id: str, *, at_once: bool = False) -> None:
+        self.servers.pop(server_id, None)
+        self.removed.append(server_id)
+
+    async def bury(self) -> None:
+        pass
+
+    async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:
+        pass
+
+    async def reload_certificate(self, spec: ServerSpec, chain_pem: str, key_pem: str) -> None:
+        pass
+
+    async def seen(self) -> Mapping[str, ServerSeen]:
+        return {}
+
+    def paths(self, spec: ServerSpec) -> ServerPaths:
+        nowhere = Path("/nowhere")
+        return ServerPaths(nowhere, nowhere, nowhere, None)
+
+
+class MemoryAuthority:
+    """Certificates of nobody."""
+
+    async def issue(self, names: Sequence[str]) -> ServerCertificate:
+        return ServerCertificate("chain", "key", "ca", 0)
+
+
+@dataclass
+class BackupWorld:
+    """Two accounts, and what makes and keeps backups."""
+
+    database: Database
+    needs: DatabaseNeeds
+    clock: Clock
+    app: ControlPlane
+    archive: MemoryArchive
+    servers: MemoryServers
+
+    async def ask(
+        self,
+        method: str,
+        path: str = "",
+        body: object = None,
+        *,
+        token: str = "writer",
+        key: str = "",
+        content: bytes | None = None,
+    ) -> httpx.Response:
+        """Send a request for clusters."""
+        transport = httpx.ASGITransport(self.app)  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            headers = {"Authorization": f"Bearer {token}"}
+            if key:
+                headers["Idempotency-Key"] = key
+            if content is None and body is not None:
+                content = json.dumps(body).encode()
+            if content:
+                headers["Content-Type"] = "application/json"
+            return await client.request(
+                method, f"/v1/clusters{path}", headers=headers, content=content
+            )
+
+    async def add_cluster(self, name: str = "shop", **changes: object) -> Cluster:
+        """Insert a cluster that runs."""
+        return await self.database.write(partial(_add_cluster, self, name, changes))
+
+    async def back_up(self, cluster: Cluster, kind: str = "base") -> dict[str, Any]:
+        """Ask for a backup; return its record."""
+        self.clock.pass_seconds(0.01)
+        answer = await self.ask("POST", f"/{cluster.id}/backups", {"kind": kind})
+        assert answer.status_code == 202, answer.text
+        return dict(answer.json()["backup"])
+
+    async def made(self, cluster: Cluster, kind: str = "base") -> dict[str, Any]:
+        """Return the record of a new backup that succeeded."""
+        asked = await self.back_up(cluster, kind)
+        await self.work()
+        found = await self.show(asked)
+        assert found["status"] == "succeeded", found
+        return found
+
+    async def show(self, backup: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the record of a backup as it is now."""
+        path = f"/{backup['cluster']['id']}/backups/{backup['id']}"
+        answer = await self.ask("GET", path)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json()["backup"])
+
+    async def until(self, backup: Mapping[str, Any], **fields: object) -> None:
+        """Wait until fields of a backup's record are so."""
+
+        async def are_so() -> bool:
+            return fields.items() <= (await self.show(backup)).items()
+
+        await until(are_so)
+
+    async def list(self, cluster: Cluster, query: str = "") -> list[dict[str, Any]]:
+        """Return the records of the backups of a cluster."""
+        answer = await self.ask("GET", f"/{cluster.id}/backups{query}")
+        assert answer.status_code == 200, answer.text
+        return list(answer.json()["backups"])
+
+    async def delete(self, backup: Mapping[str, Any], query: str = "") -> httpx.Response:
+        path = f"/{backup['cluster']['id']}/backups/{backup['id']}{query}"
+        return await self.ask("DELETE", path)
+
+    async def cluster(self, seen: Cluster) -> Cluster:
+        """Return the row of a cluster as it is now."""
+        found = await self.database.read(CLUSTERS.find, ACCOUNT, seen.id)
+        assert found is not None
+        return found
+
+    @property
+    def kinds(self) -> Sequence[JobKind]:
+        """Return the kinds of jobs of the machine."""
+        return [WORK.job_kind(self.needs, NODE), BACKUP_WORK.job_kind(self.needs, NODE)]
+
+    async def work(self, after: float = 0) -> None:
+        """Let some seconds pass, and the work be done that is due."""
+        self.clock.pass_seconds(after)
+        await run_due(self.database, self.kinds, self.clock)
+
+    async def take_turns(self) -> None:
+        """Look at the schedules, and do what follows."""
+        await scheduling.take_turns(self.needs)
+        await self.work()
+
+
+def _add_cluster(
+    world: BackupWorld, name: str, changes: Mapping[str, Any], tx: Connection
+) -> Cluster:
+    now = world.clock()
+    cluster_id = uuid7(now)
+    values: dict[str, Any] = {
+        "version": 15,
+        "bucket": BUCKET,
+        "bucket_name": "backups",
+        "port": 20_000 + len(CLUSTERS.list(tx, ACCOUNT, "local", ["", ""], "", 99)),
+        "host": "127.0.0.1",
+        "memory_mb": 256,
+        "cpu_millis": 500,
+        "disk_mb": 1024,
+        "has_data": True,
+        "status": "active",
+        "applied": 1,
+        "node": NODE,
+        **changes,
+    }
+    if values.get("type") == "registered":
+        values |= {
+            "endpoint": Endpoint("db.example.com", 5432, "postgres", "copier"),
+            "secret": seal_password(world.needs.keyring, cluster_id, "secret"),
+            "port": None,
+        }
+    made = Cluster(
+        id=cluster_id,
+        account_id=ACCOUNT,
+        region="local",
+        created_at=now,
+        updated_at=now,
+        name=name,
+        **values,
+    )
+    CLUSTERS.add(tx, made)
+    scheduling.put(tx, made)
+    return made
+
+
+@cache
+def _routes() -> Routes:
+    return Routes([family_routes("database", (*CLUSTER_HANDLERS, *BACKUP_HANDLERS))])
+
+
+def _furnish(node: Node, now: int, tx: Connection) -> None:
+    add_account(tx, ACCOUNT, "acme")
+    add_account(tx, OTHER_ACCOUNT, "globex")
+    claim(tx, node, uuid7(), now)
+
+
+@asynccontextmanager
+async def open_backups(
+    database: Database,
+    folder: Path,
+    *,
+    topics_of: Callable[..., Sequence[str]] = lambda *_: (),
+) -> AsyncIterator[BackupWorld]:
+    """Open the world over an empty database."""
+    clock = Clock()
+    node = Node(NODE, folder, ("databases", "backups"))
+    await database.write(partial(_furnish, node, clock()))
+    archive, servers, keyring = MemoryArchive(clock), MemoryServers(), Keyring(b"k" * 32)
+    needs = DatabaseNeeds(
+        database=database,
+        clock=clock,
+        new_id=lambda: uuid7(clock()),
+        node=node,
+        servers=servers,
+        archive=archive,
+        authority=MemoryAuthority(),
+        keyring=keyring,
+        events=Events(topics_of),
+        terms=DatabaseTerms(),
+    )
+    tokens = TokenBook()
+    tokens.add("writer")
+    tokens.add("stranger", OTHER_ACCOUNT)
+    platform = Platform(
+        database=database,
+        clock=clock,
+        new_id=lambda: uuid7(clock()),
+        keyring=keyring,
+        authenticator=tokens,
+        settings=ControlSettings(),
+    )
+    app = ControlPlane(
+        _routes(), platform, needs={"database": needs}, vocabulary=vocabulary(FAMILIES)
+    )
+    yield BackupWorld(database, needs, clock, app, archive, servers)
+
+
+EVERY_HOUR: Final = Schedule(base_cron="0 * * * *")
+KEEP_TWO: Final = Retention(base_count=2)

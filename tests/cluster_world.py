@@ -1,0 +1,250 @@
+"""Database clusters over a database, with a machine whose servers are written down or run.
+
+Rows, jobs and passwords are real. The written machine may end the process at whatever is done to
+it, and at whatever is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.databases import clusters
+from cloudcore.databases.archive import BackupTarget, Listed
+from cloudcore.databases.backup_work import BACKUP_WORK
+from cloudcore.databases.cluster import Cluster, check_cluster
+from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms, ServerCertificate
+from cloudcore.databases.rows import CLUSTERS
+from cloudcore.databases.server import ServerDriver, ServerFailed, ServerSeen, ServerSpec
+from cloudcore.databases.states import seal_password
+from cloudcore.databases.work import WORK
+from cloudcore.events import NO_EVENTS, Events
+from cloudcore.identity.rows.accounts import Account
+from cloudcore.nodes import rows as node_rows
+from cloudcore.nodes.node import Node
+from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.tables import BUCKET_ROWS
+from tests.compute_world import Death, DyingDatabase
+from tests.integration.oauth_world import World as Identity
+from tests.jobs import run_due
+
+NODE: Final = "here"
+PASSWORD: Final = "given-to-the-owner"
+TERMS: Final = DatabaseTerms(first_port=20_000, last_port=20_003)
+
+
+@dataclass
+class WrittenServers:
+    """What there is of servers on a machine, and what was done to it."""
+
+    death: Death
+    versions: Sequence[int] = (14, 15)
+    has: dict[str, ServerSpec] = field(default_factory=dict)
+    running: set[str] = field(default_factory=set)
+    passwords: dict[str, str] = field(default_factory=dict)
+    created: list[str] = field(default_factory=list)
+    fails: str = ""
+    """Words with which a start fails."""
+
+    def check(self) -> None:
+        pass
+
+    async def create(self, spec: ServerSpec) -> None:
+        self.death.come_to("before create")
+        if spec.id not in self.has:
+            self.created.append(spec.id)
+        self.has[spec.id] = spec
+        self.death.come_to("after create")
+
+    async def start(self, spec: ServerSpec, *, recovery: object = None) -> None:
+        assert recovery is None
+        self.death.come_to("before start")
+        if self.fails:
+            raise ServerFailed(self.fails)
+        assert self.has[spec.id] == spec
+        self.running.add(spec.id)
+        self.death.come_to("after start")
+
+    async def stop(self, server_id: str) -> None:
+        self.death.come_to("before stop")
+        self.running.discard(server_id)
+        self.death.come_to("after stop")
+
+    async def remove(self, server_id: str, *, at_once: bool = False) -> None:
+        self.death.come_to("before remove")
+        assert not at_once
+        self.running.discard(server_id)
+        self.has.pop(server_id, None)
+        self.death.come_to("after remove")
+
+    async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:
+        self.death.come_to("before password")
+        assert (username, spec.id in self.running) == ("admin", True)
+        self.passwords[spec.id] = password
+        self.death.come_to("after password")
+
+    async def reload_certificate(self, spec: ServerSpec, chain_pem: str, key_pem: str) -> None:
+        assert (spec.id in self.has, chain_pem, key_pem) == (True, "CHAIN", "KEY")
+
+    async def seen(self) -> Mapping[str, ServerSeen]:
+        return {
+            each: ServerSeen("running" if each in self.running else "stopped") for each in self.has
+        }
+
+
+class WrittenAuthority:
+    """Issues what is no certificate."""
+
+    async def issue(self, names: Sequence[str]) -> ServerCertificate:
+        assert names == ["127.0.0.1", NODE]
+        return ServerCertificate("CHAIN", "KEY", "ROOT", 0)
+
+
+class EmptyArchive:
+    """Has no backups."""
+
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+
+    async def listed(self, _target: BackupTarget) -> Sequence[Listed]:
+        return ()
+
+    async def remove_all(self, target: BackupTarget) -> None:
+        self.removed.append(target.cluster_id)
+
+    async def remove(self, _target: BackupTarget, _labels: Sequence[str]) -> None:
+        pass
+
+
+class World:
+    """Clusters of an account, and the one process that looks after them."""
+
+    def __init__(self, identity: Identity, account: Account) -> None:
+        self.identity = identity
+        self.account = account
+        self.database = identity.database
+        self.death = Death()
+        self.machine = WrittenServers(self.death)
+        self.archive = EmptyArchive()
+        self.servers: Any = self.machine
+        self.authority: Any = WrittenAuthority()
+        self.events: Events = NO_EVENTS
+        self.terms = TERMS
+        self.folder = Path("/nowhere")
+        self.restart()
+
+    def restart(self, servers: ServerDriver | None = None, *, is_off: bool = False) -> None:
+        """Begin a process that knows nothing of the one before."""
+        identity = self.identity
+        database: Any = DyingDatabase(self.database, self.death)
+        archive: Any = self.archive
+        self.needs = DatabaseNeeds(
+            database=database,
+            clock=lambda: identity.now,
+            new_id=lambda: uuid7(identity.now),
+            node=Node(NODE, self.folder),
+            servers=None if is_off else servers or self.servers,
+            archive=archive,
+            authority=self.authority,
+            keyring=identity.keyring,
+            events=self.events,
+            terms=self.terms,
+        )
+
+    async def claim(self, name: str = NODE, *capabilities: str) -> None:
+        """Let a machine say that it is there."""
+        node = Node(name, self.folder, capabilities or ("databases", "backups"))
+        await self.database.write(node_rows.claim, node, f"of-{name}".ljust(36), self.identity.now)
+
+    async def add_bucket(self, name: str = "backups") -> str:
+        """Add a bucket, and return its name."""
+        now = self.identity.now
+        new = Bucket(
+            id=uuid7(now),
+            account_id=self.account.id,
+            region="local",
+            created_at=now,
+            updated_at=now,
+            name=name,
+        )
+        await self.database.write(BUCKET_ROWS.add, new)
+        return name
+
+    def new(self, name: str = "shop", **fields: Any) -> Cluster:  # noqa: ANN401
+        """Return a cluster as a request makes it."""
+        now = self.identity.now
+        new_id = uuid7(now)
+        sized = {"memory_mb": 512, "cpu_millis": 500, "disk_mb": 1024}
+        return Cluster(
+            id=new_id,
+            account_id=self.account.id,
+            region="local",
+            created_at=now,
+            updated_at=now,
+            name=name,
+            secret=seal_password(self.identity.keyring, new_id, PASSWORD),
+            **({} if "endpoint" in fields else sized) | fields,
+        )
+
+    async def create(self, name: str = "shop", **fields: Any) -> Cluster:  # noqa: ANN401
+        """Create a cluster, as a request does."""
+        new = check_cluster(self.new(name, **fields), None, self.identity.now)
+        return await self.database.write(clusters.create, new, self.terms, _may_all)
+
+    async def want(self, cluster: Cluster, *, is_wanted: bool) -> Cluster:
+        """Start or stop a cluster, as a request does."""
+        now = self.identity.now
+        return await self.database.write(
+            lambda tx: clusters.set_wanted(tx, cluster, now, is_wanted=is_wanted)
+        )
+
+    async def reset(self, cluster: Cluster, password: str) -> None:
+        """Give the owner another password, as a request does."""
+        sealed = seal_password(self.identity.keyring, cluster.id, password)
+        await self.database.write(clusters.reset_password, cluster, sealed, self.identity.now)
+
+    async def delete(self, cluster: Cluster, *, is_cascade: bool = False) -> None:
+        """Delete a cluster, as a request does."""
+        now = self.identity.now
+        await self.database.write(
+            lambda tx: clusters.delete(tx, cluster, now, is_cascade=is_cascade)
+        )
+
+    async def look(self, after: float = 1) -> None:
+        """Let time pass, and the process do what there is to do."""
+        self.identity.now += int(after * MICROSECONDS)
+        kinds = [WORK.job_kind(self.needs, NODE), BACKUP_WORK.job_kind(self.needs, NODE)]
+        await run_due(self.database, kinds, lambda: self.identity.now)
+
+    async def settle(self, looks: int = 8, after: float = 10) -> None:
+        """Let the process look again and again."""
+        for _ in range(looks):
+            await self.look(after)
+
+    async def find(self, cluster: Cluster) -> Cluster | None:
+        """Return a cluster as it is stored."""
+        return await self.database.read(CLUSTERS.find, cluster.account_id, cluster.id)
+
+    async def there(self, cluster: Cluster) -> Cluster:
+        """Return a cluster that is there."""
+        found = await self.find(cluster)
+        assert found is not None
+        return found
+
+    async def codes(self, cluster: Cluster) -> set[str]:
+        """Return the codes of a cluster's faults."""
+        return {each.code for each in (await self.there(cluster)).faults}
+
+
+def _may_all(_action: str) -> Any:  # noqa: ANN401 - what checks a right
+    return lambda _crn: None
+
+
+async def open_world(identity: Identity) -> World:
+    """Return a world of the first account, whose machine is there."""
+    made = World(identity, await identity.add_account("acme"))
+    await made.claim()
+    return made

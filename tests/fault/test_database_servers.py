@@ -1,0 +1,285 @@
+"""Database servers that run here: who comes in, what their owners may do, how they live.
+
+With root each has a user of its own; without root they act as the service's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from typing import Any, Final
+
+import psycopg
+import psycopg.errors
+import pytest
+
+from tests.database_driver import FIRST_UID
+from tests.instance_world import Driving, Refused, until
+from tests.postgresql import free_port
+from tests.server_world import ServerMachine, server_machine
+
+pytestmark = pytest.mark.timeout(180)
+Spec = dict[str, Any]
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["root", "nobody"])
+def machine(request: pytest.FixtureRequest) -> Iterator[ServerMachine]:
+    with server_machine(is_root=request.param) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def driving(machine: ServerMachine) -> Iterator[Driving]:
+    with machine.driving() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(machine: ServerMachine, driving: Driving) -> Spec:
+    """Give a server that runs: tests leave it running."""
+    spec = machine.spec()
+    machine.made(driving, spec)
+    return spec
+
+
+def test_a_machine_is_looked_at_by_running_a_program(driving: Driving) -> None:
+    driving("check")
+    assert driving("seen").keys() <= {*driving("seen")}
+
+
+def test_clients_come_in_by_tls_that_the_install_answers_for(
+    machine: ServerMachine, server: Spec
+) -> None:
+    with machine.owner(server) as session:
+        assert session.info.encoding == "utf-8"
+        assert session.execute("SELECT current_user, current_database()").fetchone() == (
+            "admin",
+            "main",
+        )
+        shown = "SELECT setting FROM pg_settings WHERE name = 'data_checksums'"
+        assert session.execute(shown).fetchone() == ("on",)
+    for refused in (
+        {"sslmode": "disable"},
+        {"password": "another"},
+        {"user": "entrepot"},
+        {"dbname": "postgres"},
+        {"dbname": "template1"},
+    ):
+        with (
+            pytest.raises(psycopg.OperationalError),
+            machine.owner(server, **({"database": "main"} | refused)),
+        ):
+            pass
+
+
+NOT_ALLOWED: Final = [
+    "ALTER ROLE admin SUPERUSER",
+    "ALTER ROLE admin CREATEROLE",
+    "ALTER ROLE admin REPLICATION",
+    "ALTER ROLE entrepot PASSWORD 'x'",
+    "CREATE ROLE another",
+    "SET ROLE entrepot",
+    "SET SESSION AUTHORIZATION entrepot",
+    "GRANT pg_execute_server_program TO admin",
+    "GRANT pg_read_server_files TO admin",
+    "GRANT entrepot TO admin",
+    "UPDATE pg_catalog.pg_authid SET rolsuper = true",
+    "COPY (SELECT 1) TO PROGRAM 'id'",
+    "COPY pg_class FROM PROGRAM 'id'",
+    "COPY (SELECT 1) TO '/data/written'",
+    "SELECT pg_read_file('PG_VERSION')",
+    "SELECT pg_read_binary_file('/conf/server.pem')",
+    "SELECT pg_ls_dir('/')",
+    "SELECT lo_import('/etc/passwd')",
+    "SELECT rolpassword FROM pg_catalog.pg_authid",
+    "LOAD '/usr/lib/postgresql/15/lib/dblink.so'",
+    "CREATE FUNCTION f() RETURNS int AS '/lib/x86_64-linux-gnu/libc.so.6', 'getpid' LANGUAGE c",
+    "CREATE EXTENSION dblink",
+    "CREATE EXTENSION file_fdw",
+    "CREATE EXTENSION postgres_fdw",
+    "CREATE EXTENSION adminpack",
+    "CREATE EVENT TRIGGER t ON ddl_command_start EXECUTE FUNCTION f()",
+    "CREATE TABLESPACE t LOCATION '/tmp'",
+    "CREATE SUBSCRIPTION s CONNECTION 'host=127.0.0.1' PUBLICATION p",
+    "ALTER SYSTEM SET archive_command = 'id'",
+    "ALTER ROLE admin SET session_preload_libraries = 'auto_explain'",
+    "SET session_preload_libraries = 'auto_explain'",
+    "SELECT pg_reload_conf()",
+    "SELECT pg_switch_wal()",
+    "SELECT pg_promote()",
+]
+
+
+@pytest.mark.parametrize("statement", NOT_ALLOWED)
+def test_an_owner_becomes_no_more_than_that(
+    machine: ServerMachine, server: Spec, statement: str
+) -> None:
+    with machine.owner(server) as session, pytest.raises(psycopg.Error) as refused:
+        session.execute(statement)
+    assert isinstance(
+        refused.value,
+        psycopg.errors.InsufficientPrivilege | psycopg.errors.CantChangeRuntimeParam,
+    ), refused.value
+
+
+def test_an_owner_has_databases_of_its_own(machine: ServerMachine, server: Spec) -> None:
+    with machine.owner(server) as session:
+        session.execute("CREATE DATABASE second")
+        session.execute("CREATE EXTENSION pgcrypto")  # trusted ones need no superuser
+        session.execute("DROP EXTENSION pgcrypto")
+    with machine.owner(server, "second") as session:
+        session.execute("CREATE TABLE t AS SELECT 1 AS a")
+    with machine.owner(server) as session:
+        session.execute("DROP DATABASE second")
+
+
+def test_who_takes_a_server_over_has_that_server_alone(
+    machine: ServerMachine, driving: Driving, server: Spec
+) -> None:
+    """A superuser of a server runs any program as its user: this stands for a broken server."""
+    other = machine.spec(port=server["port"] + 1)
+    driving("create", other)
+    secret = machine.top / "secret"
+    secret.write_text("of the service")
+    secret.chmod(0o644)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        said = machine.inside(
+            server,
+            f"""
+            echo "user $(id -u)"
+            echo "root $(ls / | tr '\\n' ' ')"
+            echo "secret $(cat {secret})"
+            echo "other $(ls {machine.folder(other)})"
+            echo "links $(ls -1 /proc/self/net/dev_snmp6 | tr '\\n' ' ')"
+            bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}' && echo "reached the machine"
+            bash -c 'exec 3<>/dev/tcp/192.0.2.1/80' && echo "reached the world"
+            for each in /proc/[0-9]*; do echo "process $(cat $each/comm)"; done
+            unshare --user true && echo "made a namespace"
+            unshare --mount true && echo "made a namespace"
+            touch /conf/pg_hba.conf /usr/bin/x /etc/x /x && echo "wrote"
+            rm -f /conf/server.pem && echo "removed"
+            setpriv --reuid=0 true && echo "became root"
+            mount -t tmpfs none /tmp && echo "mounted"
+            echo "capabilities $(grep CapEff /proc/self/status)"
+            """,
+        )
+        listener.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    found = said.splitlines()
+    uid = FIRST_UID if machine.is_root else 1000
+    assert f"user {uid}" in found
+    assert "root bin conf data dev etc lib lib64 proc sbin sockets spool tmp usr " in found, said
+    assert "secret " in found
+    assert "other " in found
+    for reached in ("reached", "made", "wrote", "removed", "became", "mounted"):
+        assert not any(line.startswith(reached) for line in found), said
+    assert {line for line in found if line.startswith("process")} <= {
+        f"process {name}" for name in ("postgres", "sh", "tr", "cat", "ls", "")
+    }, said
+    assert "capabilities CapEff: 0000000000000000" in found
+    driving("remove", other["id"], True)
+
+
+def test_a_server_is_bounded(machine: ServerMachine, server: Spec) -> None:
+    """By control groups: its memory, its processors, its processes."""
+    assert machine.keeper(server) not in machine.processes(server)
+    script = "for i in $(seq 300); do sleep 60 >/dev/null 2>&1 & done; echo all; kill $(jobs -p)"
+    said = machine.inside(server, f"({script}); true")
+    assert "Cannot fork" in said, said
+    with machine.owner(server) as session:
+        assert session.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_server_outlives_who_started_it_and_is_adopted(
+    machine: ServerMachine, server: Spec
+) -> None:
+    keeper = machine.keeper(server)
+    with machine.owner(server) as session:
+        for _ in range(2):
+            with machine.driving() as another:
+                another("start", server)
+                assert another("seen")[server["id"]]["status"] == "running"
+                another.process.kill()
+        assert machine.keeper(server) == keeper
+        assert session.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_stopped_server_starts_with_what_it_had(
+    machine: ServerMachine, driving: Driving, server: Spec
+) -> None:
+    with machine.owner(server) as session:
+        session.execute("CREATE TABLE kept AS SELECT 7 AS a")
+    driving("stop", server["id"])
+    driving("stop", server["id"])
+    assert driving("seen")[server["id"]]["status"] == "stopped"
+    assert not machine.processes(server)
+    with pytest.raises(psycopg.OperationalError), machine.owner(server):
+        pass
+    driving("start", server)
+    with machine.owner(server) as session:
+        assert session.execute("SELECT a FROM kept").fetchone() == (7,)
+        session.execute("DROP TABLE kept")
+
+
+@pytest.mark.parametrize("who", ["keeper", "postgres"])
+def test_a_killed_server_is_seen_stopped_and_recovers(
+    machine: ServerMachine, driving: Driving, server: Spec, who: str
+) -> None:
+    with machine.owner(server) as session:
+        session.execute("CREATE TABLE committed AS SELECT 8 AS a")
+    killed = machine.keeper(server) if who == "keeper" else min(machine.processes(server))
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: driving("seen")[server["id"]]["status"] == "stopped")
+    driving("start", server)
+    with machine.owner(server) as session:
+        assert session.execute("SELECT a FROM committed").fetchone() == (8,)
+        session.execute("DROP TABLE committed")
+
+
+def test_a_new_certificate_is_shown_without_a_restart(
+    machine: ServerMachine, driving: Driving, server: Spec
+) -> None:
+    keeper = machine.keeper(server)
+    before = machine.root.read_text()
+    machine.issue()
+    driving("reload_certificate", server, machine.chain, machine.key)
+
+    def is_shown() -> bool:
+        with contextlib.suppress(psycopg.OperationalError), machine.owner(server):
+            return True
+        return False
+
+    until(is_shown)  # a signal is not waited for
+    assert machine.root.read_text() != before
+    assert machine.keeper(server) == keeper
+
+
+def test_a_port_that_is_taken_is_said(machine: ServerMachine, driving: Driving) -> None:
+    with socket.create_server(("127.0.0.1", free_port())) as listener:
+        taken = machine.spec(port=listener.getsockname()[1])
+        if taken["port"] < machine.port:
+            taken["port"] = machine.port
+        driving("create", taken)
+        driving("reload_certificate", taken, machine.chain, machine.key)
+        with pytest.raises(Refused, match="cannot listen"):
+            driving("start", taken)
+    driving("remove", taken["id"], True)
+
+
+def test_what_is_removed_is_kept_for_a_day(machine: ServerMachine, driving: Driving) -> None:
+    spec = machine.spec(port=machine.port + 2)
+    driving("create", spec)
+    driving("remove", spec["id"], False)
+    [grave] = (machine.base / ".graves").iterdir()
+    driving("bury")
+    assert (grave / "PG_VERSION").exists()
+    grave.rename(grave.with_name(f"{spec['id']}-1"))  # it is of long ago
+    driving("bury")
+    assert not [*(machine.base / ".graves").iterdir()]
+    (machine.base / ".graves").rmdir()
+    assert spec["id"] not in driving("seen")

@@ -1,0 +1,273 @@
+"""A restored data folder is the enemy's: its files and its catalog get nothing by being started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import psycopg.conninfo
+import pytest
+
+from tests.instance_world import Died, Driving, Refused
+from tests.server_world import PASSWORD, ServerMachine, server_machine
+
+pytestmark = pytest.mark.timeout(180)
+Spec = dict[str, Any]
+POISON: Final = """
+CREATE ROLE evil SUPERUSER LOGIN PASSWORD 'evil-1';
+ALTER ROLE admin SUPERUSER CREATEROLE REPLICATION BYPASSRLS;
+GRANT pg_execute_server_program, pg_read_server_files TO admin;
+ALTER ROLE entrepot SET search_path = evil;
+ALTER ROLE ALL SET session_preload_libraries = 'auto_explain';
+CREATE FUNCTION public.boom() RETURNS event_trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'the event trigger ran'; END $$;
+CREATE FUNCTION public.become() RETURNS void SECURITY DEFINER LANGUAGE plpgsql AS
+    $$ BEGIN ALTER ROLE admin SUPERUSER; END $$;
+GRANT EXECUTE ON FUNCTION public.become() TO PUBLIC;
+CREATE EVENT TRIGGER on_start ON ddl_command_start EXECUTE FUNCTION public.boom();
+"""
+CONF: Final = """
+archive_mode = on
+archive_command = 'touch /spool/archived'
+restore_command = 'touch /spool/restored'
+archive_cleanup_command = 'touch /spool/cleaned'
+recovery_end_command = 'touch /spool/recovered'
+shared_preload_libraries = 'no_such_library'
+hba_file = '/data/pg_hba.conf'
+listen_addresses = '*'
+include_dir = '/data/more'
+ssl = off
+"""
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[ServerMachine]:
+    with server_machine() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def driving(machine: ServerMachine) -> Iterator[Driving]:
+    with machine.driving() as made:
+        yield made
+
+
+def copy_of(machine: ServerMachine, conninfo: str) -> Path:
+    """Copy a server while it runs, as backups do."""
+    folder = machine.top / "copied"
+    shutil.rmtree(folder, ignore_errors=True)
+    program = "/usr/lib/postgresql/15/bin/pg_basebackup"
+    subprocess.run(
+        (program, "-D", folder, "-X", "fetch", "-c", "fast", "--no-sync", "-d", conninfo),
+        check=True,
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def poisoned(machine: ServerMachine, driving: Driving) -> Path:
+    """Give the copy of a server whose catalog and files are the enemy's."""
+    spec = machine.spec()
+    machine.made(driving, spec)
+    with machine.owner(spec) as session:
+        session.execute("CREATE TABLE kept AS SELECT generate_series(1, 1000) AS a")
+    with machine.superuser(spec, "main") as session:
+        session.execute(POISON)
+    short = machine.top / "s"
+    short.symlink_to(machine.folder(spec) / "sockets")
+    folder = copy_of(
+        machine, psycopg.conninfo.make_conninfo(host=str(short), port=spec["port"], user="entrepot")
+    )
+    driving("remove", spec["id"], True)
+    for name in ("postgresql.conf", "postgresql.auto.conf"):
+        (folder / name).write_text(CONF)
+    (folder / "more").mkdir()
+    (folder / "more/x.conf").write_text("port = 1\n")
+    (folder / "pg_hba.conf").write_text("host all all all trust\nlocal all all trust\n")
+    (folder / "standby.signal").touch()
+    (folder / "postmaster.pid").write_text("1\n/data\n0\n1\n/\n*\n0\nready\n")
+    secret = machine.top / "secret"
+    secret.write_text("of the service")
+    (folder / "pg_tblspc/9999").symlink_to("/")
+    (folder / "tablespace_map").write_text("9998 /spool\n")
+    (folder / "out").symlink_to(machine.top)
+    (folder / "base/secret").symlink_to(secret)
+    os.mkfifo(folder / "fifo")
+    (folder / "suid").write_bytes(b"#!/bin/sh\n")
+    (folder / "suid").chmod(0o6755)
+    return folder
+
+
+def put(machine: ServerMachine, driving: Driving, spec: Spec, folder: Path) -> Path:
+    """Put a copy where a restore puts what it fetches."""
+    into = Path(driving("restoring", spec))
+    owner = into.stat().st_uid
+    shutil.copytree(folder, into, symlinks=True, dirs_exist_ok=True, copy_function=_copied)
+    for at, folders, files in os.walk(into):
+        for name in (".", *folders, *files):
+            os.chown(Path(at, name), owner, owner, follow_symlinks=False)
+    return into
+
+
+def _copied(source: str, target: str) -> None:
+    if Path(source).is_fifo():
+        os.mkfifo(target)
+    else:
+        shutil.copy2(source, target)
+
+
+def restored(machine: ServerMachine, driving: Driving, folder: Path) -> Spec:
+    spec = machine.spec()
+    put(machine, driving, spec, folder)
+    driving("adopt_restored", spec)
+    driving("reload_certificate", spec, machine.chain, machine.key)
+    driving("recover", spec, None, False)
+    return spec
+
+
+def test_a_poisoned_backup_gives_its_data_and_nothing_else(
+    machine: ServerMachine, driving: Driving, poisoned: Path
+) -> None:
+    spec = restored(machine, driving, poisoned)
+    data = machine.folder(spec) / "data"
+    for gone in ("out", "fifo", "base/secret", "pg_tblspc/9999", "standby.signal"):
+        assert not os.path.lexists(data / gone), gone
+    assert (data / "suid").stat().st_mode & 0o7777 == 0o600
+    assert not [*(machine.folder(spec) / "spool").iterdir()]
+    with machine.owner(spec) as session:
+        assert session.execute("SELECT count(*) FROM kept").fetchone() == (1000,)
+        session.execute("CREATE TABLE new (a int)")  # its event trigger does not run
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            session.execute("SELECT public.become()")
+        for statement in (
+            "CREATE ROLE another",
+            "ALTER ROLE evil PASSWORD 'x'",
+            "COPY (SELECT 1) TO PROGRAM 'id'",
+            "SELECT pg_read_file('PG_VERSION')",
+            "SET ROLE pg_read_server_files",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                session.execute(statement)
+    with machine.superuser(spec) as session:
+        supers = session.execute("SELECT rolname FROM pg_roles WHERE rolsuper").fetchall()
+        assert supers == [("entrepot",)]
+        settings = dict(
+            session.execute(
+                "SELECT name, setting FROM pg_settings WHERE name IN ('archive_mode',"
+                " 'restore_command', 'shared_preload_libraries', 'session_preload_libraries',"
+                " 'search_path', 'hba_file', 'listen_addresses', 'archive_cleanup_command', 'ssl')"
+            ).fetchall()
+        )
+    assert settings == {
+        "archive_mode": "off",
+        "archive_cleanup_command": "",
+        "restore_command": "",
+        "shared_preload_libraries": "",
+        "session_preload_libraries": "",
+        "search_path": '"$user", public',
+        "hba_file": "/conf/pg_hba.conf",
+        "listen_addresses": "127.0.0.1",
+        "ssl": "on",
+    }
+    with pytest.raises(psycopg.OperationalError), machine.owner(spec, sslmode="disable"):
+        pass
+    driving("remove", spec["id"], True)
+    assert (machine.top / "secret").read_text() == "of the service"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "after clean",
+        "after settle",
+        "after launch",
+        "before roles",
+    ],
+)
+def test_who_dies_while_it_is_made_fit_leaves_it_unserved(
+    machine: ServerMachine, driving: Driving, poisoned: Path, place: str
+) -> None:
+    spec = machine.spec()
+    put(machine, driving, spec, poisoned)
+    with machine.driving(place) as dying, contextlib.suppress(Died):
+        dying("adopt_restored", spec)
+        dying("reload_certificate", spec, machine.chain, machine.key)
+        dying("recover", spec, None, False)
+        pytest.fail("it lives")
+    with (
+        pytest.raises(psycopg.OperationalError),
+        machine.owner(spec, user="evil", password="evil-1"),
+    ):
+        pass
+    driving("adopt_restored", spec)
+    driving("reload_certificate", spec, machine.chain, machine.key)
+    driving("recover", spec, None, False)
+    driving("set_password", spec, "admin", PASSWORD)
+    with machine.owner(spec) as session:
+        assert session.execute("SELECT count(*) FROM kept").fetchone() == (1000,)
+        found = session.execute("SELECT rolname FROM pg_roles WHERE rolsuper").fetchall()
+        assert found == [("entrepot",)]
+    driving("remove", spec["id"], True)
+
+
+def test_what_is_no_data_of_this_version_is_refused(
+    machine: ServerMachine, driving: Driving
+) -> None:
+    spec = machine.spec()
+    into = Path(driving("restoring", spec))
+    (into / "PG_VERSION").symlink_to("/etc/passwd")
+    with pytest.raises(Refused, match="PG_VERSION"):
+        driving("adopt_restored", spec)
+    (into / "PG_VERSION").unlink()
+    (into / "PG_VERSION").write_text("14\n")
+    with pytest.raises(Refused, match="no data of PostgreSQL 15"):
+        driving("adopt_restored", spec)
+    driving("remove", spec["id"], True)
+
+
+def test_data_that_do_not_start_say_why(machine: ServerMachine, driving: Driving) -> None:
+    spec = machine.spec()
+    into = Path(driving("restoring", spec))
+    (into / "PG_VERSION").write_text("15\n")
+    (into / "global").mkdir()
+    for each in ("PG_VERSION", "global"):
+        os.chown(into / each, into.stat().st_uid, into.stat().st_gid)
+    driving("adopt_restored", spec)
+    with pytest.raises(Refused, match=r"could not open|does not exist"):
+        driving("recover", spec, None, False)
+    driving("remove", spec["id"], True)
+
+
+def test_a_copy_from_elsewhere_gets_an_owner_who_reads_and_writes_it(
+    machine: ServerMachine, driving: Driving, postgresql_url: str
+) -> None:
+    with psycopg.connect(postgresql_url, autocommit=True) as session:
+        session.execute("CREATE DATABASE shop")
+        session.execute("CREATE ROLE clerk LOGIN PASSWORD 'clerk-1' CREATEROLE SUPERUSER")
+    try:
+        shop = psycopg.conninfo.make_conninfo(postgresql_url, dbname="shop")
+        with psycopg.connect(shop, autocommit=True) as session:
+            session.execute("CREATE TABLE orders AS SELECT generate_series(1, 10) AS a")
+        spec = restored(machine, driving, copy_of(machine, postgresql_url))
+    finally:
+        with psycopg.connect(postgresql_url, autocommit=True) as session:
+            session.execute("DROP DATABASE shop")
+            session.execute("DROP ROLE clerk")
+    driving("set_password", spec, "admin", PASSWORD)
+    with machine.owner(spec, "shop") as session:
+        assert session.execute("SELECT count(*) FROM orders").fetchone() == (10,)
+        session.execute("INSERT INTO orders VALUES (11)")
+        session.execute("CREATE SCHEMA own")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            session.execute("UPDATE pg_catalog.pg_authid SET rolsuper = true")
+        found = session.execute("SELECT rolname FROM pg_roles WHERE rolsuper").fetchall()
+        assert found == [("entrepot",)]
+    with machine.owner(spec):
+        pass
+    driving("remove", spec["id"], True)

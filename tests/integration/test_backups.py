@@ -1,0 +1,465 @@
+"""Backups of clusters: the rules of their requests, their queue, their faults and their end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudcore.databases import backup_rows
+from cloudcore.databases.archive import BackupFailed, BackupProgramMissing
+from cloudcore.databases.backup import FAILED, SUCCEEDED
+from cloudcore.databases.cluster import Cluster
+from cloudcore.db.base import Database
+from cloudcore.jobs.worker import JobWorker
+from tests.backup_world import KEEP_TWO, SIZE, BackupWorld, open_backups
+from tests.control_plane import ACCOUNT
+from tests.databases import on_both_databases
+from tests.jobs import SWIFT, end_leases, running
+
+pytestmark = on_both_databases
+
+
+@pytest.fixture
+async def world(database: Database, tmp_path: Path) -> AsyncIterator[BackupWorld]:
+    async with open_backups(database, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def cluster(world: BackupWorld) -> Cluster:
+    return await world.add_cluster()
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"", "base"),
+        (b"null", "base"),
+        (b"{}", "base"),
+        (b'{"kind": null}', "base"),
+        (b'{"kind": ""}', "base"),
+        (b'{"kind": "base"}', "base"),
+        (b'{"kind": "full"}', "base"),
+        (b'{"kind": "incremental"}', "incremental"),
+        (b'{"kind": "incr"}', "incremental"),
+    ],
+)
+async def test_d1_kinds_and_their_other_names_are_stored_as_base_and_incremental(
+    world: BackupWorld, cluster: Cluster, content: bytes, kind: str
+) -> None:
+    await world.made(cluster)
+    answer = await world.ask("POST", f"/{cluster.id}/backups", content=content)
+    assert answer.status_code == 202, answer.text
+    made = answer.json()["backup"]
+    assert made["kind"] == kind
+    assert answer.headers["Location"] == f"/v1/clusters/{cluster.id}/backups/{made['id']}"
+    assert made["crn"] == f"crn:database:local:{ACCOUNT}:backup/{made['id']}"
+    assert made["cluster"] == {"id": cluster.id, "crn": cluster.crn, "name": "shop"}
+    assert (made["trigger"], made["status"], made["progress"]) == ("manual", "pending", 0)
+    assert made["size_bytes"] is made["started_at"] is made["completed_at"] is None
+    assert made["verification"] == "never"
+    assert made["faults"] == []
+    await world.work()
+    found = await world.show(made)
+    assert (found["kind"], found["status"], found["progress"]) == (kind, "succeeded", 100)
+    assert (found["size_bytes"], found["stored_bytes"]) == (SIZE, SIZE // 3)
+
+
+@pytest.mark.parametrize("kind", ["Base", "FULL", "differential", "diff", " base", "none", "0"])
+async def test_d1_other_kinds_are_refused(world: BackupWorld, cluster: Cluster, kind: str) -> None:
+    answer = await world.ask("POST", f"/{cluster.id}/backups", {"kind": kind})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_INPUT")
+    answer = await world.ask("GET", f"/{cluster.id}/backups?kind={kind}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_INPUT")
+
+
+async def test_d1_the_list_takes_the_other_names_too(world: BackupWorld, cluster: Cluster) -> None:
+    base = await world.made(cluster)
+    incremental = await world.made(cluster, "incr")
+    other = await world.add_cluster("other")
+    await world.made(other)
+
+    async def ids(query: str) -> list[str]:
+        return [each["id"] for each in await world.list(cluster, query)]
+
+    assert await ids("") == await ids("?kind=") == [base["id"], incremental["id"]]
+    assert await ids("?kind=full") == await ids("?kind=base") == [base["id"]]
+    assert await ids("?kind=incr") == await ids("?kind=incremental") == [incremental["id"]]
+    answer = await world.ask("GET", f"/{cluster.id}/backups?limit=1")
+    assert answer.json()["meta"]["total"] == 2
+    marker = answer.json()["meta"]["marker"]
+    assert await ids(f"?limit=1&marker={marker}") == [incremental["id"]]
+
+
+async def test_d2_an_incremental_backup_without_a_succeeded_base_is_a_conflict(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    async def asked() -> tuple[int, str]:
+        answer = await world.ask("POST", f"/{cluster.id}/backups", {"kind": "incremental"})
+        if answer.status_code == 202:
+            return 202, answer.json()["backup"]["base_id"]
+        return answer.status_code, answer.json()["error"]["params"]["reason"]
+
+    assert await asked() == (409, "no_base")
+    base = await world.back_up(cluster)  # it has not succeeded yet
+    assert await asked() == (409, "no_base")
+    world.archive.failures += [BackupFailed("the disk is full")] * 3
+    for _ in range(3):
+        await world.work(after=300)
+    assert (await world.show(base))["status"] == "failed"
+    assert await asked() == (409, "no_base")
+    base = await world.made(cluster)
+    assert await asked() == (202, base["id"])
+
+
+async def test_d2_an_incremental_backup_is_never_made_as_a_base(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    await world.made(cluster)
+    asked = await world.back_up(cluster, "incremental")
+    world.archive.backups.clear()  # the base is gone from the bucket
+    for _ in range(3):
+        await world.work(after=300)
+    found = await world.show(asked)
+    assert (found["kind"], found["status"]) == ("incremental", "failed")
+    assert "no prior backup" in found["faults"][0]["message"]
+    assert world.archive.backups.get(cluster.id, []) == []
+
+
+async def test_d3_backups_of_a_cluster_go_one_at_a_time_in_the_order_of_their_requests(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    other = await world.add_cluster("other")
+    asked = [await world.back_up(cluster) for _ in range(4)]
+    aside = await world.back_up(other)
+    world.archive.may_end.clear()
+    async with running(JobWorker(world.database, world.kinds, pace=SWIFT, clock=world.clock)):
+        await world.until(aside, status="running")
+        await world.until(asked[0], status="running")
+        assert sorted(world.archive.calls) == sorted(
+            [f"base {asked[0]['id']}", f"base {aside['id']}"]
+        )
+        states = [(await world.show(each))["status"] for each in asked]
+        assert states == ["running", "pending", "pending", "pending"]
+        world.archive.may_end.set()
+        await world.until(asked[-1], status="succeeded")
+    of_cluster = [each for each in world.archive.calls if aside["id"] not in each]
+    assert of_cluster == [f"base {each['id']}" for each in asked]
+    assert world.archive.most_at_once == 2  # one of each cluster
+
+
+async def test_d3_the_turn_is_given_once_by_the_database(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    first, second = [await world.back_up(cluster) for _ in range(2)]
+    rows = {each["id"]: each for each in (first, second)}
+    found = await world.database.read(backup_rows.waiting, ACCOUNT, cluster.id)
+    assert [each.id for each in found] == list(rows)
+    take = backup_rows.take_turn
+    assert not await world.database.write(take, found[1])  # the first has not begun
+    assert await world.database.write(take, found[0])
+    assert await world.database.write(take, found[0])  # again, after a death
+    assert not await world.database.write(take, found[1])
+
+
+async def test_d4_a_failure_is_a_fault_with_the_programs_last_lines_and_success_clears_it(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    words = "look at the bucket's limit: ERROR: [082]: quota exceeded"
+    world.archive.failures.append(BackupFailed(words))
+    asked = await world.back_up(cluster)
+    await world.work()
+    found = await world.show(asked)
+    assert found["status"] == "running"
+    fault = found["faults"][0]
+    assert (fault["code"], fault["message"], fault["occurrences"]) == ("BACKUP_FAILED", words, 1)
+    await world.work(after=300)
+    assert (await world.show(asked))["status"] == "succeeded"
+    assert (await world.show(asked))["faults"] == []
+
+
+async def test_d4_the_same_failure_again_counts_on_one_fault(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    world.archive.failures += [BackupFailed("the bucket is full")] * 6
+    asked = await world.back_up(cluster)
+    for _ in range(6):
+        await world.work(after=300)
+    found = await world.show(asked)
+    assert found["status"] == "failed"
+    assert found["completed_at"] is not None
+    (fault,) = found["faults"]
+    assert (fault["occurrences"], fault["severity"]) == (3, "error")
+    assert fault["first_at"] < fault["last_at"]
+    assert len(world.archive.calls) == 3  # a full bucket is no loop
+    again = await world.back_up(cluster)
+    for _ in range(6):
+        await world.work(after=300)
+    assert (await world.show(again))["status"] == "failed"
+    (of_cluster,) = (await world.cluster(cluster)).faults
+    assert (of_cluster.code, of_cluster.occurrences) == ("BACKUP_FAILED", 2)
+    await world.made(cluster)
+    assert (await world.cluster(cluster)).faults == ()
+
+
+async def test_d4_what_is_missing_on_the_machine_is_said_at_once(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    asked = await world.back_up(cluster)
+    world.archive.missing = "pgbackrest is not installed: install the package pgbackrest"
+    answer = await world.ask("POST", f"/{cluster.id}/backups")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (409, world.archive.missing)
+    world.archive.failures.append(BackupProgramMissing(world.archive.missing))
+    await world.work()
+    found = await world.show(asked)
+    assert found["status"] == "failed"  # it does not try again
+    assert found["faults"][0]["message"] == world.archive.missing
+
+
+async def test_d5_a_base_that_incremental_backups_need_is_a_conflict_or_goes_with_them(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    base = await world.made(cluster)
+    needing = [await world.made(cluster, "incremental") for _ in range(2)]
+    later = await world.made(cluster)
+    assert [each["base_id"] for each in needing] == [base["id"]] * 2
+    refused = await world.delete(base)
+    assert refused.status_code == 409
+    assert refused.json()["error"]["params"]["backup"] == needing[0]["id"]
+    refused = await world.delete(needing[0])  # the second has what changed since the first
+    assert refused.status_code == 409
+    assert refused.json()["error"]["params"]["backup"] == needing[1]["id"]
+    await world.work()
+    assert len(world.archive.backups[cluster.id]) == 4
+    assert (await world.delete(base, "?cascade=true")).status_code == 202
+    assert [each["status"] for each in await world.list(cluster)] == ["deleting"] * 3 + [
+        "succeeded"
+    ]
+    await world.work()
+    await world.work(after=120)
+    assert [each["id"] for each in await world.list(cluster)] == [later["id"]]
+    assert [each.backup_id for each in world.archive.backups[cluster.id]] == [later["id"]]
+    answer = await world.ask("GET", f"/{cluster.id}/backups/{base['id']}")
+    assert answer.status_code == 404
+
+
+async def test_d5_the_last_incremental_backup_goes_alone(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    base = await world.made(cluster)
+    first, second = [await world.made(cluster, "incremental") for _ in range(2)]
+    for gone in (second, first, base):
+        assert (await world.delete(gone)).status_code == 202
+        await world.work()
+        assert gone["id"] not in [each["id"] for each in await world.list(cluster)]
+    assert world.archive.backups[cluster.id] == []
+
+
+async def test_d5_a_pending_incremental_backup_needs_its_base(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    base = await world.made(cluster)
+    pending = await world.back_up(cluster, "incremental")
+    refused = await world.delete(base)
+    assert refused.status_code == 409
+    assert refused.json()["error"]["params"]["backup"] == pending["id"]
+    assert (await world.delete(base, "?cascade=true")).status_code == 202
+    await world.work()
+    await world.work(after=120)
+    assert await world.list(cluster) == []
+
+
+async def test_d6_a_death_during_a_run_is_reconciled_with_what_the_archive_lists(
+    world: BackupWorld, cluster: Cluster, metadata_url: str
+) -> None:
+    world.archive.may_end.clear()
+    asked = await world.back_up(cluster)
+    worker = JobWorker(world.database, world.kinds, pace=SWIFT, clock=world.clock)
+    task = asyncio.create_task(worker.run())
+    await world.archive.running.wait()
+    await world.until(asked, status="running")
+    task.cancel()  # the service dies; the program goes on to its end
+    await asyncio.gather(task, return_exceptions=True)
+    end_leases(metadata_url)
+    world.archive.finish(cluster.id, asked["id"], "base")
+    waiting = await world.back_up(cluster)
+    world.archive.may_end.set()
+    await world.work(after=120)
+    found = await world.show(asked)
+    assert (found["status"], found["size_bytes"]) == ("succeeded", SIZE)
+    assert world.archive.calls.count(f"base {asked['id']}") == 1  # it was not made again
+    assert (await world.show(waiting))["status"] == "succeeded"  # nor does it hold others up
+
+
+async def test_d6_a_run_that_died_with_the_service_is_made_again(
+    world: BackupWorld, cluster: Cluster, metadata_url: str
+) -> None:
+    world.archive.may_end.clear()
+    asked = await world.back_up(cluster)
+    worker = JobWorker(world.database, world.kinds, pace=SWIFT, clock=world.clock)
+    task = asyncio.create_task(worker.run())
+    await world.archive.running.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    end_leases(metadata_url)
+    world.archive.may_end.set()
+    await world.work(after=120)
+    assert (await world.show(asked))["status"] == "succeeded"
+    assert world.archive.calls.count(f"base {asked['id']}") == 2
+
+
+async def test_d7_the_cluster_of_another_account_is_missing(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    made = await world.made(cluster)
+    one = f"/{cluster.id}/backups/{made['id']}"
+    restore = {"name": "copy"}
+    for method, path, body in (
+        ("POST", f"/{cluster.id}/backups", {}),
+        ("GET", f"/{cluster.id}/backups", None),
+        ("GET", one, None),
+        ("DELETE", one, None),
+        ("POST", f"{one}/verify", None),
+        ("POST", f"{one}/restore", restore),
+        ("POST", f"/{cluster.id}/restore", {**restore, "backup": made["id"]}),
+    ):
+        answer = await world.ask(method, path, body, token="stranger")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "NOT_FOUND"), path
+    other = await world.add_cluster("other")
+    answer = await world.ask("GET", f"/{other.id}/backups/{made['id']}")
+    assert answer.status_code == 404  # it is of another cluster
+
+
+async def test_a_repeated_key_makes_one_backup(world: BackupWorld, cluster: Cluster) -> None:
+    path, body = f"/{cluster.id}/backups", {"kind": "full"}
+    first = await world.ask("POST", path, body, key="once")
+    again = await world.ask("POST", path, body, key="once")
+    assert (first.status_code, first.json()) == (again.status_code, again.json())
+    assert len(await world.list(cluster)) == 1
+    other = await world.ask("POST", path, {"kind": "incr"}, key="once")
+    assert other.status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"bucket": None, "bucket_name": ""}, "no_bucket"),
+        ({"status": "stopped"}, "not_running"),
+        ({"status": "provisioning", "version": None}, "not_running"),
+        ({"status": "deleting"}, "not_running"),
+    ],
+)
+async def test_a_cluster_that_cannot_be_backed_up_says_why(
+    world: BackupWorld, changes: dict[str, Any], reason: str
+) -> None:
+    found = await world.add_cluster("odd", **changes)
+    answer = await world.ask("POST", f"/{found.id}/backups")
+    assert answer.status_code == 409
+    assert answer.json()["error"]["params"]["reason"] == reason
+
+
+async def test_the_progress_of_a_run_is_shown(world: BackupWorld, cluster: Cluster) -> None:
+    world.archive.may_end.clear()
+    world.archive.told = (10, 40)
+    asked = await world.back_up(cluster)
+    async with running(JobWorker(world.database, world.kinds, pace=SWIFT, clock=world.clock)):
+        await world.until(asked, progress=40)
+        world.archive.may_end.set()
+    await world.work()
+    assert (await world.show(asked))["progress"] == 100
+
+
+async def test_a_running_backup_is_deleted_when_it_has_ended(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    world.archive.may_end.clear()
+    asked = await world.back_up(cluster)
+    async with running(JobWorker(world.database, world.kinds, pace=SWIFT, clock=world.clock)):
+        await world.archive.running.wait()
+        assert (await world.delete(asked)).status_code == 202
+        assert (await world.delete(asked)).status_code == 202
+        world.archive.may_end.set()
+    await world.work(after=120)
+    assert await world.list(cluster) == []
+    assert world.archive.backups[cluster.id] == []
+
+
+async def test_a_deletion_that_fails_says_so_and_goes_on_and_holds_up_nobody(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    first = await world.made(cluster)
+    world.archive.failures.append(BackupFailed("the bucket cannot be reached"))
+    await world.delete(first)
+    await world.work()
+    found = await world.show(first)
+    assert (found["status"], found["faults"][0]["code"]) == ("deleting", "BACKUP_DELETION_FAILED")
+    second = await world.made(cluster)
+    await world.work(after=120)
+    assert [each["id"] for each in await world.list(cluster)] == [second["id"]]
+
+
+async def test_older_bases_go_with_what_needs_them_but_never_the_last_that_succeeded(
+    world: BackupWorld,
+) -> None:
+    cluster = await world.add_cluster("kept", retention=KEEP_TWO)
+    for _ in range(2):
+        await world.made(cluster)
+        await world.made(cluster, "incremental")
+    first, _, third, _ = await world.list(cluster)
+    world.archive.failures += [BackupFailed("no")] * 3
+    await world.back_up(cluster)
+    for _ in range(4):
+        await world.work(after=300)
+    assert len(await world.list(cluster)) == 5  # what failed is no reason to delete
+    newest = await world.made(cluster)
+    for _ in range(3):
+        await world.work(after=120)
+    left = await world.list(cluster)
+    assert first["id"] not in [each["id"] for each in left]
+    whole = [each for each in left if each["status"] == "succeeded"]
+    assert [each["kind"] for each in whole] == ["base", "incremental", "base"]
+    assert [whole[0]["id"], whole[2]["id"]] == [third["id"], newest["id"]]
+    assert len(world.archive.backups[cluster.id]) == 3
+
+
+async def test_a_deleted_cluster_takes_its_backups_along(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    await world.made(cluster)
+    await world.made(cluster, "incremental")
+    assert (await world.ask("DELETE", f"/{cluster.id}")).status_code == 409
+    assert (await world.ask("DELETE", f"/{cluster.id}?cascade=true")).status_code == 202
+    for _ in range(5):
+        await world.work(after=120)
+    assert (await world.ask("GET", f"/{cluster.id}")).status_code == 404
+    assert world.archive.backups == {}
+
+
+async def test_topics_are_told_what_became_of_backups(database: Database, tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def topics_of(_tx: object, _account_id: str, event_type: str) -> list[str]:
+        told.append(event_type)
+        return []
+
+    async with open_backups(database, tmp_path, topics_of=topics_of) as world:
+        cluster = await world.add_cluster()
+        await world.made(cluster)
+        world.archive.failures += [BackupFailed("no")] * 3
+        await world.back_up(cluster)
+        for _ in range(4):
+            await world.work(after=300)
+    assert told == [SUCCEEDED, FAILED]
+
+
+async def test_the_bytes_that_backups_added_are_used_by_their_account(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    await world.made(cluster)
+    await world.made(cluster, "incr")
+    found = await world.database.read(backup_rows.stored_bytes)
+    assert found == {ACCOUNT: 2 * (SIZE // 3)}
