@@ -173,7 +173,7 @@ class World:
         await self.database.write(BUCKET_ROWS.add, new)
         return name
 
-    def new(self, name: str = "shop", **fields: Any) -> Cluster:  # noqa: ANN401
+    def new(self, name: str = "shop", password: str = PASSWORD, **fields: Any) -> Cluster:  # noqa: ANN401
         """Return a cluster as a request makes it."""
         now = self.identity.now
         new_id = uuid7(now)
@@ -185,13 +185,17 @@ class World:
             created_at=now,
             updated_at=now,
             name=name,
-            secret=seal_password(self.identity.keyring, new_id, PASSWORD),
+            secret=seal_password(self.identity.keyring, new_id, password),
             **({} if "endpoint" in fields else sized) | fields,
         )
 
     async def create(self, name: str = "shop", **fields: Any) -> Cluster:  # noqa: ANN401
         """Create a cluster, as a request does."""
-        new = check_cluster(self.new(name, **fields), None, self.identity.now)
+        return await self.add(self.new(name, **fields))
+
+    async def add(self, new: Cluster) -> Cluster:
+        """Store a new cluster, as a request does."""
+        new = check_cluster(new, None, self.identity.now)
         return await self.database.write(clusters.create, new, self.terms, _may_all)
 
     async def want(self, cluster: Cluster, *, is_wanted: bool) -> Cluster:

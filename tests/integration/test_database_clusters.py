@@ -214,16 +214,20 @@ async def test_what_is_being_deleted_is_not_changed(world: World) -> None:
 
 
 async def test_a_lost_machine_makes_its_clusters_unavailable(world: World) -> None:
-    made = await world.create()
+    made, stopped = await world.create(), await world.create("stopped")
+    await world.want(stopped, is_wanted=False)
     await world.settle(2)
     await world.look(120)
     clock, database = (lambda: world.identity.now), world.database
     await node_rows.look(database, clock, [PLACING])
-    assert (await world.there(made)).status == "unavailable"
-    assert await world.codes(made) == {"NODE_LOST"}
+    for each in (made, stopped):
+        assert (await world.there(each)).status == "unavailable"
+        assert await world.codes(each) == {"NODE_LOST"}
     await world.claim()
     await node_rows.look(database, clock, [PLACING])
     assert await world.codes(made) == set()
+    await world.settle(2)
+    assert (await world.there(stopped)).status == "stopped"
 
 
 async def test_schedules_need_a_bucket_and_moments(world: World) -> None:

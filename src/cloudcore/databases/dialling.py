@@ -123,9 +123,8 @@ def _parameters(
 
 
 def _reason(error: Exception) -> str:
-    """Return the last line of what libpq says, which the server may have written."""
-    lines = [each.strip() for each in str(error).splitlines() if each.strip()]
-    text = lines[-1] if lines else "it closed the connection"
+    """Return what libpq says on one line; the server may have written it."""
+    text = " ".join(str(error).split()) or "it closed the connection"
     return "".join(each if each.isprintable() else "?" for each in text)[:_MOST_REASON]
 
 

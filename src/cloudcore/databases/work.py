@@ -56,7 +56,11 @@ def wish(found: Cluster, now: int) -> Wish | None:
         return Wish("backups")
     if found.check_at is not None:
         return Wish("check", found.check_at) if found.check_at <= now else None
-    if found.type == "registered" or found.applied == found.generation:
+    if found.type == "registered":
+        return None
+    # Of one that was stopped before its machine was lost, which is back.
+    is_stopped = found.status == "unavailable" and not found.is_wanted and not found.faults
+    if found.applied == found.generation and not is_stopped:
         return None
     return Wish("make" if found.is_wanted else "stop", found.generation)
 

@@ -1,0 +1,249 @@
+"""Clusters that run elsewhere: a real server with TLS is looked at, over checked addresses."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from cloudcore.acme.key_files import key_pem
+from cloudcore.certificate import authority
+from cloudcore.certificate.authority import Places
+from cloudcore.certificate.keys import new_private_key
+from cloudcore.databases import chores
+from cloudcore.databases.bodies import GivenEndpoint, read_endpoint
+from cloudcore.databases.cluster import Cluster, Endpoint
+from cloudcore.databases.dialling import EndpointUnreachable, addresses_of
+from cloudcore.databases.needs import DatabaseTerms
+from cloudcore.databases.states import open_password
+from cloudcore.errors import InvalidInput
+from cloudcore.outbound.addresses import Address
+from tests.cluster_world import World, open_world
+from tests.databases import on_both_databases
+from tests.integration.oauth_world import World as Identity
+from tests.postgresql import UNPRIVILEGED, free_port, run, server_programs
+
+PASSWORD: Final = "known-elsewhere"
+LOOPBACK: Final = (ip_network("127.0.0.0/8"),)
+
+
+@dataclass
+class Elsewhere:
+    """A server with TLS, which an account has registered."""
+
+    folder: Path
+    port: int
+    roots: str
+    account: str | None
+
+    def __post_init__(self) -> None:
+        self.programs = server_programs()
+
+    def control(self, *words: str) -> None:
+        control = (self.programs / "pg_ctl", "--pgdata", self.folder / "cluster", "--wait")
+        run(*control, "--log", self.folder / "log", *words, account=self.account)
+
+    def start(self, authentication: str = "scram-sha-256") -> None:
+        hba = f"local all all trust\nhostssl all all 127.0.0.1/32 {authentication}\n"
+        (self.folder / "cluster/pg_hba.conf").write_text(hba)
+        self.control("start")
+
+    def stop(self) -> None:
+        self.control("--mode", "fast", "stop")
+
+    def endpoint(self, host: str = "127.0.0.1", ca: str | None = None) -> Endpoint:
+        return Endpoint(host, self.port, "postgres", "postgres", ca)
+
+
+@contextmanager
+def elsewhere() -> Iterator[Elsewhere]:
+    programs, account = server_programs(), UNPRIVILEGED if os.geteuid() == 0 else None
+    folder = Path(tempfile.mkdtemp(prefix="entrepot-elsewhere-"))
+    try:
+        now = time.time_ns() // 1000
+        signer = authority.new_root("elsewhere", now)
+        places = Places("http://localhost/certificate", "http://localhost/list")
+        issuing = authority.new_issuing(signer, "elsewhere", places, now)
+        key = new_private_key("ecdsa-p256")
+        made = authority.issue(issuing, ["127.0.0.1"], key.public_key(), places, now)
+        chain = authority.pem(made) + authority.pem(issuing.certificate)
+        for name, text in (
+            ("password", PASSWORD),
+            ("chain", chain),
+            ("key", key_pem(key).decode()),
+        ):
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o600)
+        if account:
+            for each in (folder, *folder.iterdir()):
+                shutil.chown(each, account, account)
+        run(
+            *(programs / "initdb", "--pgdata", folder / "cluster", "--username", "postgres"),
+            *("--auth", "scram-sha-256", "--pwfile", folder / "password", "--no-sync"),
+            account=account,
+        )
+        port = free_port()
+        (folder / "cluster/postgresql.auto.conf").write_text(
+            f"listen_addresses='127.0.0.1'\nport={port}\nunix_socket_directories='{folder}'\n"
+            f"ssl=on\nssl_cert_file='{folder}/chain'\nssl_key_file='{folder}/key'\n"
+        )
+        server = Elsewhere(folder, port, authority.pem(signer.certificate), account)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.control("--mode", "immediate", "stop")
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Elsewhere]:
+    with elsewhere() as made:
+        yield made
+
+
+@pytest.fixture
+async def world(oauth: Identity) -> World:
+    made = await open_world(oauth)
+    made.terms = DatabaseTerms(networks=LOOPBACK)
+    made.restart()
+    return made
+
+
+async def register(
+    world: World, endpoint: Endpoint, name: str = "legacy", password: str = PASSWORD
+) -> Cluster:
+    now = world.identity.now
+    new = world.new(name, password, type="registered", endpoint=endpoint, check_at=now)
+    return await world.add(new)
+
+
+@on_both_databases
+async def test_it_is_active_if_it_lets_us_in_by_tls(world: World, server: Elsewhere) -> None:
+    made = await register(world, server.endpoint(ca=server.roots))
+    assert made.status == "provisioning"
+    await world.look()
+    found = await world.there(made)
+    assert (found.status, found.faults, found.version) == ("active", (), _version(server))
+    assert found.checked_at == world.identity.now
+    assert open_password(world.identity.keyring, found) == PASSWORD, "backups need it still"
+
+
+async def test_it_is_looked_at_again_and_again(world: World, server: Elsewhere) -> None:
+    made = await register(world, server.endpoint())
+    await world.look()
+    server.stop()
+    try:
+        await world.look(120)
+        await chores.wake_due(world.needs)
+        await world.look(0)
+        assert (await world.there(made)).status == "active", "not before it is time"
+        await _look_in_time(world)
+        found = await world.there(made)
+        assert (found.status, await world.codes(made)) == ("unavailable", {"ENDPOINT_UNREACHABLE"})
+        assert "Connection refused" in found.faults[0].message
+    finally:
+        server.start()
+    await _look_in_time(world)
+    found = await world.there(made)
+    assert (found.status, found.faults) == ("active", ())
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"password": "wrong"}, "password authentication failed"),
+        ({"host": "localhost"}, "does not match host name|certificate for .* does not match"),
+        ({"is_of_another": True}, "certificate verify failed"),
+        ({"networks": ()}, "ENTREPOT_DATABASE_NETWORKS"),
+    ],
+)
+async def test_what_is_wrong_is_said_and_tells_no_secret(
+    world: World, server: Elsewhere, changed: dict[str, object], words: str
+) -> None:
+    roots = server.roots
+    if changed.get("is_of_another"):
+        roots = authority.pem(authority.new_root("other", time.time_ns() // 1000).certificate)
+    if "networks" in changed:
+        world.terms = DatabaseTerms()
+        world.restart()
+    host = str(changed.get("host", "127.0.0.1"))
+    password = str(changed.get("password", PASSWORD))
+    made = await register(world, server.endpoint(host, roots), password=password)
+    await world.look()
+    found = await world.there(made)
+    assert (found.status, found.version) == ("unavailable", None)
+    (fault,) = found.faults
+    assert fault.code == "ENDPOINT_UNREACHABLE"
+    assert re.search(words, fault.message), fault.message
+    assert PASSWORD not in fault.message
+
+
+async def test_a_server_of_which_nothing_is_known_gets_no_password(
+    world: World, server: Elsewhere
+) -> None:
+    """It would be told to whoever stands in between, who asks for it as it is."""
+    server.stop()
+    server.start("password")
+    try:
+        known = await register(world, server.endpoint(ca=server.roots), "known")
+        unknown = await register(world, server.endpoint(), "unknown")
+        await world.look()
+        assert (await world.there(known)).status == "active"
+        found = await world.there(unknown)
+        assert "authentication method" in found.faults[0].message
+    finally:
+        server.stop()
+        server.start()
+
+
+async def test_every_address_of_a_name_is_checked_when_it_is_dialled() -> None:
+    async def look_up(_host: str, _port: int) -> list[Address]:
+        return [ip_address("93.184.216.34"), ip_address("10.0.0.1")]
+
+    with pytest.raises(EndpointUnreachable, match="not public"):
+        await addresses_of("db.example.com", 5432, (), look_up)
+    allowed = (ip_network("10.0.0.0/8"),)
+    assert len(await addresses_of("db.example.com", 5432, allowed, look_up)) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"host": "127.0.0.1"}, "endpoint.host"),
+        ({"host": "::ffff:10.0.0.1"}, "endpoint.host"),
+        ({"host": "/run/postgresql"}, "endpoint.host"),
+        ({"host": "a.example,b.example"}, "endpoint.host"),
+        ({"host": "@abstract"}, "endpoint.host"),
+        ({"username": "a\0b"}, "endpoint.username"),
+        ({"ca": "no certificate"}, "endpoint.ca"),
+        ({"ca": "-----BEGIN CERTIFICATE-----\nAA\n-----END CERTIFICATE-----\n"}, "endpoint.ca"),
+    ],
+)
+def test_what_cannot_be_an_endpoint_is_refused(given: dict[str, str], field: str) -> None:
+    whole: dict[str, Any] = {"host": "db.example.com", "username": "u", "password": "p"} | given
+    with pytest.raises(InvalidInput) as refused:
+        read_endpoint(GivenEndpoint(**whole), ())
+    assert refused.value.params["field"] == field
+
+
+async def _look_in_time(world: World) -> None:
+    """Let five minutes pass, and the chore and the work do what there is."""
+    await world.look(300)
+    await chores.wake_due(world.needs)
+    await world.look(0)
+
+
+def _version(server: Elsewhere) -> int:
+    return int((server.folder / "cluster/PG_VERSION").read_text())
