@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import pwd
+import re
 import shutil
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+import boto3
 import psycopg
+from botocore.config import Config
 
 from cloudcore.account_rows import find_account
 from cloudcore.clock import uuid7
@@ -23,7 +28,7 @@ from cloudcore.databases.bucket_files import folder_of, list_files
 from cloudcore.databases.pgbackrest import ServerPlace
 from cloudcore.databases.server import SUPERUSER
 from cloudcore.db.base import Connection
-from cloudcore.iam.service_roles import SERVICE_ROLES
+from cloudcore.iam.service_roles import SERVICE_ROLES, RoleSession, ServiceRoles
 from cloudcore.storage import buckets
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.family import STORAGE
@@ -34,9 +39,13 @@ from registry.settings import Settings
 from tests.certificates import self_signed
 from tests.databases import planted
 from tests.entrepot import initialized
-from tests.live import LiveRegistry, start_registry
+from tests.live import start_registry
 from tests.postgresql import UNPRIVILEGED, free_port, run, server_programs
 
+SPOOL_FILES: Final = 8
+"""That wait, in these tests."""
+Boto = Any
+"""boto3's clients have no types."""
 PASSWORD: Final = "o'neill \\ s3cret"
 """Of the role that copies the server from elsewhere, over TLS alone."""
 _ACCESS: Final = f"""\
@@ -79,7 +88,15 @@ class Server:
         """Make an empty cluster."""
         self._run(
             *("initdb", "--pgdata", self.data, "--username", SUPERUSER, "--auth", "trust"),
-            *("--locale", "C", "--encoding", "UTF8", "--data-checksums", "--no-sync"),
+            *(
+                "--locale",
+                "C",
+                "--encoding",
+                "UTF8",
+                "--data-checksums",
+                "--no-sync",
+                "--wal-segsize=1",
+            ),
         )
         self.configure(archives=True)
 
@@ -91,8 +108,9 @@ class Server:
             f"listen_addresses = '127.0.0.1,127.0.0.2'\nport = {self.port}\nssl = on\n"
             f"ssl_cert_file = '{self.folder}/certificate.pem'\n"
             f"ssl_key_file = '{self.folder}/key.pem'\nunix_socket_directories = '{self.sockets}'\n"
-            f"wal_level = replica\narchive_mode = {'on' if archives else 'off'}\nfsync = off\n"
-            f"archive_command = '{archive_command(str(self.spool))}'\n{more}"
+            f"wal_level = replica\nmin_wal_size = 8MB\nfsync = off\n"
+            f"archive_mode = {'on' if archives else 'off'}\n"
+            f"archive_command = '{archive_command(str(self.spool), SPOOL_FILES)}'\n{more}"
         )
 
     def own(self, name: str, text: str = "") -> None:
@@ -135,8 +153,9 @@ class ArchiveWorld:
     """What the tests of one file share."""
 
     folder: Path
-    registry: LiveRegistry
+    s3_port: int
     needs: StorageNeeds
+    roles: ServiceRoles
     archives: Archives
     account_id: str
     bucket: Bucket
@@ -146,6 +165,47 @@ class ArchiveWorld:
         kind: Literal["managed", "registered"] = "managed" if endpoint is None else "registered"
         made = uuid7(self.needs.clock())
         return BackupTarget(made, self.account_id, 15, self.bucket.id, kind, endpoint)
+
+    def boto(self, session: RoleSession) -> Boto:
+        """Return a client of the S3 endpoint with the keys of a session."""
+        return boto3.client(
+            "s3",
+            endpoint_url=f"http://127.0.0.1:{self.s3_port}",
+            aws_access_key_id=session.access_key_id,
+            aws_secret_access_key=session.secret_access_key,
+            aws_session_token=session.session_token,
+            region_name="local",
+            config=Config(retries={"total_max_attempts": 1}),
+        )
+
+    def archives_at(self, port: int, places: Places) -> tuple[Archives, Bridge]:
+        """Return what looks for the S3 endpoint at another port."""
+        bridge = Bridge(S3Endpoint("127.0.0.1", port, "localhost", None))
+        return Archives(self.needs, self.roles, bridge, self.folder / "archive", places), bridge
+
+    async def back_up_elsewhere(
+        self, target: BackupTarget, server: Server
+    ) -> asyncio.subprocess.Process:
+        """Begin a backup by another service, which tells what is done, line by line."""
+        order = {
+            "data": str(self.folder / "install"),
+            "folder": str(self.folder / "archive"),
+            "s3_port": self.s3_port,
+            "place": [
+                *(str(server.data), server.user, str(server.sockets), server.port),
+                str(server.data),
+            ],
+            "target": target,
+        }
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.archive_worker", json.dumps(order)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+
+    async def wal_in(self, target: BackupTarget) -> list[str]:
+        """Return the WAL segments that the bucket has of a cluster, in order."""
+        names = [key.rpartition("/")[2] for key in await self.keys(target)]
+        return sorted(name[:24] for name in names if re.match(r"[0-9A-F]{24}-", name))
 
     async def keys(self, target: BackupTarget) -> list[str]:
         """Return the keys of all that the bucket has of a cluster."""
@@ -179,7 +239,9 @@ async def open_archive_world(folder: Path, places: Places) -> AsyncIterator[Arch
             loopback = [ip_network("127.0.0.0/8")]
             archives = Archives(needs, roles, bridge, folder / "archive", places, loopback)
             try:
-                yield ArchiveWorld(folder, registry, needs, archives, account_id, bucket)
+                yield ArchiveWorld(
+                    folder, registry, port, needs, roles, archives, account_id, bucket
+                )
             finally:
                 await bridge.close()
     finally:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
+import os
 import shutil
+import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import pytest
+from botocore.exceptions import ClientError
 
 from cloudcore.clock import uuid7
 from cloudcore.databases.archive import (
@@ -21,8 +26,23 @@ from cloudcore.databases.archive import (
     RegisteredEndpoint,
     restore_command,
 )
-from tests.archive_world import PASSWORD, ArchiveWorld, Server, open_archive_world, until
+from cloudcore.databases.bucket_access import BucketAccess
+from cloudcore.databases.bucket_files import Text, folder_of, store
+from cloudcore.databases.pgbackrest import STANZA
+from cloudcore.databases.wal import has_files
+from cloudcore.quotas.limits import put_limit, remove_limit
+from cloudcore.storage.bucket import BUCKET_BYTES
+from cloudcore.storage.bucket_rows import used_bytes
+from tests.archive_world import (
+    PASSWORD,
+    SPOOL_FILES,
+    ArchiveWorld,
+    Server,
+    open_archive_world,
+    until,
+)
 from tests.certificates import self_signed
+from tests.postgresql import free_port
 from tests.tools import require_tool
 
 pytestmark = pytest.mark.timeout(180)
@@ -262,3 +282,195 @@ async def test_what_is_deleted_is_gone_with_what_needs_it(
     await archives.remove_all(target)
     assert await world.keys(target) == []
     await archives.remove_all(target)
+
+
+async def test_pgbackrest_that_is_killed_is_a_fault_and_is_done_again(
+    world: ArchiveWorld, server: Server
+) -> None:
+    target = world.target()
+
+    def kill(_percent: int) -> None:
+        for each in runs_of_pgbackrest():
+            os.kill(each, signal.SIGKILL)
+
+    async with archiving(world, target, server):
+        with pytest.raises(BackupFailed, match="pgBackRest failed"):
+            await world.archives.back_up(target, "killed", "base", kill)
+        assert await world.archives.listed(target) == []
+        made = await world.archives.back_up(target, "killed", "base", _ignore)
+    (listed,) = await world.archives.listed(target)
+    assert listed.label == made.label
+    assert await labels(world, target) == {made.label}
+
+
+@pytest.mark.parametrize("percent", [0, 1])
+async def test_a_service_that_is_killed_leaves_nothing_that_runs_or_is_taken_for_a_backup(
+    world: ArchiveWorld, server: Server, percent: int
+) -> None:
+    target = world.target()
+    async with archiving(world, target, server):
+        worker = await world.back_up_elsewhere(target, server)
+        assert worker.stdout is not None
+        done = -1
+        while done < percent:
+            done = int(await worker.stdout.readline())
+        worker.kill()
+        await worker.wait()
+        await until(lambda: is_free(world.folder / "archive" / target.cluster_id))
+        assert await world.archives.listed(target) == []
+        made = await world.archives.back_up(target, "again", "base", _ignore)
+        assert [each.backup_id for each in await world.archives.listed(target)] == ["again"]
+    assert await labels(world, target) == {made.label}
+
+
+async def test_a_full_bucket_is_a_fault_until_there_is_room(
+    world: ArchiveWorld, server: Server
+) -> None:
+    target, database = world.target(), world.needs.database
+    async with archiving(world, target, server):
+        await world.archives.back_up(target, "1", "base", _ignore)
+    used = await database.read(used_bytes, world.account_id)
+    await database.write(put_limit, world.account_id, BUCKET_BYTES.name, used, 1)
+    try:
+        server.sql("INSERT INTO things SELECT -n, 'full' FROM generate_series(1, 100) n")
+        server.sql("SELECT pg_switch_wal()")
+        await until(lambda: has_files(server.spool))
+        pushed = await world.archives.push_wal(target, server.spool)
+        assert pushed.pushed == 0
+        assert "QuotaExceeded" in (pushed.error or "")
+        elsewhere = world.target(registered(server))
+        with pytest.raises(BackupFailed, match="at most"):
+            await world.archives.back_up(elsewhere, uuid7(world.needs.clock()), "base", _ignore)
+        assert await world.keys(elsewhere) == []
+    finally:
+        await database.write(remove_limit, world.account_id, BUCKET_BYTES.name)
+    await push_all(world, target, server)
+
+
+async def test_wal_waits_while_the_bucket_is_away_and_all_of_it_comes(
+    world: ArchiveWorld, server: Server
+) -> None:
+    target = world.target()
+    await push_all(world, target, server)
+    before = await world.wal_in(target)
+    ((first,),) = server.sql("SELECT last_archived_wal FROM pg_stat_archiver")
+    away, bridge = world.archives_at(free_port(), lambda _target: server.place)
+    ((failed,),) = server.sql("SELECT failed_count FROM pg_stat_archiver")
+    for _ in range(SPOOL_FILES + 4):
+        server.sql("INSERT INTO things VALUES (0, 'away')")
+        server.sql("SELECT pg_switch_wal()")
+    await until(lambda: server.sql("SELECT failed_count FROM pg_stat_archiver") > [(failed,)])
+    pushed = await away.push_wal(target, server.spool)
+    await bridge.close()
+    assert pushed.pushed == 0
+    assert pushed.error
+    assert len(list(server.spool.iterdir())) == SPOOL_FILES
+
+    await push_all(world, target, server)
+    ((last,),) = server.sql("SELECT last_archived_wal FROM pg_stat_archiver")
+    came = sorted(set(await world.wal_in(target)) - set(before))
+    wanted = range(int(str(first), 16) + 1, int(str(last), 16) + 1)
+    assert [int(each, 16) for each in came] == list(wanted)
+    assert list(server.spool.iterdir()) == []
+
+
+async def test_nothing_of_a_hostile_spool_is_followed(
+    world: ArchiveWorld, server: Server, folder: Path
+) -> None:
+    target = world.target()
+    await push_all(world, target, server)
+    (folder / "secret").write_text("a secret of the machine")
+    evil = server.spool / "000000010000000000000001"
+    before = await world.keys(target)
+    makes: tuple[Callable[[Path], None], ...] = (
+        lambda path: path.symlink_to(folder / "secret"),
+        Path.mkdir,
+        os.mkfifo,
+    )
+    for make in makes:
+        make(evil)
+        pushed = await world.archives.push_wal(target, server.spool)
+        assert pushed.pushed == 0
+        assert pushed.error
+        if evil.is_dir():
+            evil.rmdir()
+        else:
+            evil.unlink()
+    evil = server.spool / "000000FF.history"
+    evil.symlink_to("/etc/pgbackrest/pgbackrest.conf")
+    assert (await world.archives.push_wal(target, server.spool)).error
+    evil.unlink()
+    assert await world.keys(target) == before
+
+
+async def test_a_data_folder_with_a_link_is_not_backed_up(
+    world: ArchiveWorld, server: Server, folder: Path
+) -> None:
+    target = world.target()
+    (server.data / "base" / "evil").symlink_to("/etc")
+    try:
+        async with archiving(world, target, server):
+            with pytest.raises(BackupFailed, match="link, base/evil"):
+                await world.archives.back_up(target, "1", "base", _ignore)
+    finally:
+        (server.data / "base" / "evil").unlink()
+
+
+async def test_the_keys_of_a_run_open_its_cluster_alone_and_end_with_it(
+    world: ArchiveWorld, server: Server
+) -> None:
+    target = world.target()
+    access = BucketAccess(world.needs, world.roles)
+    own = folder_of(target.cluster_id)
+    for key in (own + "mine", folder_of("other") + "mine"):
+        await store(world.needs, world.bucket, key, Text(b"some bytes"))
+    async with access.keys(target, "a-run", 900) as keys:
+        boto = world.boto(keys.session)
+        assert boto.get_object(Bucket="backups", Key=own + "mine")["Body"].read() == b"some bytes"
+        for key in (folder_of("other") + "mine", "others"):
+            with pytest.raises(ClientError, match="AccessDenied"):
+                boto.get_object(Bucket="backups", Key=key)
+            with pytest.raises(ClientError, match="AccessDenied"):
+                boto.put_object(Bucket="backups", Key=key, Body=b"")
+        with pytest.raises(ClientError, match="AccessDenied"):
+            boto.delete_bucket(Bucket="backups")
+    with pytest.raises(ClientError, match=r"InvalidToken|ExpiredToken|InvalidAccessKeyId"):
+        boto.get_object(Bucket="backups", Key=own + "mine")
+    await world.archives.remove_all(target)
+
+
+def runs_of_pgbackrest() -> list[int]:
+    """Return the processes of pgBackRest that this process has begun."""
+    parents, named = {}, []
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            name, fields = (each / "stat").read_text().rsplit(")", 1)
+            parents[int(each.name)] = int(fields.split()[1])
+            if name.endswith("(pgbackrest"):
+                named.append(int(each.name))
+
+    def is_ours(process: int) -> bool:
+        while process > 1 and process != os.getpid():
+            process = parents.get(process, 0)
+        return process == os.getpid()
+
+    return [each for each in named if is_ours(each)]
+
+
+def is_free(lock: Path) -> bool:
+    """Return True if no run holds a lock."""
+    if not lock.exists():
+        return True
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+async def labels(world: ArchiveWorld, target: BackupTarget) -> set[str]:
+    """Return the labels of all backups of which the bucket has files."""
+    before = f"{folder_of(target.cluster_id)}backup/{STANZA}/"
+    found = {key.removeprefix(before).partition("/")[0] for key in await world.keys(target)}
+    return {each for each in found if each[:2] == "20" and each[-1] in "FI"}

@@ -171,14 +171,14 @@ class Archive(Protocol):
         ...
 
 
-def archive_command(spool: str) -> str:
+def archive_command(spool: str, most: int = SPOOL_FILES) -> str:
     """Return a server's ``archive_command``, for the spool as the server sees it.
 
     A file appears there whole or not at all. pgBackRest makes no backup unless its name is in it.
     """
     return (
         f"test -e {spool}/%f && cmp -s %p {spool}/%f || "
-        f'{{ test "$(ls {spool} | wc -l)" -lt {SPOOL_FILES} && cp %p {spool}/.%f && '
+        f'{{ test "$(ls {spool} | wc -l)" -lt {most} && cp %p {spool}/.%f && '
         f"sync {spool}/.%f && mv {spool}/.%f {spool}/%f && sync {spool}; }}"
         " # pgbackrest pushes it"
     )

@@ -47,9 +47,15 @@ class Bridge:
         """Return the port on 127.0.0.1, once the bridge runs.
 
         Raises:
-            BackupFailed: it does not start.
+            BackupFailed: it does not start, or nothing listens where it leads: pgBackRest would
+                try again for minutes.
 
         """
+        try:
+            _, writer = await asyncio.open_connection(self.endpoint.host, self.endpoint.port)
+        except OSError as error:
+            raise BackupFailed(f"the S3 endpoint cannot be reached: {error}") from None
+        writer.close()
         async with self._starting:
             if self._running is None or self._running.returncode is not None:
                 self._running, self._port = await self._start()

@@ -11,6 +11,7 @@ import asyncio
 import fcntl
 import os
 import re
+import stat
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -175,6 +176,7 @@ class Repository:
         """Make a backup of a server that runs; never a base in the place of an incremental one."""
         if kind == "incremental" and not await self.backups():
             raise BackupFailed("there is no base backup that an incremental one could follow")
+        await asyncio.to_thread(_refuse_links, place.data)
         await self.create_stanza(place)
         words = (
             *("backup", f"--stanza={STANZA}", f"--type={'full' if kind == 'base' else 'incr'}"),
@@ -292,6 +294,19 @@ async def _locked(lock: int) -> None:
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         await asyncio.sleep(0.1)
     raise BackupFailed("another run of pgBackRest works on this cluster: try again")
+
+
+def _refuse_links(data: Path) -> None:
+    """Raise `BackupFailed` if a data folder has a link: pgBackRest would follow it.
+
+    No owner of a cluster may make one; a server that was broken into may.
+    """
+    for at, folders, files, folder in os.fwalk(data, follow_symlinks=False):
+        for name in (*folders, *files):
+            with suppress(FileNotFoundError):
+                if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                    inside = Path(at, name).relative_to(data)
+                    raise BackupFailed(f"the data of the server have a link, {inside}: remove it")
 
 
 def _of_server(place: ServerPlace) -> str:

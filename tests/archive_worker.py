@@ -1,0 +1,44 @@
+"""A service that backs up one server, to be killed meanwhile: it tells what is done, in percent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from cloudcore.databases.archive import BackupTarget
+from cloudcore.databases.archives import Archives
+from cloudcore.databases.bridging import Bridge, S3Endpoint
+from cloudcore.databases.pgbackrest import ServerPlace
+from cloudcore.iam.service_roles import SERVICE_ROLES
+from cloudcore.storage.family import STORAGE
+from registry.main import Registry
+from registry.served import SERVE
+from registry.settings import Settings
+
+
+async def _back_up(order: dict[str, Any]) -> None:
+    data, user, sockets, port, inside = order["place"]
+    place = ServerPlace(Path(data), tuple(user), Path(sockets), port, inside)
+    async with Registry(Settings(data=Path(order["data"])), SERVE).open_planes() as (opening, _):
+        archives = Archives(
+            await opening.needs_of(STORAGE),
+            (await opening.get(SERVICE_ROLES))("database"),
+            Bridge(S3Endpoint("127.0.0.1", order["s3_port"], "localhost", None)),
+            Path(order["folder"]),
+            lambda _target: place,
+        )
+        target = BackupTarget(*order["target"])
+        _tell(0)
+        await archives.back_up(target, "killed", "base", _tell)
+
+
+def _tell(percent: int) -> None:
+    sys.stdout.write(f"{percent}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(_back_up(json.loads(sys.argv[1])))
