@@ -239,9 +239,7 @@ async def open_archive_world(folder: Path, places: Places) -> AsyncIterator[Arch
             loopback = [ip_network("127.0.0.0/8")]
             archives = Archives(needs, roles, bridge, folder / "archive", places, loopback)
             try:
-                yield ArchiveWorld(
-                    folder, registry, port, needs, roles, archives, account_id, bucket
-                )
+                yield ArchiveWorld(folder, port, needs, roles, archives, account_id, bucket)
             finally:
                 await bridge.close()
     finally:

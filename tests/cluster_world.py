@@ -48,6 +48,10 @@ class WrittenServers:
     created: list[str] = field(default_factory=list)
     fails: str = ""
     """Words with which a start fails."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    certified: dict[str, int] = field(default_factory=dict)
+    """When a server got its certificate, if not in the far future."""
+    is_buried: bool = False
 
     def check(self) -> None:
         pass
@@ -88,11 +92,21 @@ class WrittenServers:
 
     async def reload_certificate(self, spec: ServerSpec, chain_pem: str, key_pem: str) -> None:
         assert (spec.id in self.has, chain_pem, key_pem) == (True, "CHAIN", "KEY")
+        self.certified.pop(spec.id, None)
 
     async def seen(self) -> Mapping[str, ServerSeen]:
         return {
-            each: ServerSeen("running" if each in self.running else "stopped") for each in self.has
+            each: ServerSeen(
+                "running" if each in self.running else "stopped",
+                "" if each in self.running else "FATAL: it broke",
+                self.sizes.get(each, 0),
+                self.certified.get(each, 2**60),
+            )
+            for each in self.has
         }
+
+    async def bury(self) -> None:
+        self.is_buried = True
 
 
 class WrittenAuthority:

@@ -58,6 +58,7 @@ _MEASURED_SECONDS: Final = 60.0
 _PROCESSES: Final = 64
 """Of a server beside its sessions."""
 _TOLD_BYTES: Final = 2000
+_FATAL: Final = (" FATAL: ", " PANIC: ", " ERROR: ")
 _TRIAL: Final = ".trial"
 T = TypeVar("T")
 
@@ -529,4 +530,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _last_lines(said: str) -> str:
-    return " / ".join(said.strip().splitlines()[-3:])[-500:]
+    """Return why a program ended, by what it wrote: what was fatal, or else its last lines."""
+    lines = said.strip().splitlines()
+    fatal = [each for each in lines if any(word in each for word in _FATAL)]
+    return " / ".join((fatal or lines)[-3:])[-500:]
