@@ -219,6 +219,8 @@ def pages_of(world: World) -> list[str]:
         f"/console/services/vpcs/{vpc_of(world)}",
         "/console/services/load-balancers",
         f"/console/services/load-balancers/{balancer_of(world)}",
+        "/console/services/clusters",
+        f"/console/services/clusters/{cluster_of(world)}",
         *(f"/console/services/{each}" for each in in_vpc(world)),
         "/console/services/messages",
         "/console/services/templates",
@@ -372,6 +374,20 @@ def balancer_of(world: World) -> str:
     return str(world.pusher.call("POST", "/v1/load-balancers", body)["load_balancer"]["id"])
 
 
+def cluster_of(world: World) -> str:
+    """Return the id of the only database cluster, which is made when it is asked for first."""
+    clusters = world.pusher.call("GET", "/v1/clusters")["clusters"]
+    if clusters:
+        return str(clusters[0]["id"])
+    body = {
+        "name": "legacy",
+        "endpoint": {"host": "db.example.com", "username": "backup", "password": "not-a-secret"},
+        "bucket": bucket_of(world),
+        "schedule": {"base_cron": "0 3 * * 0", "verify_cron": "0 6 1 * *"},
+    }
+    return str(world.pusher.call("POST", "/v1/clusters", body)["cluster"]["id"])
+
+
 def queue_of(world: World) -> str:
     """Return the id of a queue."""
     name = f"asked-{uuid4()}"
@@ -436,6 +452,9 @@ def questions_of(world: World) -> list[Question]:
         Question("/console/services/certificates/upload", {"certificate_pem": "x"}, 400),
         Question(f"/console/services/buckets/{bucket_of(world)}/delete", {}),
         Question(f"/console/services/load-balancers/{balancer_of(world)}/delete", {}),
+        Question(f"/console/services/clusters/{cluster_of(world)}/delete", {}),
+        Question(f"/console/services/clusters/{cluster_of(world)}/backups", {}, 409),
+        Question("/console/services/clusters", {"name": "No Name"}, 400),
         Question(f"/console/services/buckets/{bucket_of(world)}/delete-object", {"key": "a/b"}),
         Question(f"{base}/lifecycle/preview", {"add": "rule"}),
         Question(f"{base}/lifecycle/restore", {"run": str(uuid4())}),

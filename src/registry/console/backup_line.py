@@ -41,7 +41,8 @@ _WINDOW: Final = Markup(
     '<rect class="outside" x="{:.1f}" y="{}" width="{:.1f}" height="14" rx="4">'
     "<title>{}</title></rect>"
 )
-_MARK: Final = Markup('<g class="{}" transform="translate({:.1f} {})"><title>{}</title>{}</g>')
+_MARK: Final = Markup('<g class="{}" transform="translate({:.1f} {})">{}{}</g>')
+_TITLE: Final = Markup("<title>{}</title>")
 _DOT: Final = Markup('<circle r="7"/>')
 _RING: Final = Markup('<circle class="ring" r="12"/>')
 _CROSS: Final = Markup('<path d="M-7-7 7 7M7-7-7 7"/>')
@@ -125,9 +126,9 @@ def about(backups: Sequence[Mapping[str, Any]]) -> str:
     looks = [look_of(each) for each in backups]
     bases = sum(each["kind"] == "base" for each in backups)
     said = (
-        f"{bases} base and {len(backups) - bases} incremental backups, of which"
-        f" {looks.count('proved')} were restored as a proof and {looks.count('failed')} failed. The"
-        " table below says the same."
+        f"{bases} base and {len(backups) - bases} incremental backups:"
+        f" {looks.count('proved')} restored as a proof, {looks.count('failed')} failed. The table"
+        " below says the same."
     )
     return f"{said} The newest {MOST} are drawn." if len(backups) > MOST else said
 
@@ -168,7 +169,8 @@ def _told(backup: Mapping[str, Any]) -> str:
 
 
 def _mark(look: str, x: float, y: int, words: str) -> Markup:
-    return _MARK.format(look, x, y, words, _SHAPES[look])
+    title = _TITLE.format(words) if words else ""
+    return _MARK.format(look, x, y, title, _SHAPES[look])
 
 
 def _when(backup: Mapping[str, Any]) -> int:
