@@ -31,7 +31,7 @@ _CALLS: Final[dict[str, tuple[Any, str]]] = {
     "clean": (restored, "clean"),
     "settle": (servers, "_settle"),
     "roles": (postgres, "single_user"),
-    "files": (servers, "_remove_tree"),
+    "files": (restored, "remove_tree"),
 }
 """Where the driver does something that lasts."""
 

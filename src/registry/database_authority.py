@@ -8,24 +8,25 @@ from cryptography import x509
 
 from cloudcore.acme.key_files import key_pem, signing_request
 from cloudcore.certificate.authority import microseconds, pem
-from cloudcore.certificate.embedded import list_authorities
+from cloudcore.certificate.embedded import EmbeddedAuthority, list_authorities
 from cloudcore.certificate.keys import new_private_key
-from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.databases.needs import ServerCertificate
+from cloudcore.db.base import Database
 
 
 class InstallAuthority:
     """Makes certificates for database servers; see `ServerAuthority`."""
 
-    def __init__(self, needs: CertificateNeeds) -> None:
-        self._needs = needs
+    def __init__(self, database: Database, embedded: EmbeddedAuthority) -> None:
+        self._database = database
+        self._embedded = embedded
 
     async def issue(self, names: Sequence[str]) -> ServerCertificate:
         """Return a certificate for names and addresses, with a new key."""
         key = new_private_key("ecdsa-p256")
-        chain = await self._needs.embedded.issue(signing_request(key, names), names)
+        chain = await self._embedded.issue(signing_request(key, names), names)
         made = x509.load_der_x509_certificate(chain.certificate)
-        found = await self._needs.database.read(list_authorities)
+        found = await self._database.read(list_authorities)
         roots = (each.certificate for each in found if each.role == "root")
         return ServerCertificate(
             chain_pem=_pem(chain.certificate, *chain.issuers),

@@ -246,7 +246,8 @@ async def _pools(opening: Opening) -> BalancedPools:
 
 
 async def _authority(opening: Opening) -> databases.ServerAuthority:
-    return InstallAuthority(await opening.needs_of(CERTIFICATE))
+    embedded = (await opening.needs_of(CERTIFICATE)).embedded
+    return InstallAuthority(opening.install.database, embedded)
 
 
 async def _archive(opening: Opening) -> Archive:

@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import psycopg
@@ -239,6 +240,52 @@ def test_a_killed_server_is_seen_stopped_and_recovers(
     with machine.owner(server) as session:
         assert session.execute("SELECT a FROM committed").fetchone() == (8,)
         session.execute("DROP TABLE committed")
+
+
+def test_what_a_server_stores_of_its_settings_has_no_power(
+    machine: ServerMachine, driving: Driving, server: Spec
+) -> None:
+    shown = (
+        "SELECT setting FROM pg_settings WHERE name IN ('archive_mode', 'hba_file', 'ssl',"
+        " 'shared_preload_libraries', 'unix_socket_directories') ORDER BY name"
+    )
+    with machine.superuser(server) as session:
+        before = session.execute(shown).fetchall()
+        session.execute("ALTER SYSTEM SET archive_mode = on")
+        session.execute("ALTER SYSTEM SET hba_file = '/data/pg_hba.conf'")
+        session.execute("ALTER SYSTEM SET ssl = off")
+        session.execute("ALTER SYSTEM SET shared_preload_libraries = 'auto_explain'")
+        session.execute("ALTER SYSTEM SET unix_socket_directories = '/tmp'")
+        session.execute("SELECT pg_reload_conf()")
+    driving("stop", server["id"])
+    driving("start", server)
+    with machine.superuser(server) as session:
+        assert session.execute(shown).fetchall() == before
+
+
+def test_what_a_server_does_to_its_folder_harms_nobody_else(
+    machine: ServerMachine, driving: Driving
+) -> None:
+    spec = machine.spec(port=machine.port + 4)
+    machine.made(driving, spec)
+    deep = "/".join(["d"] * 100)
+    machine.inside(
+        spec,
+        f"""
+        rm /data/postmaster.pid; mkfifo /data/postmaster.pid
+        ln -s / /data/link; ln -s / /sockets/link; ln -s / /spool/link
+        cd /spool; for i in $(seq 40); do mkdir -p {deep}; cd {deep}; done
+        mkdir /data/closed; touch /data/closed/file; chmod 000 /data/closed
+        """,
+    )
+    assert driving("seen")[spec["id"]]["status"] == "starting"
+    with machine.driving() as another:  # it measures anew
+        assert another("seen")[spec["id"]]["data_bytes"] > 0
+    machine.inside(spec, "rm /data/postmaster.pid")  # it would wait for it when it stops
+    driving("stop", spec["id"])
+    driving("remove", spec["id"], True)
+    assert Path("/usr").exists()
+    assert not machine.folder(spec).exists()
 
 
 def test_a_new_certificate_is_shown_without_a_restart(

@@ -96,6 +96,13 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/instance-pools": Asked(program, {"name": "new", "image": "web:1"}),
         "/v1/clusters": Asked(program, {**CLUSTER, "name": "new"}),
         "/v1/clusters/{}/reset-password": Asked(program),
+        "/v1/clusters/{}/backups": Asked(program, {"kind": "incremental"}),
+        "/v1/clusters/{}/backups/{}/verify": Asked(program),
+        "/v1/clusters/{}/backups/{}/restore": Asked(program, {"name": "restored"}),
+        "/v1/clusters/{}/restore": Asked(
+            program,
+            {"name": "again", "backup": served.acme.ids["/v1/clusters/{}/backups/{}"]},
+        ),
         "/v1/clusters/{}/stop": Asked(program),
         "/v1/clusters/{}/start": Asked(program),
         "/v1/certificates": Asked(program, {"name": "new", "domains": ["new.granted.test"]}),

@@ -30,6 +30,9 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.compute.instance import Instance
 from cloudcore.compute.instance_pool import Version
 from cloudcore.compute.rows import INSTANCE_ROWS
+from cloudcore.databases.backup import Backup
+from cloudcore.databases.backup_rows import BACKUPS
+from cloudcore.databases.rows import CLUSTERS
 from cloudcore.db.base import Connection
 from cloudcore.db.opening import open_database
 from cloudcore.email.family import EMAIL
@@ -345,10 +348,10 @@ async def furnish(served: Served, tenant: Tenant) -> None:
     }
     await _furnish_balancer(served, tenant)
     await _furnish_pool(served, tenant)
-    await _furnish_cluster(served, tenant)
     await _furnish_billing(served, tenant)
     await _furnish_mail(served, tenant)
     await _furnish_bucket(served, tenant)
+    await _furnish_cluster(served, tenant)
     await _furnish_registry(served, tenant)
 
 
@@ -380,14 +383,42 @@ BALANCER: Final = {
 """A load balancer that the tenants may have."""
 
 
-CLUSTER: Final[dict[str, object]] = {"name": "held", "size": {}}
+CLUSTER: Final[dict[str, object]] = {"name": "held", "size": {"memory_mb": 256}}
 """A database cluster that is run here."""
 
 
 async def _furnish_cluster(served: Served, tenant: Tenant) -> None:
-    made = await served.ask("POST", "/v1/clusters", CLUSTER, token=tenant.program_token)
+    """Add a cluster, with the row of a backup; nothing runs."""
+    asked = {**CLUSTER, "bucket": tenant.ids["/v1/buckets/{}"]}
+    made = await served.ask("POST", "/v1/clusters", asked, token=tenant.program_token)
     assert made.status_code == 202, made.text
-    tenant.ids["/v1/clusters/{}"] = made.json()["cluster"]["id"]
+    found = await served.database.read(
+        CLUSTERS.find, tenant.account_id, made.json()["cluster"]["id"]
+    )
+    assert found is not None
+    running = structs.replace(found, status="active", version=15, has_data=True, applied=1)
+    await served.database.write(CLUSTERS.save, running)
+    tenant.ids["/v1/clusters/{}"] = found.id
+    tenant.ids["/v1/clusters/{}/backups/{}"] = (await add_backup(served, tenant)).id
+
+
+async def add_backup(served: Served, tenant: Tenant) -> Backup:
+    """Add the row of a base backup that has succeeded."""
+    now = served.clock()
+    new = Backup(
+        id=uuid7(now),
+        account_id=tenant.account_id,
+        region="local",
+        created_at=now,
+        updated_at=now,
+        cluster=Reference(tenant.ids["/v1/clusters/{}"], "held"),
+        node=NodeSettings().name,
+        kind="base",
+        status="succeeded",
+        label=f"of {tenant.handle}",
+        completed_at=now,
+    )
+    return await served.database.write(BACKUPS.add, new)
 
 
 async def _furnish_balancer(served: Served, tenant: Tenant) -> None:

@@ -18,7 +18,7 @@ from tests import described
 from tests.integration.acting_persons import set_password
 from tests.integration.id_places import RULE, STATEMENT, Place, filled
 from tests.integration.keyed_requests import DOCUMENT, Asked, asked, end_runs
-from tests.integration.served_world import Served
+from tests.integration.served_world import Served, add_backup
 from tests.spec.operations import OPERATIONS, Operation
 
 CHANGES: Final = {
@@ -106,6 +106,8 @@ async def other_requests(served: Served) -> dict[str, Asked]:
     )
     spare_identity = await served.make("/v1/identities", identity, token=program)
     spare_bucket = await served.make("/v1/buckets", {"name": "spare-bucket"}, token=program)
+    spare_backup = await add_backup(served, acme)
+    cluster = f"/v1/clusters/{acme.ids['/v1/clusters/{}']}"
     bucket = f"/v1/buckets/{acme.ids['/v1/buckets/{}']}/multipart-uploads"
     uploads = [
         (await served.make(bucket, {"key": "key"}, token=program))["upload_id"] for _ in range(2)
@@ -138,7 +140,10 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "PATCH /v1/instance-pools/{}": Asked(program, {"size": 2}),
         "DELETE /v1/instance-pools/{}": Asked(program),
         "PATCH /v1/clusters/{}": Asked(program, {"tags": {"a": "b"}}),
-        "DELETE /v1/clusters/{}": Asked(program),
+        "DELETE /v1/clusters/{}/backups/{}": Asked(
+            program, path=f"{cluster}/backups/{spare_backup.id}"
+        ),
+        "DELETE /v1/clusters/{}": Asked(program, path=f"{cluster}?cascade=true"),
         "PATCH /v1/certificates/{}": Asked(program, {"tags": {"a": "b"}}),
         "DELETE /v1/certificates/{}": Asked(program),
         "PATCH /v1/certificate-settings": Asked(program, {"private_key_export": False}),

@@ -327,6 +327,7 @@ NAMES_NOTHING: Final = frozenset(
         *("tag_patterns", "tag_prefixes", "event_types", "repository_prefix", "source_ip", "group"),
         *("upstream_url", "upstream_prefix", "plaintext", "ciphertext", "actions", "etag"),
         *("backend", "address", "path", "vip"),
+        *("host", "database", "ca", "base_cron", "incremental_cron", "verify_cron"),
         # What proves who asks, or belongs to it.
         *("client_secret", "secret", "password", "current_password", "new_password", "code"),
         *("repeated_password", "code_verifier", "refresh_token", "token", "token_type_hint"),
@@ -353,6 +354,13 @@ OF_BALANCERS: Final = {
     ("PATCH /v1/load-balancers/{load_balancer_id}", "backends[].targets[].pool"),
 }
 """Asked after the right to the subnet, as a change asks; pools by `test_load_balancers`."""
+OF_CLUSTERS: Final = {
+    ("POST /v1/clusters", "bucket"),
+    ("POST /v1/clusters/{cluster_id}/restore", "bucket"),
+    ("POST /v1/clusters/{cluster_id}/backups/{backup_id}/restore", "bucket"),
+    ("POST /v1/clusters/{cluster_id}/restore", "backup"),
+}
+"""Two rights are asked for a bucket (`test_database_clusters`); a backup is of the cluster."""
 OF_OPERATORS: Final = {("PUT /v1/quotas/{name}", "account")}
 """Only an operator may name another account (`test_quotas`)."""
 
@@ -368,6 +376,7 @@ def test_each_field_of_a_request_that_names_a_resource_is_known(described: dict[
         - naming
         - OF_PERSONS
         - OF_BALANCERS
+        - OF_CLUSTERS
         - OF_NETWORKS
         - OF_OPERATORS
         - resources.fields()

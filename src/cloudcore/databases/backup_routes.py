@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from litestar import Response, delete, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from cloudcore.databases import backup_rows, backups, restorations
 from cloudcore.databases.archive import BackupKind, BackupProgramMissing
@@ -67,9 +67,9 @@ class RestoreBackup(RequestBody):
     name: str
     size: GivenSize | None = None
     """By default as the cluster that was backed up."""
-    bucket: str | None = None
+    bucket: Annotated[str, Meta(max_length=512)] | None = None
     """Bucket that the backups of the new cluster go to: name, id or CRN."""
-    description: str = ""
+    description: Annotated[str, Meta(max_length=1000)] = ""
     tags: dict[str, str] | None = None
 
 

@@ -61,5 +61,8 @@ async def restore(
     await servers.adopt_restored(spec)
     issued = await needs.authority.issue([needs.terms.address, needs.node.name])
     await servers.reload_certificate(spec, issued.chain_pem, issued.key_pem)
+    if not recovery.uses_archive:
+        await servers.start(spec, recovery=recovery)
+        return
     async with archive.serving_wal(target, paths.data, paths.spool, paths.user):
         await servers.start(spec, recovery=recovery)

@@ -37,6 +37,8 @@ INFO_FD: Final = 103
 _OOM_SCORE: Final = "500"
 """Servers are killed before the service when the machine itself has no memory left."""
 _CONTROLS: Final = 8
+_CHUNK: Final = 65_536
+_OUTPUT_BYTES_A_SECOND: Final = 4_000_000
 _SIOCSIFFLAGS: Final = 0x8914
 _IFF_UP: Final = 1
 
@@ -88,7 +90,7 @@ class ServerKeeper:
         _loopback_up()
         controls = Gate(self.loop, _CONTROLS)
         controls.listen(unix_listener(CONTROL), lambda accepted: self._obey(accepted, controls))
-        self.loop.watch(self._reader, READ, lambda _events: self._read())
+        self._listen()
         woken, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -180,12 +182,19 @@ class ServerKeeper:
                     self.note(exit_code=os.waitstatus_to_exitcode(ended[1]))
                     self.has_ended = True
 
+    def _listen(self) -> None:
+        self.loop.watch(self._reader, READ, lambda _events: self._read())
+
     def _read(self) -> None:
         """Keep what there is of the output: some of it, or all if the program has ended."""
         with contextlib.suppress(BlockingIOError):
-            while data := os.read(self._reader, 65_536):
+            while data := os.read(self._reader, _CHUNK):
                 self._output.write(data)
                 if not self.has_ended:
+                    # No bound of the server counts what this process does: it takes so much alone.
+                    self.loop.watch(self._reader, 0, lambda _events: None)
+                    pause = len(data) / _OUTPUT_BYTES_A_SECOND
+                    self.loop.at(self._output, time.monotonic() + pause, self._listen)
                     return
             self.loop.watch(self._reader, 0, lambda _events: None)  # nobody has it open any more
 

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import socket
-import stat
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -116,7 +115,7 @@ class Servers:
             raise DriverUnusable(f"{named} cannot run a program here: {failed}") from None
         finally:
             self._end(trial.id)
-            _remove_tree(self._folder(trial.id))
+            restored.remove_tree(self._folder(trial.id))
 
     async def create(self, spec: ServerSpec) -> None:
         """Make the data of a new server, and move them to their place when they are whole."""
@@ -184,7 +183,7 @@ class Servers:
         if data.exists():
             return
         made = self._folder(spec.id) / "making"
-        _remove_tree(made)
+        restored.remove_tree(made)
         made = self._own_folder(spec, "making")
         self._run(spec, postgres.initdb(spec.version), data=made)
         single = postgres.single_user(spec.version, "template1")
@@ -193,13 +192,14 @@ class Servers:
 
     def _adopt(self, spec: ServerSpec) -> None:
         folder = self._folder(spec.id)
+        self._own_folder(spec, "spool")  # it is given WAL there, before it asks
         if (folder / "data").exists():
             return
         self._end(spec.id)
         try:
             restored.clean(folder / "restoring", spec.version)
             restored.ask_for_recovery(folder / "restoring", self._user(spec))
-        except OSError as error:
+        except (OSError, RecursionError) as error:
             raise ServerFailed(f"what was restored cannot be used: {error}") from error
         (folder / _UNFIT).touch()
         _settle(folder / "restoring", folder / "data")
@@ -372,7 +372,7 @@ class Servers:
             graves = self._base / _GRAVES
             graves.mkdir(mode=0o700, exist_ok=True)
             (folder / "data").rename(graves / f"{server_id}-{time.time_ns()}")
-        _remove_tree(folder)
+        restored.remove_tree(folder)
         self._sizes.pop(server_id, None)
 
     def _bury(self) -> None:
@@ -380,7 +380,7 @@ class Servers:
             for each in (self._base / _GRAVES).iterdir():
                 since = int(each.name.rpartition("-")[2])
                 if time.time_ns() - since > _GRAVE_SECONDS * 10**9:
-                    _remove_tree(each)
+                    restored.remove_tree(each)
 
     def _seen(self) -> Mapping[str, ServerSeen]:
         try:
@@ -405,7 +405,7 @@ class Servers:
         measured_at, size = self._sizes.get(folder.name, (float("-inf"), 0))
         now = time.monotonic()
         if now - measured_at > _MEASURED_SECONDS:
-            size = restored.size_of(folder)
+            size = restored.size_of(folder) or size
             self._sizes[folder.name] = now, size
         return size
 
@@ -500,16 +500,6 @@ def _write(path: Path, content: bytes, mode: int, owner: User = None) -> None:
     finally:
         os.close(file)
     new.replace(path)
-
-
-def _remove_tree(folder: Path) -> None:
-    """Remove a folder, whatever a server has made of its modes."""
-    with suppress(FileNotFoundError):
-        for _, folders, _, at in os.fwalk(folder, follow_symlinks=False):
-            for name in folders:
-                if stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-                    os.chmod(name, 0o700, dir_fd=at)
-        shutil.rmtree(folder)
 
 
 def _written_at(path: Path) -> int:

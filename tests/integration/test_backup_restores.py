@@ -1,0 +1,259 @@
+"""Backups are restored into new clusters, proved in servers of their own, and made by schedule."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudcore.databases.cluster import Cluster, Schedule
+from cloudcore.databases.server import ServerFailed
+from cloudcore.db.base import Database
+from tests.backup_world import BackupWorld, open_backups
+from tests.databases import on_both_databases
+
+pytestmark = on_both_databases
+HOUR = 3600
+
+
+@pytest.fixture
+async def world(database: Database, tmp_path: Path) -> AsyncIterator[BackupWorld]:
+    async with open_backups(database, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def cluster(world: BackupWorld) -> Cluster:
+    return await world.add_cluster()
+
+
+async def _asked(
+    world: BackupWorld, cluster: Cluster, body: dict[str, Any], one: str = ""
+) -> tuple[int, dict[str, Any]]:
+    answer = await world.ask("POST", f"/{cluster.id}{one}/restore", body)
+    return answer.status_code, answer.json()
+
+
+async def test_a_backup_is_restored_into_a_new_cluster(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    backup = await world.made(cluster)
+    status, made = await _asked(world, cluster, {"name": "copy"}, f"/backups/{backup['id']}")
+    assert status == 202, made
+    assert made["password"]
+    found = made["cluster"]
+    assert (found["name"], found["status"], found["version"]) == ("copy", "provisioning", 15)
+    assert found["size"] == {"memory_mb": 256, "cpu_millis": 500, "disk_mb": 1024}
+    assert found["source"] == {
+        "cluster_id": cluster.id,
+        "cluster_name": "shop",
+        "backup_id": backup["id"],
+    }
+    refused = await world.delete(backup)
+    assert refused.status_code == 409
+    assert refused.json()["error"]["params"]["reason"] == "is_being_restored"
+    await world.work()
+    found = (await world.ask("GET", f"/{found['id']}")).json()["cluster"]
+    assert found["status"] == "active"
+    label = world.archive.backups[cluster.id][0].label
+    assert f"restore {label} None" in world.archive.calls
+    assert (await world.delete(backup)).status_code == 202
+
+
+async def test_a_restore_to_a_moment_takes_the_newest_backup_before_it(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    first = await world.made(cluster)
+    world.clock.pass_seconds(20)
+    second = await world.made(cluster)
+    world.clock.pass_seconds(20)
+    for moment, backup in ((first["completed_at"], first), (second["completed_at"], second)):
+        body = {"name": f"at-{backup['id'][-4:]}", "target_time": moment}
+        status, made = await _asked(world, cluster, body)
+        assert status == 202, made
+        assert made["cluster"]["source"]["backup_id"] == backup["id"]
+        assert made["cluster"]["source"]["target_time"] == moment
+    await world.work()
+    restores = [each for each in world.archive.calls if each.startswith("restore")]
+    assert len(restores) == 2
+    assert all(not each.endswith("None") for each in restores)
+
+
+@pytest.mark.parametrize("moment", ["2000-01-01T00:00:00Z", "2100-01-01T00:00:00Z"])
+async def test_a_moment_out_of_the_window_is_a_conflict_that_says_the_window(
+    world: BackupWorld, cluster: Cluster, moment: str
+) -> None:
+    body = {"name": "copy", "target_time": moment}
+    status, refused = await _asked(world, cluster, body)
+    assert (status, refused["error"]["params"]["reason"]) == (409, "out_of_window")
+    backup = await world.made(cluster)
+    status, refused = await _asked(world, cluster, body)
+    assert status == 409
+    assert refused["error"]["params"]["earliest"] == backup["completed_at"]
+    assert refused["error"]["params"]["latest"] in refused["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({}, 400),
+        ({"name": "copy"}, 400),
+        ({"name": "Not A Name", "backup": "{backup}"}, 400),
+        ({"name": "copy", "backup": "{backup}", "target_time": "2030-01-01T00:00:00Z"}, 400),
+        ({"name": "copy", "backup": "0189c000-0000-7000-8000-00000000000f"}, 404),
+        ({"name": "copy", "backup": "no-id"}, 404),
+        ({"name": "shop", "backup": "{backup}"}, 409),
+        ({"name": "copy", "backup": "{backup}", "bucket": "missing"}, 404),
+        ({"name": "copy", "backup": "{backup}", "size": {"memory_mb": 1}}, 400),
+        ({"name": "copy", "backup": "{backup}", "tags": {"": "x"}}, 400),
+        ({"name": "copy", "backup": "{backup}", "description": "x" * 1001}, 400),
+    ],
+)
+async def test_what_cannot_be_restored_is_refused(
+    world: BackupWorld, cluster: Cluster, body: dict[str, Any], status: int
+) -> None:
+    backup = await world.made(cluster)
+    if body.get("backup") == "{backup}":
+        body = {**body, "backup": backup["id"]}
+    found, answer = await _asked(world, cluster, body)
+    assert found == status, answer
+
+
+async def test_a_backup_that_did_not_succeed_is_not_restored(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    backup = await world.back_up(cluster)
+    one = f"/backups/{backup['id']}"
+    status, refused = await _asked(world, cluster, {"name": "copy"}, one)
+    assert (status, refused["error"]["params"]["reason"]) == (409, "not_succeeded")
+    answer = await world.ask("POST", f"/{cluster.id}{one}/verify")
+    assert answer.status_code == 409
+
+
+async def test_a_restore_that_fails_is_a_fault_and_begins_again(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    backup = await world.made(cluster)
+    world.servers.failure = ServerFailed("FATAL: could not locate a valid checkpoint record")
+    _, made = await _asked(world, cluster, {"name": "copy"}, f"/backups/{backup['id']}")
+    await world.work()
+    path = f"/{made['cluster']['id']}"
+    found = (await world.ask("GET", path)).json()["cluster"]
+    assert found["status"] == "provisioning"
+    assert "checkpoint" in found["faults"][0]["message"]
+    world.servers.failure = None
+    await world.work(after=300)
+    assert (await world.ask("GET", path)).json()["cluster"]["status"] == "active"
+    assert made["cluster"]["id"] in world.servers.removed  # what was there half
+
+
+async def test_a_verification_restores_a_backup_into_a_server_of_its_own(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    backup = await world.made(cluster)
+    assert (backup["verification"], backup["verified_at"]) == ("never", None)
+    path = f"/{cluster.id}/backups/{backup['id']}/verify"
+    answer = await world.ask("POST", path)
+    assert (answer.status_code, answer.json()["backup"]["verification"]) == (202, "pending")
+    await world.work()
+    found = await world.show(backup)
+    assert found["verification"] == "succeeded"
+    proved = found["verified_at"]
+    assert proved is not None
+    assert world.servers.servers == {}  # nothing of it is left
+    world.servers.bad_pages = True
+    world.clock.pass_seconds(HOUR)
+    await world.ask("POST", path)
+    await world.work()
+    found = await world.show(backup)
+    assert (found["verification"], found["verified_at"]) == ("failed", proved)  # the last proof
+    (fault,) = found["faults"]
+    assert fault["code"] == "VERIFICATION_FAILED"
+    assert "checksum" in fault["message"]
+    assert world.servers.servers == {}
+    world.servers.bad_pages = False
+    await world.ask("POST", path)
+    await world.work()
+    found = await world.show(backup)
+    assert (found["verification"], found["faults"]) == ("succeeded", [])
+    assert found["verified_at"] > proved
+
+
+async def test_verification_and_backups_of_a_cluster_take_turns(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    backup = await world.made(cluster)
+    await world.back_up(cluster)
+    await world.ask("POST", f"/{cluster.id}/backups/{backup['id']}/verify")
+    await world.work()
+    assert (await world.show(backup))["verification"] == "succeeded"
+    assert [each["status"] for each in await world.list(cluster)] == ["succeeded"] * 2
+
+
+async def test_schedules_make_backups_when_it_is_time(world: BackupWorld) -> None:
+    schedule = Schedule(base_cron="0 */2 * * *", incremental_cron="30 * * * *")
+    cluster = await world.add_cluster("nightly", schedule=schedule)
+    await world.take_turns()
+    assert await world.list(cluster) == []
+    begun = world.clock.now
+    for _ in range(6 * 2):
+        world.clock.pass_seconds(HOUR / 2)
+        await world.take_turns()
+        await world.take_turns()  # another process looks too
+    found = await world.list(cluster)
+    assert {each["trigger"] for each in found} == {"schedule"}
+    bases = [each for each in found if each["kind"] == "base"]
+    assert len(bases) == 3
+    first = found.index(bases[0])
+    assert first == 0  # before it no incremental one could be made
+    assert len(found) - len(bases) in (4, 5)
+    assert world.clock.now - begun < 7 * HOUR * 1_000_000
+
+
+async def test_a_schedule_that_cannot_be_followed_is_a_fault_of_the_cluster(
+    world: BackupWorld,
+) -> None:
+    cluster = await world.add_cluster("early", schedule=Schedule(incremental_cron="0 * * * *"))
+    for _ in range(2):
+        world.clock.pass_seconds(HOUR)
+        await world.take_turns()
+    (fault,) = (await world.cluster(cluster)).faults
+    assert (fault.code, fault.occurrences) == ("BACKUP_FAILED", 2)
+    assert "base" in fault.message
+
+
+async def test_a_schedule_proves_the_newest_backup(world: BackupWorld) -> None:
+    cluster = await world.add_cluster("proved", schedule=Schedule(verify_cron="0 * * * *"))
+    old = await world.made(cluster)
+    new = await world.made(cluster)
+    world.clock.pass_seconds(HOUR)
+    await world.take_turns()
+    assert (await world.show(new))["verification"] == "succeeded"
+    assert (await world.show(old))["verification"] == "never"
+
+
+async def test_downtime_makes_one_late_backup_not_many(world: BackupWorld) -> None:
+    cluster = await world.add_cluster("late", schedule=Schedule(base_cron="0 * * * *"))
+    world.clock.pass_seconds(30 * HOUR)
+    await world.take_turns()
+    await world.take_turns()
+    assert len(await world.list(cluster)) == 1
+
+
+async def test_a_changed_schedule_holds_from_then_on(world: BackupWorld, cluster: Cluster) -> None:
+    body = {"schedule": {"base_cron": "0 * * * *"}, "retention": {"base_count": 1}}
+    answer = await world.ask("PATCH", f"/{cluster.id}", body)
+    assert answer.status_code == 200, answer.text
+    for _ in range(3):
+        world.clock.pass_seconds(HOUR)
+        await world.take_turns()
+    await world.work(after=120)
+    assert len(await world.list(cluster)) == 1
+    answer = await world.ask("PATCH", f"/{cluster.id}", {"schedule": None})
+    assert answer.status_code == 200
+    before = await world.list(cluster)
+    world.clock.pass_seconds(3 * HOUR)
+    await world.take_turns()
+    assert await world.list(cluster) == before

@@ -1,0 +1,104 @@
+"""The bridge: who trusts its certificate alone reaches the S3 endpoint, which is our own server."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from cloudcore.databases.archive import BackupFailed
+from cloudcore.databases.bridging import NAME, Bridge, S3Endpoint
+from registry.database_archive import s3_endpoint
+from registry.settings import Settings
+from tests.certificates import self_signed
+from tests.postgresql import free_port
+
+
+@asynccontextmanager
+async def echoing(shown: tuple[Path, Path] | None) -> AsyncIterator[int]:
+    """Serve at a port what answers with what it gets, over TLS with a certificate and its key."""
+    tls = None
+    if shown is not None:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(*shown)
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=tls)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def asked(bridge: Bridge, sent: bytes) -> bytes:
+    """Return what comes back for some bytes through a bridge."""
+    port = await bridge.port()
+    trusted = ssl.create_default_context(cadata=bridge.certificate.decode())
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=trusted, server_hostname=NAME
+    )
+    writer.write(sent)
+    try:
+        return await reader.readexactly(len(sent))
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("speaks_tls", [True, False], ids=["tls", "plain"])
+async def test_bytes_come_through(tmp_path: Path, speaks_tls: bool) -> None:
+    shown = self_signed(tmp_path, "s3.example.com") if speaks_tls else None
+    async with echoing(shown) as port:
+        pinned = None if shown is None else shown[0]
+        bridge = Bridge(S3Endpoint("127.0.0.1", port, "s3.example.com", pinned))
+        try:
+            assert await asked(bridge, b"bytes " * 100_000) == b"bytes " * 100_000
+            first = await bridge.port()
+            assert await bridge.port() == first
+        finally:
+            await bridge.close()
+
+
+async def test_another_server_than_ours_gets_nothing(tmp_path: Path) -> None:
+    for name in ("ours", "theirs"):
+        (tmp_path / name).mkdir()
+    pinned, _ = self_signed(tmp_path / "ours", "s3.example.com")
+    async with echoing(self_signed(tmp_path / "theirs", "s3.example.com")) as port:
+        bridge = Bridge(S3Endpoint("127.0.0.1", port, "s3.example.com", pinned))
+        try:
+            with pytest.raises((asyncio.IncompleteReadError, OSError)):
+                await asked(bridge, b"secret")
+        finally:
+            await bridge.close()
+
+
+async def test_an_endpoint_that_is_away_is_known_at_once() -> None:
+    bridge = Bridge(S3Endpoint("127.0.0.1", free_port(), "localhost", None))
+    with pytest.raises(BackupFailed, match="cannot be reached"):
+        await bridge.port()
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({}, None),
+        ({"s3_port": 9000}, ("127.0.0.1", 9000, "localhost", None)),
+        ({"s3_port": 9000, "host": "0.0.0.0"}, ("127.0.0.1", 9000, "localhost", None)),
+        ({"s3_port": 9000, "host": "192.0.2.1"}, ("192.0.2.1", 9000, "localhost", None)),
+        ({"s3_host": "s3.example.com", "port": 80}, ("127.0.0.1", 80, "s3.example.com", None)),
+        (
+            {"s3_port": 9000, "tls_certificate": "c.pem", "tls_key": "k.pem"},
+            ("127.0.0.1", 9000, "localhost", Path("c.pem")),
+        ),
+    ],
+)
+def test_the_endpoint_is_the_one_that_this_machine_serves(
+    tmp_path: Path, settings: dict[str, object], found: tuple[object, ...] | None
+) -> None:
+    assert s3_endpoint(Settings(data=tmp_path, **settings)) == found  # type: ignore[arg-type]
