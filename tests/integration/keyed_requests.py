@@ -94,7 +94,9 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/topics/{}/subscriptions/{}/signing-secret/rotate": Asked(program),
         "/v1/topics/{}/subscriptions/{}/resend-confirmation": Asked(program),
         "/v1/instance-pools": Asked(program, {"name": "new", "image": "web:1"}),
-        "/v1/clusters": Asked(program, {**CLUSTER, "name": "new"}),
+        "/v1/clusters": Asked(
+            program, {**CLUSTER, "name": "new", "bucket": acme.ids["/v1/buckets/{}"]}
+        ),
         "/v1/clusters/{}/reset-password": Asked(program),
         "/v1/clusters/{}/backups": Asked(program, {"kind": "incremental"}),
         "/v1/clusters/{}/backups/{}/verify": Asked(program),

@@ -61,7 +61,7 @@ from cloudcore.kms.needs import KmsNeeds
 from cloudcore.metering.counting import METER, Meter
 from cloudcore.network.interfaces import Interfaces
 from cloudcore.nodes import rows as node_rows
-from cloudcore.nodes.node import NODE
+from cloudcore.nodes.node import NODE, Node
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.resources.record import Reference
@@ -387,6 +387,9 @@ CLUSTER: Final[dict[str, object]] = {"name": "held", "size": {"memory_mb": 256}}
 """A database cluster that is run here."""
 
 
+_FAR: Final = Node("far", Path("/nowhere"), ("databases", "backups"))
+
+
 async def _furnish_cluster(served: Served, tenant: Tenant) -> None:
     """Add a cluster, with the row of a backup; nothing runs."""
     asked = {**CLUSTER, "bucket": tenant.ids["/v1/buckets/{}"]}
@@ -396,7 +399,17 @@ async def _furnish_cluster(served: Served, tenant: Tenant) -> None:
         CLUSTERS.find, tenant.account_id, made.json()["cluster"]["id"]
     )
     assert found is not None
-    running = structs.replace(found, status="active", version=15, has_data=True, applied=1)
+    running = structs.replace(
+        found,
+        status="active",
+        version=15,
+        has_data=True,
+        applied=1,
+        # Which programs another machine has, nobody asks this one.
+        node=_FAR.name,
+        port=20_000 if tenant.handle == "acme" else 20_001,
+    )
+    await served.database.write(node_rows.claim, _FAR, "far", 0)
     await served.database.write(CLUSTERS.save, running)
     tenant.ids["/v1/clusters/{}"] = found.id
     tenant.ids["/v1/clusters/{}/backups/{}"] = (await add_backup(served, tenant)).id
@@ -412,7 +425,7 @@ async def add_backup(served: Served, tenant: Tenant) -> Backup:
         created_at=now,
         updated_at=now,
         cluster=Reference(tenant.ids["/v1/clusters/{}"], "held"),
-        node=NodeSettings().name,
+        node=_FAR.name,
         kind="base",
         status="succeeded",
         label=f"of {tenant.handle}",

@@ -141,7 +141,7 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "DELETE /v1/instance-pools/{}": Asked(program),
         "PATCH /v1/clusters/{}": Asked(program, {"tags": {"a": "b"}}),
         "DELETE /v1/clusters/{}/backups/{}": Asked(
-            program, path=f"{cluster}/backups/{spare_backup.id}"
+            program, path=f"{cluster}/backups/{spare_backup.id}?cascade=true"
         ),
         "DELETE /v1/clusters/{}": Asked(program, path=f"{cluster}?cascade=true"),
         "PATCH /v1/certificates/{}": Asked(program, {"tags": {"a": "b"}}),

@@ -52,6 +52,8 @@ CHANGED: Final[dict[str, object]] = {
     "command": ["/bin/sh"],
     "environment": {"A": "b"},
     "size": 3,
+    "schedule": {"base_cron": "0 3 * * *"},
+    "retention": {"base_count": 3},
     "memory_mb": 512,
     "cpu_millis": 500,
     "/v1/load-balancers/{} security_groups": ["security-group-0"],

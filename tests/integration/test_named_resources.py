@@ -359,8 +359,10 @@ OF_CLUSTERS: Final = {
     ("POST /v1/clusters/{cluster_id}/restore", "bucket"),
     ("POST /v1/clusters/{cluster_id}/backups/{backup_id}/restore", "bucket"),
     ("POST /v1/clusters/{cluster_id}/restore", "backup"),
+    ("POST /v1/clusters/{cluster_id}/backups", "kind"),
 }
-"""Two rights are asked for a bucket (`test_database_clusters`); a backup is of the cluster."""
+"""Two rights are asked for a bucket (`test_database_clusters`); a backup is of the
+cluster, and a kind is no resource."""
 OF_OPERATORS: Final = {("PUT /v1/quotas/{name}", "account")}
 """Only an operator may name another account (`test_quotas`)."""
 
