@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections import defaultdict
 from collections.abc import Iterator
@@ -45,6 +46,18 @@ settings.load_profile("busy")
 def anyio_backend() -> tuple[str, dict[str, Any]]:
     """Run async tests and fixtures on asyncio, all of one test on one event loop of its own."""
     return "asyncio", {}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Let the garbage collector leave the fifteen thousand tests alone, which stay until the end.
+
+    It would look at them again and again while they are made, and whenever it looks at all later.
+    """
+    gc.disable()
+    yield
+    gc.enable()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

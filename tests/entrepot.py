@@ -144,7 +144,9 @@ class Install:
 def installed(data: Path, **environment: str) -> Iterator[Install]:
     """Make an install as its operator does, and serve it meanwhile, with these variables set."""
     port = free_port()
-    made = initialized(planted(data))
+    made = initialized(
+        data if "ENTREPOT_DATABASE_URL" in environment else planted(data), environment
+    )
     registry = start_registry(
         data, "--port", str(port), command="serve", env=environment, timeout=60
     )

@@ -112,9 +112,7 @@ async def measure(
     gauges += _cache(await database.read(totals_of_all))
     gauges += _jobs(await database.read(unfinished_jobs, now), now)
     gauges += _chores(await database.read(chores), periods, now)
-    if not is_postgresql(settings.database):
-        times = await asyncio.to_thread(backup_times, settings.blobs)
-        gauges += _backups(times, now)
+    gauges += _backups(await asyncio.to_thread(backup_times, settings.blobs), now)
     gauges.append(
         Gauge(
             "entrepot_uploads_open",

@@ -45,7 +45,6 @@ PAGES: Final = (
     "docs/metadata.md",
     "docs/encryption.md",
     "docs/sign-in.md",
-    "docs/backup.md",
     "docs/email.md",
     "docs/billing.md",
     "docs/queues.md",
@@ -66,6 +65,9 @@ PAGES_OF_INSTANCES: Final = {"docs/tutorials/run-what-you-push.md"}
 
 PAGES_OF_BUCKETS: Final = {"docs/s3.md"}
 """Run by `tests.clients.test_docs_s3`."""
+
+PAGES_OF_BACKUPS: Final = {"docs/backup.md", "docs/backup-postgresql.md"}
+"""Run by `tests.clients.test_docs_backup`."""
 
 NOT_RUN: Final = {
     "make dev": "builds .venv out of the package index; the test has one, and starts 'dev'",
@@ -151,8 +153,6 @@ class Reader:
             )
         elif command.startswith("entrepot "):
             self.shell.run(f"unset ${{!ENTREPOT_*}}; export ENTREPOT_DATA={self.operator.data}")
-            if command.startswith("entrepot restore"):  # which is there twice
-                self.shell.run("rm -rf " + substituted("/srv/entrepot", self.substitutions))
         elif command.startswith("docker login") and "AK" in command:
             self.shell.run("rm -f ~/.docker/config.json")  # a machine without the helper
 
@@ -190,9 +190,6 @@ def reader(workspace: Path) -> Iterator[Reader]:
                 ("you@example.com", ADMIN),
                 ("AK...", key),
                 ("AK…", key),
-                ("/backup/entrepot", str(workspace / "backup")),
-                ("/srv/entrepot", str(workspace / "restored")),
-                ("/safe/root.key", str(operator.data / "root.key")),
             ],
         )
 
@@ -287,4 +284,6 @@ def push_app(reader: Reader) -> None:
 def test_every_page_with_commands_is_run_or_listed() -> None:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     with_commands = {str(page.relative_to(ROOT)) for page in pages if "```sh\n" in page.read_text()}
-    assert with_commands == ({*PAGES} | PAGES_OF_OPERATORS | PAGES_OF_BUCKETS | PAGES_OF_INSTANCES)
+    assert with_commands == (
+        {*PAGES} | PAGES_OF_OPERATORS | PAGES_OF_BUCKETS | PAGES_OF_INSTANCES | PAGES_OF_BACKUPS
+    )

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from cloudcore.iam.policy import PolicyKind, policy_of
+from registry.cli.main import main
 from tests.clients.docs_shell import commands_of, shell, substituted
 from tests.databases import ROOT, planted, program_environment
 from tests.entrepot import initialized, told
@@ -22,6 +23,10 @@ PAGE = "docs/s3.md"
 def test_the_commands_of_the_page_work(workspace: Path) -> None:
     for name in ("aws", "curl", "rclone", "s3cmd"):
         require_tool(name)
+    backup = workspace / "backup"
+    other = planted(workspace / "other")
+    initialized(other)
+    assert main(["backup", str(backup), "--data", str(other)]) == 0
     shown = initialized(planted(workspace / "data"))
     port = free_port()
     registry = start_registry(workspace / "data", "--s3-port", str(port), command="serve")
@@ -41,6 +46,7 @@ def test_the_commands_of_the_page_work(workspace: Path) -> None:
     python.chmod(0o755)
     words = [
         ("127.0.0.1:9000", f"127.0.0.1:{port}"),
+        ("/backup/entrepot", str(backup)),
         ("AK...", told("access key id", shown)),
         ("SECRET...", told("secret access key", shown)),
     ]
@@ -51,6 +57,8 @@ def test_the_commands_of_the_page_work(workspace: Path) -> None:
             assert len(started.done) > 15
         work = workspace / "work"
         copies = ["presigned.py", "copy-of-photos/from-aws.py", "copy-of-s3cmd/from-s3cmd.py"]
+        fetched = ["restore", str(work / "copy-of-backup"), "--data", str(workspace / "again")]
+        assert main([*fetched, "--root-key", str(other / "root.key")]) == 0
         for copy in (*copies, "copy-of-photos/scripts/quickstart.py"):
             assert (work / copy).read_bytes() == (work / "quickstart.py").read_bytes()
     finally:

@@ -75,6 +75,7 @@ def plant(install: FuzzedInstall) -> None:
     for number in range(2):
         _make(install, "/v1/load-balancers", {**_BALANCER, "name": f"front-{number}"})
     _plant_pools(install)
+    _plant_clusters(install)
     _plant_mail(install)
     for _ in range(2):
         _make(install, "/v1/payment-methods", {"type": "card", "token": "tok_visa"})
@@ -90,7 +91,7 @@ def _plant_network(install: FuzzedInstall) -> None:
     machine = (
         NodeSettings().name,
         "1",
-        '["networks", "instances"]',
+        '["networks", "instances", "databases", "backups"]',
         system_clock() * 2,
         False,
         True,
@@ -117,6 +118,21 @@ def _plant_pools(install: FuzzedInstall) -> None:
             " updated_at) SELECT ?, account_id, region, id, node, 'running', ?, ?, 0, ?, 256, 250,"
             " '[]', '[]', created_at, updated_at FROM instance_pools WHERE id = ?",
             row,
+        )
+        install.live.commit()
+
+
+def _plant_clusters(install: FuzzedInstall) -> None:
+    """Make clusters, and rows of backups of theirs; nothing runs."""
+    for number in range(2):
+        named = {"name": f"cluster-{number}", "size": {"memory_mb": 128}}
+        made = _make(install, "/v1/clusters", named)
+        install.live.execute(
+            "INSERT INTO database_backups (id, account_id, region, cluster_id, node, kind, trigger,"
+            " status, faults, progress, verification, label, created_at, updated_at)"
+            " SELECT ?, account_id, region, id, node, 'base', 'manual', 'succeeded', '[]', 100,"
+            " 'never', 'label', created_at, updated_at FROM database_clusters WHERE id = ?",
+            (uuid7(), made),
         )
         install.live.commit()
 

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 from registry.backup.manifest import Manifest, read_manifest
 from registry.blobstore.filesystem import FilesystemStore
 from registry.cli.main import main
 from registry.gc.generations import Generations, check_generation
 from registry.settings import Settings
+from tests.databases import create_database, drop_database
 from tests.fault.collected import check_image, push_image
 from tests.inprocess import Registry, open_registry
 
+on_both: Final = pytest.mark.parametrize(
+    "site", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)], indirect=True
+)
+"""A test with this mark runs with each database; the others with SQLite."""
+on_postgresql: Final = pytest.mark.parametrize(
+    "site", [pytest.param("postgresql", marks=pytest.mark.postgresql)], indirect=True
+)
 LAYER: Final = b"a layer " * 1000
 LATER: Final = b"a layer pushed during the backup " * 1000
 
@@ -24,23 +34,34 @@ LATER: Final = b"a layer pushed during the backup " * 1000
 class Site:
     """A registry in this process, its backups, and the folder into which they are restored."""
 
-    def __init__(self, folder: Path, migrated: Path) -> None:
+    def __init__(self, folder: Path, migrated: Path | None, url: str = "", empty: str = "") -> None:
+        """Make a registry of SQLite, or one whose database `url` is there; `empty` is a new one."""
         self.data = folder / "data"
         self.target = folder / "backup"
         self.restored = folder / "restored"
+        self.urls = {self.data: url, self.restored: empty}
         self.data.mkdir()
-        shutil.copy(migrated, self.data / "metadata.db")
+        if migrated is not None:
+            shutil.copy(migrated, self.data / "metadata.db")
 
     @property
     def settings(self) -> Settings:
-        return Settings(data=self.data)
+        return Settings(data=self.data, database_url=self.urls[self.data])
+
+    def run(self, *arguments: str, data: Path) -> int:
+        """Run ``entrepot`` with the settings of one of the two machines."""
+        with pytest.MonkeyPatch.context() as environment:
+            if self.urls[data]:
+                environment.setenv("ENTREPOT_DATABASE_URL", self.urls[data])
+            return main([*arguments, "--data", str(data)])
 
     def serve(self, play: Callable[[Registry, FilesystemStore], object], data: Path) -> None:
         """Serve the registry of a folder while `play`, a coroutine function, runs."""
 
         async def run() -> None:
             with closing(FilesystemStore(data / "blobs")) as store:
-                async with open_registry(f"sqlite:///{data / 'metadata.db'}", store) as registry:
+                url = self.urls[data] or f"sqlite:///{data / 'metadata.db'}"
+                async with open_registry(url, store) as registry:
                     history = Generations(registry.ctx, store)
                     await history.begin()
                     await play(registry, store)  # type: ignore[misc]
@@ -49,10 +70,10 @@ class Site:
         asyncio.run(run())
 
     def back_up(self, *options: str) -> int:
-        return main(["backup", str(self.target), "--data", str(self.data), *options])
+        return self.run("backup", str(self.target), *options, data=self.data)
 
     def restore(self, *options: str) -> int:
-        return main(["restore", str(self.target), "--data", str(self.restored), *options])
+        return self.run("restore", str(self.target), *options, data=self.restored)
 
     def manifest(self) -> Manifest:
         found = read_manifest(self.target)
@@ -63,6 +84,18 @@ class Site:
         """Return the names of all files below a folder of objects, of the backup if none given."""
         where = folder or self.target / "objects"
         return {each.name for each in where.rglob("*") if each.is_file()}
+
+
+@pytest.fixture
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    """Return a registry whose database is migrated."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        yield Site(tmp_path, request.getfixturevalue("migrated_file"))
+        return
+    url = request.getfixturevalue("postgresql_database")
+    empty = create_database(request.getfixturevalue("postgresql_url"), "template0")
+    yield Site(tmp_path, None, url, empty)
+    drop_database(empty)
 
 
 def pushed(layer: bytes) -> Callable[[Registry, FilesystemStore], object]:

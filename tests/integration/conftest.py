@@ -70,9 +70,9 @@ async def lifecycle(world: World) -> LifecycleWorld:
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
+async def served(tmp_path: Path, metadata_url: str) -> AsyncIterator[Served]:
     """Return all of ``entrepot serve`` in this process, with two tenants."""
-    async with open_served(tmp_path / "data") as served:
+    async with open_served(tmp_path / "data", metadata_url) as served:
         yield served
 
 

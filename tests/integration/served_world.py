@@ -6,15 +6,18 @@ What is asked goes over ASGI; every statement that runs is noted with its parame
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, cast
+from tempfile import mkdtemp
+from typing import Any, Final, NamedTuple, cast
 
 import httpx
 from msgspec import structs
@@ -34,7 +37,7 @@ from cloudcore.databases.backup import Backup
 from cloudcore.databases.backup_rows import BACKUPS
 from cloudcore.databases.rows import CLUSTERS
 from cloudcore.db.base import Connection
-from cloudcore.db.opening import open_database
+from cloudcore.db.opening import is_postgresql, open_database
 from cloudcore.email.family import EMAIL
 from cloudcore.email.identity_rows import ROWS as IDENTITIES
 from cloudcore.email.needs import EmailNeeds
@@ -61,7 +64,7 @@ from cloudcore.kms.needs import KmsNeeds
 from cloudcore.metering.counting import METER, Meter
 from cloudcore.network.interfaces import Interfaces
 from cloudcore.nodes import rows as node_rows
-from cloudcore.nodes.node import NODE, Node
+from cloudcore.nodes.node import Node
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.resources.record import Reference
@@ -77,7 +80,7 @@ from registry.served import SERVE
 from registry.services.bearers import KEY_KINDS
 from registry.settings import Settings
 from tests import described
-from tests.databases import planted
+from tests.databases import create_database, drop_database, planted
 from tests.inprocess import ManualClock
 from tests.integration.noting_database import NotingDatabase
 
@@ -645,11 +648,16 @@ async def open_served(
     if not settings.email.email_dedicated_ips:
         listed = replace(settings.email, email_dedicated_ips=_ADDRESSES)
         settings = replace(settings, email=listed)
-    if not database_url:
-        planted(data)
-    prepare(settings)
-    create_root_key(settings.root_key)
     clock = clock or ManualClock()
+    tenants = await lay(settings, clock)
+    async with _opened(settings, clock) as served:
+        served.acme, served.globex = tenants
+        yield served
+
+
+@asynccontextmanager
+async def _opened(settings: Settings, clock: ManualClock) -> AsyncIterator[Served]:
+    """Open a served install as it is, with the tenants that it has or none."""
     async with AsyncExitStack() as resources:
         database = NotingDatabase(open_database(settings.database))
         resources.push_async_callback(database.close)
@@ -674,13 +682,79 @@ async def open_served(
             await opening.get(LAST_USES),
             await opening.get(METER),
         )
-        served = Served(app, database, keyring, tokens, clock, specs, auditor, *needs)
+        yield Served(app, database, keyring, tokens, clock, specs, auditor, *needs)
+
+
+_PLACES: Final = frozenset(
+    {
+        "data",
+        "database_url",
+        "dns_resolver",
+        "oidc_internal_origins",
+        "smtp_url",
+        "webhook_allowed",
+    }
+)
+"""Settings that only say where something is that a test runs: the tenants are alike."""
+
+
+async def lay(settings: Settings, clock: ManualClock) -> tuple[Tenant, Tenant]:
+    """Lay a copy of an install with both tenants where `settings` say, and return the tenants.
+
+    To furnish them takes half a second. It is done once for each kind of install.
+    """
+    url = settings.database_url
+    said = {each.name: getattr(settings, each.name) for each in fields(settings)}
+    said["email"] = replace(settings.email, email_port=25)
+    alike = {name: value for name, value in said.items() if name not in _PLACES}
+    key = repr((alike, url.rpartition("/")[0] if is_postgresql(url) else "", clock.now))
+    if key not in _FURNISHED:
+        _FURNISHED[key] = await _furnish_install(settings, clock)
+    furnished = _FURNISHED[key]
+    shutil.copytree(furnished.data, settings.data, dirs_exist_ok=True)
+    if is_postgresql(url):
+        drop_database(url)
+        create_database(url, furnished.url.rpartition("/")[2], name=url.rpartition("/")[2])
+    elif url:
+        (settings.data / "metadata.db").rename(url.removeprefix("sqlite:///"))
+    clock.now = furnished.now
+    acme, globex = (replace(tenant, ids=dict(tenant.ids)) for tenant in furnished.tenants)
+    return acme, globex
+
+
+class _Furnished(NamedTuple):
+    """An install with both tenants, that nobody has open."""
+
+    data: Path
+    url: str
+    """Of its database, or empty: it is in the folder."""
+    now: int
+    tenants: tuple[Tenant, Tenant]
+
+
+_FURNISHED: Final[dict[str, _Furnished]] = {}
+"""Those of this process."""
+
+
+async def _furnish_install(settings: Settings, clock: ManualClock) -> _Furnished:
+    """Make an install that is as `settings` say, but in a place of its own."""
+    url = settings.database_url
+    data = planted(Path(mkdtemp(prefix="entrepot-furnished-")) / "data")
+    atexit.register(shutil.rmtree, data.parent)
+    if is_postgresql(url):
+        (data / "metadata.db").unlink()
+        url = create_database(url, url.rpartition("/")[2])
+    settings = replace(settings, data=data, database_url=url if is_postgresql(url) else "")
+    prepare(settings)
+    create_root_key(settings.root_key)
+    clock = ManualClock(clock.now)
+    async with _opened(settings, clock) as served:
         # This machine was seen last in a thousand days, so no clock makes it a lost one.
         seen_at = clock() + 24_000 * HOUR
-        await database.write(node_rows.claim, await opening.get(NODE), uuid7(), seen_at)
-        served.acme = await served.add_tenant("acme")
-        served.globex = await served.add_tenant("globex")
-        yield served
+        name = settings.node.node(data)
+        await served.database.write(node_rows.claim, name, uuid7(), seen_at)
+        tenants = (await served.add_tenant("acme"), await served.add_tenant("globex"))
+    return _Furnished(data, settings.database_url, clock.now, tenants)
 
 
 async def routes_of_the_whole(settings: Settings) -> ControlPlane:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
 from registry.oci.digest import digest_of
-from tests.integration.backup_world import LAYER, Site, object_file, pulled, pushed
+from tests.integration.backup_world import LAYER, Site, object_file, pulled, pushed, site
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
 
-@pytest.fixture
-def site(tmp_path: Path, migrated_file: Path) -> Site:
-    return Site(tmp_path, migrated_file)
+__all__ = ["site"]
 
 
 def test_verify_finds_a_damaged_copy_and_copies_it_again(

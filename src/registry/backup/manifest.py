@@ -3,7 +3,9 @@
 A folder is a backup if and only if it has a manifest::
 
     backup.json                 the manifest
-    metadata-<backup id>.db     the database
+    metadata-<backup id>.db     the database of SQLite
+    metadata-<backup id>.dump   or of PostgreSQL, since format 3
+    catalog-<backup id>.db      what that names (`registry.backup.catalog`)
     objects/<xx>/<stored id>    the blobs, filed as in the registry's data folder
     pieces/<xx>/<stored id>     the bytes of buckets, filed likewise; since format 2
     root.key                    the root key, only if asked for
@@ -20,8 +22,8 @@ import msgspec
 
 from registry.blobstore.disk_io import flush_folder
 
-FORMAT: Final = 2
-_READABLE: Final = (1, FORMAT)
+FORMAT: Final = 3
+_READABLE: Final = (1, 2, FORMAT)
 NAME: Final = "backup.json"
 LOCK: Final = "backup.lock"
 ROOT_KEY: Final = "root.key"
@@ -33,12 +35,39 @@ class BackupUnusable(Exception):
     """The folder holds no complete backup, or one that cannot be read here."""
 
 
+class Dump(msgspec.Struct, frozen=True):
+    """What is known of a dump of PostgreSQL."""
+
+    catalog: str
+    catalog_sha256: str
+    schema: str
+    functions: list[str]
+    """Those of its triggers."""
+    server: int
+    """The major version of the server."""
+    program: int
+    """The major version of ``pg_dump``."""
+
+
 class DatabaseFile(msgspec.Struct, frozen=True):
     """The copy of the database in a backup."""
 
     file: str
     bytes: int
     sha256: str
+    dump: Dump | None = None
+    """None: it is a file of SQLite."""
+
+    @property
+    def readable(self) -> str:
+        """Return the name of the file of SQLite that tells what the database names."""
+        return self.file if self.dump is None else self.dump.catalog
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Return the SHA-256 of each file."""
+        of_dump = {self.dump.catalog: self.dump.catalog_sha256} if self.dump else {}
+        return {self.file: self.sha256} | of_dump
 
 
 class Damage(msgspec.Struct, frozen=True):

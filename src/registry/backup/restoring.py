@@ -1,4 +1,4 @@
-"""Restore a backup into an empty data folder."""
+"""Restore a backup into an empty data folder, and of PostgreSQL into an empty database."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from cloudcore.db.opening import sqlite_path
+from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.sqlite_connection import reading
 from cloudcore.identity.rows.signing_keys import list_signing_keys
 from cloudcore.identity.signing_keys import opens_all
@@ -48,8 +48,11 @@ def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell
 
     Raises:
         BackupUnusable: there is no backup, or its database is damaged.
+        DumpRefused: the database of PostgreSQL has tables, or cannot take the dump.
         FolderBusy: a backup to `source` is under way.
-        RestoreRefused: the data folder has files, or the root key is missing or another one.
+        ProgramFailed: ``pg_restore`` is missing or too old, or it failed.
+        RestoreRefused: the data folder has files, or the root key is missing or another one, or the
+            backup is of the other kind of database.
 
     """
     if not source.is_dir():
@@ -61,10 +64,13 @@ def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell
                 f"{source} holds no complete backup: {NAME}, which is written last, is not there"
             )
         _check_empty(settings, manifest)
-        copy = source / manifest.database.file
+        copy = source / manifest.database.readable
         tell(Progress("database", 0, 1))
-        if sha256_of(copy) != manifest.database.sha256:
-            raise BackupUnusable(f"{copy} is damaged: its SHA-256 is not the one of the manifest")
+        for name, sha256 in manifest.database.files.items():
+            if sha256_of(source / name) != sha256:
+                raise BackupUnusable(
+                    f"{source / name} is damaged: its SHA-256 is not the one of the manifest"
+                )
         key = _root_key(settings, source, manifest, root_key)
         _check_root_key(copy, key)
         make_folder(settings.data)
@@ -79,17 +85,31 @@ def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell
         if key is not None and key != settings.root_key:
             copy_file(key, settings.root_key)
             flush_folder(str(settings.root_key.parent))
-        database = sqlite_path(settings.database)
-        for suffix in ("-wal", "-shm"):  # of an interrupted restoration
-            database.with_name(f"{database.name}{suffix}").unlink(missing_ok=True)
-        copy_file(copy, database)
-        flush_folder(str(database.parent))
+        _bring_database(settings, source, manifest, tell)
     prepare(settings, is_restoration=True)
     forget_generation(settings.blobs)  # of an interrupted restoration
     asyncio.run(_begin_anew(settings))
     (settings.data / UNDER_WAY).unlink()
     flush_folder(str(settings.data))
+    if is_postgresql(settings.database):
+        from registry.backup.postgresql import forget_mark  # noqa: PLC0415 - the driver
+
+        forget_mark(settings.database)
     return manifest
+
+
+def _bring_database(settings: Settings, source: Path, manifest: Manifest, tell: Tell) -> None:
+    """Bring the database back, durably; it is as it was, of its version of the program."""
+    if is_postgresql(settings.database):
+        from registry.backup.postgresql import restore_dump  # noqa: PLC0415 - the driver
+
+        restore_dump(settings.database, source, manifest, tell)
+        return
+    database = sqlite_path(settings.database)
+    for suffix in ("-wal", "-shm"):  # of an interrupted restoration
+        database.with_name(f"{database.name}{suffix}").unlink(missing_ok=True)
+    copy_file(source / manifest.database.file, database)
+    flush_folder(str(database.parent))
 
 
 async def _begin_anew(settings: Settings) -> None:
@@ -101,19 +121,29 @@ async def _begin_anew(settings: Settings) -> None:
 
 
 def _check_empty(settings: Settings, manifest: Manifest) -> None:
-    """Raise RestoreRefused unless the data folder is absent, empty, or of this restoration."""
-    data = settings.data
+    """Refuse unless data folder and database are absent, empty, or of this restoration."""
+    data, is_continued = settings.data, False
+    if is_postgresql(settings.database) != (manifest.database.dump is not None):
+        raise RestoreRefused(
+            "the backup is of SQLite, and ENTREPOT_DATABASE_URL names another database: unset it"
+            if manifest.database.dump is None
+            else "the backup is of PostgreSQL: name an empty database with ENTREPOT_DATABASE_URL"
+        )
     if data.exists() and any(data.iterdir()):
         try:
-            is_ours = (data / UNDER_WAY).read_text() == manifest.id
+            is_continued = (data / UNDER_WAY).read_text() == manifest.id
         except FileNotFoundError:
-            is_ours = False
-        if not is_ours:
+            is_continued = False
+        if not is_continued:
             raise RestoreRefused(
                 f"{data} is not empty; name a folder that is, with --data, or move this one away"
             )
-    elif sqlite_path(settings.database).exists():
+    elif manifest.database.dump is None and sqlite_path(settings.database).exists():
         raise RestoreRefused(f"there is a database already: {sqlite_path(settings.database)}")
+    if manifest.database.dump is not None:
+        from registry.backup.postgresql import check_empty  # noqa: PLC0415 - the driver
+
+        check_empty(settings.database, manifest, is_continued=is_continued)
 
 
 def _root_key(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from cloudcore.clock import uuid7
-from cloudcore.db.opening import sqlite_path
+from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.sqlite_connection import copy_database, reading, reading_live
 from cloudcore.uuids import UUID_PATTERN
 from registry.backup.files import (
@@ -39,6 +39,7 @@ from registry.backup.manifest import (
     PIECES_FOLDER,
     ROOT_KEY,
     BackupUnusable,
+    Damage,
     DatabaseFile,
     Manifest,
     read_manifest,
@@ -63,7 +64,9 @@ from registry.metadata.collector.generations import NamedObject, first_account
 from registry.settings import Settings
 
 _NONE: Final[frozenset[str]] = frozenset()
-_COPY: Final = re.compile(rf"(metadata-{UUID_PATTERN}\.db)(-journal|-wal|-shm)?")
+_COPY: Final = re.compile(
+    rf"((?:metadata|catalog)-{UUID_PATTERN}\.(?:db|dump))(-journal|-wal|-shm)?"
+)
 """The name of a database copy, or of the file that SQLite keeps beside it."""
 
 
@@ -116,7 +119,6 @@ def take_backup(
                 " --link out"
             )
         backup_id, begun_at = uuid7(), _now()
-        name = f"metadata-{backup_id}.db"
         with _kept_if_complete(target):
             with (
                 closing(DiskFiles(settings.blobs)) as store,
@@ -125,8 +127,10 @@ def take_backup(
                 deletions_held(settings.buckets, options.patience_seconds),
             ):
                 generation = store.generation()
-                _copy_database(settings, target / name, tell)
-                with reading(target / name) as tx:
+                database, damaged = _copy_database(
+                    settings, target, backup_id, tell, verifies=options.verifies
+                )
+                with reading(target / database.readable) as tx:
                     copy = partial(
                         copy_objects,
                         tx,
@@ -141,7 +145,7 @@ def take_backup(
                         names=BLOBS,
                         prepare=lambda row: _take_back(store, row),
                     )
-                    copied.damaged.extend(damaged_inline(tx, verifies=options.verifies))
+                    copied.damaged.extend(damaged)
                     pieces = copy(
                         settings.buckets / OBJECTS,
                         target / PIECES_FOLDER,
@@ -157,7 +161,7 @@ def take_backup(
                 finished_at=_now(),
                 version=metadata.version("entrepot"),
                 generation=generation,
-                database=DatabaseFile(name, size_of(target / name) or 0, sha256_of(target / name)),
+                database=database,
                 objects=copied.objects,
                 object_bytes=copied.object_bytes,
                 root_key=_keep_root_key(settings, target, is_asked=options.includes_root_key),
@@ -175,12 +179,14 @@ def take_backup(
 
 def _check_place(settings: Settings, target: Path) -> None:
     """Raise BackupRefused if `target` is no place for a backup."""
-    data, wanted = settings.data.resolve(), target.resolve()
-    if wanted == data or data in wanted.parents or wanted in data.parents:
-        raise BackupRefused(
-            f"{target} and the data folder {settings.data} are one inside the other: what destroys"
-            " the data would destroy the backup"
-        )
+    wanted = target.resolve()
+    for place in (settings.data, settings.blobs, settings.buckets):  # two of them may be links
+        own = place.resolve()
+        if wanted == own or own in wanted.parents or wanted in own.parents:
+            raise BackupRefused(
+                f"{target} and the data folder {settings.data} are one inside the other: what"
+                " destroys the data would destroy the backup"
+            )
     if target.exists():
         names = {each.name for each in target.iterdir()}
         if names and not names & {NAME, LOCK}:
@@ -191,20 +197,26 @@ def _registry_of(settings: Settings) -> str:
     """Return the id of the registry's first account, which tells registries apart.
 
     Raises:
-        BackupRefused: there is no account, or the database is another user's: reading it may create
-            SQLite's files beside it, which its owner could not open then.
+        BackupRefused: there is no account, or the data is another user's: this may create files
+            beside it, which its owner could not open then.
 
     """
-    path = sqlite_path(settings.database)
+    is_sqlite = not is_postgresql(settings.database)
+    path = sqlite_path(settings.database) if is_sqlite else settings.blobs
     owner = path.stat().st_uid
     if owner != os.geteuid():
         raise BackupRefused(
-            f"{path} belongs to {_user_name(owner)}, and files that SQLite creates beside it must"
+            f"{path} belongs to {_user_name(owner)}, and files that this creates beside it must"
             f" too: run this as that user, such as 'runuser -u {_user_name(owner)} -- entrepot"
             " backup …'"
         )
-    with reading_live(path) as tx:
-        account_id = first_account(tx)
+    if is_sqlite:
+        with reading_live(path) as tx:
+            account_id = first_account(tx)
+    else:
+        from registry.backup.postgresql import first_account_of  # noqa: PLC0415 - the driver
+
+        account_id = first_account_of(settings.database)
     if account_id is None:
         raise BackupRefused("there is no account, so there is nothing to back up")
     return account_id
@@ -217,12 +229,23 @@ def _user_name(uid: int) -> str:
         return f"#{uid}"
 
 
-def _copy_database(settings: Settings, target: Path, tell: Tell) -> None:
+def _copy_database(
+    settings: Settings, target: Path, backup_id: str, tell: Tell, *, verifies: bool
+) -> tuple[DatabaseFile, list[Damage]]:
+    """Copy the database to `target`; return the copy, and which objects in it are damaged."""
+    if is_postgresql(settings.database):
+        from registry.backup.postgresql import dump_database  # noqa: PLC0415 - the driver
+
+        return dump_database(settings.database, target, backup_id, tell, verifies=verifies)
+    copy = target / f"metadata-{backup_id}.db"
     copy_database(
         sqlite_path(settings.database),
-        target,
+        copy,
         lambda done, total: tell(Progress("database pages", done, total)),
     )
+    with reading(copy) as tx:
+        damaged = damaged_inline(tx, verifies=verifies)
+    return DatabaseFile(copy.name, size_of(copy) or 0, sha256_of(copy)), damaged
 
 
 def _take_back(store: DiskFiles, row: NamedObject) -> None:
@@ -260,20 +283,20 @@ def _remove_strays(target: Path, manifest: Manifest | None) -> None:
     They are of earlier backups, or of interrupted ones. Files of other names stay; `target` must be
     locked.
     """
-    database = None if manifest is None else manifest.database.file
+    databases = () if manifest is None else manifest.database.files
     keys = {ROOT_KEY, f"{ROOT_KEY}{PART}"}
     if manifest is not None and manifest.root_key == "included":
         keys.remove(ROOT_KEY)
     for path in target.iterdir():
         copy = _COPY.fullmatch(path.name)
-        if path.name in keys or (copy and copy[1] != database and path.is_file()):
+        if path.name in keys or (copy and copy[1] not in databases and path.is_file()):
             path.unlink()
 
 
 def _remove_rest(target: Path, manifest: Manifest) -> None:
     """Delete what only earlier backups needed, or interrupted ones left."""
     _remove_strays(target, manifest)
-    with reading(target / manifest.database.file) as tx:
+    with reading(target / manifest.database.readable) as tx:
         remove_others(tx, target / OBJECTS, BLOBS)
         remove_others(tx, target / PIECES_FOLDER, PIECES)
 

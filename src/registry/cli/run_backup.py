@@ -15,6 +15,7 @@ from registry.backup.files import FolderBusy
 from registry.backup.manifest import NAME as MANIFEST
 from registry.backup.manifest import OBJECTS, BackupUnusable, Damage, Manifest
 from registry.backup.objects import Progress, Tell
+from registry.backup.refusals import DumpRefused, ProgramFailed
 from registry.backup.restoring import RestoreRefused, restore_backup
 from registry.backup.taking import BackupOptions, BackupRefused, take_backup
 from registry.blobstore.backups import HeldByAnother
@@ -24,41 +25,36 @@ from registry.cli.fsck import Checked, check_data
 from registry.cli.output import size_text, write_now
 from registry.cli.progress import progress
 from registry.cli.server_options import DEFAULT_DATA, settings_of
-from registry.setting_texts import SettingsError
+from registry.metadata.database import has_tables
 from registry.settings import Settings
 from registry.unfinished_restoration import check_is_whole
-
-_POSTGRESQL = (
-    "the database is PostgreSQL, and 'entrepot {command}' copies SQLite only: back up the database"
-    " with pg_dump first and the folder {blobs} after it, with a long quarantine meanwhile"
-    " (docs/backup.md#postgresql)"
-)
 
 
 def run_backup(options: argparse.Namespace) -> int:
     """Take a backup; return 1 if blobs could not be copied whole."""
     settings, target = settings_of(options), options.target
-    _require_sqlite(settings, "backup")
     check_is_whole(settings)
-    if not sqlite_path(settings.database).exists():
+    if not settings.data.exists() or not _has_database(settings):
         raise no_account(settings)
     wanted = BackupOptions(options.link, options.verify, options.include_root_key)
     try:
         with progress() as show:
             manifest, copied = take_backup(settings, target, _told(show), wanted)
-    except (BackupRefused, BackupUnusable) as error:
+    except (BackupRefused, BackupUnusable, DumpRefused) as error:
         raise Misuse(str(error)) from None
-    except FolderBusy as error:
+    except (FolderBusy, ProgramFailed) as error:
         raise CommandFailure(str(error)) from None
     except HeldByAnother:
         raise CommandFailure("another backup of this registry is under way") from None
     except OSError as error:
         raise _named(error, target) from None
     except sqlite3.Error as error:
-        for path in (target / MANIFEST, sqlite_path(settings.database)):
+        is_dumped = is_postgresql(settings.database)
+        database = target if is_dumped else sqlite_path(settings.database)
+        for path in (target / MANIFEST, database):
             if is_full(path, error):
                 raise DiskFull(path) from None
-        raise CommandFailure(str(unusable(sqlite_path(settings.database), error, "copy"))) from None
+        raise CommandFailure(str(unusable(database, error, "copy"))) from None
     write_now(
         f"Backup {manifest.id} of {manifest.finished_at} is complete in {target}:"
         f" {copied.objects} blobs, {size_text(copied.object_bytes)};"
@@ -76,13 +72,12 @@ def run_backup(options: argparse.Namespace) -> int:
 def run_restore(options: argparse.Namespace) -> int:
     """Restore a backup and check the result; return 1 if it is damaged, and say what to do."""
     settings = settings_of(options)
-    _require_sqlite(settings, "restore")
     try:
         with progress() as show:
             manifest = restore_backup(settings, options.source, options.root_key, _told(show))
-    except (BackupUnusable, RestoreRefused) as error:
+    except (BackupUnusable, DumpRefused, RestoreRefused) as error:
         raise Misuse(str(error)) from None
-    except FolderBusy as error:
+    except (FolderBusy, ProgramFailed) as error:
         raise CommandFailure(str(error)) from None
     except OSError as error:
         raise _named(error, settings.data) from None
@@ -128,9 +123,10 @@ def _named(error: OSError, written: Path) -> Exception:
     return DiskFull(written) if is_full(written, error) else error
 
 
-def _require_sqlite(settings: Settings, command: str) -> None:
+def _has_database(settings: Settings) -> bool:
     if is_postgresql(settings.database):
-        raise SettingsError(_POSTGRESQL.format(command=command, blobs=settings.blobs))
+        return has_tables(settings.database)
+    return sqlite_path(settings.database).exists()
 
 
 def _told(show: Callable[[str], None]) -> Tell:

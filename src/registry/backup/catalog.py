@@ -1,0 +1,84 @@
+"""The catalog of a dump: the rows that backups read, of the same snapshot, as a small SQLite file.
+
+A dump of PostgreSQL can only be read by restoring it. So what it names, and the signing keys that
+tell a root key, are kept beside it in tables of the same names, which the same queries read.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from cloudcore.identity.rows.signing_keys import SigningKeyRow
+from cloudcore.identity.tables import signing_keys
+from cloudcore.storage.needs import StoredPiece
+from cloudcore.storage.tables import storage_pieces
+from registry.metadata.collector.generations import NamedObject
+from registry.metadata.tables import blob_objects
+
+_PAGE: Final = 2000
+_LEFT_OUT: Final = frozenset({"id", "body", "wrapped"})
+
+
+class _Rows(NamedTuple):
+    """Rows of a table, by the first of the columns."""
+
+    table: str
+    columns: tuple[str, ...]
+    condition: sql.SQL
+
+
+_ROWS: Final = (
+    _Rows(
+        blob_objects.name,
+        (*NamedObject._fields, "is_inline", "state"),
+        sql.SQL("NOT is_inline"),
+    ),
+    _Rows(
+        storage_pieces.name,
+        ("id", "account_id", "body", *(n for n in StoredPiece._fields if n not in _LEFT_OUT)),
+        sql.SQL("body IS NULL"),
+    ),
+    _Rows(signing_keys.name, SigningKeyRow._fields, sql.SQL("true")),
+)
+
+
+def write_catalog(raw: psycopg.Connection, path: Path) -> None:
+    """Write the catalog of the transaction of `raw` to a new file, durably."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    with closing(sqlite3.connect(path, isolation_level=None)) as catalog:
+        catalog.execute("PRAGMA journal_mode=OFF")
+        catalog.execute("BEGIN")
+        for rows in _ROWS:
+            _copy(raw, catalog, rows)
+        catalog.execute("COMMIT")
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _copy(raw: psycopg.Connection, catalog: sqlite3.Connection, rows: _Rows) -> None:
+    names = ", ".join(rows.columns)
+    catalog.execute(
+        f"CREATE TABLE {rows.table} ({names}, PRIMARY KEY ({rows.columns[0]})) WITHOUT ROWID"
+    )
+    query = sql.SQL("SELECT {} FROM {} WHERE {}").format(
+        sql.SQL(", ").join(map(sql.Identifier, rows.columns)),
+        sql.Identifier(rows.table),
+        rows.condition,
+    )
+    places = ", ".join("?" * len(rows.columns))
+    with raw.cursor(name="catalog") as found:
+        found.itersize = _PAGE
+        catalog.executemany(
+            f"INSERT INTO {rows.table} VALUES ({places})",  # noqa: S608 - names of our tables
+            found.execute(query),
+        )

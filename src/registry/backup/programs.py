@@ -1,0 +1,169 @@
+"""Run the client programs of PostgreSQL: ``pg_dump`` and ``pg_restore``, as they are installed.
+
+No password is an argument, which every user of the machine could read: a program gets what the URL
+says by libpq's variables of the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+from psycopg import Connection
+from psycopg.pq import Conninfo
+
+from registry.backup.refusals import ProgramFailed
+
+_FOLDERS: Final = (("/usr/lib/postgresql", "*/bin"), ("/usr", "pgsql-*/bin"))
+"""Where Debian and the packages of PostgreSQL keep the programs of each major version."""
+_VERSION: Final = re.compile(r"\(PostgreSQL\) (\d+)")
+_KEPT: Final = ("PATH", "HOME", "TMPDIR")
+_LAST_LINES: Final = 5
+
+
+class Program(NamedTuple):
+    """An installed program."""
+
+    path: str
+    major: int
+
+
+def find_program(name: str, at_least: int) -> Program:
+    """Return the installed program of the lowest major version that is at least `at_least`.
+
+    What a later version writes may need a later server to be restored.
+
+    Raises:
+        ProgramFailed: there is none.
+
+    """
+    on_path = shutil.which(name)
+    places = [on_path] if on_path else []
+    for folder, pattern in _FOLDERS:
+        places += [str(each) for each in sorted(Path(folder).glob(f"{pattern}/{name}"))]
+    found = [Program(place, major) for place in places if (major := _major(place)) is not None]
+    usable = [each for each in found if each.major >= at_least]
+    if usable:
+        return min(usable, key=lambda each: each.major)
+    there = f"only {max(each.major for each in found)} is" if found else "none is"
+    raise ProgramFailed(
+        f"this takes {name} of PostgreSQL {at_least} or later, and {there} installed: install the"
+        f" client programs of that version, such as the package postgresql-client-{at_least}"
+    )
+
+
+def environment_of(url: str, raw: Connection, application: str) -> dict[str, str]:
+    """Return the environment in which a program reaches the server that `raw` is connected to.
+
+    Raises:
+        ProgramFailed: the URL has a secret that no variable takes.
+
+    """
+    environment = {
+        name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("PG")
+    }
+    for option in Conninfo.parse(url.encode()):
+        if option.val is None:
+            continue
+        if option.envvar is not None:
+            environment[option.envvar.decode()] = option.val.decode()
+        elif option.dispchar in (b"*", b"D"):
+            raise ProgramFailed(
+                f"{option.keyword.decode()} of the database's URL can only be given to"
+                " PostgreSQL's programs as an argument, which others could read: take it out"
+            )
+    # Of several hosts, the one that has the snapshot.
+    environment.pop("PGHOSTADDR", None)
+    reached = {
+        "PGHOST": raw.info.host,
+        "PGHOSTADDR": raw.info.hostaddr,
+        "PGPORT": str(raw.info.port),
+        "PGDATABASE": raw.info.dbname,
+    }
+    environment |= {name: value for name, value in reached.items() if value}
+    return environment | {"PGAPPNAME": application, "LC_ALL": "C"}
+
+
+@contextmanager
+def reading_from(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[IO[bytes]]:
+    """Run a program during the block, which reads all that it writes.
+
+    Raises:
+        ProgramFailed: it failed.
+
+    """
+    with tempfile.TemporaryFile() as said:
+        with _run(command, environment, said, reads=True) as running:
+            assert running.stdout is not None
+            try:
+                yield running.stdout
+            except BaseException:
+                running.kill()
+                raise
+        _check(command, running.returncode, said)
+
+
+def feed(command: Sequence[str], environment: Mapping[str, str], chunks: Iterable[bytes]) -> None:
+    """Run a program that reads all of `chunks`; if they end too early, it gets no more.
+
+    Raises:
+        ProgramFailed: it failed.
+
+    """
+    with tempfile.TemporaryFile() as said:
+        with _run(command, environment, said, reads=False) as running:
+            assert running.stdin is not None
+            try:
+                for chunk in chunks:
+                    running.stdin.write(chunk)
+                running.stdin.close()
+            except BrokenPipeError:
+                pass  # its exit status says why
+            except BaseException:
+                running.kill()
+                raise
+        _check(command, running.returncode, said)
+
+
+def _run(
+    command: Sequence[str], environment: Mapping[str, str], said: IO[bytes], *, reads: bool
+) -> subprocess.Popen[bytes]:
+    """Start a program. If this process dies, its pipe breaks: it ends too, and changes nothing."""
+    return subprocess.Popen(  # noqa: S603 - no shell; a program of PostgreSQL
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL if reads else subprocess.PIPE,
+        stdout=subprocess.PIPE if reads else subprocess.DEVNULL,
+        stderr=said,
+        bufsize=0,
+    )
+
+
+def _check(command: Sequence[str], status: int, said: IO[bytes]) -> None:
+    if status == 0:
+        return
+    said.seek(0)
+    lines = said.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
+    name = Path(command[0]).name
+    raise ProgramFailed(
+        f"{name} failed with status {status}: " + (" / ".join(lines) or "it said nothing")
+    )
+
+
+def _major(place: str) -> int | None:
+    """Return the major version of a program, or None if it does not run."""
+    try:
+        told = subprocess.run(  # noqa: S603 - no shell; a program of PostgreSQL
+            [place, "--version"], capture_output=True, text=True, check=False, timeout=30
+        )
+    except OSError:
+        return None
+    version = _VERSION.search(told.stdout)
+    return int(version[1]) if version else None

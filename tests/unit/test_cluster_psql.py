@@ -1,0 +1,50 @@
+"""``entrepot clusters psql``: what psql is told, and what it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from cloudcore.command_line import Invocation
+from cloudcore.databases.commands import _psql
+from cloudcore.errors import InvalidInput
+
+_PROGRAM = """#!/bin/sh
+printf '%s\\n' "$@" >{told}
+roots=$(printf '%s' "$1" | sed "s/.*sslrootcert='\\([^']*\\)'.*/\\1/")
+cat "$roots" >>{told}
+echo "password $PGPASSWORD roots $roots" >>{told}
+"""
+
+
+class Run:
+    def __init__(self, connection: object, **values: object) -> None:
+        self.record = {"name": "shop", "status": "active", "connection": connection}
+        self.values = values
+
+
+def test_it_checks_the_server_by_our_roots_and_is_told_no_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "told"
+    program = tmp_path / "psql"
+    program.write_text(_PROGRAM.format(told=told))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("PGPASSWORD", "a secret")
+    at = {"host": "192.0.2.1", "port": 20_000, "database": "it's", "username": "admin"}
+    run = Run({**at, "ca": "ROOTS\n"}, commands=["SELECT 1"])
+    assert _psql(cast("Invocation", cast("Any", run)))
+    conninfo, command, roots, end = told.read_text().splitlines()
+    assert conninfo.startswith("host='192.0.2.1' port='20000' dbname='it\\'s' user='admin'")
+    assert "sslmode='verify-full'" in conninfo
+    assert (command, roots) == ("--command=SELECT 1", "ROOTS")
+    assert "password a secret" in end, "by the environment, never as an argument"
+    assert not Path(end.rpartition(" ")[2]).exists(), "the file is gone"
+
+
+def test_what_has_no_connection_yet_says_so() -> None:
+    with pytest.raises(InvalidInput, match="shop is active: nothing can be connected to"):
+        _psql(cast("Invocation", cast("Any", Run(None))))
