@@ -24,12 +24,12 @@ from cloudcore.nodes.node import DriverUnusable
 
 FIRST_UID: Final = 270_000
 _CALLS: Final[dict[str, tuple[Any, str]]] = {
-    "write": (servers, "_write"),
+    "write": (servers, "write_file"),
     "launch": (kept_process, "start"),
     "ask": (servers, "ask"),
     "groups": (control_groups, "remove"),
     "clean": (restored, "clean"),
-    "settle": (servers, "_settle"),
+    "settle": (servers, "settle"),
     "roles": (postgres, "single_user"),
     "files": (restored, "remove_tree"),
 }

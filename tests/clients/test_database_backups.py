@@ -20,7 +20,7 @@ from tests.entrepot import Home, Install, installed
 from tests.postgresql import free_port
 from tests.tools import require_tool
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 _SEEN: Final = "SELECT count(*), md5(string_agg(things::text, ',' ORDER BY n)) FROM things"
 _FIRST_UID: Final = "280000"
 _PORTS: Final = 5
@@ -147,7 +147,9 @@ def test_rows_are_the_same_after_a_wipe_and_a_restore_also_to_a_moment(tenant: T
     of_incremental = tenant.sql(cluster, _SEEN)
     (moment,) = tenant.sql(cluster, "DELETE FROM things WHERE n = 7", "SELECT clock_timestamp()")[0]
     of_moment = tenant.sql(cluster, _SEEN)
-    tenant.sql(cluster, "SELECT pg_sleep(0.1)", "DROP TABLE things")  # the wipe
+    wal = "AS SELECT md5(n::text) AS said FROM generate_series(1, 300000) AS n"
+    # The wipe; and so much WAL after it that what tells of it is archived at once.
+    tenant.sql(cluster, "DROP TABLE things", f"CREATE TABLE a {wal}", f"CREATE TABLE b {wal}")
 
     verified = f"/clusters/{cluster['id']}/backups/{incremental['id']}"
     ended = tenant.home.run("backups", "verify", "shop", incremental["id"])

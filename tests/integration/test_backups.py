@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from cloudcore.databases import backup_rows
 from cloudcore.databases.archive import BackupFailed, BackupProgramMissing
@@ -163,7 +164,11 @@ async def test_d3_the_turn_is_given_once_by_the_database(
     assert not await world.database.write(take, found[1])  # the first has not begun
     assert await world.database.write(take, found[0])
     assert await world.database.write(take, found[0])  # again, after a death
-    assert not await world.database.write(take, found[1])
+    begun = structs.replace(found[0], status="running")
+    await world.database.write(backup_rows.BACKUPS.save, begun)
+    assert not await world.database.write(take, found[1])  # although no other is pending
+    await world.database.write(backup_rows.release_turn, found[0])
+    assert await world.database.write(take, found[1])
 
 
 async def test_d4_a_failure_is_a_fault_with_the_programs_last_lines_and_success_clears_it(

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from cloudcore.databases import postgres, restored, scram
@@ -31,6 +31,13 @@ from cloudcore.databases.server import (
     ServerPaths,
     ServerSeen,
     ServerSpec,
+)
+from cloudcore.databases.server_files import (
+    last_lines,
+    read_json,
+    settle,
+    write_file,
+    written_at,
 )
 from cloudcore.databases.server_keeper import INPUT, ORDER, SECCOMP_FILE, STATE
 from cloudcore.nodes import control_groups, kept_process, seccomp
@@ -57,7 +64,6 @@ _MEASURED_SECONDS: Final = 60.0
 _PROCESSES: Final = 64
 """Of a server beside its sessions."""
 _TOLD_BYTES: Final = 2000
-_FATAL: Final = (" FATAL: ", " PANIC: ", " ERROR: ")
 _TRIAL: Final = ".trial"
 T = TypeVar("T")
 
@@ -188,7 +194,7 @@ class Servers:
         self._run(spec, postgres.initdb(spec.version), data=made)
         single = postgres.single_user(spec.version, "template1")
         self._run(spec, single, data=made, text=postgres.CREATION)
-        _settle(made, data)
+        settle(made, data)
 
     def _adopt(self, spec: ServerSpec) -> None:
         folder = self._folder(spec.id)
@@ -202,7 +208,7 @@ class Servers:
         except (OSError, RecursionError) as error:
             raise ServerFailed(f"what was restored cannot be used: {error}") from error
         (folder / _UNFIT).touch()
-        _settle(folder / "restoring", folder / "data")
+        settle(folder / "restoring", folder / "data")
 
     def _make_fit(self, spec: ServerSpec) -> None:
         """Take away what no role of restored data may have; the server has recovered."""
@@ -227,7 +233,7 @@ class Servers:
         if not (folder / "data").exists():
             raise ServerFailed("it has no data")
         if self._living(spec.id) is not None:
-            if _read_json(folder / ORDER).get("server") == list(argv):
+            if read_json(folder / ORDER).get("server") == list(argv):
                 return
             self._stop(spec.id)
         is_private = "listen_addresses=" in argv
@@ -252,14 +258,14 @@ class Servers:
         folder = self._folder(spec.id)
         kept = self._launch(spec, argv, data or folder / "data", listener=None, text=text)
         ended = kept.wait(_SINGLE_SECONDS)
-        state = _read_json(folder / STATE)
+        state = read_json(folder / STATE)
         self._end(spec.id)
         said = tail(folder, 4_000_000).decode(errors="replace")
         name = Path(argv[0]).name
         if not ended:
             raise ServerFailed(f"{name} took longer than {_SINGLE_SECONDS:.0f} seconds")
         if state.get("exit_code") != 0:
-            words = state.get("problem") or _last_lines(said)
+            words = state.get("problem") or last_lines(said)
             raise ServerFailed(f"{name} failed: {words}")
         return said
 
@@ -280,9 +286,9 @@ class Servers:
             (folder / each).unlink(missing_ok=True)
         sockets, spool = self._own_folder(spec, "sockets"), self._own_folder(spec, "spool")
         for name, content in postgres.conf_files().items():
-            _write(self._conf(spec) / name, content.encode(), 0o444)
-        _write(folder / "passwd", password_line(user).encode(), 0o444)
-        _write(folder / INPUT, (text or "").encode(errors="surrogateescape"), 0o600)
+            write_file(self._conf(spec) / name, content.encode(), 0o444)
+        write_file(folder / "passwd", password_line(user).encode(), 0o444)
+        write_file(folder / INPUT, (text or "").encode(errors="surrogateescape"), 0o600)
         seccomp.write_program(folder / SECCOMP_FILE)
         folders = {sockets: postgres.SOCKETS_INSIDE, spool: SPOOL_INSIDE}
         if data.exists():
@@ -306,7 +312,7 @@ class Servers:
                 "port": spec.port,
                 "most": most,
             }
-            _write(folder / ORDER, json.dumps(order).encode(), 0o600)
+            write_file(folder / ORDER, json.dumps(order).encode(), 0o600)
             return kept_process.start(
                 folder,
                 unshared(user),
@@ -328,13 +334,13 @@ class Servers:
         return restored.status_of(folder / "data") == "ready"
 
     def _words(self, folder: Path) -> str:
-        state = _read_json(folder / STATE)
-        said = _last_lines(tail(folder, _TOLD_BYTES).decode(errors="replace"))
+        state = read_json(folder / STATE)
+        said = last_lines(tail(folder, _TOLD_BYTES).decode(errors="replace"))
         return str(state.get("problem") or said or "it was killed")
 
     def _reload(self, spec: ServerSpec, pem: str) -> None:
         path = self._conf(spec) / postgres.CERTIFICATE
-        _write(path, pem.encode(), 0o400, owner=self._user(spec))
+        write_file(path, pem.encode(), 0o400, owner=self._user(spec))
         kept = self._living(spec.id)
         if kept is not None:
             with suppress(NoAnswer, OSError):  # it reads it when it starts
@@ -395,7 +401,7 @@ class Servers:
         if not data.exists():
             return ServerSeen("missing")
         size = self._size(folder)
-        certified_at = _written_at(folder / "conf" / postgres.CERTIFICATE)
+        certified_at = written_at(folder / "conf" / postgres.CERTIFICATE)
         if kept_process.find(folder) is None:
             return ServerSeen("stopped", self._words(folder), size, certified_at)
         is_ready = not (folder / _UNFIT).exists() and restored.status_of(data) == "ready"
@@ -432,7 +438,7 @@ class Servers:
                 process.kill()
             await process.wait()
         if process.returncode != 0:
-            raise ServerFailed(_last_lines(said.decode(errors="replace")))
+            raise ServerFailed(last_lines(said.decode(errors="replace")))
 
     def _folder(self, server_id: str) -> Path:
         return self._base / server_id
@@ -475,52 +481,3 @@ class _Bounds(NamedTuple):
     memory_mb: int
     cpu_millis: int
     processes: int
-
-
-def _settle(made: Path, place: Path) -> None:
-    """Give a whole folder its name, so that it is there after a loss of power too."""
-    made.rename(place)
-    folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _write(path: Path, content: bytes, mode: int, owner: User = None) -> None:
-    """Write a file whole."""
-    new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(file, content)
-        os.fchmod(file, mode)
-        if owner is not None:
-            os.fchown(file, *owner)
-    finally:
-        os.close(file)
-    new.replace(path)
-
-
-def _written_at(path: Path) -> int:
-    """Return when a file was written, in microseconds since the epoch; 0 if it is not there."""
-    try:
-        return path.stat().st_mtime_ns // 1000
-    except FileNotFoundError:
-        return 0
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """Return what a file of ours says; nothing if it is not there, or torn."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _last_lines(said: str) -> str:
-    """Return why a program ended, by what it wrote: what was fatal, or else its last lines."""
-    lines = said.strip().splitlines()
-    fatal = [each for each in lines if any(word in each for word in _FATAL)]
-    return " / ".join((fatal or lines)[-3:])[-500:]
