@@ -23,6 +23,7 @@ from tests.certificates import uploaded
 from tests.clients.console_world import SBOM, World
 from tests.entrepot import ADMIN, PASSWORD
 from tests.owed_invoices import owe
+from tests.run_clusters import RunCluster, run_cluster
 from tests.tools import require_tool
 
 DESKTOP: Final[dict[str, Any]] = {
@@ -219,6 +220,10 @@ def pages_of(world: World) -> list[str]:
         f"/console/services/vpcs/{vpc_of(world)}",
         "/console/services/load-balancers",
         f"/console/services/load-balancers/{balancer_of(world)}",
+        "/console/services/clusters",
+        f"/console/services/clusters/{cluster_of(world).id}",
+        f"/console/services/clusters/{cluster_of(world).id}/backups/{cluster_of(world).base}",
+        f"/console/services/clusters/{cluster_of(world).id}/backups/{cluster_of(world).failed}",
         *(f"/console/services/{each}" for each in in_vpc(world)),
         "/console/services/messages",
         "/console/services/templates",
@@ -372,6 +377,28 @@ def balancer_of(world: World) -> str:
     return str(world.pusher.call("POST", "/v1/load-balancers", body)["load_balancer"]["id"])
 
 
+_RUN: Final[dict[str, RunCluster]] = {}
+"""By the URL of the install."""
+
+
+def cluster_of(world: World) -> RunCluster:
+    """Return the cluster that is run, which is made when it is asked for first.
+
+    There is one that is registered, too.
+    """
+    if world.url not in _RUN:
+        body = {
+            "name": "legacy",
+            "endpoint": {"host": "db.example.com", "username": "u", "password": "not-a-secret"},
+            "bucket": bucket_of(world),
+            "schedule": {"base_cron": "0 3 * * 0", "verify_cron": "0 6 1 * *"},
+        }
+        registered = world.pusher.call("POST", "/v1/clusters", body)["cluster"]["id"]
+        with closing(sqlite3.connect(world.pusher.data / "metadata.db", timeout=30)) as database:
+            _RUN[world.url] = run_cluster(database, registered)
+    return _RUN[world.url]
+
+
 def queue_of(world: World) -> str:
     """Return the id of a queue."""
     name = f"asked-{uuid4()}"
@@ -436,6 +463,19 @@ def questions_of(world: World) -> list[Question]:
         Question("/console/services/certificates/upload", {"certificate_pem": "x"}, 400),
         Question(f"/console/services/buckets/{bucket_of(world)}/delete", {}),
         Question(f"/console/services/load-balancers/{balancer_of(world)}/delete", {}),
+        *(
+            Question(f"/console/services/clusters/{cluster_of(world).id}/{each}", {})
+            for each in ("delete", "reset-password", f"backups/{cluster_of(world).base}/delete")
+        ),
+        Question(
+            f"/console/services/clusters/{cluster_of(world).id}/restore",
+            {"target_time": "2026-01-01T00:00:00", "restore_name": "then"},
+            409,
+        ),
+        Question(
+            f"/console/services/clusters/{cluster_of(world).id}/schedule", {"base_cron": "x"}, 400
+        ),
+        Question("/console/services/clusters", {"name": "No Name"}, 400),
         Question(f"/console/services/buckets/{bucket_of(world)}/delete-object", {"key": "a/b"}),
         Question(f"{base}/lifecycle/preview", {"add": "rule"}),
         Question(f"{base}/lifecycle/restore", {"run": str(uuid4())}),

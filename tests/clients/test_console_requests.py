@@ -30,6 +30,7 @@ _PAGES = (
     "/console/services/queues",
     "/console/services/certificates",
     "/console/services/buckets",
+    "/console/services/clusters",
     "/console/services/suppressions",
     "/console/audit",
     "/console/usage",

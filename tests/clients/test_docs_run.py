@@ -66,6 +66,9 @@ PAGES_OF_INSTANCES: Final = {"docs/tutorials/run-what-you-push.md"}
 PAGES_OF_BUCKETS: Final = {"docs/s3.md"}
 """Run by `tests.clients.test_docs_s3`."""
 
+PAGES_OF_DATABASES: Final = {"docs/databases.md"}
+"""Run by `tests.clients.test_docs_databases`."""
+
 PAGES_OF_BACKUPS: Final = {"docs/backup.md", "docs/backup-postgresql.md"}
 """Run by `tests.clients.test_docs_backup`."""
 
@@ -285,5 +288,10 @@ def test_every_page_with_commands_is_run_or_listed() -> None:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     with_commands = {str(page.relative_to(ROOT)) for page in pages if "```sh\n" in page.read_text()}
     assert with_commands == (
-        {*PAGES} | PAGES_OF_OPERATORS | PAGES_OF_BUCKETS | PAGES_OF_INSTANCES | PAGES_OF_BACKUPS
+        {*PAGES}
+        | PAGES_OF_OPERATORS
+        | PAGES_OF_BUCKETS
+        | PAGES_OF_INSTANCES
+        | PAGES_OF_BACKUPS
+        | PAGES_OF_DATABASES
     )

@@ -12,6 +12,7 @@ from registry.console.addresses import HOME
 from registry.console.app import routes_of
 from registry.families import FAMILIES
 from tests.certificates import uploaded
+from tests.integration.console_databases import furnish_cluster, set_status
 from tests.integration.console_shop import Shop, open_shop
 from tests.integration.console_walk import Walk, kind_of
 from tests.jobs import run_due
@@ -68,6 +69,8 @@ async def furnish(shop: Shop) -> None:
     token = acme.program_token
     certificate = {"name": "up", **uploaded("up.example.com", shop.served.clock())}
     await shop.served.make("/v1/certificates/upload", certificate, token=token)
+    await furnish_cluster(shop)
+    await set_status(shop, acme.ids["/v1/clusters/{}"], "stopped")
     certificates = shop.served.certificates
     kinds = list(CERTIFICATE.job_kinds(certificates))
     await run_due(certificates.database, kinds, certificates.clock)  # one has a key to export

@@ -149,7 +149,11 @@ class ControlPlaneClient:
         headers = [(b"content-type", content_type)] if body else []
         headers += [(name, value.encode()) for name, value in more_headers if value]
         headers.append((b"content-length", b"%d" % len(body)))
-        given = {name: value for name, value in query.items() if value not in (None, "")}
+        given = {
+            name: str(value).lower() if isinstance(value, bool) else value
+            for name, value in query.items()
+            if value not in (None, "")
+        }
         scope = self._scope_of(method, path, urlencode(given), headers)
         status, answer = await _exchange(self._app, scope, body)
         self._note(scope)

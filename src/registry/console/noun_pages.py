@@ -24,11 +24,23 @@ Form = Literal["text", "number", "time", "until", "size", "duration", "texts", "
 """How a value is shown; ``time``: since when, ``mark``: a word that stands out if it says that
 something is not as usual."""
 InputKind = Literal[
-    "line", "code", "lines", "number", "choice", "flag", "moment", "tags", "texts", "pem"
+    "line",
+    "code",
+    "lines",
+    "number",
+    "choice",
+    "flag",
+    "moment",
+    "instant",
+    "tags",
+    "texts",
+    "pem",
+    "secret",
 ]
 """How a person writes a value: ``code`` is a line of a language, such as a name, in which nothing
 is corrected, ``lines`` are many of them; ``texts`` one to a line, ``tags`` so too, as
-``KEY=VALUE``; ``moment`` in UTC; ``pem`` is not shown again if it has a private key."""
+``KEY=VALUE``; ``moment`` in UTC, to the minute, ``instant`` to the second; ``pem`` is not shown
+again if it has a private key, and a ``secret`` never."""
 Section = Literal["services", "settings", "access"]
 """The entry of the console's menu."""
 
@@ -245,7 +257,9 @@ def read_inputs(
     """
     body: dict[str, Any] = {}
     for each in inputs:
-        written = form.get(each.field, "").strip()
+        written = form.get(each.field, "")
+        if each.kind != "secret":
+            written = written.strip()
         if each.kind == "flag":
             body[each.field] = each.field in form
         elif written:
@@ -272,7 +286,7 @@ def _read(of: Input, written: str) -> Any:  # noqa: ANN401 - JSON
             return dict(_tag(of, line) for line in written.splitlines() if line.strip())
         case "lines":
             return written.replace("\r\n", "\n")  # as HTML has forms sent
-        case "moment":
+        case "moment" | "instant":
             return f"{written}:00Z" if len(written) == _MINUTES else f"{written}Z"
         case _:
             return written
@@ -301,7 +315,7 @@ def _emptied(of: Input) -> dict[str, Any]:
 
 def _is_secret(of: Input, written: str) -> bool:
     is_key = of.kind == "pem" and (of.field.startswith("private_") or "PRIVATE KEY" in written)
-    return is_key or has_card_number(written)
+    return is_key or of.kind == "secret" or has_card_number(written)
 
 
 def text_of(of: Input, record: Shown | None, sent: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ from registry.console.noun_pages import Act, Column, NounPages
 from registry.console.pages.billing import INVOICE, PAYMENT_METHOD
 from registry.console.pages.buckets import BUCKET
 from registry.console.pages.certificates import CERTIFICATE
+from registry.console.pages.clusters import CLUSTER
 from registry.console.pages.identities import IDENTITY
 from registry.console.pages.instance_pools import INSTANCE_POOL
 from registry.console.pages.keys import KEY
@@ -53,6 +54,7 @@ _SHOWN: Final = (
     BUCKET,
     INSTANCE_POOL,
     LOAD_BALANCER,
+    CLUSTER,
     MESSAGE,
     TEMPLATE,
     IDENTITY,
