@@ -278,6 +278,21 @@ def test_a_processor_hog_is_bounded_and_gives_way(on: Machine, driving: Driving)
     assert adjusted == {"500\n"}
 
 
+def test_keepers_are_together_in_a_group_that_gives_way_to_the_service(
+    on: Machine, driving: Driving
+) -> None:
+    for _ in range(2):
+        instance_id = driving.run(on.spec("echo begun; exec sleep 600"))
+        driving.says(instance_id, "begun")
+        of_keeper = Path(f"/proc/{on.inner_keeper(instance_id)}/cgroup").read_text()
+        group = next(line.split(":")[2] for line in of_keeper.splitlines() if ":cpu:" in line)
+        assert group.endswith("/entrepot-keepers")
+        assert (Path("/sys/fs/cgroup/cpu") / group[1:] / "cpu.shares").read_text() == "512\n"
+        program = Path(f"/proc/{max(on.processes(instance_id))}/cgroup").read_text()
+        assert f"/entrepot-{instance_id}\n" in program
+        assert "keepers" not in program
+
+
 def test_what_the_kernel_counts_for_a_user_is_left_to_the_machine_and_to_other_instances(
     on: Machine, driving: Driving
 ) -> None:

@@ -15,6 +15,7 @@ from zlib import crc32
 
 from cloudcore.compute.confined import (
     GROUP_PREFIX,
+    KEEPERS_GROUP,
     NO_PROC_FILES,
     NO_PROC_FOLDERS,
     READ_ONLY_PROC,
@@ -27,9 +28,9 @@ from cloudcore.compute.images import IDS
 from cloudcore.compute.keeper.launching import OOM_SCORE, PID_FILE
 from cloudcore.compute.keeper.users import USERS_FD, Users
 from cloudcore.compute.kept_instances import KeptInstances, root_folder, write_file
-from cloudcore.compute.sandbox import InstanceSpec, SandboxDriver
+from cloudcore.compute.sandbox import InstanceSpec, SandboxDriver, SandboxFailed
 from cloudcore.nodes import seccomp
-from cloudcore.nodes.control_groups import MIB, PERIOD_US, hierarchies, shares
+from cloudcore.nodes.control_groups import MIB, PERIOD_US, hierarchies, make_light, shares
 from cloudcore.nodes.node import DriverUnusable
 
 _PROGRAMS: Final = {
@@ -84,6 +85,7 @@ class _Runc:
                 *("run", "--detach", "--pid-file", PID_FILE, spec.id),
             ],
             "groups": [],
+            "keepers": str(_keepers()),
         }
 
     def groups(self, instance_id: str) -> Sequence[Path]:
@@ -124,6 +126,15 @@ class _Runc:
                 "readonlyPaths": [f"/proc/{each}" for each in READ_ONLY_PROC],
             },
         }
+
+
+def _keepers() -> Path:
+    """Make the group of all keepers, beside those of instances."""
+    try:
+        at = next(each for each in hierarchies() if "cpu" in each.controllers)
+        return make_light(at.version, at.mount, KEEPERS_GROUP)
+    except (OSError, StopIteration) as error:
+        raise SandboxFailed(f"the group of keepers cannot be made: {error}") from error
 
 
 def _resources(spec: InstanceSpec) -> dict[str, Any]:

@@ -83,6 +83,7 @@ class Keeper:
 
     def prepare(self) -> None:
         """Make all that the program will have."""
+        Path(self._order["keepers"], "cgroup.procs").write_text("0", "ascii")
         run("mount", "-t", "proc", "proc", "/proc")
         mount_root(Root(**self._order["root"]))
         if self._order["runtime"] == "runc":
