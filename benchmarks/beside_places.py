@@ -43,7 +43,14 @@ _MAKERS: Final = frozenset(
 _POOLS: Final = frozenset({"FairThread", "ProcessPoolExecutor", "ThreadPoolExecutor", "Threads"})
 _MODULES: Final = frozenset({"multiprocessing", "subprocess"})
 """Whose names say too little by themselves."""
-_COMMANDS: Final = ("registry/cli/", "registry/backup/", "cloudcore/compute/keeper/")
+_COMMANDS: Final = (
+    "registry/cli/",
+    "registry/backup/",
+    "cloudcore/compute/keeper/",
+    "cloudcore/databases/bridge.py",
+    "cloudcore/databases/commands.py",
+    "cloudcore/databases/server_keeper.py",
+)
 """Programs of their own, whose threads hold up nobody but who started them."""
 
 
@@ -68,6 +75,7 @@ _INSTANCES: Final = "waits for processes of instances, in threads of its own"
 _LAUNCHES: Final = "starts a process of a machine, by who reconciles it; no request waits for it"
 _ONCE: Final = "made once in a process, for all who ask"
 _ON_MACHINE: Final = "one job or watch at a time, in threads of their own; waits for the kernel"
+_RUNS: Final = "one run of a program at a time for each cluster, by its job or its watch"
 _SMALL: Final = "files of a few kilobytes, of one machine's instances"
 _ONE_THREAD: Final = "the only one of its kind in a process: transactions, lines of a log"
 
@@ -93,6 +101,21 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/compute/routes.py:get_instance_logs": Place(
         why="reads ten megabytes at most of two files; computes nothing"
     ),
+    "cloudcore/databases/archives.py:_within": Place(why=_RUNS),
+    "cloudcore/databases/archives.py:restore": Place(why=_RUNS),
+    "cloudcore/databases/backup_routes.py:_check_programs": Place(
+        why="looks for programs in a few folders; computes nothing"
+    ),
+    "cloudcore/databases/bridging.py:_start": Place(why=_ONCE),
+    "cloudcore/databases/bucket_files.py:__call__": Place(why=_RUNS, uses=2),
+    "cloudcore/databases/confined_runs.py:started": Place(why=_RUNS),
+    "cloudcore/databases/dialling.py:server_version": Place(why=_OUTSIDE),
+    "cloudcore/databases/pgbackrest.py:back_up": Place(why=_RUNS),
+    "cloudcore/databases/restored.py:remove_tree": Place(why=_ON_MACHINE),
+    "cloudcore/databases/restored.py:size_of": Place(why=_ON_MACHINE),
+    "cloudcore/databases/servers.py:": Place(why=_MAKES),
+    "cloudcore/databases/servers.py:_in_thread": Place(why=_ON_MACHINE, uses=2),
+    "cloudcore/databases/servers.py:_told": Place(why=_ON_MACHINE),
     "cloudcore/db/postgresql.py:__init__": Place(why=_ONE_THREAD),
     "cloudcore/db/postgresql.py:close": Place(why=_STARTS, uses=2),
     "cloudcore/db/postgresql_watch.py:_wake": Place(why=_ONE_THREAD),

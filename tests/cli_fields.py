@@ -110,6 +110,7 @@ _BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "topics": {"list, show, create, update": "TopicRecord", "publish": "Published"},
     "instances": {"list, show": "InstanceRecord"},
+    "backups": {"list, show": "BackupRecord"},
     "subscriptions": {
         "list, show, update; create adds the `signing_secret` of a webhook": "SubscriptionRecord",
         "secret, rotate-secret": "SigningSecret",

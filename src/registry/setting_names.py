@@ -55,6 +55,7 @@ LISTS: Final = frozenset(
         *("certificate_grants", "dns_name_servers", "family_hosts", "email_allowed"),
         *("email_dedicated_ips", "network_ipv6_ranges", "balancer_vips", "operators"),
         "balancer_targets",
+        "database_networks",
     }
 )
 """The settings that are lists, separated by commas."""

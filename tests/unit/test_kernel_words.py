@@ -24,6 +24,11 @@ SPARED: Final = (
     "auto_create_repositories",  # a field of /v1/accounts, promised to its clients
 )
 
+OF_ROOMS: Final = {
+    "databases": re.compile(r"repositor|manifest|push", re.IGNORECASE)  # pgBackRest and PostgreSQL
+}
+"""What other programs call what is theirs, by the room that drives them."""
+
 
 def is_of_command(file: Path) -> bool:
     """Return True for what a family says on the command line, which speaks of the whole product."""

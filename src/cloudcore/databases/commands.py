@@ -103,7 +103,7 @@ def _created(run: Invocation, made: Record) -> str:
 
 _NOUN: Final = noun_of(
     CLUSTER,
-    words="PostgreSQL servers: run here, or registered from elsewhere",
+    words="servers of PostgreSQL: run here, or registered from elsewhere",
     options=(),
     delete_words="delete a cluster with its data; those of one elsewhere stay",
     question="Delete the database cluster {name} and all its data?",
