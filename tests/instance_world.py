@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import cloudcore
+from cloudcore.compute.confined import KEEPERS_GROUP
 from cloudcore.nodes import kept_process
 from tests import instance_driver
 from tests.instance_driver import FIRST_UID
@@ -145,8 +146,10 @@ class Machine:
 
     def close(self) -> None:
         for group in self._groups:
-            until(partial(is_empty, group))
-            group.rmdir()
+            for each in (group / KEEPERS_GROUP, group):
+                if each.exists():
+                    until(partial(is_empty, each))
+                    each.rmdir()
         shutil.rmtree(self.top)
 
     @contextlib.contextmanager
@@ -230,6 +233,8 @@ class Machine:
         )
 
     def _is_ours(self, group: Path) -> bool:
+        if group.name == KEEPERS_GROUP:
+            return False  # one for all, which stays
         is_given = any(each in group.parents for each in self._groups)
         return is_given or group.name.removeprefix("entrepot-") in self._ids
 

@@ -334,7 +334,7 @@ class Registry:
                 if any(kind.node for kind in chosen):
                     worker.give_up()
 
-        await begin_watching(ctx.database, ctx.clock, node, watches, resources, give_up)
+        watchers = await begin_watching(ctx.database, ctx.clock, node, watches, give_up)
         chores = [chore for family, needs in opened for chore in family.schedule(needs)]
         chores.append(expiry(families, ctx.database, ctx.clock))
         scheduler = Scheduler(
@@ -343,9 +343,7 @@ class Registry:
         periods = ChorePeriods({each.name: each.every_seconds for each in chores}, ctx.clock())
         self._measure = partial(measure, self._settings, ctx, data_size(self._settings), periods)
         await enter(noticing_deaths(DeadHolders(ctx.database, ctx.clock, locks.dead), worker_id))
-        for worker in workers:
-            await enter(running(worker))
-        await enter(running(scheduler))
+        await enter(running(*watchers, *workers, scheduler))
 
     def count(self, key: str, amount: int) -> None:
         """Count an event (`registry.counted`)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
@@ -9,6 +10,7 @@ import socket
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +43,19 @@ found["socket of VSOCK"] = tried({"x86_64": 41, "aarch64": 198}[platform.machine
 clone = {"x86_64": 56, "aarch64": 220}[platform.machine()]
 found["clone with a namespace"] = tried(clone, 0x10000000 | 17, 0, 0, 0, 0)
 print(json.dumps(found))
+"""
+
+TAKER = """
+import ctypes, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+watchers = 0
+while watchers < 4096 and libc.inotify_init() >= 0:
+    watchers += 1
+queues = 0
+while queues < 4096 and libc.mq_open(b"/%d" % queues, 0o102, 0o600, None) >= 0:
+    queues += 1
+print(f"took {watchers} {queues}", flush=True)
+time.sleep(600)
 """
 
 
@@ -261,6 +276,46 @@ def test_a_processor_hog_is_bounded_and_gives_way(on: Machine, driving: Driving)
     assert (group / "cpu.shares").read_text() == "10\n"
     adjusted = {Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in on.processes(instance_id)}
     assert adjusted == {"500\n"}
+
+
+def test_keepers_are_together_in_a_group_that_gives_way_to_the_service(
+    on: Machine, driving: Driving
+) -> None:
+    for _ in range(2):
+        instance_id = driving.run(on.spec("echo begun; exec sleep 600"))
+        driving.says(instance_id, "begun")
+        of_keeper = Path(f"/proc/{on.inner_keeper(instance_id)}/cgroup").read_text()
+        group = next(line.split(":")[2] for line in of_keeper.splitlines() if ":cpu:" in line)
+        assert group.endswith("/entrepot-keepers")
+        assert (Path("/sys/fs/cgroup/cpu") / group[1:] / "cpu.shares").read_text() == "512\n"
+        program = Path(f"/proc/{max(on.processes(instance_id))}/cgroup").read_text()
+        assert f"/entrepot-{instance_id}\n" in program
+        assert "keepers" not in program
+
+
+def test_what_the_kernel_counts_for_a_user_is_left_to_the_machine_and_to_other_instances(
+    on: Machine, driving: Driving
+) -> None:
+    script = on.top / "takes"
+    script.mkdir(exist_ok=True)
+    (script / "taker.py").write_text(TAKER)
+    given: dict[str, Any] = {"layers": ["/usr", str(script)], "environment": {"PYTHONHOME": "/"}}
+    took = []
+    for _ in range(2):
+        instance_id = driving.run(on.spec("/bin/python3", "/taker.py", **given))
+        said = driving.says(instance_id, "took")
+        took.append(tuple(map(int, said.split("took ")[1].split())))
+    assert took[0] == took[1]
+    assert min(took[1]) > 0
+    assert _can_watch(), "the machine's root has none of what instances take"
+
+
+def _can_watch() -> bool:
+    """Return True if this process, which is root's, may have one more instance of inotify."""
+    descriptor = ctypes.CDLL(None).inotify_init()
+    if descriptor >= 0:
+        os.close(descriptor)
+    return bool(descriptor >= 0)
 
 
 def test_nothing_is_left_open_in_who_drives(on: Machine, driving: Driving) -> None:

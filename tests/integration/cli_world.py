@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -19,14 +20,16 @@ from uuid import uuid4
 import httpx
 
 from registry.cli import candidates
+from registry.cli import main as command_line
 from registry.cli.credentials import Credential, changing
-from registry.cli.main import main
 from registry.cli.person_sign_in import OUT_OF_BAND
 from registry.cli.sign_in import CLIENT, token_of
 from tests.conformance.client import Registry
 from tests.entrepot import Home, Install, fetch_code, installed
 
 JSON: Final = ("--output", "json")
+_parser_of = cache(command_line.make_parser)
+"""Makes the parser of all commands once, and not anew for each of a thousand commands."""
 _PATIENCE_SECONDS: Final = 60
 """How long the names that complete a word may take here. A shell's user waits for a moment only, in
 which a busy machine may not have them; then none are offered."""
@@ -75,11 +78,12 @@ class World:
         with ExitStack() as stack:
             stack.enter_context(patch.dict("os.environ", (home or self.home).environ))
             stack.enter_context(patch.object(sys, "stdin", given))
+            stack.enter_context(patch.object(command_line, "make_parser", _parser_of))
             stack.enter_context(patch.object(candidates, "_TIMEOUT_SECONDS", _PATIENCE_SECONDS))
             stack.enter_context(redirect_stdout(out))
             stack.enter_context(redirect_stderr(err))
             try:
-                status = main(arguments)
+                status = command_line.main(arguments)
             except SystemExit as ended:  # as argparse ends
                 status = int(str(ended.code))
         assert isinstance(out.buffer, io.BytesIO)

@@ -16,7 +16,7 @@ from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.jobs import outbox
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import KEPT_SECONDS, Job, NewJob, enqueue
-from cloudcore.jobs.running import running
+from cloudcore.jobs.running import BesideRequests, running
 from cloudcore.jobs.worker import JobPace, JobWorker
 from registry.families import FAMILIES
 from registry.main import divide_by_slots, forget_ended
@@ -68,6 +68,29 @@ async def test_a_step_that_does_not_finish_is_dropped(database: Database) -> Non
     assert dropped.is_set()
     left = await get(database, job)
     assert (left.state, left.cursor, left.fault) == ("running", None, None)
+
+
+async def test_all_are_told_to_stop_before_one_is_waited_for() -> None:
+    told: list[str] = []
+
+    class Waiting(BesideRequests):
+        def __init__(self, name: str, stopped: asyncio.Event) -> None:
+            super().__init__()
+            self.name = name
+            self._stopped = stopped
+
+        def stop(self) -> None:
+            self._stopped.set()
+
+        async def run(self) -> None:
+            await both[0].wait()
+            await both[1].wait()
+            told.append(self.name)
+
+    both = asyncio.Event(), asyncio.Event()
+    async with running(Waiting("first", both[0]), Waiting("second", both[1])):
+        pass
+    assert sorted(told) == ["first", "second"]
 
 
 async def test_jobs_that_hang_hold_up_no_kind_with_slots_of_its_own(database: Database) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +27,20 @@ from cloudcore.nodes.placed import NODE_LOST
 from cloudcore.nodes.rows import claim, look
 from registry.node_settings import NodeSettings
 from tests.databases import on_both_databases
-from tests.integration.served_world import Served, open_served
+from tests.integration.served_world import Served, Tenant, open_served
 from tests.jobs import run_due
-from tests.network_lab import CLOSED, INTERNET_ADDRESS, OPEN, open_lab, reach, streaming
+from tests.network_lab import (
+    CLOSED,
+    GLANCE,
+    INTERNET_ADDRESS,
+    OPEN,
+    Lab,
+    open_lab,
+    reach,
+    streaming,
+    tcp,
+    udp,
+)
 from tests.network_plans import new_id
 
 DAY: Final = 24 * 3600 * MICROSECONDS
@@ -40,6 +51,7 @@ SETTINGS: Final = NodeSettings(
     network_ipv6_ranges="2001:db8:100::/40",
     balancer_vips="203.0.113.0/24",
     compute_driver="runc",
+    database_driver="bubblewrap",
 )
 
 
@@ -330,3 +342,52 @@ async def test_what_v1_says_of_a_vpc_is_so_in_the_kernel(tmp_path: Path) -> None
         lab.force_routes(plan)
         assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=False) == CLOSED
         assert reach(lab.internet, host, inside, hopes=False) == CLOSED
+
+
+async def test_two_accounts_with_equal_networks_never_meet(tmp_path: Path) -> None:
+    """N3, of what two accounts ask for in the same words and have at the same addresses."""
+    async with open_lab(tmp_path / "lab") as lab, open_world(tmp_path, lab.driver) as world:
+        both = world.served.acme, world.served.globex
+        acme, globex = [await _twins(world, lab, each) for each in both]
+        assert [to for _, to in acme] == [to for _, to in globex], "no address tells them apart"
+        for ours, others in ((acme, globex), (globex, acme)):
+            (first, to_first), (second, to_second) = ours
+            assert udp(first, second, to_second) == "answers"
+            assert tcp(second, first, to_first) == "answers"
+            for host, address in others:
+                assert udp(first, host, address, GLANCE) == "nothing"
+                assert tcp(second, host, address, GLANCE) == "nothing"
+
+
+async def _twins(world: World, lab: Lab, tenant: Tenant) -> list[tuple[Path, str]]:
+    """Return two instances of an account, of a network that lets all in, with their addresses."""
+    made = {}
+    everything = {"protocol": "all"}
+    rules = [
+        everything | {"direction": "inbound", "source": "0.0.0.0/0"},
+        everything | {"direction": "outbound", "destination": "0.0.0.0/0"},
+    ]
+    for path, body in (
+        ("vpcs", {"cidr_ipv4": "10.9.0.0/16"}),
+        ("subnets", {"vpc": "twin", "cidr_ipv4": "10.9.1.0/24"}),
+        ("security-groups", {"vpc": "twin", "rules": rules}),
+    ):
+        answer = await world.served.ask(
+            "POST", f"/v1/{path}", {"name": "twin", **body}, token=tenant.program_token
+        )
+        assert answer.status_code < 300, answer.text
+        made[path] = next(iter(answer.json().values()))["id"]
+
+    def place(tx: Connection) -> Sequence[str]:
+        owners = [f"crn:compute:local:{tenant.account_id}:instance/{new_id()}" for _ in range(2)]
+        of = tx, tenant.account_id, "local", made["subnets"], [made["security-groups"]]
+        return [Interfaces().place(*of, each, world.served.clock()).id for each in owners]
+
+    ids = await world.served.database.write(place)
+    await world.work()
+    plan = await world.served.database.read(plan_of, tenant.account_id, made["vpcs"])
+    assert plan is not None
+    placed = sorted(
+        (each for each in plan.interfaces if each.id in ids), key=lambda each: ids.index(each.id)
+    )
+    return [(await lab.add(plan, each), str(each.address_ipv4)) for each in placed]

@@ -96,6 +96,21 @@ def test_what_follows_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]
     assert "entrepot: error: there is no option --xyz" in capsys.readouterr().err
 
 
+def test_a_value_may_begin_with_a_dash() -> None:
+    words = ("--command", "sh", "--command", "-c", "--command", "-o", "--command=-o")
+    with pytest.raises(SystemExit):
+        make_parser().parse_args(["instance-pools", "create", "web", *words[:-1]])
+    given = make_parser().parse_args(["instance-pools", "create", "web", *words[:4], words[-1]])
+    assert vars(given)["field:command--command"] == ["sh", "-c", "-o"]
+
+
+def test_a_field_is_taken_away_by_its_own_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("instance-pools", "update", "--help") == 0
+    told = capsys.readouterr().out
+    for each in ("--no-command ", "--no-environment ", "--no-tags ", "--no-security-groups "):
+        assert each in told
+
+
 @pytest.mark.parametrize(
     "options",
     [

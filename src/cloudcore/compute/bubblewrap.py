@@ -13,6 +13,7 @@ from typing import Final
 
 from cloudcore.compute.confined import (
     GROUP_PREFIX,
+    KEEPERS_GROUP,
     NO_PROC_FILES,
     NO_PROC_FOLDERS,
     SHM_MB,
@@ -74,6 +75,7 @@ class _Bubblewrap:
         try:
             parents = control_groups.delegated()
             groups = control_groups.make(parents, f"{GROUP_PREFIX}{spec.id}", spec.bounds)
+            keepers = control_groups.make_light(*parents["cpu"], KEEPERS_GROUP)
         except (GroupsMissing, OSError) as error:
             raise SandboxFailed(str(error)) from error
         return {
@@ -81,6 +83,7 @@ class _Bubblewrap:
             "runtime": "bwrap",
             "launch": ["bwrap", "--args", str(OPTIONS_FD), "--", *argv],
             "groups": [str(group) for group in groups],
+            "keepers": str(keepers),
         }
 
     def groups(self, instance_id: str) -> Sequence[Path]:

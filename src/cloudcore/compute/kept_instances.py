@@ -9,6 +9,7 @@ import asyncio
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -135,7 +136,15 @@ class KeptInstances:
         """Do something in a thread, while nothing else is done to this instance."""
         lock = self._locks.setdefault(instance_id, asyncio.Lock())
         async with lock:
-            return await asyncio.get_running_loop().run_in_executor(_THREADS, act)
+            try:
+                return await asyncio.get_running_loop().run_in_executor(_THREADS, act)
+            except SandboxFailed as failed:
+                raise SandboxFailed(self._told(str(failed))) from failed
+
+    def _told(self, words: str) -> str:
+        """Return what of an error the owner of an instance is told: no folder of the machine."""
+        own = f"(?:{re.escape(str(self._base.parent))}|/sys/fs/cgroup)"
+        return re.sub(rf"\[Errno [0-9]+\] |(?::? ['\"]?|['\"]){own}/[^\s:,'\"]*['\"]?", "", words)
 
     def _start(self, spec: InstanceSpec) -> Path | None:
         folder = self.folder(spec.id)
@@ -183,7 +192,10 @@ class KeptInstances:
             found = [each.name for each in self._base.iterdir() if not each.name.startswith(".")]
         except FileNotFoundError:
             return {}
-        return {each: self._seen_one(each) for each in found}
+        seen = {each: self._seen_one(each) for each in found}
+        return {
+            name: each._replace(problem=self._told(each.problem)) for name, each in seen.items()
+        }
 
     def _seen_one(self, instance_id: str) -> Seen:
         folder = self.folder(instance_id)

@@ -197,7 +197,8 @@ class Reconciler:
         try:
             await work
         except SandboxFailed as error:  # which is noted already
-            _log.warning("the instance %s is looked at again: %s", instance_id, error)
+            why = error.__cause__ or error  # with the folders of this machine
+            _log.warning("the instance %s is looked at again: %s", instance_id, why)
         except PlatformError as error:
             _log.warning("the instance %s is looked at again: %s", instance_id, error)
             problem = f"its machine cannot do it now: {error.message}"
@@ -230,6 +231,8 @@ class Reconciler:
             problem = f"its image is refused: {refused}"
         except SandboxFailed as failed:
             problem = str(failed)
+            why = failed.__cause__ or failed
+            _log.warning("the instance %s was not started: %s", instance.id, why)
         finally:
             self._fetching.discard(instance.id)
         if problem:

@@ -11,9 +11,11 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 from cloudcore.compute.confined import (
     GROUP_PREFIX,
+    KEEPERS_GROUP,
     NO_PROC_FILES,
     NO_PROC_FOLDERS,
     READ_ONLY_PROC,
@@ -24,11 +26,11 @@ from cloudcore.compute.confined import (
 )
 from cloudcore.compute.images import IDS
 from cloudcore.compute.keeper.launching import OOM_SCORE, PID_FILE
-from cloudcore.compute.keeper.network import INSTANCE_FD
+from cloudcore.compute.keeper.users import USERS_FD, Users
 from cloudcore.compute.kept_instances import KeptInstances, root_folder, write_file
-from cloudcore.compute.sandbox import InstanceSpec, SandboxDriver
+from cloudcore.compute.sandbox import InstanceSpec, SandboxDriver, SandboxFailed
 from cloudcore.nodes import seccomp
-from cloudcore.nodes.control_groups import MIB, PERIOD_US, hierarchies, shares
+from cloudcore.nodes.control_groups import MIB, PERIOD_US, hierarchies, make_light, shares
 from cloudcore.nodes.node import DriverUnusable
 
 _PROGRAMS: Final = {
@@ -72,16 +74,18 @@ class _Runc:
 
     def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
         """Write the bundle."""
-        at = root_folder(folder, *spec.root.layers)
+        at, first = root_folder(folder, *spec.root.layers), self._first_uid
         write_file(folder / "config.json", json.dumps(self._configuration(spec, at)))
         return {
-            "root": root_of(spec, at, owner=self._first_uid),
+            "root": root_of(spec, at, owner=first),
+            "users": Users(first + crc32(spec.id.encode()) % IDS, first, IDS),
             "runtime": "runc",
             "launch": [
                 *("runc", "--root", "runc", "--log", os.devnull),  # so it tells errors plainly
                 *("run", "--detach", "--pid-file", PID_FILE, spec.id),
             ],
             "groups": [],
+            "keepers": str(_keepers()),
         }
 
     def groups(self, instance_id: str) -> Sequence[Path]:
@@ -94,7 +98,7 @@ class _Runc:
         ids = [{"containerID": 0, "hostID": self._first_uid, "size": IDS}]
         none: list[str] = []
         sets = ("bounding", "effective", "inheritable", "permitted", "ambient")
-        namespaces = [{"type": each} for each in ("pid", "ipc", "uts", "mount", "cgroup", "user")]
+        namespaces = [{"type": each} for each in ("pid", "ipc", "uts", "mount", "cgroup")]
         return {
             "ociVersion": "1.0.2",
             "process": {
@@ -106,17 +110,13 @@ class _Runc:
                 "capabilities": dict.fromkeys(sets, none),
                 "noNewPrivileges": True,
                 "oomScoreAdj": int(OOM_SCORE),
-                "rlimits": [{"type": "RLIMIT_CORE", "hard": 0, "soft": 0}],
             },
             "root": {"path": at},
             "hostname": spec.hostname,
             "mounts": _mounts(),
             "linux": {
-                # The keeper is the first process of the namespace in which runc runs.
-                "namespaces": [
-                    *namespaces,
-                    {"type": "network", "path": f"/proc/1/fd/{INSTANCE_FD}"},
-                ],
+                # runc runs in the instance's network already; process 1 there is the keeper.
+                "namespaces": [*namespaces, {"type": "user", "path": f"/proc/1/fd/{USERS_FD}"}],
                 "uidMappings": ids,
                 "gidMappings": ids,
                 "cgroupsPath": f"/{GROUP_PREFIX}{spec.id}",
@@ -126,6 +126,15 @@ class _Runc:
                 "readonlyPaths": [f"/proc/{each}" for each in READ_ONLY_PROC],
             },
         }
+
+
+def _keepers() -> Path:
+    """Make the group of all keepers, beside those of instances."""
+    try:
+        at = next(each for each in hierarchies() if "cpu" in each.controllers)
+        return make_light(at.version, at.mount, KEEPERS_GROUP)
+    except (OSError, StopIteration) as error:
+        raise SandboxFailed(f"the group of keepers cannot be made: {error}") from error
 
 
 def _resources(spec: InstanceSpec) -> dict[str, Any]:

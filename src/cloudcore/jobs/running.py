@@ -52,15 +52,22 @@ class BesideRequests:
 
 
 @asynccontextmanager
-async def running(worker: BesideRequests) -> AsyncIterator[None]:
-    """Run the worker during the block; then wait up to `_STOP_SECONDS` for the current step."""
-    task = asyncio.create_task(_keep_running(worker), name=worker.name)
+async def running(*workers: BesideRequests) -> AsyncIterator[None]:
+    """Run workers during the block; then wait up to `_STOP_SECONDS` for all their current steps.
+
+    All are told to stop at once: a process has not much more than this to stop (`serving.server`).
+    """
+    tasks = [asyncio.create_task(_keep_running(each), name=each.name) for each in workers]
     try:
         yield
     finally:
-        worker.stop()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(task, _STOP_SECONDS)
+        for each in workers:
+            each.stop()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_STOP_SECONDS)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _keep_running(worker: BesideRequests) -> None:

@@ -11,14 +11,14 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Database
 from cloudcore.errors import Conflict, PlatformError, Unavailable
-from cloudcore.jobs.running import BesideRequests, running
+from cloudcore.jobs.running import BesideRequests
 from cloudcore.nodes import rows
 from cloudcore.nodes.node import Node, Watch
 
@@ -48,10 +48,9 @@ async def begin(
     clock: Clock,
     node: Node,
     watches: Sequence[Watch],
-    resources: AsyncExitStack,
     lost: Callable[[], None],
-) -> None:
-    """Say that this machine is there, and watch until the stack is closed, if there is anything to.
+) -> Sequence[NodeWatcher]:
+    """Say that this machine is there; return who watches it, if there is anything to watch.
 
     `lost` is called if another machine takes its name later.
 
@@ -60,14 +59,13 @@ async def begin(
 
     """
     if not watches:
-        return
+        return ()
     identity = await asyncio.to_thread(open_folder, node)
     try:
         await database.write(rows.claim, node, identity, clock())
     except Unavailable as error:  # a full disk, on which what is there is served all the same
         _log.warning("this machine cannot say yet that it is there: %s", error)
-    watcher = NodeWatcher(database, clock, node, identity, watches, lost)
-    await resources.enter_async_context(running(watcher))
+    return [NodeWatcher(database, clock, node, identity, watches, lost)]
 
 
 class NodeWatcher(BesideRequests):

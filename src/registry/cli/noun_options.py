@@ -274,8 +274,9 @@ def _add_texts(parser: Parser, option: Option) -> None:
     either.add_argument(
         flag, dest=_dest(option), action="append", metavar=shown, type=kind, help=words
     )
+    plural = f"{option.name}s" if option.name else option.field.rpartition(".")[2]
     either.add_argument(
-        f"--no-{flag.removeprefix('--')}s",
+        f"--no-{plural.replace('_', '-')}",
         dest=_dest(option),
         action="store_const",
         const=[],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -60,10 +60,28 @@ class CommandParser(argparse.ArgumentParser):
         if not self.groups:  # else options may be those of its subcommands
             for each in given[: given.index("--")] if "--" in given else given:
                 self._check_option(each)
+            given = [*self._joined(given)]
         parsed, unknown = super().parse_known_args(given, namespace)
         for each in unknown:
             self.error(f"there is no option {each}" if each[:1] == "-" else f"{each!r} is too much")
         return parsed, unknown
+
+    def _joined(self, given: Sequence[str]) -> Iterator[str]:
+        """Join an option with a value like ``-c``, as argparse takes it for an option else."""
+        known, rest = self._option_string_actions, iter(given)
+        for each in rest:
+            if each == "--":
+                yield each
+                yield from rest
+            elif each in known and known[each].nargs is None:
+                value = next(rest, None)
+                is_value = value is not None and value[:1] == "-" and value[:2] != "--"
+                if is_value and value not in known:
+                    yield f"{each}={value}"
+                else:
+                    yield from (each,) if value is None else (each, value)
+            else:
+                yield each
 
     def _check_option(self, given: str) -> None:
         """Refuse an unknown option before what is missing is told, and suggest a similar one."""

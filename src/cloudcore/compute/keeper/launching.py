@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.compute.keeper import network
 from cloudcore.compute.keeper.commands import CommandFailed
+from cloudcore.compute.keeper.users import USERS_FD
 
 SECCOMP_FILE: Final = "seccomp.bpf"
 OPTIONS_FILE: Final = "options"
@@ -43,7 +45,7 @@ class Program(NamedTuple):
 
 def start_by_runc(argv: Sequence[str], output: int) -> Program:
     """Start a program by `runc run --detach`, which leaves it as a child of this process."""
-    runtime = _popen(argv, output, (network.INSTANCE_FD,), ())
+    runtime = _popen(argv, output, (USERS_FD,), ())
     if runtime.wait():
         raise CommandFailed(f"runc ended with {runtime.returncode}")
     pid = int(Path(PID_FILE).read_text("ascii"))
@@ -79,6 +81,7 @@ def _popen(
 ) -> subprocess.Popen[bytes]:
     def enter() -> None:
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, "ascii")
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for group in groups:
             Path(group, "cgroup.procs").write_text("0", "ascii")
 

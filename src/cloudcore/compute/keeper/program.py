@@ -23,6 +23,7 @@ from cloudcore.compute.keeper.commands import CommandFailed, run
 from cloudcore.compute.keeper.launching import Program, start_by_bubblewrap, start_by_runc
 from cloudcore.compute.keeper.metadata import serve_metadata
 from cloudcore.compute.keeper.root import Root, mount_root
+from cloudcore.compute.keeper.users import Users, bound_share, hold_users
 from cloudcore.compute.metadata_server import MetadataService
 from cloudcore.nodes.keeping import CONTROL, is_known, unix_listener
 from cloudcore.nodes.loop import READ, Loop
@@ -82,8 +83,13 @@ class Keeper:
 
     def prepare(self) -> None:
         """Make all that the program will have."""
+        Path(self._order["keepers"], "cgroup.procs").write_text("0", "ascii")
         run("mount", "-t", "proc", "proc", "/proc")
         mount_root(Root(**self._order["root"]))
+        if self._order["runtime"] == "runc":
+            hold_users(Users(*self._order["users"]))
+        else:
+            bound_share()
         network.separate()
         serve_metadata(self.loop, network.metadata_listener(), MetadataService(Path()))
         Path(PORTS).mkdir(exist_ok=True)
