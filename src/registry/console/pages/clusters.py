@@ -127,7 +127,9 @@ def restoring_of(record: Shown, window: tuple[str, str] | None = None) -> tuple[
         "target_time",
         "Moment (UTC)",
         "instant",
-        "" if window is None else f"From {window[0]} to {window[1]}.",
+        ""
+        if window is None
+        else "From {} to {}.".format(*(each[:19].replace("T", " ") for each in window)),
         is_required=True,
     )
     sizes = record["size"] or {}
