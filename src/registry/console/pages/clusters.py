@@ -33,7 +33,7 @@ STATES: Final = {
     "active": "Takes connections",
     "updating": "Is being changed",
     "stopped": "Is stopped",
-    "unavailable": "Takes no connections",
+    "unavailable": "Unavailable",
     "deleting": "Is being deleted",
 }
 _STATE: Final = Column("State", "status", "mark", STATES, usual="active")
