@@ -160,14 +160,14 @@ def installed(data: Path, **environment: str) -> Iterator[Install]:
         )
     finally:
         stopped = registry.stop()
-        end_proxies(data)
+        end_kept(data)
         assert stopped == 0, registry.log
     assert '"level":"error"' not in registry.log.replace(" ", "")
 
 
-def end_proxies(data: Path) -> None:
-    """End the proxies of load balancers, which outlive the service."""
-    for folder in data.glob("nodes/*/balancers/*/*"):
+def end_kept(data: Path) -> None:
+    """End the proxies of load balancers and the database servers, which outlive the service."""
+    for folder in (*data.glob("nodes/*/balancers/*/*"), *data.glob("nodes/*/databases/*")):
         kept = kept_process.find(folder)
         if kept is not None:
             kept.signal(signal.SIGKILL)

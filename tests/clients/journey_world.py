@@ -20,7 +20,7 @@ from tests.clients.containers import Containers
 from tests.clients.images import Image, Store
 from tests.clients.programs import attempt
 from tests.databases import planted
-from tests.entrepot import Home, Waiting, end_proxies, initialized, sign_in_on, told
+from tests.entrepot import Home, Waiting, end_kept, initialized, sign_in_on, told
 from tests.live import LiveRegistry, start_registry
 from tests.postgresql import free_port
 
@@ -206,7 +206,7 @@ def operated(folder: Path, **environment: str) -> Iterator[Operator]:
         yield operator
     finally:
         operator.stop()
-        end_proxies(data)
+        end_kept(data)
 
 
 def first_password(operator: Operator) -> str:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import random
-import socket
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing
 from datetime import UTC
 from pathlib import Path
 from typing import Any, Final
@@ -16,14 +13,11 @@ import httpx
 import psycopg
 import pytest
 
-from tests.entrepot import Home, Install, installed
-from tests.postgresql import free_port
-from tests.tools import require_tool
+from tests.database_install import database_install
+from tests.entrepot import Home, Install
 
 pytestmark = pytest.mark.timeout(600)
 _SEEN: Final = "SELECT count(*), md5(string_agg(things::text, ',' ORDER BY n)) FROM things"
-_FIRST_UID: Final = "280000"
-_PORTS: Final = 5
 
 
 class Tenant:
@@ -93,32 +87,9 @@ class Tenant:
             return rows
 
 
-def _first_of_free_ports() -> int:
-    """Return the first of some ports that nobody listens on, below those of connections."""
-    while True:
-        first = random.randrange(22_000, 32_000)
-        with suppress(OSError), ExitStack() as stack:
-            for port in range(first, first + _PORTS):
-                stack.enter_context(socket.create_server(("127.0.0.1", port)))
-            return first
-
-
 @pytest.fixture(scope="module")
 def tenant() -> Iterator[Tenant]:
-    for program in ("pgbackrest", "bwrap"):
-        require_tool(program)
-    with ExitStack() as stack:
-        name = tempfile.TemporaryDirectory(prefix="entrepot-backups-")
-        folder = Path(stack.enter_context(name))
-        folder.chmod(0o711)
-        first = _first_of_free_ports()
-        environment = {
-            "ENTREPOT_DATABASE_DRIVER": "bubblewrap",
-            "ENTREPOT_DATABASE_PORTS": f"{first}-{first + _PORTS - 1}",
-            "ENTREPOT_DATABASE_FIRST_UID": _FIRST_UID,
-            "ENTREPOT_S3_PORT": str(free_port()),
-        }
-        install = stack.enter_context(installed(folder / "data", **environment))
+    with database_install() as (install, folder):
         made = Tenant(install, Home(folder / "home"), folder)
         yield made
         for each in made.ask("GET", "/clusters?limit=200").json()["clusters"]:

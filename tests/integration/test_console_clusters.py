@@ -208,7 +208,9 @@ async def test_a_moment_within_the_window_is_restored(shop: Shop) -> None:
     found = await furnish_cluster(shop)
     backup = await _ask(shop, f"/v1/clusters/{found.cluster}/backups/{found.incremental}")
     moment = backup["backup"]["completed_at"]
-    assert re.search(r"From \d{4}-\S+ to \d{4}-\S+\.", await _see(shop, found.page))
+    assert re.search(
+        r"From \d{4}-\S+ [\d:]{8} to \d{4}-\S+ [\d:]{8}\.", await _see(shop, found.page)
+    )
     early = {"restore_name": "early", "target_time": "2001-01-01T00:00:00"}
     wrong = (await _send(shop, f"{found.page}/restore", 409, **early)).text
     assert re.search(r'id="target_time"[^>]* aria-invalid="true"', wrong)

@@ -22,8 +22,13 @@ _RIGHT: Final = 960
 _ROWS: Final = {"base": 56, "incremental": 116}
 _NAMES: Final = {"base": "Base", "incremental": "Incremental"}
 _AXIS: Final = 164
+_MIDDLE: Final = 560
+_FIRST_ENDS: Final = 320
+"""Where the words at the beginning of the axis end."""
 _LEGEND: Final = 216
-_HOUR: Final = 3_600_000_000
+_LEGENDS: Final = (142, 270, 490, 610, 770)
+_SECOND: Final = 1_000_000
+_HOUR: Final = 3600 * _SECOND
 _PLANNED: Final = {"base_cron": "base", "incremental_cron": "incremental"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -34,7 +39,7 @@ _SVG: Final = Markup(
     '<title id="line-title">{}</title><desc id="line-about">{}</desc>'
 )
 _TEXT: Final = Markup('<text class="{}" x="{}" y="{}">{}</text>')
-_END_TEXT: Final = Markup('<text class="quiet" x="{}" y="{}" text-anchor="end">{}</text>')
+_END_TEXT: Final = Markup('<text class="{}" x="{}" y="{}" text-anchor="end">{}</text>')
 _NEED: Final = Markup('<path class="way" d="M{:.1f} {}V{}H{:.1f}"/>')
 _NOW: Final = Markup('<path class="now" d="M{0:.1f} 24V{1}"/>')
 _WINDOW: Final = Markup(
@@ -71,12 +76,16 @@ def next_runs(cluster: Mapping[str, Any], now: int) -> Mapping[str, str]:
 def window_of(
     cluster: Mapping[str, Any], backups: Sequence[Mapping[str, Any]], now: int
 ) -> tuple[str, str] | None:
-    """Return between which moments a cluster can be restored to any; None: to none."""
+    """Return between which moments a cluster can be restored to any; None: to none.
+
+    They are whole seconds, as persons write them.
+    """
     ends = [each["completed_at"] for each in backups if each["status"] == "succeeded"]
     ends = [each for each in ends if each]
     if cluster["type"] == "registered" or not ends:
         return None
-    return min(ends, key=_moment), rfc3339(now)
+    first = -(-min(map(_moment, ends)) // _SECOND) * _SECOND
+    return rfc3339(first), rfc3339(max(now // _SECOND * _SECOND, first))
 
 
 def backup_line(
@@ -107,14 +116,16 @@ def backup_line(
         picture += _WINDOW.format(left, _AXIS - 18, max(x(now) - left, 2), words)
     picture += _NOW.format(x(now), _AXIS)
     picture += _TEXT.format("quiet", _LEFT, _AXIS + 18, _exact(first))
-    picture += _END_TEXT.format(f"{max(x(now), 560):.1f}", _AXIS + 18, f"now, {_exact(now)}")
+    beside = _END_TEXT if x(now) > _MIDDLE else _TEXT
+    picture += beside.format(
+        "quiet", max(int(x(now)), _FIRST_ENDS), _AXIS + 18, f"now, {_exact(now)}"
+    )
     for part in (*_needs(drawn, x), *_marks(drawn, x)):
         picture += part
     for kind, moment in planned.items():
         words = f"{_NAMES[kind]} backup, planned for {_exact(moment)}"
         picture += _mark("planned", x(moment), _ROWS[kind], words)
-    for number, (name, words) in enumerate(_WORDS.items()):
-        left = _LEFT + 12 + 168 * number
+    for left, (name, words) in zip(_LEGENDS, _WORDS.items(), strict=True):
         picture += _mark(name, left, _LEGEND, "") + _TEXT.format(
             "small", left + 18, _LEGEND + 5, words
         )
@@ -182,4 +193,4 @@ def _moment(text: str) -> int:
 
 
 def _exact(moment: int) -> str:
-    return datetime.fromtimestamp(moment / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return datetime.fromtimestamp(moment / _SECOND, UTC).strftime("%Y-%m-%d %H:%M UTC")

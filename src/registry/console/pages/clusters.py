@@ -33,7 +33,7 @@ STATES: Final = {
     "active": "Takes connections",
     "updating": "Is being changed",
     "stopped": "Is stopped",
-    "unavailable": "Takes no connections",
+    "unavailable": "Unavailable",
     "deleting": "Is being deleted",
 }
 _STATE: Final = Column("State", "status", "mark", STATES, usual="active")
@@ -127,7 +127,9 @@ def restoring_of(record: Shown, window: tuple[str, str] | None = None) -> tuple[
         "target_time",
         "Moment (UTC)",
         "instant",
-        "" if window is None else f"From {window[0]} to {window[1]}.",
+        ""
+        if window is None
+        else "From {} to {}.".format(*(each[:19].replace("T", " ") for each in window)),
         is_required=True,
     )
     sizes = record["size"] or {}
