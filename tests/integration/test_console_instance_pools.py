@@ -21,6 +21,11 @@ async def test_the_page_of_a_pool_shows_its_instances_and_where_their_output_is(
         page = (await shop.browser.get(address)).text
         instance = ids["/v1/instance-pools/{}/instances/{}"]
         assert "0 of 1 are ready" in page
+        assert (
+            page.index('name="size"') < page.index("More settings") < page.index('name="memory_mb"')
+        )
+        assert "<dt>Memory (MiB)</dt>" in page
+        assert "<dt>CPU (thousandths)</dt>" in page
         assert f"{address}?logs={instance}#output" in html.unescape(page)
         assert "wrote last" not in page
         asked = await shop.browser.get(f"{address}?logs={instance}")

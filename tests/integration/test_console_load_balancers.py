@@ -36,7 +36,7 @@ async def test_one_is_shown_changed_and_torn_down(tmp_path: Path) -> None:
         await served.database.write(see)
         shown = (await browser.get(path)).text
         assert "Serves at 192.0.2." in shown
-        assert '<strong class="alert">unhealthy</strong>' in shown
+        assert '<span class="mark has">unhealthy</span>' in shown
         fields = {"csrf": "csrf", "replica_count": "3"}
         changed = await browser.post(path, data={**fields, "description": "The front", "tags": ""})
         assert changed.status_code == 303, changed.text

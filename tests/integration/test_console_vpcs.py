@@ -41,6 +41,12 @@ async def test_the_page_of_a_vpc_draws_it_and_says_the_same_in_tables(tmp_path: 
         empty = (await shop.browser.get(address)).text
         assert "It has no subnet yet." in empty
         assert 'class="map"' not in empty
+        assert "<dt>CIDR IPv4</dt>" in empty
+        groups = (
+            await shop.browser.get("/console/services/security-groups?name=drawn-default")
+        ).text
+        assert '<td data-label="Default">yes</td>' in groups
+        assert '<td data-label="VPC">' in groups
 
         front = await make(
             "/v1/subnets", {"name": "front", "vpc": "drawn", "cidr_ipv4": "10.7.1.0/24"}

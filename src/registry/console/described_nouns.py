@@ -22,6 +22,14 @@ from registry.console.noun_pages import (
 
 _ENDS: Final = ("_seconds", "_at")
 """Ends of names that say the unit, which is shown with the value."""
+_WORDS: Final = {
+    **{each.lower(): each for each in ("VPC", "VIP", "CIDR", "IPv4", "IPv6", "IP", "ID", "CPU")},
+    **{each.lower(): each for each in ("HTML", "PEM", "KMS", "URL", "CRN")},
+    "mb": "(MiB)",
+    "millis": "(thousandths)",
+}
+"""How persons write words of names."""
+_YES_OR_NO: Final = {True: "yes", False: "no"}
 
 
 def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
@@ -69,7 +77,7 @@ def deletion(noun: str, action: str, asks: str = "It cannot be had back.", said:
 def _label(name: str) -> str:
     for end in _ENDS:
         name = name.removesuffix(end)
-    words = name.replace("_", " ")
+    words = " ".join(_WORDS.get(each, each) for each in name.removeprefix("is_").split("_"))
     return words[:1].upper() + words[1:]
 
 
@@ -79,7 +87,9 @@ def _column(each: Described) -> Column:
         form = "texts"
     elif each.name.endswith("_seconds"):
         form = "duration"
-    return Column(_label(each.name), each.name, form, none="never" if each.is_moment else "")
+    words: Any = _YES_OR_NO if each.plain is bool else {}
+    none = "never" if each.is_moment else ""
+    return Column(_label(each.name), each.name, form, words, none=none)
 
 
 _FORMS: Final[dict[str, Form]] = {

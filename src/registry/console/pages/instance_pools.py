@@ -30,6 +30,7 @@ _NOUN: Final = noun_of(
 )
 _SHAPE: Final = ("image", "size", "memory_mb", "cpu_millis", "description", "command", "tags")
 """What a form changes."""
+_SHOWN: Final = ("image", "image_digest", "node", "command", "memory_mb", "cpu_millis", "ports")
 
 
 async def _read_instances(page: PageRequest, _pool: Shown) -> Mapping[str, Any]:
@@ -52,13 +53,13 @@ INSTANCE_POOL: Final = replace(
     _NOUN,
     columns=(_STATE, Column("Image", "image"), Column("Size", "size", "number"), CREATED),
     facts=(
-        *(each for each in _NOUN.facts if each.field in ("image", "image_digest", "node")),
+        *(each for each in _NOUN.facts if each.field in _SHOWN),
         Column("Role", "role", "reference"),
         Column("Subnet", "subnet", "reference"),
         CREATED,
     ),
     updates=tuple(
-        each
+        each._replace(is_more=each.is_more and each.field != "size")
         for each in noun_of(replace(instance_pool.INSTANCE_POOL, methods=("update",))).updates
         if each.field in _SHAPE
     ),
