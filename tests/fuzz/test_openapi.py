@@ -105,6 +105,7 @@ def test_every_success_says_what_it_holds(target: Target) -> None:
         "POST /v1/oauth/revoke",
         "DELETE /v1/load-balancers/{load_balancer_id}",
         "DELETE /v1/clusters/{cluster_id}",
+        "DELETE /v1/clusters/{cluster_id}/backups/{backup_id}",
         # What a program wrote, as text.
         "GET /v1/instance-pools/{instance_pool_id}/instances/{instance_id}/logs",
     }
