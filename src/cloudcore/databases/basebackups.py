@@ -39,7 +39,7 @@ _NOBODY: Final = 65534
 _ROOTS: Final = "/etc/roots.pem"
 _CONNECT_SECONDS: Final = 20
 _LAST_LINES: Final = 5
-_PROGRESS: Final = re.compile(r"\s*([0-9]+)/([0-9]+) kB \(([0-9]{1,3})%\)")
+_PROGRESS: Final = re.compile(r"\s{0,20}([0-9]{1,16})/([0-9]{1,16}) kB \(([0-9]{1,3})%\)")
 _MOST_NOTE: Final = 4096
 _ID: Final = re.compile(r"[0-9a-f-]{36}")
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]

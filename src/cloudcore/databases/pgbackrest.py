@@ -48,7 +48,8 @@ compress-type=gz
 compress-level=1
 """
 _ANNOTATION: Final = "backup-id"
-_PROGRESS: Final = re.compile(r"DETAIL: backup file .*, ([0-9]{1,3})(?:\.[0-9]+)?%\)")
+_FILE: Final = "DETAIL: backup file "
+_PERCENT: Final = re.compile(r", ([0-9]{1,3})(?:\.[0-9]{1,3})?%\)")
 _LABEL: Final = re.compile(r"[0-9]{8}-[0-9]{6}F(?:_[0-9]{8}-[0-9]{6}I)?")
 _ALL: Final = "9999999"
 """Bases that `expire` leaves alone: what goes is named."""
@@ -345,7 +346,7 @@ class _Progress:
 
     def read(self, line: str) -> None:
         """Look for the percentage in a line of the log."""
-        found = _PROGRESS.search(line)
+        found = _PERCENT.search(line) if _FILE in line else None
         if found is not None and self._told < int(found[1]) <= _ALMOST:
             self._told = int(found[1])
             self._tell(self._told)
