@@ -28,7 +28,6 @@ from cloudcore.nodes import kept_process
 from tests import database_driver
 from tests.instance_world import (
     HIERARCHIES,
-    NOBODY,
     PYTHON,
     Driving,
     is_empty,
@@ -41,6 +40,8 @@ from tests.tools import missing, require_tool
 
 PASSWORD: Final = "of-the-owner-1"
 MEMORY_MB: Final = 256
+NO_OTHERS: Final = 65_533
+"""A user that nobody else's tests run programs as: what a user may start is counted for all."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class ServerMachine:
         self.root = top / "root.pem"
         self.issue()
         if not is_root:
-            os.chown(self.base, NOBODY, NOBODY)
+            os.chown(self.base, NO_OTHERS, NO_OTHERS)
             self._delegate()
 
     def _delegate(self) -> None:
@@ -81,7 +82,7 @@ class ServerMachine:
                 missing(f"the controller {controller} of version 1")
             group.mkdir()
             for each in (group, group / "cgroup.procs", group / "tasks"):
-                os.chown(each, NOBODY, NOBODY)
+                os.chown(each, NO_OTHERS, NO_OTHERS)
             self._groups.append(group)
 
     def issue(self) -> None:
@@ -99,7 +100,7 @@ class ServerMachine:
         """Start who drives, who may die at a place."""
         options: dict[str, Any] = {}
         if not self.is_root:
-            options |= {"user": NOBODY, "group": NOBODY, "extra_groups": ()}
+            options |= {"user": NO_OTHERS, "group": NO_OTHERS, "extra_groups": ()}
         program = str(self.top / "lib/database_driver.py")
         with subprocess.Popen(
             (PYTHON, program, str(self.base), str(self.port), *place.split()),

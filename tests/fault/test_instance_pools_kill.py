@@ -137,6 +137,8 @@ def install(request: pytest.FixtureRequest) -> Iterator[Install]:
         yield made
     for group in made.groups:
         until(lambda: not (group / "cgroup.procs").read_text())  # noqa: B023 - at once
+        for below in group.glob("entrepot-*/"):  # that of the keepers stays, empty
+            below.rmdir()
         group.rmdir()
     shutil.rmtree(top)
 
