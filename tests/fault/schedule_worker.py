@@ -19,7 +19,7 @@ from cloudcore.jobs.schedule import Scheduled, Scheduler, SchedulerPace
 from tests.fault.job_worker import say
 
 CHORE = "test.chore"
-LEASE_SECONDS = 2
+LEASE_SECONDS = 4
 """Renewed at a third: a worker of a busy machine that stands still for longer loses a turn."""
 PACE = SchedulerPace(lease_seconds=LEASE_SECONDS, look_seconds=0.2, spread_seconds=0.01)
 

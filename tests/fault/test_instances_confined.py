@@ -167,7 +167,7 @@ def test_no_process_but_its_own_is_seen_or_killed(on: Machine, driving: Driving)
 
 
 def test_a_fork_bomb_is_bounded_and_ends_with_its_instance(on: Machine, driving: Driving) -> None:
-    bomb = "bomb() { bomb | bomb & }; echo begun; bomb 2>/dev/null; exec sleep 600"
+    bomb = "bomb() { bomb | bomb & }; echo begun; (bomb) 2>/dev/null & wait; exec sleep 600"
     instance_id = driving.run(on.spec(bomb, processes=24))
     driving.says(instance_id, "begun")
     group = next(Path("/sys/fs/cgroup/pids").glob(f"**/entrepot-{instance_id}"))

@@ -57,7 +57,7 @@ def killed_at_the_end(workers: list[ScheduleWorker]) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("kind", "cycles"),
-    [("sqlite", 6), pytest.param("postgresql", 3, marks=pytest.mark.postgresql)],
+    [("sqlite", 4), pytest.param("postgresql", 2, marks=pytest.mark.postgresql)],
 )
 def test_the_chore_goes_on_and_never_twice_at_once(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str, cycles: int

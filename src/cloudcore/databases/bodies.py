@@ -13,6 +13,7 @@ from cloudcore.databases.dialling import check_literal
 from cloudcore.databases.server import DATABASE, OWNER
 from cloudcore.errors import InvalidInput
 from cloudcore.outbound.destinations import NotAllowed
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 if TYPE_CHECKING:
@@ -85,9 +86,9 @@ class ClusterConnection(ResponseBody):
 class ClusterSource(ResponseBody):
     """What a cluster was restored from."""
 
-    cluster_id: str
+    cluster_id: Uuid
     cluster_name: str
-    backup_id: str | UnsetType = UNSET
+    backup_id: Uuid | UnsetType = UNSET
     target_time: RFC3339 | UnsetType = UNSET
 
 

@@ -222,6 +222,8 @@ def _answered(each: Described) -> Any:  # noqa: ANN401 - a field
         kind = ResourceRef
     elif each.is_moment:
         kind = RFC3339
+    elif each.is_text and each.name.endswith("_id"):
+        kind = Uuid
     elif each.is_faults:
         kind = Sequence[FaultRecord]
     if not each.is_optional:
