@@ -65,7 +65,7 @@ async def _do(driver: Servers, method: str, arguments: list[Any]) -> object:
         await driver.remove(arguments[0], at_once=arguments[1])
         return None
     if method == "recover":
-        recovery = Recovery(arguments[1], uses_archive=arguments[2])
+        recovery = Recovery(arguments[1], uses_archive=arguments[2], to_end=arguments[3])
         await driver.start(arguments[0], recovery=recovery)
         return None
     return await getattr(driver, method)(*arguments)

@@ -129,6 +129,13 @@ class ServerDriver(Protocol):
         """Give a role of a running server another password, which is not logged."""
         ...
 
+    async def switch_wal(self, spec: ServerSpec) -> None:
+        """Let a running server note that it is now, and give away its WAL until then.
+
+        Raise `ServerFailed` if it does not.
+        """
+        ...
+
     async def check_pages(self, spec: ServerSpec) -> None:
         """Read all data of a server that does not run; raise `ServerFailed` if a checksum is wrong.
 

@@ -165,6 +165,10 @@ class Servers:
         verifier = await self._in_thread(lambda: scram.verifier(password))
         await self._told(spec, f"ALTER ROLE \"{name}\" PASSWORD '{verifier}';\n")
 
+    async def switch_wal(self, spec: ServerSpec) -> None:
+        """End the file of WAL that the server writes, with a commit of this moment in it."""
+        await self._told(spec, "SELECT pg_current_xact_id();\nSELECT pg_switch_wal();\n")
+
     async def check_pages(self, spec: ServerSpec) -> None:
         """Read all data of a server that does not run."""
         await self._alone(spec.id, lambda: self._check_pages(spec))
