@@ -220,7 +220,7 @@ class Servers:
         said = self._single(spec, "template1", restored.ROLES)
         catalog = restored.catalog_of(said)
         self._single(spec, "template1", catalog.owning)
-        for each in {*catalog.databases, "postgres", "main"}:
+        for each in catalog.owned:
             self._single(spec, each, restored.EVERYWHERE)
         (self._folder(spec.id) / _UNFIT).unlink()
 
