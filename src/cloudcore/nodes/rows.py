@@ -155,7 +155,7 @@ def choose(tx: Connection, capability: str, now: int) -> str | None:
     """Return a machine that can run something, by chance; None if none is there."""
     fit = [
         each.name
-        for each in _all(tx)
+        for each in list_nodes(tx)
         if not _is_late(each, now) and capability in msgspec.json.decode(each.capabilities)
     ]
     return random.choice(fit) if fit else None  # noqa: S311 - any will do
@@ -175,7 +175,7 @@ def is_lost(tx: Connection, name: str, now: int) -> bool:
 
 async def look(database: Database, clock: Clock, placings: Sequence[Placing]) -> None:
     """Note on what is placed on a machine that it was lost, or that it is back."""
-    for each in await database.read(_all):
+    for each in await database.read(list_nodes):
         late = _is_late(each, clock())
         if late != each.is_lost:
             await database.write(_set_lost, each.name, late)
@@ -232,7 +232,8 @@ def _find(tx: Connection, name: str) -> Seen | None:
     return None if row is None else _seen(row)
 
 
-def _all(tx: Connection) -> Sequence[Seen]:
+def list_nodes(tx: Connection) -> Sequence[Seen]:
+    """Return all machines that ever said that they are there, by name."""
     return [_seen(row) for row in tx.rows(_LIST)]
 
 
