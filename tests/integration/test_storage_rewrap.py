@@ -21,8 +21,8 @@ from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.chores import shred_deleted_keys
 from cloudcore.storage.errors import KmsKeyDeleted, KmsKeyDisabled
 from cloudcore.storage.object_rows import Facts
+from cloudcore.storage.piece_book import PIECE_BOOK
 from cloudcore.storage.storing import store_object, store_part
-from registry.gc.piece_marks import all_pieces
 from tests.databases import on_both_databases
 from tests.jobs import find_job, job_ids
 from tests.storage_world import ACME, StorageWorld, body_of, open_storage_world
@@ -122,7 +122,7 @@ async def test_a_deleted_key_shreds_its_pieces_and_their_objects_can_be_deleted(
     await world.kms.delete(key)
     await shred_deleted_keys(world.needs)
     assert list(await world.files()) == [kept.id]
-    assert [row.id async for row in all_pieces(world.database)] == [kept.id]
+    assert [row.id async for row in PIECE_BOOK.each(world.database)] == [kept.id]
     for name in ("large", "few"):
         with pytest.raises(KmsKeyDeleted):
             await world.get(bucket, name)
