@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Collection,
     Iterator,
@@ -23,6 +22,7 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import EVENTS, Events
 from cloudcore.metering.counting import METER, Meter
+from cloudcore.objects.book import Owned
 from cloudcore.ports import Opening, Port
 from cloudcore.web.references import Identified
 
@@ -157,10 +157,6 @@ class OpenBytes(Protocol):
 
 class Looked(Protocol):
     """What a transaction found out about KMS keys, for the call that follows it."""
-
-
-Owned = Callable[[Sequence[str]], Awaitable[Collection[str]]]
-"""Returns those of some ids that rows name."""
 
 
 class BucketBytes(Protocol):

@@ -17,6 +17,7 @@ from cloudcore.db.base import Connection
 from cloudcore.kms.key import Key
 from cloudcore.kms.rows import KEY_ROWS, find_platform_key, key_to_bind
 from cloudcore.kms.vault import LookedAt
+from cloudcore.objects.book import Owned
 from cloudcore.resource_references import Authorize, Scope
 from cloudcore.storage import errors as storage_errors
 from cloudcore.storage.needs import (
@@ -25,7 +26,6 @@ from cloudcore.storage.needs import (
     BucketKeys,
     Looked,
     NewWrap,
-    Owned,
     Rewrapped,
     SealedPiece,
     StoredPiece,
