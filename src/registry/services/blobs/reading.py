@@ -13,6 +13,8 @@ from typing import Final, NamedTuple, TypeVar
 from cloudcore.db.base import Connection
 from cloudcore.kms.vault import LookedAt
 from cloudcore.objects import damage
+from cloudcore.objects.errors import WrapBroken
+from cloudcore.objects.wraps import WrappedKey
 from cloudcore.serving.body import begin_stream
 from registry.blobstore.base import (
     PLAIN,
@@ -30,7 +32,7 @@ from registry.errors import (
     NameUnknown,
     StoreUnavailable,
 )
-from registry.keys import DataKeys, WrapBroken, WrappedKey
+from registry.keys import DataKeys
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.objects import Link
