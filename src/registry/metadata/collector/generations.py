@@ -13,8 +13,8 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
+from registry.metadata.blobs.book import HAS_BYTES
 from registry.metadata.blobs.inline import drop_quarantined_bodies
-from registry.metadata.collector.audit import HAS_BYTES
 from registry.metadata.control_tables import quarantined_objects, store_generations
 from registry.metadata.tables import blob_objects, ended_uploads, uploads
 
