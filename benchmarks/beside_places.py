@@ -47,7 +47,7 @@ _COMMANDS: Final = (
     "registry/cli/",
     "registry/backup/",
     "cloudcore/compute/keeper/",
-    "cloudcore/databases/bridge.py",
+    "cloudcore/databases/s3_bridge_program.py",
     "cloudcore/databases/commands.py",
     "cloudcore/databases/server_keeper.py",
 )
@@ -106,13 +106,13 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/databases/backup_routes.py:_check_programs": Place(
         why="looks for programs in a few folders; computes nothing"
     ),
-    "cloudcore/databases/bridging.py:_start": Place(why=_ONCE),
+    "cloudcore/databases/s3_bridge.py:_start": Place(why=_ONCE),
     "cloudcore/databases/bucket_files.py:__call__": Place(why=_RUNS, uses=2),
     "cloudcore/databases/confined_runs.py:started": Place(why=_RUNS),
     "cloudcore/databases/dialling.py:server_version": Place(why=_OUTSIDE),
     "cloudcore/databases/pgbackrest.py:back_up": Place(why=_RUNS),
-    "cloudcore/databases/restored.py:remove_tree": Place(why=_ON_MACHINE),
-    "cloudcore/databases/restored.py:size_of": Place(why=_ON_MACHINE),
+    "cloudcore/databases/restored_data.py:remove_tree": Place(why=_ON_MACHINE),
+    "cloudcore/databases/restored_data.py:size_of": Place(why=_ON_MACHINE),
     "cloudcore/databases/servers.py:": Place(why=_MAKES),
     "cloudcore/databases/servers.py:_in_thread": Place(why=_ON_MACHINE, uses=2),
     "cloudcore/databases/servers.py:_told": Place(why=_ON_MACHINE),

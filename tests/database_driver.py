@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from cloudcore.databases import postgres, restored, servers
+from cloudcore.databases import postgres, restored_data, servers
 from cloudcore.databases.archive import Recovery
 from cloudcore.databases.server import ServerFailed, ServerSpec
 from cloudcore.databases.servers import Listening, Servers
@@ -28,10 +28,10 @@ _CALLS: Final[dict[str, tuple[Any, str]]] = {
     "launch": (kept_process, "start"),
     "ask": (servers, "ask"),
     "groups": (control_groups, "remove"),
-    "clean": (restored, "clean"),
+    "clean": (restored_data, "clean"),
     "settle": (servers, "settle"),
     "roles": (postgres, "single_user"),
-    "files": (restored, "remove_tree"),
+    "files": (restored_data, "remove_tree"),
 }
 """Where the driver does something that lasts."""
 

@@ -20,7 +20,7 @@ from cloudcore.acme.key_files import key_pem
 from cloudcore.certificate import authority
 from cloudcore.certificate.authority import Places
 from cloudcore.certificate.keys import new_private_key
-from cloudcore.databases import chores
+from cloudcore.databases import scheduling
 from cloudcore.databases.bodies import GivenEndpoint, read_endpoint
 from cloudcore.databases.cluster import Cluster, Endpoint
 from cloudcore.databases.dialling import EndpointUnreachable, addresses_of
@@ -146,7 +146,7 @@ async def test_it_is_looked_at_again_and_again(world: World, server: Elsewhere) 
     server.stop()
     try:
         await world.look(120)
-        await chores.wake_due(world.needs)
+        await scheduling.wake_due(world.needs)
         await world.look(0)
         assert (await world.there(made)).status == "active", "not before it is time"
         await _look_in_time(world)
@@ -241,7 +241,7 @@ def test_what_cannot_be_an_endpoint_is_refused(given: dict[str, str], field: str
 async def _look_in_time(world: World) -> None:
     """Let five minutes pass, and the chore and the work do what there is."""
     await world.look(300)
-    await chores.wake_due(world.needs)
+    await scheduling.wake_due(world.needs)
     await world.look(0)
 
 

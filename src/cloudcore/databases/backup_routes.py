@@ -13,14 +13,14 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, Struct
 
-from cloudcore.databases import backup_rows, backups, restorations
+from cloudcore.databases import backup_rows, backups, restore_requests
 from cloudcore.databases.archive import BackupKind, BackupProgramMissing
 from cloudcore.databases.backup import BACKUP, Backup, read_kind
 from cloudcore.databases.bodies import GivenSize
 from cloudcore.databases.cluster import CLUSTER, Cluster
 from cloudcore.databases.clusters import METHODS, new_password, shown_bucket
 from cloudcore.databases.needs import DatabaseNeeds
-from cloudcore.databases.restorations import Wanted
+from cloudcore.databases.restore_requests import Wanted
 from cloudcore.databases.routes import NewCluster
 from cloudcore.databases.states import seal_password, target_of
 from cloudcore.errors import Conflict, InvalidInput
@@ -281,7 +281,7 @@ async def _restored(
         return NewCluster(cluster=METHODS.bodies.shown(made), password=password)
 
     change = cluster, wanted, needs.terms, ctx.right_to, ctx.clock()
-    return await ctx.commit(restorations.create, *change, wrap=wrap, location=METHODS.location)
+    return await ctx.commit(restore_requests.create, *change, wrap=wrap, location=METHODS.location)
 
 
 async def _check_programs(needs: DatabaseNeeds, cluster: Cluster, kind: BackupKind) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from cloudcore.databases import backup_rows, verifying
+from cloudcore.databases import backup_rows, restoring
 from cloudcore.databases.archive import BackupFailed, BackupProgramMissing, BackupTarget, Listed
 from cloudcore.databases.backup import (
     BACKUP_FAILED,
@@ -152,7 +152,7 @@ async def _verify(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
     cluster, target = await _of(found, needs)
     words = ""
     try:
-        if not await verifying.prove(needs, cluster, target, found):
+        if not await restoring.verify(needs, cluster, target, found):
             return Again(seconds=_LOOK_SECONDS)
     except (BackupFailed, BackupProgramMissing, ServerFailed) as error:
         words = str(error)

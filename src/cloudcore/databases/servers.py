@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
-from cloudcore.databases import postgres, restored, scram
+from cloudcore.databases import postgres, restored_data
 from cloudcore.databases.archive import Recovery
 from cloudcore.databases.confinement import User, beside, confined, password_line, unshared, user_of
 from cloudcore.databases.server import (
@@ -121,7 +121,7 @@ class Servers:
             raise DriverUnusable(f"{named} cannot run a program here: {failed}") from None
         finally:
             self._end(trial.id)
-            restored.remove_tree(self._folder(trial.id))
+            restored_data.remove_tree(self._folder(trial.id))
 
     async def create(self, spec: ServerSpec) -> None:
         """Make the data of a new server, and move them to their place when they are whole."""
@@ -162,7 +162,7 @@ class Servers:
     async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:
         """Give a role another password: the server gets what proves it, not the password."""
         name = username.replace('"', '""')
-        verifier = await self._in_thread(lambda: scram.verifier(password))
+        verifier = await self._in_thread(lambda: postgres.verifier(password))
         await self._told(spec, f"ALTER ROLE \"{name}\" PASSWORD '{verifier}';\n")
 
     async def check_pages(self, spec: ServerSpec) -> None:
@@ -189,7 +189,7 @@ class Servers:
         if data.exists():
             return
         made = self._folder(spec.id) / "making"
-        restored.remove_tree(made)
+        restored_data.remove_tree(made)
         made = self._own_folder(spec, "making")
         self._run(spec, postgres.initdb(spec.version), data=made)
         single = postgres.single_user(spec.version, "template1")
@@ -203,8 +203,8 @@ class Servers:
             return
         self._end(spec.id)
         try:
-            restored.clean(folder / "restoring", spec.version)
-            restored.ask_for_recovery(folder / "restoring", self._user(spec))
+            restored_data.clean(folder / "restoring", spec.version)
+            restored_data.ask_for_recovery(folder / "restoring", self._user(spec))
         except (OSError, RecursionError) as error:
             raise ServerFailed(f"what was restored cannot be used: {error}") from error
         (folder / _UNFIT).touch()
@@ -213,11 +213,11 @@ class Servers:
     def _make_fit(self, spec: ServerSpec) -> None:
         """Take away what no role of restored data may have; the server has recovered."""
         self._stop(spec.id)
-        said = self._single(spec, "template1", restored.ROLES)
-        catalog = restored.catalog_of(said)
+        said = self._single(spec, "template1", restored_data.ROLES)
+        catalog = restored_data.catalog_of(said)
         self._single(spec, "template1", catalog.owning)
         for each in {*catalog.databases, "postgres", "main"}:
-            self._single(spec, each, restored.EVERYWHERE)
+            self._single(spec, each, restored_data.EVERYWHERE)
         (self._folder(spec.id) / _UNFIT).unlink()
 
     def _check_pages(self, spec: ServerSpec) -> None:
@@ -238,7 +238,7 @@ class Servers:
             self._stop(spec.id)
         is_private = "listen_addresses=" in argv
         self._end(spec.id)
-        restored.before_start(folder / "data")
+        restored_data.before_start(folder / "data")
         if is_private:
             self._launch(spec, argv, folder / "data", listener=None)
             return
@@ -331,7 +331,7 @@ class Servers:
     def _is_ready(self, folder: Path) -> bool:
         if kept_process.find(folder) is None:
             raise ServerFailed(self._words(folder))
-        return restored.status_of(folder / "data") == "ready"
+        return restored_data.status_of(folder / "data") == "ready"
 
     def _words(self, folder: Path) -> str:
         state = read_json(folder / STATE)
@@ -378,7 +378,7 @@ class Servers:
             graves = self._base / _GRAVES
             graves.mkdir(mode=0o700, exist_ok=True)
             (folder / "data").rename(graves / f"{server_id}-{time.time_ns()}")
-        restored.remove_tree(folder)
+        restored_data.remove_tree(folder)
         self._sizes.pop(server_id, None)
 
     def _bury(self) -> None:
@@ -386,7 +386,7 @@ class Servers:
             for each in (self._base / _GRAVES).iterdir():
                 since = int(each.name.rpartition("-")[2])
                 if time.time_ns() - since > _GRAVE_SECONDS * 10**9:
-                    restored.remove_tree(each)
+                    restored_data.remove_tree(each)
 
     def _seen(self) -> Mapping[str, ServerSeen]:
         try:
@@ -404,14 +404,14 @@ class Servers:
         certified_at = written_at(folder / "conf" / postgres.CERTIFICATE)
         if kept_process.find(folder) is None:
             return ServerSeen("stopped", self._words(folder), size, certified_at)
-        is_ready = not (folder / _UNFIT).exists() and restored.status_of(data) == "ready"
+        is_ready = not (folder / _UNFIT).exists() and restored_data.status_of(data) == "ready"
         return ServerSeen("running" if is_ready else "starting", "", size, certified_at)
 
     def _size(self, folder: Path) -> int:
         measured_at, size = self._sizes.get(folder.name, (float("-inf"), 0))
         now = time.monotonic()
         if now - measured_at > _MEASURED_SECONDS:
-            size = restored.size_of(folder) or size
+            size = restored_data.size_of(folder) or size
             self._sizes[folder.name] = now, size
         return size
 
