@@ -15,7 +15,7 @@ import psycopg
 import psycopg.conninfo
 import pytest
 
-from tests.instance_world import Died, Driving, Refused
+from tests.kept_world import Died, Driving, Refused
 from tests.server_world import PASSWORD, ServerMachine, server_machine
 
 pytestmark = pytest.mark.timeout(180)
@@ -80,7 +80,7 @@ def poisoned(machine: ServerMachine, driving: Driving) -> Path:
     with machine.superuser(spec, "main") as session:
         session.execute(POISON)
     short = machine.top / "s"
-    short.symlink_to(machine.folder(spec) / "sockets")
+    short.symlink_to(machine.folder(spec["id"]) / "sockets")
     folder = copy_of(
         machine, psycopg.conninfo.make_conninfo(host=str(short), port=spec["port"], user="entrepot")
     )
@@ -135,11 +135,11 @@ def test_a_poisoned_backup_gives_its_data_and_nothing_else(
     machine: ServerMachine, driving: Driving, poisoned: Path
 ) -> None:
     spec = restored(machine, driving, poisoned)
-    data = machine.folder(spec) / "data"
+    data = machine.folder(spec["id"]) / "data"
     for gone in ("out", "fifo", "base/secret", "pg_tblspc/9999", "standby.signal"):
         assert not os.path.lexists(data / gone), gone
     assert (data / "suid").stat().st_mode & 0o7777 == 0o600
-    assert not [*(machine.folder(spec) / "spool").iterdir()]
+    assert not [*(machine.folder(spec["id"]) / "spool").iterdir()]
     with machine.owner(spec) as session:
         assert session.execute("SELECT count(*) FROM kept").fetchone() == (1000,)
         session.execute("CREATE TABLE new (a int)")  # its event trigger does not run

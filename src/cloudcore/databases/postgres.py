@@ -25,6 +25,7 @@ SOCKETS_INSIDE: Final = "/sockets"
 CONF_INSIDE: Final = "/conf"
 CERTIFICATE: Final = "server.pem"
 """The key and the chain, in one file so that they change together."""
+_FATAL: Final = (" FATAL: ", " PANIC: ", " ERROR: ")
 _KB: Final = 1024
 _SCRAM_ITERATIONS: Final = 4096
 """As PostgreSQL itself; passwords of the platform are random."""
@@ -90,6 +91,13 @@ def single_user(version: int, database: str) -> Sequence[str]:
 def most_connections(memory_mb: int) -> int:
     """Return how many sessions a server takes, as each needs memory."""
     return max(20, min(memory_mb // 8, 400))
+
+
+def why_ended(said: str) -> str:
+    """Return why a program ended, by what it wrote: what was fatal, or else its last lines."""
+    lines = said.strip().splitlines()
+    fatal = [each for each in lines if any(word in each for word in _FATAL)]
+    return " / ".join((fatal or lines)[-3:])[-500:]
 
 
 def verifier(password: str) -> str:
