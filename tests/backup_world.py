@@ -34,7 +34,13 @@ from cloudcore.databases.cluster import Cluster, Endpoint, Retention, Schedule
 from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms, ServerCertificate
 from cloudcore.databases.routes import CLUSTER_HANDLERS
 from cloudcore.databases.rows import CLUSTERS
-from cloudcore.databases.server import ServerFailed, ServerPaths, ServerSeen, ServerSpec
+from cloudcore.databases.server import (
+    Proof,
+    ServerFailed,
+    ServerPaths,
+    ServerSeen,
+    ServerSpec,
+)
 from cloudcore.databases.states import seal_password
 from cloudcore.databases.work import WORK
 from cloudcore.db.base import Connection, Database
@@ -167,6 +173,7 @@ class MemoryServers:
     removed: list[str] = field(default_factory=list)
     failure: ServerFailed | None = None
     bad_pages: bool = False
+    proof: Proof = "checksums"
     versions: Sequence[int] = (15,)
 
     def check(self) -> None:
@@ -189,10 +196,11 @@ class MemoryServers:
     async def stop(self, server_id: str) -> None:
         self.servers[server_id] = "data"
 
-    async def check_pages(self, spec: ServerSpec) -> None:
-        assert self.servers[spec.id] == "data", "it runs"
+    async def check_data(self, spec: ServerSpec) -> Proof:
+        assert self.servers[spec.id] == "running", "it was not restored"
         if self.bad_pages:
             raise ServerFailed("checksum verification failed in file base/5/1259")
+        return self.proof
 
     async def remove(self, server_id: str, *, at_once: bool = False) -> None:
         self.servers.pop(server_id, None)

@@ -179,6 +179,7 @@ BACKUPS: Final = Noun(
         Cell("COMPLETED", "completed_at", "time"),
         Cell("VERIFICATION", "verification"),
         Cell("VERIFIED", "verified_at", "time"),
+        Cell("PROOF", "verified_by"),
         Cell("TRIGGER", "trigger"),
     ),
     filters=(_KIND._replace(words="only of this kind"),),
@@ -193,7 +194,7 @@ BACKUPS: Final = Noun(
     acts=(
         Act(
             "verify",
-            "restore a backup into a server of its own, and check every page",
+            "restore a backup into a server of its own, and read all that it has",
             "verify",
             answer="backup",
             said="Verifying {id}; its VERIFIED shows when that has succeeded",
