@@ -50,6 +50,7 @@ from cloudcore.jobs.kinds import JobKind
 from cloudcore.keyring import Keyring
 from cloudcore.nodes.node import Node
 from cloudcore.nodes.rows import claim
+from cloudcore.outbound.addresses import Network
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform
 from registry.families import FAMILIES
@@ -388,6 +389,7 @@ async def open_backups(
     folder: Path,
     *,
     topics_of: Callable[..., Sequence[str]] = lambda *_: (),
+    networks: Sequence[Network] = (),
 ) -> AsyncIterator[BackupWorld]:
     """Open the world over an empty database."""
     clock = Clock()
@@ -404,7 +406,7 @@ async def open_backups(
         authority=MemoryAuthority(),
         keyring=keyring,
         events=Events(topics_of),
-        terms=DatabaseTerms(),
+        terms=DatabaseTerms(networks=networks),
     )
     tokens = TokenBook()
     tokens.add("writer")

@@ -55,6 +55,14 @@ def _reset_password(run: Invocation) -> bool:
     return True
 
 
+def _change_credentials(run: Invocation) -> bool:
+    """Ask for a password, and let it be tried and stored with what else is given."""
+    changed = {**run.values, "password": run.ask_secret("password")}
+    answer = run.client.call("POST", f"{run.path}/change-credentials", changed)["cluster"]
+    run.say(f"The server of {answer['name']} takes them; they are stored", answer)
+    return True
+
+
 def _psql(run: Invocation) -> bool:
     """Run psql in a cluster; the password is that of PGPASSWORD, or psql asks."""
     found = run.record
@@ -121,6 +129,16 @@ _NOUN: Final = noun_of(
             "give the owner another password, and show it",
             run=_reset_password,
             secret=_PASSWORD,
+        ),
+        Act(
+            "change-credentials",
+            "change the password of one elsewhere, which is asked for and tried first",
+            options=(
+                Option("username", "another role to come in as"),
+                Option("ca", "other roots of its certificate, in PEM", "file"),
+                Option("ca", "do not check its certificate any more", "null", "no-ca"),
+            ),
+            run=_change_credentials,
         ),
         Act(
             "psql",
