@@ -271,3 +271,65 @@ def test_a_copy_from_elsewhere_gets_an_owner_who_reads_and_writes_it(
     with machine.owner(spec):
         pass
     driving("remove", spec["id"], True)
+
+
+@contextlib.contextmanager
+def elsewhere(url: str) -> Iterator[None]:
+    """Let a server without checksums of pages have a database `shop`, with a view and its rows."""
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute("CREATE DATABASE shop")
+    try:
+        shop = psycopg.conninfo.make_conninfo(url, dbname="shop")
+        with psycopg.connect(shop, autocommit=True) as session:
+            session.execute("CREATE TABLE orders AS SELECT generate_series(1, 1000) AS a")
+            session.execute("CREATE MATERIALIZED VIEW totals AS SELECT a FROM orders")
+            session.execute("CREATE INDEX ON orders (a)")
+        with psycopg.connect(url, autocommit=True) as session:
+            session.execute("ALTER DATABASE shop ALLOW_CONNECTIONS false")
+        yield
+    finally:
+        with psycopg.connect(url, autocommit=True) as session:
+            session.execute("DROP DATABASE shop")
+
+
+def damage(machine: ServerMachine, driving: Driving, spec: Spec, table: str, name: str) -> None:
+    """Write over a page of a table of a restored server, which ends."""
+    with machine.superuser(spec, name) as session:
+        found = session.execute("SELECT pg_relation_filepath(%s)", [table]).fetchone()
+    assert found is not None
+    driving("stop", spec["id"])
+    with (machine.folder(spec["id"]) / "data" / found[0]).open("r+b") as file:
+        file.write(b"\xa5" * 8192)
+
+
+def test_without_checksums_every_row_is_read(
+    machine: ServerMachine, driving: Driving, postgresql_url: str
+) -> None:
+    with elsewhere(postgresql_url):
+        copy = copy_of(machine, postgresql_url)
+    spec = restored(machine, driving, copy)
+    assert driving("check_data", spec) == "rows"
+    with machine.superuser(spec, "shop") as session:  # what only an owner's server would listen on
+        assert session.execute("SHOW listen_addresses").fetchone() == ("",)
+    damage(machine, driving, spec, "orders", "shop")
+    with pytest.raises(Refused, match=r"(?s)pg_dumpall failed:.*invalid page in block 0"):
+        driving("check_data", spec)
+    driving("remove", spec["id"], True)
+    spec = restored(machine, driving, copy)
+    driving("check_data", spec)
+    damage(machine, driving, spec, "totals", "shop")  # a dump has only how it is made
+    with pytest.raises(Refused, match=r"(?s)pg_amcheck failed:.*invalid page in block 0"):
+        driving("check_data", spec)
+    driving("remove", spec["id"], True)
+
+
+def test_with_checksums_every_page_is_compared(
+    machine: ServerMachine, driving: Driving, poisoned: Path
+) -> None:
+    spec = restored(machine, driving, poisoned)
+    assert driving("check_data", spec) == "checksums"
+    driving("start", spec)
+    damage(machine, driving, spec, "kept", "main")
+    with pytest.raises(Refused, match="pg_checksums failed"):
+        driving("check_data", spec)
+    driving("remove", spec["id"], True)

@@ -175,10 +175,10 @@ async def get_backup(
 async def verify_backup(
     cluster_id: FromPath[str], backup_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneBackup]:
-    """Restore a backup into a server of its own, and check every page, to prove it.
+    """Restore a backup into a server of its own, and read all that it has, to prove it.
 
-    `verified_at` says when that last succeeded. It is 409 if the backup has not succeeded, and
-    where the cluster's machine runs no servers.
+    `verified_at` says when that last succeeded, and `verified_by` how. It is 409 if the backup has
+    not succeeded, and where the cluster's machine runs no servers.
     """
     cluster = await METHODS.authorized(ctx, cluster_id)
     found, now = await ctx.database.read(backups.find, cluster, backup_id), ctx.clock()

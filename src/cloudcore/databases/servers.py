@@ -18,13 +18,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cloudcore.databases import postgres, restored_data
+from cloudcore.databases import checking, postgres, restored_data
 from cloudcore.databases.archive import Recovery
 from cloudcore.databases.confinement import User, beside, confined, password_line, user_of
 from cloudcore.databases.server import (
     DATA_INSIDE,
     SPOOL_INSIDE,
     SUPERUSER,
+    Proof,
     ServerFailed,
     ServerPaths,
     ServerSeen,
@@ -166,9 +167,20 @@ class Servers:
         verifier = await self._at_a_time.run(lambda: postgres.verifier(password))
         await self._told(spec, f"ALTER ROLE \"{name}\" PASSWORD '{verifier}';\n")
 
-    async def check_pages(self, spec: ServerSpec) -> None:
-        """Read all data of a server that does not run."""
-        await self._at_a_time.alone(spec.id, lambda: self._check_pages(spec))
+    async def check_data(self, spec: ServerSpec) -> Proof:
+        """Read all data; without checksums the server is started, which nobody else reaches."""
+        paths = self.paths(spec)
+        async with self._at_a_time.held(spec.id):
+            await self._at_a_time.run(lambda: self._stop(spec.id))
+            if await checking.has_checksums(spec, paths):
+                await checking.check_pages(spec, paths)
+                return "checksums"
+            await self._at_a_time.run(lambda: self._single(spec, "template1", checking.ALL_CONNECT))
+            private = postgres.server(spec, is_private=True)
+            await self._at_a_time.run(lambda: self._begin(spec, private))
+            await self._ready(spec)
+            await checking.read_rows(spec, paths)
+            return "rows"
 
     async def reload_certificate(self, spec: ServerSpec, chain_pem: str, key_pem: str) -> None:
         """Replace what the server shows."""
@@ -220,10 +232,6 @@ class Servers:
         for each in {*catalog.databases, "postgres", "main"}:
             self._single(spec, each, restored_data.EVERYWHERE)
         (self._folder(spec.id) / _UNFIT).unlink()
-
-    def _check_pages(self, spec: ServerSpec) -> None:
-        program = postgres.program(spec.version, "pg_checksums")
-        self._run(spec, (program, "--check", "--pgdata", DATA_INSIDE))
 
     def _single(self, spec: ServerSpec, database: str, text: str) -> str:
         return self._run(spec, postgres.single_user(spec.version, database), text=text)
