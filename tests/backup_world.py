@@ -34,7 +34,13 @@ from cloudcore.databases.cluster import Cluster, Endpoint, Retention, Schedule
 from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms, ServerCertificate
 from cloudcore.databases.routes import CLUSTER_HANDLERS
 from cloudcore.databases.rows import CLUSTERS
-from cloudcore.databases.server import ServerFailed, ServerPaths, ServerSeen, ServerSpec
+from cloudcore.databases.server import (
+    Proof,
+    ServerFailed,
+    ServerPaths,
+    ServerSeen,
+    ServerSpec,
+)
 from cloudcore.databases.states import seal_password
 from cloudcore.databases.work import WORK
 from cloudcore.db.base import Connection, Database
@@ -44,6 +50,7 @@ from cloudcore.jobs.kinds import JobKind
 from cloudcore.keyring import Keyring
 from cloudcore.nodes.node import Node
 from cloudcore.nodes.rows import claim
+from cloudcore.outbound.addresses import Network
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform
 from registry.families import FAMILIES
@@ -167,6 +174,7 @@ class MemoryServers:
     removed: list[str] = field(default_factory=list)
     failure: ServerFailed | None = None
     bad_pages: bool = False
+    proof: Proof = "checksums"
     versions: Sequence[int] = (15,)
 
     def check(self) -> None:
@@ -189,10 +197,11 @@ class MemoryServers:
     async def stop(self, server_id: str) -> None:
         self.servers[server_id] = "data"
 
-    async def check_pages(self, spec: ServerSpec) -> None:
-        assert self.servers[spec.id] == "data", "it runs"
+    async def check_data(self, spec: ServerSpec) -> Proof:
+        assert self.servers[spec.id] == "running", "it was not restored"
         if self.bad_pages:
             raise ServerFailed("checksum verification failed in file base/5/1259")
+        return self.proof
 
     async def remove(self, server_id: str, *, at_once: bool = False) -> None:
         self.servers.pop(server_id, None)
@@ -380,6 +389,7 @@ async def open_backups(
     folder: Path,
     *,
     topics_of: Callable[..., Sequence[str]] = lambda *_: (),
+    networks: Sequence[Network] = (),
 ) -> AsyncIterator[BackupWorld]:
     """Open the world over an empty database."""
     clock = Clock()
@@ -396,7 +406,7 @@ async def open_backups(
         authority=MemoryAuthority(),
         keyring=keyring,
         events=Events(topics_of),
-        terms=DatabaseTerms(),
+        terms=DatabaseTerms(networks=networks),
     )
     tokens = TokenBook()
     tokens.add("writer")

@@ -15,7 +15,7 @@ import psycopg
 import psycopg.conninfo
 import pytest
 
-from tests.instance_world import Died, Driving, Refused
+from tests.kept_world import Died, Driving, Refused
 from tests.server_world import PASSWORD, ServerMachine, server_machine
 
 pytestmark = pytest.mark.timeout(180)
@@ -80,7 +80,7 @@ def poisoned(machine: ServerMachine, driving: Driving) -> Path:
     with machine.superuser(spec, "main") as session:
         session.execute(POISON)
     short = machine.top / "s"
-    short.symlink_to(machine.folder(spec) / "sockets")
+    short.symlink_to(machine.folder(spec["id"]) / "sockets")
     folder = copy_of(
         machine, psycopg.conninfo.make_conninfo(host=str(short), port=spec["port"], user="entrepot")
     )
@@ -135,11 +135,11 @@ def test_a_poisoned_backup_gives_its_data_and_nothing_else(
     machine: ServerMachine, driving: Driving, poisoned: Path
 ) -> None:
     spec = restored(machine, driving, poisoned)
-    data = machine.folder(spec) / "data"
+    data = machine.folder(spec["id"]) / "data"
     for gone in ("out", "fifo", "base/secret", "pg_tblspc/9999", "standby.signal"):
         assert not os.path.lexists(data / gone), gone
     assert (data / "suid").stat().st_mode & 0o7777 == 0o600
-    assert not [*(machine.folder(spec) / "spool").iterdir()]
+    assert not [*(machine.folder(spec["id"]) / "spool").iterdir()]
     with machine.owner(spec) as session:
         assert session.execute("SELECT count(*) FROM kept").fetchone() == (1000,)
         session.execute("CREATE TABLE new (a int)")  # its event trigger does not run
@@ -270,4 +270,66 @@ def test_a_copy_from_elsewhere_gets_an_owner_who_reads_and_writes_it(
         assert found == [("entrepot",)]
     with machine.owner(spec):
         pass
+    driving("remove", spec["id"], True)
+
+
+@contextlib.contextmanager
+def elsewhere(url: str) -> Iterator[None]:
+    """Let a server without checksums of pages have a database `shop`, with a view and its rows."""
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute("CREATE DATABASE shop")
+    try:
+        shop = psycopg.conninfo.make_conninfo(url, dbname="shop")
+        with psycopg.connect(shop, autocommit=True) as session:
+            session.execute("CREATE TABLE orders AS SELECT generate_series(1, 1000) AS a")
+            session.execute("CREATE MATERIALIZED VIEW totals AS SELECT a FROM orders")
+            session.execute("CREATE INDEX ON orders (a)")
+        with psycopg.connect(url, autocommit=True) as session:
+            session.execute("ALTER DATABASE shop ALLOW_CONNECTIONS false")
+        yield
+    finally:
+        with psycopg.connect(url, autocommit=True) as session:
+            session.execute("DROP DATABASE shop")
+
+
+def damage(machine: ServerMachine, driving: Driving, spec: Spec, table: str, name: str) -> None:
+    """Write over a page of a table of a restored server, which ends."""
+    with machine.superuser(spec, name) as session:
+        found = session.execute("SELECT pg_relation_filepath(%s)", [table]).fetchone()
+    assert found is not None
+    driving("stop", spec["id"])
+    with (machine.folder(spec["id"]) / "data" / found[0]).open("r+b") as file:
+        file.write(b"\xa5" * 8192)
+
+
+def test_without_checksums_every_row_is_read(
+    machine: ServerMachine, driving: Driving, postgresql_url: str
+) -> None:
+    with elsewhere(postgresql_url):
+        copy = copy_of(machine, postgresql_url)
+    spec = restored(machine, driving, copy)
+    assert driving("check_data", spec) == "rows"
+    with machine.superuser(spec, "shop") as session:  # what only an owner's server would listen on
+        assert session.execute("SHOW listen_addresses").fetchone() == ("",)
+    damage(machine, driving, spec, "orders", "shop")
+    with pytest.raises(Refused, match=r"(?s)pg_dumpall failed:.*invalid page in block 0"):
+        driving("check_data", spec)
+    driving("remove", spec["id"], True)
+    spec = restored(machine, driving, copy)
+    driving("check_data", spec)
+    damage(machine, driving, spec, "totals", "shop")  # a dump has only how it is made
+    with pytest.raises(Refused, match=r"(?s)pg_amcheck failed:.*invalid page in block 0"):
+        driving("check_data", spec)
+    driving("remove", spec["id"], True)
+
+
+def test_with_checksums_every_page_is_compared(
+    machine: ServerMachine, driving: Driving, poisoned: Path
+) -> None:
+    spec = restored(machine, driving, poisoned)
+    assert driving("check_data", spec) == "checksums"
+    driving("start", spec)
+    damage(machine, driving, spec, "kept", "main")
+    with pytest.raises(Refused, match="pg_checksums failed"):
+        driving("check_data", spec)
     driving("remove", spec["id"], True)

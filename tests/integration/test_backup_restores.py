@@ -154,6 +154,7 @@ async def test_a_verification_restores_a_backup_into_a_server_of_its_own(
 ) -> None:
     backup = await world.made(cluster)
     assert (backup["verification"], backup["verified_at"]) == ("never", None)
+    assert backup["verified_by"] is None
     path = f"/{cluster.id}/backups/{backup['id']}/verify"
     answer = await world.ask("POST", path)
     assert (answer.status_code, answer.json()["backup"]["verification"]) == (202, "pending")
@@ -162,6 +163,7 @@ async def test_a_verification_restores_a_backup_into_a_server_of_its_own(
     assert found["verification"] == "succeeded"
     proved = found["verified_at"]
     assert proved is not None
+    assert found["verified_by"] == "checksums"
     assert world.servers.servers == {}  # nothing of it is left
     world.servers.bad_pages = True
     world.clock.pass_seconds(HOUR)
@@ -173,11 +175,13 @@ async def test_a_verification_restores_a_backup_into_a_server_of_its_own(
     assert fault["code"] == "VERIFICATION_FAILED"
     assert "checksum" in fault["message"]
     assert world.servers.servers == {}
-    world.servers.bad_pages = False
+    assert found["verified_by"] == "checksums"
+    world.servers.bad_pages, world.servers.proof = False, "rows"
     await world.ask("POST", path)
     await world.work()
     found = await world.show(backup)
     assert (found["verification"], found["faults"]) == ("succeeded", [])
+    assert found["verified_by"] == "rows"
     assert found["verified_at"] > proved
 
 

@@ -22,11 +22,11 @@ from cloudcore.databases.archive import (
     Taken,
 )
 from cloudcore.databases.basebackups import BaseBackups
-from cloudcore.databases.bridging import Bridge
 from cloudcore.databases.bucket_access import BucketAccess
 from cloudcore.databases.bucket_files import delete_files, find_bucket, folder_of
 from cloudcore.databases.confined_runs import User
 from cloudcore.databases.pgbackrest import Repositories, ServerPlace, program
+from cloudcore.databases.s3_bridge import Bridge
 from cloudcore.iam.service_roles import ServiceRoles
 from cloudcore.outbound.addresses import Network
 from cloudcore.storage.needs import StorageNeeds
