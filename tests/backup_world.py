@@ -153,6 +153,8 @@ class MemoryArchive:
     ) -> Recovery:
         if label not in [each.label for each in self.backups.get(target.cluster_id, ())]:
             raise BackupFailed("the bucket has no such backup")
+        if self.failures:
+            raise self.failures.pop(0)
         self.calls.append(f"restore {label} {target_time}")
         return Recovery(target_time, uses_archive=target_time is not None)
 
@@ -175,6 +177,9 @@ class MemoryServers:
     failure: ServerFailed | None = None
     bad_pages: bool = False
     proof: Proof = "checksums"
+    has_later_wal: bool = True
+    """Of what is restored to a moment: a commit of later than that."""
+    switched: list[str] = field(default_factory=list)
     versions: Sequence[int] = (15,)
 
     def check(self) -> None:
@@ -192,7 +197,14 @@ class MemoryServers:
     async def start(self, spec: ServerSpec, *, recovery: Recovery | None = None) -> None:
         if self.failure is not None:
             raise self.failure
+        is_to_moment = recovery and recovery.uses_archive and not recovery.to_end
+        if is_to_moment and not self.has_later_wal:
+            words = "recovery ended before configured recovery target was reached"
+            raise ServerFailed(f"FATAL:  {words}")
         self.servers[spec.id] = "running"
+
+    async def switch_wal(self, spec: ServerSpec) -> None:
+        self.switched.append(spec.id)
 
     async def stop(self, server_id: str) -> None:
         self.servers[server_id] = "data"

@@ -209,6 +209,8 @@ def _recovery(recovery: Recovery) -> dict[str, str]:
         "restore_command": restore_command(SPOOL_INSIDE) if recovery.uses_archive else "false",
         "recovery_target_action": "promote",
     }
+    if recovery.to_end:
+        return settings
     if recovery.target_time is None:
         return settings | {"recovery_target": "immediate"}
     seconds, micros = divmod(recovery.target_time, 1_000_000)
