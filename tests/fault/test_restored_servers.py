@@ -185,7 +185,7 @@ def test_a_poisoned_backup_gives_its_data_and_nothing_else(
 @contextlib.contextmanager
 def given(machine: ServerMachine, spec: Spec, wal: Path) -> Iterator[None]:
     """Give a recovering server the WAL in a folder, and say of all else that there is none."""
-    spool = machine.folder(spec) / "spool"
+    spool = machine.folder(spec["id"]) / "spool"
     for name in ("wanted", "given"):
         (spool / name).mkdir()
         shutil.chown(spool / name, spool.stat().st_uid, spool.stat().st_uid)
@@ -218,7 +218,7 @@ def test_wal_is_recovered_to_a_moment_or_if_it_ends_before_that_to_its_end(
     with machine.owner(source) as session:
         session.execute("CREATE TABLE kept (n int)")
     short = machine.top / "of-source"
-    short.symlink_to(machine.folder(source) / "sockets")
+    short.symlink_to(machine.folder(source["id"]) / "sockets")
     where = psycopg.conninfo.make_conninfo(
         host=str(short), port=source["port"], user="entrepot", dbname="postgres"
     )
@@ -227,7 +227,7 @@ def test_wal_is_recovered_to_a_moment_or_if_it_ends_before_that_to_its_end(
         session.execute("INSERT INTO kept VALUES (1)")
         row = session.execute("SELECT extract(epoch FROM clock_timestamp()) * 1000000").fetchone()
     assert row is not None
-    moment, spool = int(row[0]), machine.folder(source) / "spool"
+    moment, spool = int(row[0]), machine.folder(source["id"]) / "spool"
     early, late = machine.top / "early", machine.top / "late"
     _switch(where, "SELECT pg_switch_wal()", spool)
     shutil.copytree(spool, early)
