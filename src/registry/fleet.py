@@ -69,7 +69,7 @@ async def join_fleet(settings: Settings, process: Process) -> None:
     node = settings.node.node(settings.data)
     shared = shared_settings(settings)
     try:
-        identity = await asyncio.to_thread(open_folder, node)
+        identity = open_folder(node)  # nothing is served yet that would wait
         joined = await ctx.database.write(join, node, identity, shared, ctx.clock())
     except Conflict as error:
         raise SettingsError(f"node_name: {error}") from None
