@@ -28,6 +28,7 @@ _ADD: Final = Statement(
 )
 _FIND: Final = Statement(select(_g.noted_at).where(given(_g.id)))
 _NEWEST_AT: Final = Statement(select(func.max(_g.noted_at)))
+_NEWEST_ID: Final = Statement(page(select(_g.id).order_by(_g.noted_at.desc(), _g.id.desc())))
 _FORGET: Final = Statement(
     store_generations.delete().where(_g.noted_at < bindparam("before"), _g.accepted_at.is_(None))
 )
@@ -62,6 +63,12 @@ def is_known(tx: Connection, generation: str) -> bool:
 def newest_at(tx: Connection) -> int | None:
     """Return when the newest generation began; None if no blob store was ever used."""
     row = tx.row(_NEWEST_AT)
+    return None if row is None else row[0]
+
+
+def newest(tx: Connection) -> str | None:
+    """Return the newest generation; None if no blob store was ever used."""
+    row = tx.row(_NEWEST_ID, limit=1)
     return None if row is None else row[0]
 
 
