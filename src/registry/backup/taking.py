@@ -214,7 +214,13 @@ def _held_on_all_nodes(settings: Settings, patience_seconds: float) -> Iterator[
 
 
 def _check_place(settings: Settings, target: Path) -> None:
-    """Raise BackupRefused if `target` is no place for a backup."""
+    """Raise BackupRefused if `target` is no place for a backup, or there are no files to copy."""
+    if settings.store.store_s3_bucket:
+        raise BackupRefused(
+            "the blobs are in a bucket (store_s3_bucket), which no backup copies: back up the"
+            " database by its own means, and protect the bucket by versions or replication"
+            " (docs/s3-store.md)"
+        )
     wanted = target.resolve()
     for place in (settings.data, settings.blobs, settings.buckets):  # two of them may be links
         own = place.resolve()
