@@ -23,8 +23,10 @@ User = tuple[int, int] | None
 """Ids that a run has; None: those of the service, which then is not root."""
 _LAST_LINES: Final = 6
 _MOST_LINE: Final = 500
-_LIMIT: Final = 1 << 20
-"""Bytes of a line of output; a longer one is none of a program that we know."""
+_LIMIT: Final = 32 << 20
+"""Bytes of a line of output: pgBackRest lists all backups on one line, each with those it needs."""
+_MEMORY: Final = 4 << 30
+"""Bytes of address space of a program: what it reads may be made to fill the memory."""
 _ETC: Final = ("/etc/ld.so.cache", "/etc/localtime")
 _SYSTEM: Final = ("/lib", "/lib32", "/lib64", "/bin", "/sbin")
 
@@ -92,7 +94,19 @@ async def started(
         # No argument: all users of the machine see those.
         words = _in_memory(opened, b"".join(f"{each}\0".encode() for each in options))
         process = await asyncio.create_subprocess_exec(
-            *("nice", "-n", "10", "bwrap", "--args", str(words), "--", *inner),
+            *(
+                "nice",
+                "-n",
+                "10",
+                "prlimit",
+                f"--as={_MEMORY}",
+                "--core=0",
+                "bwrap",
+                "--args",
+                str(words),
+                "--",
+                *inner,
+            ),
             stdin=stdin,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
