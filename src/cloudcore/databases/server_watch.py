@@ -19,6 +19,7 @@ from cloudcore.databases.rows import CLUSTERS
 from cloudcore.databases.server import ServerDriver, ServerFailed, ServerSeen
 from cloudcore.databases.work import WORK
 from cloudcore.db.base import Connection
+from cloudcore.errors import PlatformError
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.nodes.node import Watch
 from cloudcore.resources.record import DELETING
@@ -69,10 +70,13 @@ class ServerWatch:
             if each.type == "managed" and each.has_data and _is_settled(each):
                 try:
                     await self._look(each, seen.get(each.id, _MISSING), now)
-                except ServerFailed as failed:
+                except (ServerFailed, PlatformError) as failed:  # the others are looked at too
                     _log.warning("the server %s is looked at again: %s", each.id, failed)
         for other in seen.keys() - {each.id for each in found} - {*proved}:
-            await driver.remove(other)
+            try:
+                await driver.remove(other)
+            except ServerFailed as failed:
+                _log.warning("the server %s is removed later: %s", other, failed)
         if now - self._buried_at > _BURY_SECONDS * MICROSECONDS:
             self._buried_at = now
             await driver.bury()
@@ -84,6 +88,8 @@ class ServerWatch:
         self._running_since.pop(found.id, None)
         if not found.is_wanted or seen.status == "starting":
             return
+        if seen.status == "missing" and found.status == "unavailable":
+            return  # it was noted
         if seen.status == "missing":
             words = "the machine does not have its data: restore a backup into a new cluster"
             await self._note(found, _unavailable(SERVER_FAILED, words, now), now)

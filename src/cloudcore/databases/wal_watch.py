@@ -11,6 +11,7 @@ from cloudcore.databases import rows, states
 from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster
 from cloudcore.databases.server import ServerDriver
 from cloudcore.databases.wal import has_files
+from cloudcore.errors import PlatformError
 from cloudcore.jobs.faults import add_fault
 from cloudcore.nodes.node import Watch
 
@@ -43,11 +44,14 @@ class WalWatch:
             if each.bucket is None or each.version is None or each.port is None:
                 continue
             spool = self._driver.paths(states.spec_of(each)).spool
+            error = None
             if has_files(spool):
-                pushed = await needs.archive.push_wal(states.target_of(needs.keyring, each), spool)
-                await self._note(each, pushed.error)
-            else:
-                await self._note(each, None)
+                try:
+                    target = states.target_of(needs.keyring, each)
+                    error = (await needs.archive.push_wal(target, spool)).error
+                except PlatformError as failed:  # of this cluster alone: others are pushed too
+                    error = failed.message
+            await self._note(each, error)
 
     async def _note(self, found: Cluster, error: str | None) -> None:
         """Let a fault stand as long as it is one."""
