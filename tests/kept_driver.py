@@ -86,8 +86,8 @@ async def _do(driver: Any, method: str, arguments: list[Any]) -> object:  # noqa
     options: dict[str, Any] = {}
     if method == "recover":
         spec, target_time, uses_archive = arguments
+        await driver.recover(spec, Recovery(target_time, uses_archive=uses_archive))
         method, arguments = "start", [spec]
-        options = {"recovery": Recovery(target_time, uses_archive=uses_archive)}
     elif method == "remove" and len(arguments) > 1:
         options = {"at_once": arguments.pop()}
     done = getattr(driver, method)(*arguments, **options)

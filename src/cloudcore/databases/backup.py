@@ -11,7 +11,7 @@ from cloudcore.databases.archive import BackupKind
 from cloudcore.databases.cluster import CLUSTER, SERVICE
 from cloudcore.databases.server import Proof
 from cloudcore.errors import InvalidInput
-from cloudcore.nodes.placed import Placed
+from cloudcore.nodes.placed import NODE_LOST, Placed
 from cloudcore.resources.record import Reference, own
 from cloudcore.resources.resource import Resource, Target
 
@@ -83,6 +83,7 @@ BACKUP: Final = Resource(
     methods=(),
     told=(),
     refers={"cluster": Target(CLUSTER, CLUSTER.action("get"))},
+    warnings=frozenset({NODE_LOST}),
 )
 """The backups of clusters."""
 

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from cloudcore.databases import backup_rows, verifying
-from cloudcore.databases.archive import BackupFailed, BackupProgramMissing, BackupTarget, Listed
+from cloudcore.databases.archive import (
+    BackupFailed,
+    BackupProgramMissing,
+    BackupTarget,
+    BucketGone,
+    Listed,
+)
 from cloudcore.databases.backup import (
     BACKUP_FAILED,
     FAILED,
@@ -33,6 +39,7 @@ from cloudcore.databases.server import ServerFailed
 from cloudcore.databases.states import target_of, without
 from cloudcore.errors import Unavailable
 from cloudcore.jobs.faults import add_fault
+from cloudcore.nodes.rows import Placing
 from cloudcore.resources.record import DELETING
 from cloudcore.work import Again, Came, Problem, Step, Turn, Wish, Work
 
@@ -181,6 +188,8 @@ async def _remove(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
         made = await _listed(found, needs, target)
         if made is not None:
             await needs.archive.remove(target, [made.label])
+    except BucketGone:
+        pass  # and with it all that the bucket had of the backup
     except (BackupFailed, BackupProgramMissing) as error:
         problem = Problem(DELETION_FAILED, str(error))
         return Came(next="wait", seconds=_LOOK_SECONDS, faults=[problem], also=_let_go)
@@ -271,6 +280,10 @@ def _store_progress(found: Backup, progress: int, now: int, tx: Connection) -> N
     backup_rows.set_progress(tx, found, progress, now)
 
 
+def _needs_node(found: Backup) -> bool:
+    return wish(found, 0) is not None
+
+
 BACKUP_WORK: Final[Work[Backup, DatabaseNeeds]] = Work(
     BACKUPS,
     wish=wish,
@@ -284,3 +297,4 @@ BACKUP_WORK: Final[Work[Backup, DatabaseNeeds]] = Work(
     step_seconds=_STEP_SECONDS,
     node_of=lambda found: found.node,
 )
+PLACING: Final = Placing(BACKUPS, BACKUP_WORK.wake, None, _needs_node)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, Protocol, TypeVar
 
-from cloudcore.databases.archive import BackupFailed, BackupTarget
+from cloudcore.databases.archive import BackupTarget, BucketGone
 from cloudcore.errors import PlatformError
 from cloudcore.storage import multipart, objects, reading, storing
 from cloudcore.storage.bucket import Bucket
@@ -57,12 +57,12 @@ async def find_bucket(needs: StorageNeeds, target: BackupTarget) -> Bucket:
     """Return the bucket of a cluster's backups.
 
     Raises:
-        BackupFailed: it was deleted.
+        BucketGone: it was deleted.
 
     """
     found = await needs.database.read(BUCKET_ROWS.find, target.account_id, target.bucket_id)
     if found is None:
-        raise BackupFailed("the bucket of the cluster's backups was deleted")
+        raise BucketGone("the bucket of the cluster's backups was deleted")
     return found
 
 

@@ -22,6 +22,8 @@ PROGRAMS: Final = Path("/usr/lib/postgresql")
 """Where Debian keeps them, by major version."""
 VERSIONS: Final = (15, 16, 17)
 SOCKETS_INSIDE: Final = "/sockets"
+PRIVATE_PORT: Final = 5432
+"""In the name of the socket of a server that listens on it alone."""
 CONF_INSIDE: Final = "/conf"
 CERTIFICATE: Final = "server.pem"
 """The key and the chain, in one file so that they change together."""
@@ -69,7 +71,7 @@ def initdb(version: int) -> Sequence[str]:
 def server(
     spec: Spec, recovery: Recovery | None = None, *, is_private: bool = False
 ) -> Sequence[str]:
-    """Return what runs a server; a private one listens on its socket alone."""
+    """Return the command of a server; a private one listens on its Unix socket alone."""
     settings = {**_common(), **_resources(spec), **_reached(spec, is_private=is_private)}
     settings |= _archive(spec, is_private=is_private)
     if is_private:
@@ -155,7 +157,7 @@ _QUIET: Final = {"autovacuum": "off", "max_logical_replication_workers": "0", "h
 def _reached(spec: Spec, *, is_private: bool) -> dict[str, str]:
     return {
         "listen_addresses": "" if is_private else "127.0.0.1",
-        "port": str(spec.port),
+        "port": str(PRIVATE_PORT if is_private else spec.port),
         "unix_socket_directories": SOCKETS_INSIDE,
         "unix_socket_permissions": "0700",
         "external_pid_file": "",
@@ -209,6 +211,8 @@ def _recovery(recovery: Recovery) -> dict[str, str]:
         "restore_command": restore_command(SPOOL_INSIDE) if recovery.uses_archive else "false",
         "recovery_target_action": "promote",
     }
+    if recovery.is_to_end:
+        return settings
     if recovery.target_time is None:
         return settings | {"recovery_target": "immediate"}
     seconds, micros = divmod(recovery.target_time, 1_000_000)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cloudcore.databases.archive import BackupFailed
 from cloudcore.databases.backup_rows import BACKUPS
-from cloudcore.databases.cluster import Cluster
+from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster
 from cloudcore.databases.rows import CLUSTERS
 from cloudcore.databases.server import ServerFailed, ServerSpec
 from cloudcore.databases.states import spec_of, target_of
@@ -16,16 +17,22 @@ if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds
 
 _MIB = 1024 * 1024
+_TOO_EARLY = "recovery ended before configured recovery target was reached"
+"""What PostgreSQL says when no transaction in its WAL was committed after the moment."""
+_NO_WAL = (
+    "the bucket has no WAL of that moment, which its server has not archived: delete this cluster,"
+    " and restore to an earlier moment, or the newest backup"
+)
 
 
 async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
-    """Make the data of a new cluster from the backup that it names, and start its server once.
+    """Make the data of a new cluster from the backup that it names.
 
-    A death in between begins again from nothing: nobody has connected to it before.
+    After a death it begins anew: nobody has connected to the cluster before.
 
     Raises:
-        BackupFailed: there is nothing to restore from, or it cannot be read.
-        ServerFailed: it cannot be run.
+        BackupFailed: the backup is gone, or cannot be read; or the bucket has no WAL of the moment.
+        ServerFailed: the server does not recover.
 
     """
     source = found.source
@@ -35,8 +42,34 @@ async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
     backup = await read(BACKUPS.find, found.account_id, source.backup_id or "")
     if origin is None or backup is None or not backup.label:
         raise BackupFailed(f"the backup of {source.cluster_name} is gone; delete this cluster")
-    target = target_of(needs.keyring, origin)
-    await restore(needs, target, spec_of(found), backup.label, source.target_time)
+    target, spec = target_of(needs.keyring, origin), spec_of(found)
+    if source.target_time is None:
+        await restore(needs, target, spec, backup.label)
+        return
+    await _archive_until_now(needs, origin)
+    try:
+        await restore(needs, target, spec, backup.label, source.target_time)
+    except ServerFailed as failed:
+        if _TOO_EARLY not in str(failed):
+            raise
+        if not await _is_all_archived(needs, origin):
+            raise BackupFailed(_NO_WAL) from failed
+        # It has committed nothing after the moment: the end of its WAL is what it had then.
+        await restore(needs, target, spec, backup.label, source.target_time, is_to_end=True)
+
+
+async def _archive_until_now(needs: DatabaseNeeds, origin: Cluster) -> None:
+    """Let a server that runs here archive WAL now: else that comes within a minute of a change."""
+    if needs.servers is not None and origin.node == needs.node.name and origin.status == "active":
+        with suppress(ServerFailed):  # it has just ended, and its WAL may be there all the same
+            await needs.servers.switch_wal(spec_of(origin))
+
+
+async def _is_all_archived(needs: DatabaseNeeds, origin: Cluster) -> bool:
+    """Return True if a server was stopped in an orderly way: then it archives all that it has."""
+    found = await needs.database.read(CLUSTERS.find, origin.account_id, origin.id)
+    is_failing = found is None or any(each.code == ARCHIVE_FAILING for each in found.faults)
+    return not is_failing and found is not None and found.status == "stopped"
 
 
 async def restore(
@@ -44,9 +77,11 @@ async def restore(
     target: BackupTarget,
     spec: ServerSpec,
     label: str,
-    target_time: int | None,
+    target_time: int | None = None,
+    *,
+    is_to_end: bool = False,
 ) -> None:
-    """Fill a server from a backup of `target`, and start it; what it had before is deleted."""
+    """Replace the data of a server by a backup of `target`, and let it recover."""
     servers, archive = needs.servers, needs.archive
     if servers is None:
         raise ServerFailed(
@@ -59,10 +94,8 @@ async def restore(
         target, folder, paths.user, label=label, target_time=target_time, max_bytes=most
     )
     await servers.adopt_restored(spec)
-    issued = await needs.authority.issue([needs.terms.address, needs.node.name])
-    await servers.reload_certificate(spec, issued.chain_pem, issued.key_pem)
     if not recovery.uses_archive:
-        await servers.start(spec, recovery=recovery)
+        await servers.recover(spec, recovery)
         return
     async with archive.serving_wal(target, paths.data, paths.spool, paths.user):
-        await servers.start(spec, recovery=recovery)
+        await servers.recover(spec, recovery._replace(is_to_end=is_to_end))

@@ -49,6 +49,14 @@ _DUE: Final = Statement(
         .order_by(_c.id)
     )
 )
+_RESTORING: Final = Statement(
+    CLUSTERS.columns.where(
+        _c.account_id == bindparam("account_id"),
+        _c.has_data == sql("false"),
+        _c.source.is_not(None),
+        _c.status != sql("'deleting'"),
+    )
+)
 _PAGE: Final = 500
 
 
@@ -74,6 +82,13 @@ def clusters_on(tx: Connection, node: str) -> Sequence[Cluster]:
     while rows := tx.rows(_ON_NODE, node=node, after=found[-1].id if found else "", limit=_PAGE):
         found += map(CLUSTERS.record_of, rows)
     return found
+
+
+def restoring_by_backup(tx: Connection, account_id: str) -> Mapping[str, str]:
+    """Return the names of the clusters that are yet to be restored, by the ids of the backups."""
+    found = map(CLUSTERS.record_of, tx.rows(_RESTORING, account_id=account_id))
+    sources = ((each.source, each.name) for each in found)
+    return {of.backup_id: name for of, name in sources if of and of.backup_id}
 
 
 def ports_on(tx: Connection, node: str) -> frozenset[int]:

@@ -43,7 +43,8 @@ class ServerSpec(NamedTuple):
     disk_mb: int
     """Most that its folder holds; who watches it stops a server that has more."""
     port: int
-    """Where it listens on the address of the setting; unique on the machine."""
+    """Where it listens on the address of the setting; unique on the machine, as is its user, who
+    follows from it."""
     has_archive: bool = False
     """It puts its WAL into its spool."""
 
@@ -105,13 +106,25 @@ class ServerDriver(Protocol):
         """
         ...
 
-    async def start(self, spec: ServerSpec, *, recovery: Recovery | None = None) -> None:
+    async def recover(self, spec: ServerSpec, recovery: Recovery) -> None:
+        """Let a restored server replay its WAL, and take from its roles what only `SUPERUSER` has.
+
+        It listens on its Unix socket alone, and has stopped when this returns. No error if it was
+        done. Raise `ServerFailed`, with the end of its log, if it ends too early.
+        """
+        ...
+
+    async def start(self, spec: ServerSpec) -> None:
         """Start a server, and return when it takes connections; no error if it does.
 
-        With `recovery`, which is of a restored one, it recovers first, and then its roles lose what
-        no role but `SUPERUSER` may have. It is not reachable before that is done.
-
         Raise `ServerFailed`, with the end of its log, if it ends.
+        """
+        ...
+
+    async def switch_wal(self, spec: ServerSpec) -> None:
+        """Commit a transaction and let a running server archive all WAL up to it.
+
+        Raise `ServerFailed` if it does not answer.
         """
         ...
 

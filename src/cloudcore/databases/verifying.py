@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.databases import backup_rows, restoring, rows
+from cloudcore.databases import backup_rows, restoring
 from cloudcore.databases.server import ServerFailed, ServerSpec
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from cloudcore.databases.cluster import Cluster
     from cloudcore.databases.needs import DatabaseNeeds
     from cloudcore.databases.server import Proof
-    from cloudcore.db.base import Connection
 
 _MIB: Final = 1024 * 1024
 _MEMORY_MB: Final = 512
@@ -30,7 +29,7 @@ _LOCK: Final = "verification.lock"
 async def prove(
     needs: DatabaseNeeds, cluster: Cluster, target: BackupTarget, found: Backup
 ) -> Proof | None:
-    """Restore a backup into a server that nobody knows, read all of it, and return how.
+    """Restore a backup into a server of its own, read all of it, and return how.
 
     Return None if another one is being proved on this machine.
 
@@ -48,10 +47,10 @@ async def prove(
             return None
         for left in await needs.database.read(backup_rows.verifying_on, needs.node.name):
             await servers.remove(left, at_once=True)
-        port = await needs.database.read(_port, needs)
-        spec = _spec(cluster, found, port)
+        # It listens on its socket alone. Its user is of a port that no cluster has.
+        spec = _spec(cluster, found, needs.terms.last_port + 1)
         try:
-            await restoring.restore(needs, target, spec, found.label, None)
+            await restoring.restore(needs, target, spec, found.label)
             return await servers.check_data(spec)
         finally:
             await servers.remove(spec.id, at_once=True)
@@ -67,16 +66,6 @@ def _spec(cluster: Cluster, found: Backup, port: int) -> ServerSpec:
         disk_mb=2 * (found.size_bytes or 0) // _MIB + _MORE_MB,
         port=port,
     )
-
-
-def _port(tx: Connection, needs: DatabaseNeeds) -> int:
-    """Return the highest port that no cluster of this machine has; new ones get the lowest."""
-    first, last = needs.terms.first_port, needs.terms.last_port
-    taken = rows.ports_on(tx, needs.node.name)
-    port = next((each for each in range(last, first - 1, -1) if each not in taken), None)
-    if port is None:
-        raise ServerFailed("the machine has no port left: the operator sets database_ports")
-    return port
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import stat
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -25,8 +26,11 @@ from cloudcore.databases.pgbackrest import STANZA, Repository, ServerPlace, chec
 _NAME: Final = re.compile(r"[0-9A-F]{24}(?:\.partial|\.[0-9A-F]{8}\.backup)?|[0-9A-F]{8}\.history")
 _ABSENT: Final = 1
 """The exit status of ``archive-get`` when there is no such file."""
+_SEGMENT: Final = re.compile(r"[0-9A-F]{24}")
 _LOOK_SECONDS: Final = 0.1
 _PAUSE_SECONDS: Final = 2
+PATIENCE_SECONDS: Final = 150
+"""That a segment may take to get into the bucket: a server archives within a minute of a change."""
 _log = logging.getLogger(__name__)
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST: Final = 16
@@ -89,9 +93,11 @@ async def _push_file(repository: Repository, staging: Path, name: str, place: Se
 
 
 async def _give(repository: Repository, spool: Path, folder: int, place: ServerPlace) -> None:
+    asked: dict[str, float] = {}
     while True:
         try:
-            await _give_wanted(repository, spool, folder, place)
+            if await _give_wanted(repository, spool, folder, place, asked):
+                await asyncio.sleep(_PAUSE_SECONDS)
         except (OSError, BackupFailed) as error:  # the server waits on, and it is tried again
             _log.warning("WAL for cluster %s: %s", repository.cluster_id, error)
             await asyncio.sleep(_PAUSE_SECONDS)
@@ -99,8 +105,13 @@ async def _give(repository: Repository, spool: Path, folder: int, place: ServerP
 
 
 async def _give_wanted(
-    repository: Repository, spool: Path, folder: int, place: ServerPlace
-) -> None:
+    repository: Repository, spool: Path, folder: int, place: ServerPlace, asked: dict[str, float]
+) -> bool:
+    """Give a server what it asks for; return True if some of that is not there yet.
+
+    `asked` notes when each segment was asked for first, on the monotonic clock.
+    """
+    is_waiting = False
     with (
         _opened(WANTED, folder) as wanted,
         _opened(GIVEN, folder) as given,
@@ -109,6 +120,11 @@ async def _give_wanted(
         for name in _named(wanted):
             words = "archive-get", f"--stanza={STANZA}", name, f"/wal/{name}"
             ended = await repository.run(*words, place=place, wal=staging)
+            if ended.status == _ABSENT and _SEGMENT.fullmatch(name):
+                now = time.monotonic()
+                if now < asked.setdefault(name, now) + PATIENCE_SECONDS:
+                    is_waiting = True
+                    continue
             if ended.status == _ABSENT:
                 (staging / name).touch()
                 os.rename(staging / name, f"{name}.absent", dst_dir_fd=given)
@@ -116,6 +132,7 @@ async def _give_wanted(
                 checked(ended)
                 os.rename(staging / name, name, dst_dir_fd=given)
             os.unlink(name, dir_fd=wanted)
+    return is_waiting
 
 
 @contextmanager

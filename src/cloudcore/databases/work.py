@@ -22,8 +22,7 @@ from cloudcore.databases.cluster import (
     Cluster,
 )
 from cloudcore.databases.dialling import EndpointUnreachable, server_version
-from cloudcore.databases.retention import restored_by
-from cloudcore.databases.rows import CLUSTERS
+from cloudcore.databases.rows import CLUSTERS, restoring_by_backup
 from cloudcore.databases.server import OWNER, ServerDriver, ServerFailed
 from cloudcore.databases.states import (
     endpoint_of,
@@ -182,8 +181,9 @@ def _delete_backups(tx: Connection, cluster: Cluster, now: int) -> bool:
     Those that another cluster is being restored from go when it has been.
     """
     found = backup_rows.remaining(tx, cluster.account_id, cluster.id, _BATCH)
-    staying = [each for each in found if each.status != DELETING]
-    delete_all(tx, [each for each in staying if restored_by(tx, each) is None], now)
+    restoring = restoring_by_backup(tx, cluster.account_id)
+    free = [each for each in found if each.status != DELETING and each.id not in restoring]
+    delete_all(tx, free, now)
     return not found
 
 
