@@ -1,8 +1,8 @@
-"""Where backups of clusters are kept, as the rest of the family sees it.
+"""The archive of backups, as the rest of the family uses it.
 
-A server has no credentials and reaches nothing. What it archives it puts in its spool folder
-(`archive_command`), from which `Archive.push_wal` takes it. What it wants back while it recovers it
-asks for there (`restore_command`), and gets as long as `Archive.serving_wal` is open.
+A server has neither credentials nor a network. It archives WAL into its spool folder
+(`archive_command`), and `Archive.push_wal` moves it to the bucket. While it recovers, it asks
+there for WAL (`restore_command`), and `Archive.serving_wal` answers.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Final, Literal, NamedTuple, Protocol
 BackupKind = Literal["base", "incremental"]
 
 SPOOL_FILES: Final = 64
-"""Most WAL files that wait to be archived; beyond them a server keeps its WAL to itself."""
+"""WAL files that a spool holds at most; more stay in the data of the server."""
 WANTED: Final = "wanted"
-"""The folder in the spool in which a recovering server makes a file of the name that it wants."""
+"""The folder in the spool in which a recovering server creates a file named as the WAL it needs."""
 GIVEN: Final = "given"
-"""The folder in the spool in which it then appears, or `NAME.absent`."""
+"""The folder in the spool in which it finds that WAL, or `NAME.absent`."""
 
 
 class BackupProgramMissing(Exception):
-    """Backups of a cluster cannot be made or restored here; the message names what is missing."""
+    """No backup or restore is possible here; the message names the missing program or setting."""
 
 
 class BackupFailed(Exception):
@@ -51,7 +51,7 @@ class RegisteredEndpoint(NamedTuple):
 
 
 class BackupTarget(NamedTuple):
-    """A cluster, and where its backups go."""
+    """A cluster and the bucket of its backups."""
 
     cluster_id: str
     account_id: str
@@ -105,13 +105,13 @@ class PushedWal(NamedTuple):
 
 
 class Archive(Protocol):
-    """Makes, lists, deletes and restores backups; nothing here knows the rows of backups.
+    """Makes, lists, deletes and restores backups, without knowing their rows.
 
-    Everything may be done again after a death at any point. All raise `BackupFailed`.
+    Each call may be repeated after the service was killed at any point. All raise `BackupFailed`.
     """
 
     def check(self, target: BackupTarget, kind: BackupKind = "base") -> None:
-        """Return if this machine can back the cluster up, or raise `BackupProgramMissing`."""
+        """Raise `BackupProgramMissing` if this machine cannot back the cluster up."""
         ...
 
     async def back_up(
@@ -134,7 +134,7 @@ class Archive(Protocol):
         ...
 
     async def remove_all(self, target: BackupTarget) -> None:
-        """Delete everything that the bucket has of a cluster, its WAL too."""
+        """Delete all backups and all WAL of a cluster."""
         ...
 
     async def restore(
@@ -165,9 +165,9 @@ class Archive(Protocol):
         ...
 
     async def push_wal(self, target: BackupTarget, spool: Path) -> PushedWal:
-        """Move what a managed server has put into its spool to the bucket, oldest first.
+        """Move the WAL in the spool of a managed server to the bucket, oldest first.
 
-        Raises nothing: what fails stays in the spool for the next call.
+        What cannot be moved stays there for the next call, and is no exception.
         """
         ...
 
@@ -175,7 +175,8 @@ class Archive(Protocol):
 def archive_command(spool: str, most: int = SPOOL_FILES) -> str:
     """Return a server's ``archive_command``, for the spool as the server sees it.
 
-    A file appears there whole or not at all. pgBackRest makes no backup unless its name is in it.
+    A file appears there complete or not at all. pgBackRest refuses to make a backup unless the
+    command has its name, so a comment has it.
     """
     return (
         f"test -e {spool}/%f && cmp -s %p {spool}/%f || "

@@ -36,7 +36,7 @@ _MEASURE_SECONDS: Final = 1
 _SPARE: Final = 0.1
 """The part of the free disk that a restore leaves to what else runs on the machine."""
 Places = Callable[[BackupTarget], ServerPlace]
-"""Returns where the server of a managed cluster is on this machine."""
+"""Returns the folders of the server of a managed cluster on this machine."""
 
 
 class Archives:

@@ -1,8 +1,7 @@
-"""Make backups, prove that they can be restored, and delete them: the steps of their work.
+"""The work of backups: make them, verify that they can be restored, and delete them.
 
-Of a cluster one backup at a time works on what the bucket has of it (`backup_turns`); the others
-wait, and who ends wakes them. What the archive lists is what is true: a run that a death cut off is
-looked for there before it is done again.
+One backup of a cluster at a time may change its bucket (`backup_turns`); the others wait, and are
+woken when it ends. A run that was killed is looked for in the archive before it is done again.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ DELETION_FAILED: Final = "BACKUP_DELETION_FAILED"
 TRIES: Final = 3
 """Runs of a backup until it has failed."""
 _LOOK_SECONDS: Final = 60
-"""Between two looks of one that waits, if nobody wakes it."""
+"""Between two tries to get the turn of a cluster, unless the end of another backup comes first."""
 _TELL_SECONDS: Final = 2
 """Between two changes of the progress."""
 _STEP_SECONDS: Final = 12 * 3600
@@ -71,7 +70,7 @@ def wish(found: Backup, _now: int) -> Wish | None:
 
 
 async def _wait(found: Backup, needs: DatabaseNeeds, turn: Turn) -> Outcome:
-    """Wait until no other backup of the cluster is worked on, and what needs this one is gone."""
+    """Wait for the turn of the cluster and, to delete a base, until no incremental one needs it."""
     doing = turn.wish.generation
 
     def take(tx: Connection) -> bool:
@@ -182,7 +181,7 @@ async def _verify(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
 
 
 async def _remove(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
-    """Delete what the bucket has of a backup."""
+    """Delete the files of a backup."""
     _cluster, target = await _of(found, needs)
     try:
         made = await _listed(found, needs, target)
@@ -210,7 +209,7 @@ def _release(tx: Connection, found: Backup, now: int) -> None:
 
 
 def delete_all(tx: Connection, found: Sequence[Backup], now: int) -> None:
-    """Let backups be deleted, unless they are gone."""
+    """Begin the deletion of backups, but for those that are gone."""
     for each in found:
         BACKUP_WORK.wake(tx, each, now)  # first: a step too locks its job, and then the record
         if BACKUPS.find(tx, each.account_id, each.id) is not None:
@@ -218,7 +217,7 @@ def delete_all(tx: Connection, found: Sequence[Backup], now: int) -> None:
 
 
 def note_failed(tx: Connection, cluster: Cluster, words: str, now: int) -> None:
-    """Note on a cluster that it was not backed up."""
+    """Add the fault to a cluster that a backup of it failed."""
     if CLUSTERS.find(tx, cluster.account_id, cluster.id) is None:
         return
     found = CLUSTERS.lock(tx, cluster.account_id, cluster.id)
@@ -251,7 +250,7 @@ async def _listed(found: Backup, needs: DatabaseNeeds, target: BackupTarget) -> 
 
 @asynccontextmanager
 async def _telling(found: Backup, needs: DatabaseNeeds) -> AsyncIterator[Callable[[int], None]]:
-    """Yield what takes the progress of a run, which is stored now and then."""
+    """Yield a function that takes the progress of a run; it is stored every two seconds."""
     progress, changed = 0, asyncio.Event()
 
     def tell(percent: int) -> None:

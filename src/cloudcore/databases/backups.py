@@ -93,7 +93,7 @@ def check_can_back_up(cluster: Cluster) -> None:
 
 
 def verify(tx: Connection, seen: Backup, now: int) -> Backup:
-    """Let a backup be restored into a server of its own; nothing happens if that is so already.
+    """Begin the verification of a backup, unless it has begun.
 
     Raises:
         NotFound: it is gone.
@@ -119,7 +119,7 @@ def check_succeeded(found: Backup) -> None:
 
 
 def delete(tx: Connection, seen: Backup, now: int, *, is_cascade: bool) -> None:
-    """Let a backup be deleted; one that runs goes when it has ended.
+    """Begin the deletion of a backup; one that runs is deleted when it has ended.
 
     Raises:
         NotFound: it is gone.

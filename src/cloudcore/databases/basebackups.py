@@ -46,7 +46,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 
 
 class _Note(msgspec.Struct, frozen=True):
-    """What is known of a backup; the owner of the bucket may have changed it."""
+    """The note beside a backup; everyone who may write to the bucket may have changed it."""
 
     size_bytes: _Count
     stored_bytes: _Count
@@ -60,12 +60,12 @@ class BaseBackups:
 
     storage: StorageNeeds
     networks: Sequence[Network]
-    """What they may be in besides the public internet."""
+    """Networks that servers may be in, besides the public internet."""
 
     async def back_up(
         self, target: BackupTarget, backup_id: str, tell: Callable[[int], None]
     ) -> Listed:
-        """Store what a server sends."""
+        """Back up a server."""
         assert target.endpoint is not None
         needs, begun = self.storage, self.storage.clock()
         bucket = await bucket_files.find_bucket(needs, target)
@@ -175,7 +175,7 @@ class BaseBackups:
 
 
 class _Sent:
-    """What pg_basebackup writes, to its end only if it ended well."""
+    """The output of pg_basebackup; its end is an exception if the program failed."""
 
     def __init__(self, process: asyncio.subprocess.Process, tell: Callable[[int], None]) -> None:
         self.size_bytes = 0

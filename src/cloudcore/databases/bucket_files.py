@@ -1,6 +1,6 @@
-"""What the bucket of an account has of a cluster, read and written in the account's name.
+"""Read and write the files of a cluster in a bucket, in the name of the bucket's account.
 
-So its quota of bytes and the KMS key of the bucket hold for backups as for all else in it.
+So the quota of the account and the KMS key of the bucket apply to backups as to other objects.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PAGE: Final = 500
 
 
 class Source(Protocol):
-    """What bytes come from, such as the output of a program."""
+    """A source of bytes, such as the output of a program."""
 
     async def read(self, count: int, /) -> bytes:
         """Return at most so many bytes; none at the end."""
@@ -90,7 +90,7 @@ async def delete_files(needs: StorageNeeds, bucket: Bucket, prefix: str) -> None
 
 
 async def store(needs: StorageNeeds, bucket: Bucket, key: str, source: Source) -> int:
-    """Store what a source gives as one object; return its size. The object is there or not.
+    """Store the bytes of a source as one object, completely or not at all; return its size.
 
     Raises:
         PlatformError: the account has no room, the KMS key is closed, or the store failed.

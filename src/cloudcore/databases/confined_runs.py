@@ -1,4 +1,4 @@
-"""Programs that read or write what is hostile, each run confined by bubblewrap.
+"""Run programs on files that are not to be trusted, each confined by bubblewrap.
 
 A run sees the programs of the machine, read-only, and the folders that it is given. It has neither
 capabilities nor a shell of ours, acts as the cluster's own user, and ends with this process, also
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from cloudcore.databases.archive import BackupFailed, BackupProgramMissing
 
 User = tuple[int, int] | None
-"""Ids that a run has; None: those of the service, which then is not root."""
+"""User and group id of a run; None: those of the service, if it is not root."""
 _LAST_LINES: Final = 6
 _MOST_LINE: Final = 500
 _LIMIT: Final = 32 << 20
@@ -38,14 +38,14 @@ class Run:
     argv: Sequence[str]
     user: User
     readable: Mapping[Path, str] = field(default_factory=dict)
-    """What of this machine is where for the program."""
+    """Paths of this machine, and where the program sees them."""
     writable: Mapping[Path, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """What the program alone sees, by path: it is in memory, such as keys."""
+    """Files in memory that only the program sees, such as keys, by path."""
     env: Mapping[str, str] = field(default_factory=dict)
     has_network: bool = False
     pass_fds: Sequence[int] = ()
-    """Held by whatever belongs to the run, to its end."""
+    """Descriptors that all processes of the run hold to their end."""
 
 
 class Ended(NamedTuple):
@@ -83,7 +83,7 @@ async def run(wanted: Run, each_line: Callable[[str], None] = lambda _line: None
 async def started(
     wanted: Run, *, stdin: int = asyncio.subprocess.DEVNULL, stderr: int
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Start a program, to talk with it; what still runs at the end is killed."""
+    """Start a program and yield it; it is killed at the end of the block."""
     with ExitStack() as opened:
         uid, gid = wanted.user or (os.geteuid(), os.getegid())
         # Programs ask for the name of their user; those of the machine are none of their business.

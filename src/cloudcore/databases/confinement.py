@@ -1,4 +1,4 @@
-"""How the programs of a server are confined: by bubblewrap, whoever starts them.
+"""The commands that confine a server and the programs beside it, by bubblewrap.
 
 As root, a server has a user id of its own, which owns its files and nothing else. Without root it
 acts as the service's user, in a user namespace in which nothing else is mounted. Either way it sees
@@ -16,7 +16,7 @@ from cloudcore.nodes.control_groups import MIB
 from cloudcore.nodes.keeper import INFO_FD, SECCOMP_FD
 
 _INNER_ID: Final = 1000
-"""Of the user that a server is to itself without root."""
+"""The id that a server has in its own user namespace, without root."""
 _WITHOUT_ROOT: Final = (
     *("--unshare-user", "--disable-userns", "--uid", str(_INNER_ID), "--gid", str(_INNER_ID)),
 )
@@ -31,7 +31,7 @@ _SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib64")
 _SCRATCH_MB: Final = 64
 _ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/", "TZ": "UTC"}
 User = tuple[int, int] | None
-"""Ids of who runs; None: those of the service, which then is not root."""
+"""User and group id of a server; None: those of the service, if it is not root."""
 
 
 def confined(
@@ -96,11 +96,11 @@ def _as_user(user: User) -> Sequence[str]:
 
 
 def password_line(user: User) -> str:
-    """Return the line of `/etc/passwd` (passwd(5)) that programs look for."""
+    """Return the line of `/etc/passwd` (passwd(5)) with the user of a server."""
     uid, gid = user or (_INNER_ID, _INNER_ID)
     return f"postgres:x:{uid}:{gid}::/:/usr/sbin/nologin\n"
 
 
 def user_of(first_uid: int, offset: int) -> User:
-    """Return the ids of a server, by the place of its port; None without root."""
+    """Return the ids of the server of a port, counted from the first port; None without root."""
     return (first_uid + offset, first_uid + offset) if os.geteuid() == 0 else None

@@ -31,7 +31,7 @@ _SETS_REQUIRED_AUTH: Final = 160_000
 
 
 class EndpointUnreachable(Exception):
-    """A server did not answer as a server of PostgreSQL; the message says why, no secret."""
+    """A server did not answer as PostgreSQL does; the message says why and has no secret."""
 
 
 def check_literal(host: str, port: int, networks: Sequence[Network]) -> None:
@@ -95,7 +95,7 @@ async def _connect(
 def _parameters(
     endpoint: RegisteredEndpoint, database: str, addresses: Sequence[Address], folder: Path
 ) -> dict[str, Any]:
-    """Return what libpq is told: everything, so that nothing of this machine is taken instead."""
+    """Return all parameters of libpq, so that it takes none from the environment."""
     from psycopg import pq  # noqa: PLC0415 - as above
 
     roots = folder / "roots.pem"  # without it nothing is checked (`require`)

@@ -1,4 +1,4 @@
-"""What a PostgreSQL server is told: all by its command line, which nothing in its data overrides.
+"""The settings of a PostgreSQL server: all on its command line, which its data cannot override.
 
 ``ALTER SYSTEM`` and files in the data folder come after the command line (PostgreSQL 15, 20.1).
 """
@@ -46,7 +46,7 @@ CREATE ROLE {OWNER} LOGIN CREATEDB
 CREATE DATABASE {DATABASE} OWNER {OWNER}
 REVOKE ALL ON DATABASE postgres, template1 FROM PUBLIC
 """
-"""What a new server is told. Nobody but the platform comes into `postgres` and `template1`."""
+"""Statements for a new server. Only the platform may connect to `postgres` and `template1`."""
 
 
 def conf_files() -> Mapping[str, str]:
@@ -60,7 +60,7 @@ def program(version: int, name: str) -> str:
 
 
 def initdb(version: int) -> Sequence[str]:
-    """Return what makes the data of a new server."""
+    """Return the command that makes the data of a new server."""
     return (
         *(program(version, "initdb"), "--pgdata", DATA_INSIDE, "--username", SUPERUSER),
         *("--data-checksums", "--encoding", "UTF8", "--locale", "C.UTF-8"),
@@ -82,7 +82,7 @@ def server(
 
 
 def single_user(version: int, database: str) -> Sequence[str]:
-    """Return what reads statements, one a line, as the first superuser that a server had.
+    """Return the command of a server that runs statements from its input, one a line, as superuser.
 
     No role or database has settings there, and neither event triggers nor workers run.
     """
@@ -151,7 +151,7 @@ def _common() -> dict[str, str]:
 
 
 _QUIET: Final = {"autovacuum": "off", "max_logical_replication_workers": "0", "hot_standby": "off"}
-"""Of a server that nobody but the platform looks at: it runs nothing of what its data ask for."""
+"""Settings of a private server: it runs no workers that its data ask for."""
 
 
 def _reached(spec: Spec, *, is_private: bool) -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""Make a restored data folder one that may be started: everything in it is an enemy's.
+"""Make a restored data folder safe to start a server on.
 
-Whoever writes into the bucket of the backups has made its files and its catalog. What it runs is
-confined like every server; this is about what its owner and its files may do then. Nothing here
-follows a link of it.
+Everyone who may write to the bucket of the backups may have made up its files and its catalog. The
+server is confined like any other; this removes files that say how it runs, and rights of roles. No
+link in the folder is followed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAMES: Final = re.compile(r'\bencode = "([0-9a-f]*)"')
 
 
 def clean(data: Path, version: int) -> None:
-    """Leave plain files and folders of one user, of which none says how the server runs.
+    """Remove everything but plain files and folders, and all files that say how the server runs.
 
     Raise `ServerFailed` if they are no data of a server of this version.
     """
@@ -56,7 +56,7 @@ def clean(data: Path, version: int) -> None:
 
 
 def ask_for_recovery(data: Path, user: User) -> None:
-    """Let the next start recover by its settings, before it takes connections."""
+    """Create `recovery.signal`, so that the server recovers before it takes connections."""
     with _opened(data) as folder:
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open("recovery.signal", flags, 0o600, dir_fd=folder)
@@ -74,7 +74,7 @@ def remove_file(folder: int, name: str) -> None:
 
 
 def before_start(data: Path) -> None:
-    """Remove what a server has stored of its own settings, and what a killed one said of itself."""
+    """Remove settings that a server has stored, and the pid file of one that was killed."""
     with _opened(data) as folder:
         for name in ("postgresql.auto.conf", "postmaster.pid"):
             remove_file(folder, name)

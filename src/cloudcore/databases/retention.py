@@ -1,4 +1,4 @@
-"""Which backups stay: what others need, and what is older than the owner wants to keep."""
+"""Which backups another backup needs, and which are older than their owner wants to keep."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloudcore.resources.record import DELETING
 
 
 def dependents(tx: Connection, found: Backup) -> Sequence[Backup]:
-    """Return the backups that cannot be restored without one, and stay.
+    """Return the backups that cannot be restored without one, but for those being deleted.
 
     An incremental one has what changed since the one before it, so it needs all back to its base.
     """
@@ -36,9 +36,9 @@ def dependents(tx: Connection, found: Backup) -> Sequence[Backup]:
 
 
 def outlived(tx: Connection, cluster: Cluster) -> Sequence[Backup]:
-    """Return the base backups that are older than those that stay, and what needs them.
+    """Return the base backups beyond the number to keep, oldest first, and those that need them.
 
-    So the newest that succeeded always stays, and what a cluster is being restored from.
+    A backup that a cluster is being restored from is left out.
     """
     if cluster.retention is None:
         return ()

@@ -99,7 +99,7 @@ def ports_on(tx: Connection, node: str) -> frozenset[int]:
 def free_port(tx: Connection, node: str, first: int, last: int) -> int | None:
     """Return the lowest port that no cluster of a machine has; None if none is free.
 
-    Who asks holds the row of the machine, or is refused by the constraint.
+    The caller holds the row of the machine; else the constraint may refuse the port.
     """
     taken = ports_on(tx, node)
     return next((each for each in range(first, last + 1) if each not in taken), None)

@@ -25,13 +25,13 @@ _PAGE: Final = 100
 
 
 def put(tx: Connection, cluster: Cluster) -> None:
-    """Store when a new or changed schedule is to be looked at first."""
+    """Store when a new or changed schedule is due first."""
     due_at = _next(cluster, cluster.updated_at)
     backup_rows.put_due(tx, cluster.account_id, cluster.id, due_at)
 
 
 async def take_turns(needs: DatabaseNeeds) -> None:
-    """Ask for the backups and the proofs whose moment has come; each is late once, if at all."""
+    """Request the backups and verifications that are due; those missed meanwhile count as one."""
     now, after = needs.clock(), ""
     while found := await needs.database.read(backup_rows.due, now, after, _PAGE):
         for account_id, cluster_id, due_at in found:
@@ -98,7 +98,7 @@ def _is_due(cron: str | None, due_at: int, now: int) -> bool:
 
 
 def _next(cluster: Cluster, now: int) -> int | None:
-    """Return the first moment after one at which anything of a schedule is due; None: never."""
+    """Return the first moment after `now` at which a schedule is due; None if it is empty."""
     schedule = cluster.schedule or Schedule()
     crons = (schedule.base_cron, schedule.incremental_cron, schedule.verify_cron)
     return min((read_cron(each).after(now) for each in crons if each is not None), default=None)

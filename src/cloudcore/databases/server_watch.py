@@ -1,7 +1,7 @@
-"""Look after the servers of this machine: let those that ended start again, and end others.
+"""Watch the servers of this machine: restart those that ended, and remove those without a row.
 
-One process of a machine does so. To start and stop what its owner wants is the work's; a server
-that ended by itself is wanted anew, after a pause. So nobody else starts a server.
+One process of a machine does so. Servers are started by the work of their cluster alone: after a
+pause, the watch wakes it for a server that ended by itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CRASHES: Final = 5
 """Of a server within `_CRASH_SECONDS`, after which it is a fault."""
 _CRASH_SECONDS: Final = 600
 _ROOM_SECONDS: Final = 600
-"""That a server may have more than its disk after it was started, for its owner to delete some."""
+"""A server may have more than its disk for so long after a start, so that its owner can delete."""
 _CERTIFICATE_SECONDS: Final = 30 * 24 * 3600
 """After which a server gets another one: a third of its life."""
 _BURY_SECONDS: Final = 3600
@@ -118,7 +118,7 @@ class ServerWatch:
         return now >= steady_at and any(each.code == SERVER_CRASHING for each in found.faults)
 
     async def _ended(self, found: Cluster, now: int) -> None:
-        """Let a server that ended by itself start again, and pause longer if it ends again."""
+        """Have a server that ended by itself started again, after a longer pause each time."""
         seen = (await self._driver.seen()).get(found.id, _MISSING)
         if seen.status != "stopped":
             return  # it was started between the two looks

@@ -1,7 +1,8 @@
 """Database servers of this machine, each confined and kept by a process beside it.
 
 A server has a folder: `data`, `sockets` and `spool` are its own user's, the rest is the service's.
-`UNFIT` is there until data that were restored have been made fit; they are not served before.
+`unfit` is there until restored data have recovered and roles have lost their rights; they are not
+served before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prove that a backup can be restored: in a server of its own, of which all data are read."""
+"""Verify that a backup can be restored: into a server of its own, all of whose data are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Move the WAL of the servers of this machine into their buckets, all the time."""
+"""Watch the spools of this machine's servers, and move their WAL to the buckets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class WalWatch:
         self._needs = needs
         self._driver = driver
         self._failing: dict[str, int] = {}
-        """Since when nothing could be pushed, by the id of the cluster."""
+        """Since when pushes fail, by the id of the cluster."""
 
     async def turn(self) -> None:
         """Push what waits in the spools of this machine, cluster by cluster."""
@@ -54,7 +54,7 @@ class WalWatch:
             await self._note(each, error)
 
     async def _note(self, found: Cluster, error: str | None) -> None:
-        """Let a fault stand as long as it is one."""
+        """Add the fault that WAL is not archived after five minutes; remove it once it is."""
         now = self._needs.clock()
         is_told = any(each.code == ARCHIVE_FAILING for each in found.faults)
         if error is None:

@@ -1,4 +1,4 @@
-"""Bring a cluster about, start and stop it, look at a registered one, and delete it."""
+"""The work of clusters: make, start, stop, check and delete them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _LOOK_SECONDS: Final = 1
 _BATCH: Final = 100
 """Backups that are deleted at a time."""
 _WATCHED: Final = (SERVER_CRASHING, ARCHIVE_FAILING)
-"""Faults that are over when who watches sees so, and not because a server has started."""
+"""Faults that the watches remove, and no start of the server."""
 _OFF: Final = Problem(
     SERVERS_OFF,
     "this cluster's machine runs no database servers (any more): its operator sets database_driver",
@@ -110,7 +110,7 @@ async def _start(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
 
 
 async def _password(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
-    """Give the owner the password of the row, which then is there no more."""
+    """Set the password of the owner, and delete it from the row."""
     if (servers := needs.servers) is None:
         return Again(faults=[_OFF])
     if found.secret is not None:
@@ -137,7 +137,7 @@ async def _stop(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
 
 
 async def _check(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
-    """Look whether a registered server is there, and what it is."""
+    """Connect to a registered server, and store its version or why that failed."""
     endpoint = endpoint_of(needs.keyring, found)
     assert endpoint is not None
     assert found.endpoint is not None
@@ -188,7 +188,7 @@ def _delete_backups(tx: Connection, cluster: Cluster, now: int) -> bool:
 
 
 async def _remove(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
-    """Take away the server, and what else its bucket has of it."""
+    """Delete the server and all files of its cluster in the bucket."""
     if found.type == "managed":
         if needs.servers is None:
             return Again(faults=[_OFF])
