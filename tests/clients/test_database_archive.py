@@ -31,7 +31,7 @@ from cloudcore.databases.archive import (
     restore_command,
 )
 from cloudcore.databases.bucket_access import BucketAccess
-from cloudcore.databases.bucket_files import Text, folder_of, store
+from cloudcore.databases.bucket_files import folder_of, store, text
 from cloudcore.databases.pgbackrest import STANZA
 from cloudcore.databases.wal import has_files
 from cloudcore.quotas.limits import put_limit, remove_limit
@@ -477,7 +477,7 @@ async def test_the_keys_of_a_run_open_its_cluster_alone_and_end_with_it(
     access = BucketAccess(world.needs, world.roles)
     own = folder_of(target.cluster_id)
     for key in (own + "mine", folder_of("other") + "mine"):
-        await store(world.needs, world.bucket, key, Text(b"some bytes"))
+        await store(world.needs, world.bucket, key, text(b"some bytes"))
     async with access.keys(target, "a-run", 900) as keys:
         boto = world.boto(keys.session)
         assert boto.get_object(Bucket="backups", Key=own + "mine")["Body"].read() == b"some bytes"

@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from cloudcore.databases.confined_runs import Run, User, run
+from cloudcore.databases.confined_runs import Run, run
+from cloudcore.databases.confinement import User
 from tests.tools import require_tool
 
 NOBODY: User = (65_534, 65_534) if os.geteuid() == 0 else None

@@ -24,7 +24,7 @@ from cloudcore.databases.archive import (
 from cloudcore.databases.basebackups import BaseBackups
 from cloudcore.databases.bucket_access import BucketAccess
 from cloudcore.databases.bucket_files import delete_files, find_bucket, folder_of
-from cloudcore.databases.confined_runs import User
+from cloudcore.databases.confinement import User
 from cloudcore.databases.pgbackrest import Repositories, Repository, ServerPlace, program
 from cloudcore.databases.restored_data import size_of
 from cloudcore.databases.s3_bridge import Bridge

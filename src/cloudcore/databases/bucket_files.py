@@ -35,17 +35,12 @@ class Source(Protocol):
         ...
 
 
-class Text:
-    """A few bytes as a source."""
-
-    def __init__(self, text: bytes) -> None:
-        """Give these."""
-        self._left = text
-
-    async def read(self, count: int, /) -> bytes:
-        """Return the next bytes."""
-        given, self._left = self._left[:count], self._left[count:]
-        return given
+def text(content: bytes) -> Source:
+    """Return a few bytes as a source."""
+    made = asyncio.StreamReader()
+    made.feed_data(content)
+    made.feed_eof()
+    return made
 
 
 def folder_of(cluster_id: str) -> str:

@@ -42,8 +42,7 @@ async def check_pages(spec: ServerSpec, paths: ServerPaths) -> None:
 
 async def read_rows(spec: ServerSpec, paths: ServerPaths) -> None:
     """Read every row of a server that runs; raise `ServerFailed` if one cannot be read."""
-    port = str(postgres.PRIVATE_PORT)
-    where = ("--host", postgres.SOCKETS_INSIDE, "--port", port, "--username", SUPERUSER)
+    where = ("--host", postgres.SOCKETS_INSIDE, "--port", str(spec.port), "--username", SUPERUSER)
     nowhere = ("--file", "/dev/null", "--no-sync")
     await _run(spec, paths, "pg_dumpall", *where, "--no-password", *nowhere)
     if _can_check_tables(spec.version):

@@ -61,17 +61,6 @@ class Endpoint(Struct, frozen=True, omit_defaults=True):
     for `host`. None: the connection is encrypted, and its certificate is not checked."""
 
 
-class Size(Struct, frozen=True):
-    """What a server that runs here may use."""
-
-    memory_mb: Annotated[int, Meta(ge=128, le=64 * 1024)] = 512
-    """MiB of memory."""
-    cpu_millis: Annotated[int, Meta(ge=100, le=64_000)] = 500
-    """Thousandths of a processor."""
-    disk_mb: Annotated[int, Meta(ge=256, le=1024 * 1024)] = 10_240
-    """MiB of its files; a server that has more is stopped."""
-
-
 Cron = Annotated[str, Meta(min_length=9, max_length=100)]
 
 

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cloudcore.databases.archive import BackupFailed, BackupProgramMissing
+from cloudcore.databases.confinement import AS_ROOT, User, as_user
 
-User = tuple[int, int] | None
-"""User and group id of a run; None: those of the service, if it is not root."""
 _LAST_LINES: Final = 6
 _MOST_LINE: Final = 500
 _LIMIT: Final = 32 << 20
@@ -147,15 +146,8 @@ def _confined(wanted: Run, files: Mapping[str, int]) -> tuple[Sequence[str], Seq
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", **wanted.env}
     for name, value in environment.items():
         options += ["--setenv", name, value]
-    inner = list(wanted.argv)
-    if wanted.user is None:
-        options.append("--unshare-user")
-    else:
-        uid, gid = wanted.user
-        options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-        ids = f"--reuid={uid}", f"--regid={gid}", "--clear-groups"
-        inner = ["setpriv", *ids, "--no-new-privs", "--", *inner]
-    return options, inner
+    options += ["--unshare-user"] if wanted.user is None else AS_ROOT
+    return options, as_user(wanted.user, wanted.argv)
 
 
 def _system() -> Iterator[str]:

@@ -23,7 +23,8 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.databases.archive import BackupFailed, BackupKind, BackupTarget, Listed
 from cloudcore.databases.bucket_access import BucketAccess, Keys
 from cloudcore.databases.bucket_files import delete_files, folder_of
-from cloudcore.databases.confined_runs import Ended, Run, User, require, run
+from cloudcore.databases.confined_runs import Ended, Run, require, run
+from cloudcore.databases.confinement import User
 from cloudcore.databases.s3_bridge import NAME, Bridge
 from cloudcore.databases.server import DATA_INSIDE, SUPERUSER
 from cloudcore.storage.needs import StorageNeeds

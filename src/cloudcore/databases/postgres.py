@@ -22,8 +22,6 @@ PROGRAMS: Final = Path("/usr/lib/postgresql")
 """Where Debian keeps them, by major version."""
 VERSIONS: Final = (15, 16, 17)
 SOCKETS_INSIDE: Final = "/sockets"
-PRIVATE_PORT: Final = 5432
-"""In the name of the socket of a server that listens on it alone."""
 CONF_INSIDE: Final = "/conf"
 CERTIFICATE: Final = "server.pem"
 """The key and the chain, in one file so that they change together."""
@@ -157,7 +155,7 @@ _QUIET: Final = {"autovacuum": "off", "max_logical_replication_workers": "0", "h
 def _reached(spec: Spec, *, is_private: bool) -> dict[str, str]:
     return {
         "listen_addresses": "" if is_private else "127.0.0.1",
-        "port": str(PRIVATE_PORT if is_private else spec.port),
+        "port": str(spec.port),
         "unix_socket_directories": SOCKETS_INSIDE,
         "unix_socket_permissions": "0700",
         "external_pid_file": "",

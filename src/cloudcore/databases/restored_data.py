@@ -35,7 +35,7 @@ def clean(data: Path, version: int) -> None:
 
     Raise `ServerFailed` if they are no data of a server of this version.
     """
-    with _opened(data) as folder:
+    with open_folder(data) as folder:
         found = _read(folder, "PG_VERSION").strip()
         if found != f"{version}":
             raise ServerFailed(f"what was restored is no data of PostgreSQL {version}")
@@ -57,7 +57,7 @@ def clean(data: Path, version: int) -> None:
 
 def ask_for_recovery(data: Path, user: User) -> None:
     """Create `recovery.signal`, so that the server recovers before it takes connections."""
-    with _opened(data) as folder:
+    with open_folder(data) as folder:
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open("recovery.signal", flags, 0o600, dir_fd=folder)
         try:
@@ -75,7 +75,7 @@ def remove_file(folder: int, name: str) -> None:
 
 def before_start(data: Path) -> None:
     """Remove settings that a server has stored, and the pid file of one that was killed."""
-    with _opened(data) as folder:
+    with open_folder(data) as folder:
         for name in ("postgresql.auto.conf", "postmaster.pid"):
             remove_file(folder, name)
 
@@ -83,7 +83,7 @@ def before_start(data: Path) -> None:
 def status_of(data: Path) -> str:
     """Return what a running server says that it does (`postmaster.pid`, its eighth line)."""
     try:
-        with _opened(data) as folder:
+        with open_folder(data) as folder:
             lines = _read(folder, "postmaster.pid").splitlines()
     except (OSError, ServerFailed):
         return ""
@@ -172,8 +172,9 @@ def catalog_of(said: str) -> Catalog:
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[int]:
-    descriptor = os.open(folder, _FOLDER)
+def open_folder(path: Path | str, folder: int | None = None) -> Iterator[int]:
+    """Open a folder, perhaps in an open one; raise `OSError` if it is none, or a link."""
+    descriptor = os.open(path, _FOLDER, dir_fd=folder)
     try:
         yield descriptor
     finally:

@@ -21,7 +21,8 @@ from typing import Final, NamedTuple
 
 from cloudcore.databases import checking, postgres, restored_data
 from cloudcore.databases.archive import Recovery
-from cloudcore.databases.confinement import User, beside, confined, password_line, user_of
+from cloudcore.databases.confined_runs import Run, run
+from cloudcore.databases.confinement import User, confined, password_line, user_of
 from cloudcore.databases.server import (
     DATA_INSIDE,
     SPOOL_INSIDE,
@@ -70,6 +71,7 @@ _PROCESSES: Final = 64
 """Of a server beside its sessions."""
 _TOLD_BYTES: Final = 2000
 _TRIAL: Final = ".trial"
+_STATEMENTS: Final = "/tmp/statements"  # noqa: S108 - of the program that reads them alone
 
 
 class Listening(NamedTuple):
@@ -442,30 +444,23 @@ class Servers:
         return size
 
     async def _told(self, spec: ServerSpec, text: str) -> None:
-        """Tell a running server something as its superuser; raise `ServerFailed` if it refuses."""
-        psql = (postgres.program(spec.version, "psql"), "-qAtX", "-v", "ON_ERROR_STOP=1")
+        """Run statements in a running server as superuser; raise `ServerFailed` if one fails."""
         where = ("-h", postgres.SOCKETS_INSIDE, "-p", str(spec.port), "-U", SUPERUSER)
-        sockets = {self._folder(spec.id) / "sockets": postgres.SOCKETS_INSIDE}
-        argv = beside((*psql, *where, "-d", "postgres"), self._user(spec), sockets)
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            env={"PATH": os.environ.get("PATH", os.defpath)},
+        psql = (postgres.program(spec.version, "psql"), "-qAtX", "-v", "ON_ERROR_STOP=1")
+        paths = self.paths(spec)
+        told = Run(
+            argv=(*psql, *where, "-d", "postgres", "-f", _STATEMENTS),
+            user=paths.user,
+            readable={paths.socket_folder: postgres.SOCKETS_INSIDE},
+            files={_STATEMENTS: f"SET search_path = pg_catalog;\n{text}".encode()},
         )
         try:
             async with asyncio.timeout(_ASK_SECONDS):
-                first = "SET search_path = pg_catalog;\n"
-                _, said = await process.communicate((first + text).encode())
+                ended = await run(told)
         except TimeoutError as error:
             raise ServerFailed("it does not answer") from error
-        finally:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-        if process.returncode != 0:
-            raise ServerFailed(postgres.why_ended(said.decode(errors="replace")))
+        if ended.status != 0:
+            raise ServerFailed(postgres.why_ended(ended.said))
 
     def _folder(self, server_id: str) -> Path:
         return self._base / server_id

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.databases import backup_rows, restoring
 from cloudcore.databases.server import ServerFailed, ServerSpec
+from cloudcore.nodes.file_locks import try_lock
 
 if TYPE_CHECKING:
     from cloudcore.databases.archive import BackupTarget
@@ -23,7 +20,8 @@ _MEMORY_MB: Final = 512
 _CPU_MILLIS: Final = 1000
 _MORE_MB: Final = 1024
 """For WAL that the server writes while it recovers."""
-_LOCK: Final = "verification.lock"
+_LOCK: Final = "databases/verification.lock"
+"""Held by the process of a machine that verifies a backup."""
 
 
 async def prove(
@@ -42,12 +40,12 @@ async def prove(
         raise ServerFailed(
             "this machine runs no database servers; its operator sets database_driver"
         )
-    with _alone(needs) as is_alone:
-        if not is_alone:
+    with try_lock(needs.node.folder / _LOCK) as is_ours:
+        if not is_ours:
             return None
         for left in await needs.database.read(backup_rows.verifying_on, needs.node.name):
             await servers.remove(left, at_once=True)
-        # It listens on its socket alone. Its user is of a port that no cluster has.
+        # It listens on a Unix socket alone; the port, which no cluster has, names that and its user.
         spec = _spec(cluster, found, needs.terms.last_port + 1)
         try:
             await restoring.restore(needs, target, spec, found.label)
@@ -66,20 +64,3 @@ def _spec(cluster: Cluster, found: Backup, port: int) -> ServerSpec:
         disk_mb=2 * (found.size_bytes or 0) // _MIB + _MORE_MB,
         port=port,
     )
-
-
-@contextmanager
-def _alone(needs: DatabaseNeeds) -> Iterator[bool]:
-    """Yield True if no other process of this machine proves a backup meanwhile."""
-    folder = needs.node.folder / "databases"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    opened = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(opened)

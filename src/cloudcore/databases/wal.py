@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Final
 
 from cloudcore.databases.archive import GIVEN, WANTED, BackupFailed, PushedWal
-from cloudcore.databases.confined_runs import Ended, User
+from cloudcore.databases.confined_runs import Ended
+from cloudcore.databases.confinement import User
 from cloudcore.databases.pgbackrest import STANZA, Repository, ServerPlace, checked
+from cloudcore.databases.restored_data import open_folder
 
 _NAME: Final = re.compile(r"[0-9A-F]{24}(?:\.partial|\.[0-9A-F]{8}\.backup)?|[0-9A-F]{8}\.history")
 _ABSENT: Final = 1
@@ -32,7 +34,6 @@ _PAUSE_SECONDS: Final = 2
 PATIENCE_SECONDS: Final = 150
 """That a segment may take to get into the bucket: a server archives within a minute of a change."""
 _log = logging.getLogger(__name__)
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST: Final = 16
 """Files that one call pushes: other clusters wait for their turn too."""
 
@@ -41,7 +42,7 @@ async def push(repository: Repository, spool: Path, place: ServerPlace) -> Pushe
     """Move files of a spool to the repository, oldest first, until one fails."""
     pushed = 0
     try:
-        with _opened(spool) as folder, _staging(spool, "pushing", place.user) as staging:
+        with open_folder(spool) as folder, _staging(spool, "pushing", place.user) as staging:
             for name in _named(folder)[:_MOST]:
                 _take(folder, name, staging)
                 await _push_file(repository, staging, name, place)
@@ -56,7 +57,7 @@ async def push(repository: Repository, spool: Path, place: ServerPlace) -> Pushe
 def has_files(spool: Path) -> bool:
     """Return True if a spool has files to push."""
     try:
-        with _opened(spool) as folder:
+        with open_folder(spool) as folder:
             return bool(_named(folder))
     except OSError:
         return False
@@ -65,7 +66,7 @@ def has_files(spool: Path) -> bool:
 @asynccontextmanager
 async def serving(repository: Repository, spool: Path, place: ServerPlace) -> AsyncIterator[None]:
     """Give a recovering server the files that it asks for, until it is left."""
-    with _opened(spool) as folder:
+    with open_folder(spool) as folder:
         for name in (WANTED, GIVEN):
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=folder)
@@ -113,8 +114,8 @@ async def _give_wanted(
     """
     is_waiting = False
     with (
-        _opened(WANTED, folder) as wanted,
-        _opened(GIVEN, folder) as given,
+        open_folder(WANTED, folder) as wanted,
+        open_folder(GIVEN, folder) as given,
         _staging(spool, "giving", place.user) as staging,
     ):
         for name in _named(wanted):
@@ -133,15 +134,6 @@ async def _give_wanted(
                 os.rename(staging / name, name, dst_dir_fd=given)
             os.unlink(name, dir_fd=wanted)
     return is_waiting
-
-
-@contextmanager
-def _opened(path: Path | str, folder: int | None = None) -> Iterator[int]:
-    descriptor = os.open(path, _FOLDER, dir_fd=folder)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
