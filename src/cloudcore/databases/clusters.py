@@ -52,7 +52,7 @@ _PASSWORD_BYTES: Final = 24
 
 
 def shown_bucket(found: Cluster) -> ResourceRef | None:
-    """Return where the backups of a cluster go, in an answer."""
+    """Return the bucket of a cluster's backups in an answer."""
     if found.bucket is None:
         return None
     crn = BUCKET.crn(found.region, found.account_id, found.bucket_name)
@@ -90,12 +90,12 @@ METHODS: Final = Methods(
 
 
 def new_password() -> str:
-    """Return a password that nobody guesses."""
+    """Return a random password of 192 bits."""
     return secrets.token_urlsafe(_PASSWORD_BYTES)
 
 
 def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo) -> Cluster:
-    """Insert a cluster, whose bucket is as a request names it.
+    """Insert a cluster, whose bucket is named as in a request.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
@@ -113,8 +113,8 @@ def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo
     return made
 
 
-def _make(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
-    """Insert a cluster, whose bucket is resolved, on a machine that can have it; begin its work.
+def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
+    """Insert a cluster with the id of its bucket, on a machine with room for it; begin its work.
 
     Raises:
         Conflict: its name is taken, or no machine runs servers, or has a port left.
@@ -143,7 +143,7 @@ def _make(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
 
 
 def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> Cluster:
-    """Let a managed cluster be started or stopped; nothing happens if that is so already.
+    """Begin to start or stop a managed cluster, unless that is wanted already.
 
     Raises:
         NotFound: it is gone.
@@ -168,7 +168,7 @@ def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> 
 
 
 def reset_password(tx: Connection, found: Cluster, sealed: bytes, now: int) -> Cluster:
-    """Store another password of a managed cluster's owner, which its server gets then.
+    """Store a new password of a managed cluster's owner; its server is given it by the work.
 
     Raises:
         NotFound: it is gone.
@@ -219,7 +219,7 @@ def check_registered(found: Cluster) -> None:
 
 
 def delete(tx: Connection, found: Cluster, now: int, *, is_cascade: bool) -> None:
-    """Let a cluster be deleted, with all of its backups.
+    """Begin the deletion of a cluster with all of its backups.
 
     Raises:
         NotFound: it is gone.
