@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from cloudcore.databases import scheduling
 from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster, Schedule
 from cloudcore.databases.rows import CLUSTERS
 from cloudcore.databases.server import ServerFailed
@@ -151,14 +152,13 @@ async def test_a_restore_that_fails_is_a_fault_and_begins_again(
     world: BackupWorld, cluster: Cluster
 ) -> None:
     backup = await world.made(cluster)
-    world.servers.failure = ServerFailed("FATAL: could not locate a valid checkpoint record")
+    world.servers.failures.append(ServerFailed("FATAL: could not locate a valid checkpoint record"))
     _, made = await _asked(world, cluster, {"name": "copy"}, f"/backups/{backup['id']}")
     await world.work()
     path = f"/{made['cluster']['id']}"
     found = (await world.ask("GET", path)).json()["cluster"]
     assert found["status"] == "provisioning"
     assert "checkpoint" in found["faults"][0]["message"]
-    world.servers.failure = None
     await world.work(after=300)
     assert (await world.ask("GET", path)).json()["cluster"]["status"] == "active"
     assert made["cluster"]["id"] in world.servers.removed  # what was there half
@@ -239,7 +239,7 @@ async def test_a_backup_stays_while_the_restore_of_it_is_stopped(
     world: BackupWorld, cluster: Cluster
 ) -> None:
     backup = await world.made(cluster)
-    world.servers.failure = ServerFailed("FATAL: no memory")
+    world.servers.failures.append(ServerFailed("FATAL: no memory"))
     _, made = await _asked(world, cluster, {"name": "copy"}, f"/backups/{backup['id']}")
     copy = f"/{made['cluster']['id']}"
     await world.work()
@@ -247,7 +247,6 @@ async def test_a_backup_stays_while_the_restore_of_it_is_stopped(
     await world.work()
     assert (await world.ask("GET", copy)).json()["cluster"]["status"] == "stopped"
     assert (await world.delete(backup)).status_code == 409
-    world.servers.failure = None
     await world.ask("POST", f"{copy}/start")
     await world.work()
     assert (await world.ask("GET", copy)).json()["cluster"]["status"] == "active"
@@ -259,6 +258,7 @@ async def test_a_verification_restores_a_backup_into_a_server_of_its_own(
 ) -> None:
     backup = await world.made(cluster)
     assert (backup["verification"], backup["verified_at"]) == ("never", None)
+    assert backup["verified_by"] is None
     path = f"/{cluster.id}/backups/{backup['id']}/verify"
     answer = await world.ask("POST", path)
     assert (answer.status_code, answer.json()["backup"]["verification"]) == (202, "pending")
@@ -267,6 +267,7 @@ async def test_a_verification_restores_a_backup_into_a_server_of_its_own(
     assert found["verification"] == "succeeded"
     proved = found["verified_at"]
     assert proved is not None
+    assert found["verified_by"] == "checksums"
     assert world.servers.servers == {}  # nothing of it is left
     world.servers.bad_pages = True
     world.clock.pass_seconds(HOUR)
@@ -278,11 +279,13 @@ async def test_a_verification_restores_a_backup_into_a_server_of_its_own(
     assert fault["code"] == "VERIFICATION_FAILED"
     assert "checksum" in fault["message"]
     assert world.servers.servers == {}
-    world.servers.bad_pages = False
+    assert found["verified_by"] == "checksums"
+    world.servers.bad_pages, world.servers.proof = False, "rows"
     await world.ask("POST", path)
     await world.work()
     found = await world.show(backup)
     assert (found["verification"], found["faults"]) == ("succeeded", [])
+    assert found["verified_by"] == "rows"
     assert found["verified_at"] > proved
 
 
@@ -347,6 +350,14 @@ async def test_downtime_makes_one_late_backup_not_many(world: BackupWorld) -> No
     await world.take_turns()
     await world.take_turns()
     assert len(await world.list(cluster)) == 1
+
+
+async def test_a_schedule_does_not_queue_what_waits_already(world: BackupWorld) -> None:
+    cluster = await world.add_cluster("busy", schedule=Schedule(base_cron="* * * * *"))
+    for _ in range(3):
+        world.clock.pass_seconds(60)
+        await scheduling.take_turns(world.needs)
+    assert [each["status"] for each in await world.list(cluster)] == ["pending"]
 
 
 async def test_a_changed_schedule_holds_from_then_on(world: BackupWorld, cluster: Cluster) -> None:
