@@ -150,6 +150,8 @@ class MemoryArchive:
     ) -> Recovery:
         if label not in [each.label for each in self.backups.get(target.cluster_id, ())]:
             raise BackupFailed("the bucket has no such backup")
+        if self.failures:
+            raise self.failures.pop(0)
         self.calls.append(f"restore {label} {target_time}")
         return Recovery(target_time, uses_archive=target_time is not None)
 
@@ -175,6 +177,9 @@ class MemoryServers:
     switched: list[str] = field(default_factory=list)
     bad_pages: bool = False
     proof: Proof = "checksums"
+    has_later_wal: bool = True
+    """Of what is restored to a moment: a commit of later than that."""
+    switched: list[str] = field(default_factory=list)
     versions: Sequence[int] = (15,)
 
     def check(self) -> None:
@@ -200,6 +205,9 @@ class MemoryServers:
 
     async def start(self, spec: ServerSpec) -> None:
         self.servers[spec.id] = "running"
+
+    async def switch_wal(self, spec: ServerSpec) -> None:
+        self.switched.append(spec.id)
 
     async def stop(self, server_id: str) -> None:
         self.servers[server_id] = "data"

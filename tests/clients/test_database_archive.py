@@ -338,6 +338,29 @@ async def test_what_is_deleted_is_gone_with_what_needs_it(
     await archives.remove_all(target)
 
 
+async def test_a_repository_that_cannot_be_read_is_not_taken_for_an_empty_one(
+    world: ArchiveWorld, server: Server
+) -> None:
+    target, archives = world.target(), world.archives
+    async with archiving(world, target, server):
+        made = await archives.back_up(target, "1", "base", _ignore)
+    for name in ("backup.info", "backup.info.copy"):
+        key = f"{folder_of(target.cluster_id)}backup/{STANZA}/{name}"
+        await store(world.needs, world.bucket, key, Text(b"damaged"))
+    with pytest.raises(BackupFailed, match="cannot read the bucket"):
+        await archives.listed(target)
+    with pytest.raises(BackupFailed, match="cannot read the bucket"):
+        await archives.remove(target, [made.label])
+    await archives.remove_all(target)
+    assert await world.keys(target) == []
+
+
+async def test_of_a_bucket_that_was_deleted_nothing_is_left_to_delete(world: ArchiveWorld) -> None:
+    target = world.target()._replace(bucket_id=uuid7(world.needs.clock()))
+    await world.archives.remove_all(target)
+    await world.archives.remove_all(target)
+
+
 async def test_pgbackrest_that_is_killed_is_a_fault_and_is_done_again(
     world: ArchiveWorld, server: Server
 ) -> None:

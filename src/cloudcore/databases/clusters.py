@@ -22,6 +22,7 @@ from cloudcore.databases.bodies import (
 )
 from cloudcore.databases.cluster import (
     BACKUPS_CAPABILITY,
+    CLUSTER,
     PUT_OBJECT,
     SERVERS_CAPABILITY,
     Cluster,
@@ -39,6 +40,7 @@ from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.record import DELETING
 from cloudcore.storage.bucket import BUCKET
+from cloudcore.storage.bucket_uses import add_use
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.web.references import ResourceRef
 
@@ -101,12 +103,14 @@ def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo
         QuotaExceeded: the account has as much as it may have.
 
     """
-    if new.bucket is not None:
-        place = new.account_id, new.region
-        may = _right_to_fill(new, right_to)
-        found = BUCKET_ROWS.resolve(tx, *place, "bucket", new.bucket, may)
-        new = structs.replace(new, bucket=found.id, bucket_name=found.name)
-    return make_cluster(tx, new, terms)
+    if new.bucket is None:
+        return _make(tx, new, terms)
+    place = new.account_id, new.region
+    may = _right_to_fill(new, right_to)
+    found = BUCKET_ROWS.resolve(tx, *place, "bucket", new.bucket, may)
+    made = _make(tx, structs.replace(new, bucket=found.id, bucket_name=found.name), terms)
+    add_use(tx, found, made.id, f"{CLUSTER.noun} {made.name}")
+    return made
 
 
 def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from cloudcore.clock import MICROSECONDS
+from cloudcore.databases import wal
 from cloudcore.databases.archive import BackupFailed
 from cloudcore.databases.backup_rows import BACKUPS
 from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster
 from cloudcore.databases.rows import CLUSTERS
 from cloudcore.databases.server import ServerFailed, ServerSpec
 from cloudcore.databases.states import spec_of, target_of
+from cloudcore.nodes.placed import NODE_LOST
+from cloudcore.wire import rfc3339
 
 if TYPE_CHECKING:
     from cloudcore.databases.archive import BackupTarget

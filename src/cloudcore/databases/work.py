@@ -33,6 +33,7 @@ from cloudcore.databases.states import (
 )
 from cloudcore.nodes.rows import Placing
 from cloudcore.resources.record import DELETING
+from cloudcore.storage.bucket_uses import remove_uses
 from cloudcore.work import Again, Came, Problem, Step, Turn, Wish, Work
 
 if TYPE_CHECKING:
@@ -198,7 +199,11 @@ async def _remove(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
             await needs.archive.remove_all(target_of(needs.keyring, found))
         except BackupFailed as error:
             return Again(faults=[Problem(BACKUP_FAILED, str(error))])
-    return Came()
+    return Came(also=_free_bucket)
+
+
+def _free_bucket(tx: Connection, before: Cluster, _after: Cluster) -> None:
+    remove_uses(tx, before.account_id, before.id)
 
 
 def _came_to(status: str, found: Cluster, needs: DatabaseNeeds) -> Outcome:
