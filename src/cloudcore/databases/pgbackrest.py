@@ -55,6 +55,7 @@ _ALL: Final = "9999999"
 """More bases than there are: `expire` deletes only the backup that it is given."""
 _ALMOST: Final = 99
 """The progress in percent when all files are stored, and their WAL is not."""
+_MOST_WORDS: Final = 1000
 _ENDING_SECONDS: Final = 20
 """Within these a run ends whose service was killed."""
 
