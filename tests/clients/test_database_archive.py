@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -408,7 +409,9 @@ async def test_a_full_bucket_is_a_fault_until_there_is_room(
         await until(lambda: has_files(server.spool))
         pushed = await world.archives.push_wal(target, server.spool)
         assert pushed.pushed == 0
-        assert "QuotaExceeded" in (pushed.error or "")
+        (told,) = re.findall(r"^QuotaExceeded: .*", pushed.error or "", re.MULTILINE)
+        assert "may hold" in told
+        assert "x-amz-request-id" not in (pushed.error or "")
         elsewhere = world.target(registered(server))
         with pytest.raises(BackupFailed, match="may hold"):
             await world.archives.back_up(elsewhere, uuid7(world.needs.clock()), "base", _ignore)

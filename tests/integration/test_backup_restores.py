@@ -126,6 +126,17 @@ async def test_what_cannot_be_restored_is_refused(
     assert found == status, answer
 
 
+async def test_a_disk_that_a_backup_does_not_fit_into_is_refused(world: BackupWorld) -> None:
+    small = await world.add_cluster("small", disk_mb=2)  # it was full, and a backup has all of it
+    backup = await world.made(small)
+    one = f"/backups/{backup['id']}"
+    status, refused = await _asked(world, small, {"name": "copy"}, one)
+    assert (status, refused["error"]["params"]["field"]) == (400, "size.disk_mb")
+    assert "at least 3" in refused["error"]["message"]
+    status, _ = await _asked(world, small, {"name": "copy", "size": {}}, one)
+    assert status == 202
+
+
 async def test_a_backup_that_did_not_succeed_is_not_restored(
     world: BackupWorld, cluster: Cluster
 ) -> None:

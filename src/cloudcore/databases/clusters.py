@@ -229,7 +229,7 @@ def delete(tx: Connection, found: Cluster, now: int, *, is_cascade: bool) -> Non
     """
     WORK.wake(tx, found, now)
     old = CLUSTERS.lock(tx, found.account_id, found.id)
-    if not is_cascade and (backups := backup_rows.succeeded(tx, old.account_id, old.id)):
+    if not is_cascade and (backups := backup_rows.kept(tx, old.account_id, old.id)):
         raise Conflict(
             f"the cluster has {len(backups)} backups, such as {backups[-1].id}; delete them, or say"
             " cascade=true",

@@ -238,7 +238,7 @@ class Servers:
         said = self._single(spec, "template1", restored_data.ROLES)
         catalog = restored_data.catalog_of(said)
         self._single(spec, "template1", catalog.owning)
-        for each in {*catalog.databases, "postgres", "main"}:
+        for each in catalog.owned:
             self._single(spec, each, restored_data.EVERYWHERE)
         (self._folder(spec.id) / _UNFIT).unlink()
 
