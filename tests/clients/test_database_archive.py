@@ -20,7 +20,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cloudcore.clock import uuid7
-from cloudcore.databases import archives, wal
+from cloudcore.databases import archives
 from cloudcore.databases.archive import (
     GIVEN,
     WANTED,
@@ -166,7 +166,8 @@ async def test_what_was_backed_up_is_restored(
         restored.configure(archives=False, more=_recovery(restored, target_time))
         if recovery.uses_archive:
             restored.own("recovery.signal")
-        async with world.archives.serving_wal(target, restored.data, restored.spool, restored.user):
+        place = restored.data, restored.spool, restored.user
+        async with world.archives.serving_wal(target, *place, waits=True):
             await asyncio.to_thread(restored.start)
             await until(restored.is_up)
         try:
@@ -177,26 +178,25 @@ async def test_what_was_backed_up_is_restored(
 
 
 async def test_wal_that_is_not_there_yet_is_waited_for_beside_other_restores(
-    world: ArchiveWorld, server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+    world: ArchiveWorld, server: Server, folder: Path
 ) -> None:
     target = world.target()
     async with archiving(world, target, server):
         await world.archives.back_up(target, "first", "base", lambda _: None)
     ((segment,),) = server.sql("SELECT pg_walfile_name(pg_current_wal_insert_lsn())")
-    one, other = Server(folder / "waiting"), Server(folder / "other")
+    one, other = Server(folder / "waiting"), Server(folder / "hasty")
     wanted, given = one.spool / WANTED, one.spool / GIVEN
-    async with world.archives.serving_wal(target, one.data, one.spool, one.user):
-        async with world.archives.serving_wal(target, other.data, other.spool, other.user):
-            pass  # the end of its keys is not that of others
+    async with world.archives.serving_wal(target, server.data, one.spool, one.user, waits=True):
+        async with world.archives.serving_wal(target, server.data, other.spool, other.user):
+            (other.spool / WANTED / str(segment)).touch()
+            await until((other.spool / GIVEN / f"{segment}.absent").exists)
+        # The end of its keys is not that of others.
         for name in (str(segment), "00000002.history"):
             (wanted / name).touch()
         await until((given / "00000002.history.absent").exists)
         assert not (given / f"{segment}.absent").exists()
         await push_all(world, target, server)
         await until((given / str(segment)).exists)
-        monkeypatch.setattr(wal, "PATIENCE_SECONDS", 0)
-        (wanted / "0000000100000000FFFFFFFF").touch()
-        await until((given / "0000000100000000FFFFFFFF.absent").exists)
     for each in (one, other):
         shutil.rmtree(each.folder)
 
@@ -227,7 +227,7 @@ def _recovery(restored: Server, target_time: int | None) -> str:
     return (
         f"restore_command = '{restore_command(str(restored.spool))}'\n"
         f"recovery_target_time = '{_written(target_time)}'\nrecovery_target_action = 'promote'\n"
-        "hot_standby = off\n"
+        "hot_standby = off\nrecovery_prefetch = off\n"
     )
 
 
