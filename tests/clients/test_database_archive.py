@@ -308,7 +308,7 @@ async def test_pgbackrest_that_is_killed_is_a_fault_and_is_done_again(
 
 
 @pytest.mark.parametrize("percent", [0, 1])
-async def test_a_service_that_is_killed_leaves_nothing_that_runs_or_is_taken_for_a_backup(
+async def test_d6_a_service_that_is_killed_leaves_nothing_that_runs_or_that_info_lists(
     world: ArchiveWorld, server: Server, percent: int
 ) -> None:
     target = world.target()
