@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
 import re
@@ -44,6 +43,7 @@ from tests.archive_world import (
     ArchiveWorld,
     Server,
     open_archive_world,
+    runs_of,
     until,
 )
 from tests.certificates import self_signed
@@ -362,7 +362,7 @@ async def test_pgbackrest_that_is_killed_is_a_fault_and_is_done_again(
     target = world.target()
 
     def kill(_percent: int) -> None:
-        for each in runs_of_pgbackrest():
+        for each in runs_of("pgbackrest", os.getpid()):
             os.kill(each, signal.SIGKILL)
 
     async with archiving(world, target, server):
@@ -376,7 +376,7 @@ async def test_pgbackrest_that_is_killed_is_a_fault_and_is_done_again(
 
 
 @pytest.mark.parametrize("percent", [0, 1])
-async def test_a_service_that_is_killed_leaves_nothing_that_runs_or_is_taken_for_a_backup(
+async def test_d6_a_service_that_is_killed_leaves_nothing_that_runs_or_that_info_lists(
     world: ArchiveWorld, server: Server, percent: int
 ) -> None:
     target = world.target()
@@ -511,24 +511,6 @@ async def test_the_keys_of_a_run_open_its_cluster_alone_and_end_with_it(
     with pytest.raises(ClientError, match=r"InvalidToken|ExpiredToken|InvalidAccessKeyId"):
         boto.get_object(Bucket="backups", Key=own + "mine")
     await world.archives.remove_all(target)
-
-
-def runs_of_pgbackrest() -> list[int]:
-    """Return the processes of pgBackRest that this process has begun."""
-    parents, named = {}, []
-    for each in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            name, fields = (each / "stat").read_text().rsplit(")", 1)
-            parents[int(each.name)] = int(fields.split()[1])
-            if name.endswith("(pgbackrest"):
-                named.append(int(each.name))
-
-    def is_ours(process: int) -> bool:
-        while process > 1 and process != os.getpid():
-            process = parents.get(process, 0)
-        return process == os.getpid()
-
-    return [each for each in named if is_ours(each)]
 
 
 def is_free(lock: Path) -> bool:
