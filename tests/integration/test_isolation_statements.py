@@ -175,6 +175,7 @@ NOT_OF_ACCOUNTS: Final = {
     "embedded_charges": "by the id of a charge, which is found under its organization",
     "closed_months": "the platform's",
     "nodes": "the platform's",
+    "fleet_settings": "the platform's",
     "network_interface_groups": "by an interface or a group found in its account",
     "subnet_free_addresses": "by a subnet found in its account",
     "search_terms": "by a name, which is an account's",

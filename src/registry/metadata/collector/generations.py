@@ -56,7 +56,13 @@ _UNFINISHED: Final = (
 
 def is_known(tx: Connection, generation: str) -> bool:
     """Return True if this database has had the generation."""
-    return tx.row(_FIND, id=generation) is not None
+    return began_at(tx, generation) is not None
+
+
+def began_at(tx: Connection, generation: str) -> int | None:
+    """Return when a generation began; None if this database has never had it."""
+    row = tx.row(_FIND, id=generation)
+    return None if row is None else row[0]
 
 
 def newest_at(tx: Connection) -> int | None:
