@@ -115,7 +115,7 @@ def _moto() -> Server:
     found = Server(f"http://{host}:{port}")
     with closing(_client(found)) as client:
         client.create_bucket(
-            Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
+            Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
         )
     return found
 
