@@ -54,7 +54,6 @@ from registry.errors import StoreUnavailable
 _MIB: Final = 1 << 20
 _SCAN_LASTS: Final = timedelta(hours=1)
 """Who began to look for orphans longer ago has died."""
-_LEFT_BEHIND: Final = timedelta(days=1)
 
 
 class S3Files:
@@ -383,9 +382,9 @@ class S3Files:
         return bytes(self.bucket.get(key, start, stop).body.read())
 
     def _is_left(self, upload_id: str, entries: Sequence[Entry]) -> bool:
-        """Return True if an upload is an object; delete what its commit has left, if it is old.
+        """Return True if an upload is an object; delete what is older than its commit.
 
-        An object that is being made staged bytes again has newer tails: those are left alone.
+        An object that is being made staged bytes again has newer tails and parts: those stay.
         """
         tails = frozenset(each for each in map(tail_name, (e.key for e in entries)) if each)
         head = self.bucket.find(object_key(upload_id))
@@ -395,7 +394,7 @@ class S3Files:
         self.bucket.delete_all([e.key for e in entries if e.modified < head.modified])
         key = object_key(upload_id)
         for begun in list(self.bucket.begun(key)):
-            if begun.key == key and begun.begun < head.modified - _LEFT_BEHIND:
+            if begun.key == key and begun.begun < head.modified:
                 self.bucket.abort(key, begun.upload)
         return True
 
