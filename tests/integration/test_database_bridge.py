@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cloudcore.databases.archive import BackupFailed
-from cloudcore.databases.bridging import NAME, Bridge, S3Endpoint
+from cloudcore.databases.s3_bridge import NAME, Bridge, S3Endpoint
 from registry.database_archive import s3_endpoint
 from registry.settings import Settings
 from tests.certificates import self_signed
@@ -61,6 +61,21 @@ async def test_bytes_come_through(tmp_path: Path, speaks_tls: bool) -> None:
             assert await asked(bridge, b"bytes " * 100_000) == b"bytes " * 100_000
             first = await bridge.port()
             assert await bridge.port() == first
+        finally:
+            await bridge.close()
+
+
+async def test_a_renewed_certificate_of_our_server_is_taken(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+    pinned, _ = self_signed(tmp_path / "old", "s3.example.com")
+    renewed = self_signed(tmp_path / "new", "s3.example.com")
+    async with echoing(renewed) as port:
+        bridge = Bridge(S3Endpoint("127.0.0.1", port, "s3.example.com", pinned))
+        try:
+            await bridge.port()
+            renewed[0].replace(pinned)
+            assert await asked(bridge, b"bytes") == b"bytes"
         finally:
             await bridge.close()
 

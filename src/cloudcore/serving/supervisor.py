@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
+from cloudcore.serving.memory import give_back_unused
+
 _M_ARENA_MAX: Final = -8
 """mallopt(3)."""
 _ARENAS: Final = 2
@@ -57,9 +59,7 @@ def release_unused() -> None:
     _unmap_code()
     gc.collect()
     gc.freeze()
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(0)
+    give_back_unused()
 
 
 def _unmap_code() -> None:
