@@ -20,17 +20,17 @@ from cloudcore.certificate import authority
 from cloudcore.certificate.authority import Places
 from cloudcore.certificate.keys import new_private_key
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.databases import clusters, postgres, restored, restoring, states
+from cloudcore.databases import clusters, postgres, restored_data, restoring, states
 from cloudcore.databases.archive import BackupTarget, archive_command
 from cloudcore.databases.archives import Archives
-from cloudcore.databases.archiving import WalWatch
-from cloudcore.databases.bridging import Bridge, S3Endpoint
 from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster
 from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms, ServerCertificate
 from cloudcore.databases.pgbackrest import ServerPlace
 from cloudcore.databases.rows import CLUSTERS
+from cloudcore.databases.s3_bridge import Bridge, S3Endpoint
 from cloudcore.databases.server import ServerSpec
 from cloudcore.databases.servers import Listening, Servers
+from cloudcore.databases.wal_watch import WalWatch
 from cloudcore.databases.work import WORK
 from cloudcore.events import NO_EVENTS
 from cloudcore.keyring import Keyring
@@ -276,7 +276,7 @@ async def test_an_archive_that_is_away_for_an_hour_stops_nothing_and_loses_nothi
     )
     waiting = [*spool.iterdir()]
     assert len(waiting) == MOST_FILES, "the rest is the server's own, which counts as its disk"
-    size = restored.size_of(spool.parent)
+    size = restored_data.size_of(spool.parent)
     assert size is not None
     assert size < spec.disk_mb * MIB
 
