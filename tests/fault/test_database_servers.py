@@ -336,6 +336,20 @@ def test_a_port_that_is_taken_is_said(machine: ServerMachine, driving: Driving) 
     driving("remove", taken["id"], True)
 
 
+def test_a_server_has_its_files_when_its_user_is_another_one(
+    machine: ServerMachine, driving: Driving
+) -> None:
+    spec = machine.spec()
+    machine.made(driving, spec)
+    driving("stop", spec["id"])
+    moved = spec | {"port": free_port()}  # its user is the one of its port
+    driving("reload_certificate", moved, machine.chain, machine.key)
+    driving("start", moved)
+    with machine.owner(moved) as session:
+        session.execute("CREATE TABLE more AS SELECT 1")
+    driving("remove", spec["id"], True)
+
+
 def test_what_is_removed_is_kept_for_a_day(machine: ServerMachine, driving: Driving) -> None:
     spec = machine.spec(port=machine.port + 2)
     driving("create", spec)

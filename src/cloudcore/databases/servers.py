@@ -257,6 +257,7 @@ class Servers:
             self._stop(spec.id)
         is_private = "listen_addresses=" in argv
         self._end(spec.id)
+        restored_data.give(folder / "data", self._user(spec))
         restored_data.before_start(folder / "data")
         if is_private:
             self._launch(spec, argv, folder / "data", listener=None)
