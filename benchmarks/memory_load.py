@@ -10,7 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+import httpx
+
 from benchmarks import exchanges
+from benchmarks.memory_pages import Reader
+from benchmarks.signed_in import Bearers
 from benchmarks.target import KIB, Target
 from benchmarks.wire import Connection, ExchangeFailedError
 
@@ -30,11 +34,12 @@ class Client:
     def __init__(self, target: Target) -> None:
         self._access: Connection | None = None
         self.repository_id = ""
+        self._bearers: Bearers | None = None
         server = target.server
         if server is None or server.bearers is None:
             self.connection = target.connection()
             return
-        bearers = server.bearers.again()
+        bearers = self._bearers = server.bearers.again()
         self.connection = Connection(target.url, bearers.header())
         self._access = Connection(target.url, f"Authorization: Bearer {bearers.access_token}")
         self.repository_id = self.call("GET", "/v1/repositories")["repositories"][0]["id"]
@@ -51,6 +56,11 @@ class Client:
             raise ExchangeFailedError(f"{method} {path}: {head.status} {body[:200]!r}")
         return json.loads(body) if body else None
 
+    def sign_in(self) -> None:
+        """Sign in once more, for new tokens that nobody uses."""
+        if self._bearers is not None:
+            self._bearers.again().header()
+
     def close(self) -> None:
         """Close the connections."""
         self.connection.close()
@@ -61,8 +71,13 @@ class Client:
 class Clients:
     """Threads that do exchanges of all kinds until they are told to stop."""
 
-    def __init__(self, target: Target, count: int, rate: float) -> None:
-        """Do at most `rate` exchanges a second in all; 0: as many as there can be."""
+    def __init__(
+        self, target: Target, count: int, rate: float, only: Sequence[str] | None = None
+    ) -> None:
+        """Do at most `rate` exchanges a second in all; 0: as many as there can be.
+
+        `only` are the kinds that are done: ``pulls``, ``pushes``, ``calls``, ``tokens``, ``pages``.
+        """
         self.exchanges = 0
         self.failures: list[Exception] = []
         self._target = target
@@ -71,6 +86,10 @@ class Clients:
         self._make_manifest = target.manifest_maker(target.repository)
         self._small, self._large = target.blobs(4 * KIB), target.blobs(MIB)
         self._manifests = target.manifests()
+        self._only = only
+        server = target.server
+        signs_in = server is not None and server.bearers is not None
+        self._reader = Reader(server) if server is not None and signs_in else None
         self._threads = [
             threading.Thread(target=self._run, args=(number,)) for number in range(count)
         ]
@@ -85,6 +104,12 @@ class Clients:
         self._stopping.set()
         for thread in self._threads:
             thread.join()
+        if self._reader is not None:
+            self._reader.close()
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long, or until a client has failed."""
+        self._stopping.wait(seconds)
 
     def _run(self, seed: int) -> None:
         chosen = random.Random(seed)
@@ -101,15 +126,23 @@ class Clients:
                     act(client, chosen)
                     self.exchanges += 1
                 client.close()
-        except (OSError, ExchangeFailedError) as error:
+        except (OSError, ExchangeFailedError, httpx.HTTPError) as error:
             self.failures.append(error)
             self._stopping.set()
 
     def _acts(self) -> Iterator[tuple[Act, int]]:
         """Yield the exchanges, each with how often it is done."""
-        yield from self._pulls()
-        yield from self._pushes()
-        yield from _calls()
+        kinds = {"pulls": self._pulls, "pushes": self._pushes}
+        if self._reader is not None:
+            kinds |= {"calls": _calls, "tokens": _tokens, "pages": self._pages}
+        for name, acts in kinds.items():
+            if self._only is None or name in self._only:
+                yield from acts()
+
+    def _pages(self) -> Iterator[tuple[Act, int]]:
+        reader = self._reader
+        assert reader is not None
+        yield lambda _, chosen: reader.read(chosen), 40
 
     def _pulls(self) -> Iterator[tuple[Act, int]]:
         repository, accepted = self._target.repository, exchanges.ACCEPT_MANIFEST
@@ -163,6 +196,11 @@ class Clients:
         yield push(MIB), 5
         yield push(32 * MIB), 1
         yield push_manifest, 40
+
+
+def _tokens() -> Iterator[tuple[Act, int]]:
+    """Yield the exchanges that sign in: an access token, a login password and a bearer."""
+    yield lambda client, _: client.sign_in(), 10
 
 
 def _calls() -> Iterator[tuple[Act, int]]:

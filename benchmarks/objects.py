@@ -207,7 +207,7 @@ def _started(server: Server, command: list[str]) -> Iterator[Server]:
 @contextlib.contextmanager
 def _ours(folder: Path, workers: int) -> Iterator[Server]:
     port = free_port()
-    pair = initialize(folder, "bench", {**os.environ, "PYTHONPATH": str(ROOT / "src")})
+    pair = initialize(folder, "bench", {**os.environ, "PYTHONPATH": str(ROOT / "src")}).pair
     sign = Presigner(port, *pair)
     command = [sys.executable, "-m", "registry", "serve", "--data", str(folder)]
     more = ["--port", str(free_port()), "--s3-port", str(port), "--workers", str(workers)]

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MIB = 1 << 20
+_PART = re.compile(
+    r"^[0-9a-f]+-[0-9a-f]+ \S{4} \S+ \S+ (\d+) *(.*)\n(?:\w+: .*\n)*?Pss: +(\d+) kB", re.MULTILINE
+)
 RESET_PEAK = "5"  # proc_pid_clear_refs(5): VmHWM starts again from the present size
 
 _FIELD = re.compile(r"^(VmHWM|VmRSS|RssAnon):\s+(\d+) kB", re.MULTILINE)
@@ -59,6 +62,23 @@ def proportional_bytes(pid: int) -> int:
 def private_bytes(pid: int) -> int:
     """Return the size of the pages that `pid` alone has and has written; 0 if it has ended."""
     return _rollup(pid, "Private_Dirty")
+
+
+def parts_bytes(pid: int) -> dict[str, int]:
+    """Return the proportional set size of `pid` by what it is; zeros if it has ended.
+
+    ``heap`` is what malloc got by brk(2), ``other`` the rest that is no file's: what malloc and
+    Python mapped, and stacks; ``files`` are programs, libraries and databases, as far as read.
+    """
+    found = {"heap": 0, "other": 0, "files": 0}
+    try:
+        smaps = Path(f"/proc/{pid}/smaps").read_text()
+    except OSError:
+        return found
+    for inode, name, size in _PART.findall(smaps):
+        kind = "files" if inode != "0" else "heap" if name == "[heap]" else "other"
+        found[kind] += int(size) * 1024
+    return found
 
 
 def _rollup(pid: int, name: str) -> int:

@@ -65,6 +65,8 @@ class Server:
         self._database_pids: list[int] = []
         self.bearers: Bearers | None = None
         """How its clients sign in, if they do."""
+        self.one_time_password = ""
+        """Of its first person, who has not signed in yet."""
 
     @property
     def pids(self) -> list[int]:
@@ -88,7 +90,7 @@ class Server:
         self.url = f"http://127.0.0.1:{port}"
         self.database_url = f"sqlite:///{data / 'metadata.db'}" if self.kind.is_ours else ""
         environment = self._environment()
-        secrets = initialize(data, ACCOUNT, environment) if self.kind.signs_in else ()
+        made = initialize(data, ACCOUNT, environment) if self.kind.signs_in else None
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 self.kind.command(data, port, self.workers),
@@ -103,8 +105,9 @@ class Server:
             self._wait_until(self._says_ready, deadline)
             unasked()
         self._wait_until(self._answers, deadline)
-        if secrets:
-            self.bearers = Bearers(self.url, secrets, self.repositories)
+        if made is not None:
+            self.bearers = Bearers(self.url, made.pair, self.repositories)
+            self.one_time_password = made.one_time_password
 
     def stop(self) -> None:
         """Stop it and delete its folder."""

@@ -12,24 +12,35 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+ADMIN: Final = "a@example.org"
 RENEW_SECONDS: Final = 200
 """Age from which a bearer, which lives five minutes, is replaced."""
 
 
-def initialize(data: Path, account: str, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Run ``entrepot init``; return the id and secret of its access key."""
+class Made(NamedTuple):
+    """What ``entrepot init`` shows once."""
+
+    pair: tuple[str, str]
+    """The id and secret of an access key."""
+    one_time_password: str
+    """Of the person `ADMIN`."""
+
+
+def initialize(data: Path, account: str, environment: Mapping[str, str]) -> Made:
+    """Run ``entrepot init``; return what it shows."""
     command = [sys.executable, "-m", "registry", "init", "--data", str(data)]
     shown = subprocess.run(
-        [*command, "--account", account, "--admin-email", "a@example.org"],
+        [*command, "--account", account, "--admin-email", ADMIN],
         env=environment,
         check=True,
         capture_output=True,
         text=True,
     ).stdout
-    labels = ("access key id", "secret access key")
-    return tuple(re.findall(rf"{label} +(\S+)", shown)[0] for label in labels)
+    labels = ("access key id", "secret access key", "one-time password")
+    key, secret, password = (re.findall(rf"{label} +(\S+)", shown)[0] for label in labels)
+    return Made((key, secret), password)
 
 
 class Bearers:

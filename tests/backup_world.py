@@ -26,15 +26,21 @@ from cloudcore.databases.archive import (
     Listed,
     PushedWal,
     Recovery,
-    Taken,
 )
 from cloudcore.databases.backup_routes import BACKUP_HANDLERS
 from cloudcore.databases.backup_work import BACKUP_WORK
 from cloudcore.databases.cluster import Cluster, Endpoint, Retention, Schedule
 from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms, ServerCertificate
+from cloudcore.databases.restoring import TOO_EARLY
 from cloudcore.databases.routes import CLUSTER_HANDLERS
 from cloudcore.databases.rows import CLUSTERS
-from cloudcore.databases.server import ServerFailed, ServerPaths, ServerSeen, ServerSpec
+from cloudcore.databases.server import (
+    Proof,
+    ServerFailed,
+    ServerPaths,
+    ServerSeen,
+    ServerSpec,
+)
 from cloudcore.databases.states import seal_password
 from cloudcore.databases.work import WORK
 from cloudcore.db.base import Connection, Database
@@ -44,6 +50,7 @@ from cloudcore.jobs.kinds import JobKind
 from cloudcore.keyring import Keyring
 from cloudcore.nodes.node import Node
 from cloudcore.nodes.rows import claim
+from cloudcore.outbound.addresses import Network
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform
 from registry.families import FAMILIES
@@ -83,7 +90,7 @@ class MemoryArchive:
 
     async def back_up(
         self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
-    ) -> Taken:
+    ) -> Listed:
         self.calls.append(f"{kind} {backup_id}")
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -97,9 +104,7 @@ class MemoryArchive:
             made = self.finish(target.cluster_id, backup_id, kind)
         finally:
             self.at_once -= 1
-        return Taken(
-            made.label, made.size_bytes, made.stored_bytes, made.started_at, made.completed_at
-        )
+        return made
 
     def finish(self, cluster_id: str, backup_id: str, kind: BackupKind) -> Listed:
         """Have a backup whole, as the program does whether or not anybody waits for it."""
@@ -140,18 +145,26 @@ class MemoryArchive:
         into: Path,
         user: tuple[int, int] | None,
         *,
-        label: str | None,
+        label: str,
         target_time: int | None,
         max_bytes: int,
     ) -> Recovery:
         if label not in [each.label for each in self.backups.get(target.cluster_id, ())]:
             raise BackupFailed("the bucket has no such backup")
+        if self.failures:
+            raise self.failures.pop(0)
         self.calls.append(f"restore {label} {target_time}")
         return Recovery(target_time, uses_archive=target_time is not None)
 
     @asynccontextmanager
     async def serving_wal(
-        self, target: BackupTarget, data: Path, spool: Path, user: tuple[int, int] | None
+        self,
+        target: BackupTarget,
+        data: Path,
+        spool: Path,
+        user: tuple[int, int] | None,
+        *,
+        waits: bool = False,
     ) -> AsyncIterator[None]:
         yield
 
@@ -165,8 +178,14 @@ class MemoryServers:
 
     servers: dict[str, Literal["data", "restored", "running"]] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
-    failure: ServerFailed | None = None
+    failures: list[ServerFailed] = field(default_factory=list)
+    """Of the next recoveries, one each."""
+    recovered: list[Recovery] = field(default_factory=list)
+    switched: list[str] = field(default_factory=list)
+    has_later_wal: bool = True
+    """The archive has WAL of a commit after the moment that a server is restored to."""
     bad_pages: bool = False
+    proof: Proof = "checksums"
     versions: Sequence[int] = (15,)
 
     def check(self) -> None:
@@ -181,18 +200,28 @@ class MemoryServers:
     async def adopt_restored(self, spec: ServerSpec) -> None:
         self.servers[spec.id] = "restored"
 
-    async def start(self, spec: ServerSpec, *, recovery: Recovery | None = None) -> None:
-        if self.failure is not None:
-            raise self.failure
+    async def recover(self, spec: ServerSpec, recovery: Recovery) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        if recovery.uses_archive and not (self.has_later_wal or recovery.is_to_end):
+            raise ServerFailed(f"FATAL:  {TOO_EARLY}")
+        self.servers[spec.id] = "data"
+        self.recovered.append(recovery)
+
+    async def switch_wal(self, spec: ServerSpec) -> None:
+        self.switched.append(spec.id)
+
+    async def start(self, spec: ServerSpec) -> None:
         self.servers[spec.id] = "running"
 
     async def stop(self, server_id: str) -> None:
         self.servers[server_id] = "data"
 
-    async def check_pages(self, spec: ServerSpec) -> None:
-        assert self.servers[spec.id] == "data", "it runs"
+    async def check_data(self, spec: ServerSpec) -> Proof:
+        assert self.servers[spec.id] == "data", "it was not restored"
         if self.bad_pages:
             raise ServerFailed("checksum verification failed in file base/5/1259")
+        return self.proof
 
     async def remove(self, server_id: str, *, at_once: bool = False) -> None:
         self.servers.pop(server_id, None)
@@ -380,6 +409,7 @@ async def open_backups(
     folder: Path,
     *,
     topics_of: Callable[..., Sequence[str]] = lambda *_: (),
+    networks: Sequence[Network] = (),
 ) -> AsyncIterator[BackupWorld]:
     """Open the world over an empty database."""
     clock = Clock()
@@ -396,7 +426,7 @@ async def open_backups(
         authority=MemoryAuthority(),
         keyring=keyring,
         events=Events(topics_of),
-        terms=DatabaseTerms(),
+        terms=DatabaseTerms(networks=networks),
     )
     tokens = TokenBook()
     tokens.add("writer")

@@ -63,8 +63,7 @@ class WrittenServers:
         self.has[spec.id] = spec
         self.death.come_to("after create")
 
-    async def start(self, spec: ServerSpec, *, recovery: object = None) -> None:
-        assert recovery is None
+    async def start(self, spec: ServerSpec) -> None:
         self.death.come_to("before start")
         if self.fails:
             raise ServerFailed(self.fails)
@@ -83,6 +82,9 @@ class WrittenServers:
         self.running.discard(server_id)
         self.has.pop(server_id, None)
         self.death.come_to("after remove")
+
+    async def switch_wal(self, spec: ServerSpec) -> None:
+        pass
 
     async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:
         self.death.come_to("before password")

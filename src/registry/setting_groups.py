@@ -28,9 +28,11 @@ _RANGES: Final = {
     "store_s3_connect_seconds": (1, 60),
     "store_s3_read_seconds": (1, 300),
     "store_s3_buffer_mb": (64, 1024**2),
+    "cache_bytes": (0, 1024**5),
     "container_password_seconds": (900, _MOST_SECONDS),
     "scrub_every_seconds": (3600, _MOST_SECONDS),
     "inline_max_bytes": (0, MOST_INLINE_BYTES),
+    "drain_seconds": (0, 3600),
 }
 
 
@@ -53,6 +55,9 @@ class Limits:
     """Age of a link's last use from which a HEAD refreshes it."""
     request_seconds: int = 0
     """Time after which the server ends any request, in either direction; 0: it ends none."""
+    drain_seconds: int = 0
+    """Time after SIGTERM in which the server takes requests and says that it is not ready, before
+    it drains."""
 
     @property
     def upload_idle(self) -> int:

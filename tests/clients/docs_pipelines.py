@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from tests.databases import ROOT
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -19,14 +19,19 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cloudcore.clock import uuid7
+from cloudcore.databases import archives
 from cloudcore.databases.archive import (
+    GIVEN,
+    WANTED,
     BackupFailed,
     BackupTarget,
+    BucketGone,
+    Recovery,
     RegisteredEndpoint,
     restore_command,
 )
 from cloudcore.databases.bucket_access import BucketAccess
-from cloudcore.databases.bucket_files import Text, folder_of, store
+from cloudcore.databases.bucket_files import folder_of, store, text
 from cloudcore.databases.pgbackrest import STANZA
 from cloudcore.databases.wal import has_files
 from cloudcore.quotas.limits import put_limit, remove_limit
@@ -38,6 +43,7 @@ from tests.archive_world import (
     ArchiveWorld,
     Server,
     open_archive_world,
+    runs_of,
     until,
 )
 from tests.certificates import self_signed
@@ -145,7 +151,7 @@ async def test_what_was_backed_up_is_restored(
     assert isinstance(moment, int)
     for label, target_time, seen in (
         (incremental.label, None, of_incremental),
-        (None, moment, of_moment),
+        (incremental.label, moment, of_moment),
     ):
         restored = Server(folder / f"restored-{target_time}")
         recovery = await world.archives.restore(
@@ -156,11 +162,12 @@ async def test_what_was_backed_up_is_restored(
             target_time=target_time,
             max_bytes=1000 * MIB,
         )
-        assert recovery == (target_time, target_time is not None)
+        assert recovery == Recovery(target_time, uses_archive=target_time is not None)
         restored.configure(archives=False, more=_recovery(restored, target_time))
         if recovery.uses_archive:
             restored.own("recovery.signal")
-        async with world.archives.serving_wal(target, restored.data, restored.spool, restored.user):
+        place = restored.data, restored.spool, restored.user
+        async with world.archives.serving_wal(target, *place, waits=True):
             await asyncio.to_thread(restored.start)
             await until(restored.is_up)
         try:
@@ -170,13 +177,57 @@ async def test_what_was_backed_up_is_restored(
             shutil.rmtree(restored.folder)
 
 
+async def test_wal_that_is_not_there_yet_is_waited_for_beside_other_restores(
+    world: ArchiveWorld, server: Server, folder: Path
+) -> None:
+    target = world.target()
+    async with archiving(world, target, server):
+        await world.archives.back_up(target, "first", "base", lambda _: None)
+    ((segment,),) = server.sql("SELECT pg_walfile_name(pg_current_wal_insert_lsn())")
+    one, other = Server(folder / "waiting"), Server(folder / "hasty")
+    wanted, given = one.spool / WANTED, one.spool / GIVEN
+    async with world.archives.serving_wal(target, server.data, one.spool, one.user, waits=True):
+        async with world.archives.serving_wal(target, server.data, other.spool, other.user):
+            (other.spool / WANTED / str(segment)).touch()
+            await until((other.spool / GIVEN / f"{segment}.absent").exists)
+        # The end of its keys is not that of others.
+        for name in (str(segment), "00000002.history"):
+            (wanted / name).touch()
+        await until((given / "00000002.history.absent").exists)
+        assert not (given / f"{segment}.absent").exists()
+        await push_all(world, target, server)
+        await until((given / str(segment)).exists)
+    for each in (one, other):
+        shutil.rmtree(each.folder)
+
+
+async def test_a_backup_without_room_on_the_machine_is_not_restored(
+    world: ArchiveWorld, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = world.target()
+    async with archiving(world, target, server):
+        made = await world.archives.back_up(target, "first", "base", lambda _: None)
+    monkeypatch.setattr(archives, "_SPARE", 1)
+    with pytest.raises(BackupFailed, match="there is room for 0 here"):
+        await world.archives.restore(
+            target, tmp_path, None, label=made.label, target_time=None, max_bytes=1000 * MIB
+        )
+
+
+async def test_of_a_bucket_that_was_deleted_nothing_is_left_to_delete(world: ArchiveWorld) -> None:
+    gone = world.target()._replace(bucket_id=uuid7(world.needs.clock()))
+    with pytest.raises(BucketGone):
+        await world.archives.listed(gone)
+    await world.archives.remove_all(gone)
+
+
 def _recovery(restored: Server, target_time: int | None) -> str:
     if target_time is None:
         return ""
     return (
         f"restore_command = '{restore_command(str(restored.spool))}'\n"
         f"recovery_target_time = '{_written(target_time)}'\nrecovery_target_action = 'promote'\n"
-        "hot_standby = off\n"
+        "hot_standby = off\nrecovery_prefetch = off\n"
     )
 
 
@@ -288,13 +339,30 @@ async def test_what_is_deleted_is_gone_with_what_needs_it(
     await archives.remove_all(target)
 
 
+async def test_a_repository_that_cannot_be_read_is_not_taken_for_an_empty_one(
+    world: ArchiveWorld, server: Server
+) -> None:
+    target, archives = world.target(), world.archives
+    async with archiving(world, target, server):
+        made = await archives.back_up(target, "1", "base", _ignore)
+    for name in ("backup.info", "backup.info.copy"):
+        key = f"{folder_of(target.cluster_id)}backup/{STANZA}/{name}"
+        await store(world.needs, world.bucket, key, text(b"damaged"))
+    with pytest.raises(BackupFailed, match="cannot read the bucket"):
+        await archives.listed(target)
+    with pytest.raises(BackupFailed, match="cannot read the bucket"):
+        await archives.remove(target, [made.label])
+    await archives.remove_all(target)
+    assert await world.keys(target) == []
+
+
 async def test_pgbackrest_that_is_killed_is_a_fault_and_is_done_again(
     world: ArchiveWorld, server: Server
 ) -> None:
     target = world.target()
 
     def kill(_percent: int) -> None:
-        for each in runs_of_pgbackrest():
+        for each in runs_of("pgbackrest", os.getpid()):
             os.kill(each, signal.SIGKILL)
 
     async with archiving(world, target, server):
@@ -308,7 +376,7 @@ async def test_pgbackrest_that_is_killed_is_a_fault_and_is_done_again(
 
 
 @pytest.mark.parametrize("percent", [0, 1])
-async def test_a_service_that_is_killed_leaves_nothing_that_runs_or_is_taken_for_a_backup(
+async def test_d6_a_service_that_is_killed_leaves_nothing_that_runs_or_that_info_lists(
     world: ArchiveWorld, server: Server, percent: int
 ) -> None:
     target = world.target()
@@ -341,7 +409,9 @@ async def test_a_full_bucket_is_a_fault_until_there_is_room(
         await until(lambda: has_files(server.spool))
         pushed = await world.archives.push_wal(target, server.spool)
         assert pushed.pushed == 0
-        assert "QuotaExceeded" in (pushed.error or "")
+        (told,) = re.findall(r"^QuotaExceeded: .*", pushed.error or "", re.MULTILINE)
+        assert "may hold" in told
+        assert "x-amz-request-id" not in (pushed.error or "")
         elsewhere = world.target(registered(server))
         with pytest.raises(BackupFailed, match="may hold"):
             await world.archives.back_up(elsewhere, uuid7(world.needs.clock()), "base", _ignore)
@@ -427,7 +497,7 @@ async def test_the_keys_of_a_run_open_its_cluster_alone_and_end_with_it(
     access = BucketAccess(world.needs, world.roles)
     own = folder_of(target.cluster_id)
     for key in (own + "mine", folder_of("other") + "mine"):
-        await store(world.needs, world.bucket, key, Text(b"some bytes"))
+        await store(world.needs, world.bucket, key, text(b"some bytes"))
     async with access.keys(target, "a-run", 900) as keys:
         boto = world.boto(keys.session)
         assert boto.get_object(Bucket="backups", Key=own + "mine")["Body"].read() == b"some bytes"
@@ -441,24 +511,6 @@ async def test_the_keys_of_a_run_open_its_cluster_alone_and_end_with_it(
     with pytest.raises(ClientError, match=r"InvalidToken|ExpiredToken|InvalidAccessKeyId"):
         boto.get_object(Bucket="backups", Key=own + "mine")
     await world.archives.remove_all(target)
-
-
-def runs_of_pgbackrest() -> list[int]:
-    """Return the processes of pgBackRest that this process has begun."""
-    parents, named = {}, []
-    for each in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            name, fields = (each / "stat").read_text().rsplit(")", 1)
-            parents[int(each.name)] = int(fields.split()[1])
-            if name.endswith("(pgbackrest"):
-                named.append(int(each.name))
-
-    def is_ours(process: int) -> bool:
-        while process > 1 and process != os.getpid():
-            process = parents.get(process, 0)
-        return process == os.getpid()
-
-    return [each for each in named if is_ours(each)]
 
 
 def is_free(lock: Path) -> bool:

@@ -16,7 +16,7 @@ from typing import Final
 
 import httpx
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from tests.clients.journey_world import Machine, Operator, Steps, first_password, operated
 from tests.clients.node_provider import provider_with_client, sign_in_at_provider

@@ -26,6 +26,7 @@ import registry
 from cloudcore.db.schema import metadata
 from cloudcore.db.statement import Statement, _Unindexed, _Unseen
 from cloudcore.identity.rows.owned import Listed
+from cloudcore.objects.book import Book
 from cloudcore.quotas.limits import Counted
 from cloudcore.resources.rows import Rows
 
@@ -37,6 +38,7 @@ MAKERS: Final = (
     "cloudcore.resources.rows",
     "cloudcore.identity.rows.owned",
     "cloudcore.quotas.limits",
+    "cloudcore.objects.book",
 )
 """What a module imports that makes statements, itself or by a description."""
 Place = tuple[int, str]
@@ -58,8 +60,10 @@ def modules() -> Iterator[tuple[ModuleType, str]]:
 def all_statements() -> dict[str, Statement]:
     """Return every statement of the product by its dotted name."""
     named: dict[int, tuple[str, Statement]] = {}
-    for module, _ in modules():
+    for module, source in modules():
         for name, value in vars(module).items():
+            if isinstance(value, Book) and f"{name}: Final = Book(" not in source:
+                continue  # it is imported
             for key, each in _within(value):
                 suffix = f"[{key}]" if each is not value else ""
                 named.setdefault(id(each), (f"{module.__name__}.{name}{suffix}", each))
@@ -69,7 +73,7 @@ def all_statements() -> dict[str, Statement]:
 def _within(value: object) -> list[tuple[object, Statement]]:
     if isinstance(value, Rows):
         value = {**value.statements, "counted": value.counted.statement}
-    elif isinstance(value, Listed):
+    elif isinstance(value, Listed | Book):
         value = value.statements
     elif isinstance(value, Counted):
         value = {"counted": value.statement}

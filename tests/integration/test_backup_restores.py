@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from cloudcore.databases.cluster import Cluster, Schedule
+from cloudcore.databases import scheduling
+from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster, Schedule
+from cloudcore.databases.rows import CLUSTERS
 from cloudcore.databases.server import ServerFailed
 from cloudcore.db.base import Database
-from tests.backup_world import BackupWorld, open_backups
+from cloudcore.jobs.faults import Fault
+from cloudcore.nodes.placed import NODE_LOST
+from tests.backup_world import NODE, BackupWorld, open_backups
 from tests.databases import on_both_databases
 
 pytestmark = on_both_databases
@@ -121,6 +126,17 @@ async def test_what_cannot_be_restored_is_refused(
     assert found == status, answer
 
 
+async def test_a_disk_that_a_backup_does_not_fit_into_is_refused(world: BackupWorld) -> None:
+    small = await world.add_cluster("small", disk_mb=2)  # it was full, and a backup has all of it
+    backup = await world.made(small)
+    one = f"/backups/{backup['id']}"
+    status, refused = await _asked(world, small, {"name": "copy"}, one)
+    assert (status, refused["error"]["params"]["field"]) == (400, "size.disk_mb")
+    assert "at least 3" in refused["error"]["message"]
+    status, _ = await _asked(world, small, {"name": "copy", "size": {}}, one)
+    assert status == 202
+
+
 async def test_a_backup_that_did_not_succeed_is_not_restored(
     world: BackupWorld, cluster: Cluster
 ) -> None:
@@ -136,17 +152,105 @@ async def test_a_restore_that_fails_is_a_fault_and_begins_again(
     world: BackupWorld, cluster: Cluster
 ) -> None:
     backup = await world.made(cluster)
-    world.servers.failure = ServerFailed("FATAL: could not locate a valid checkpoint record")
+    world.servers.failures.append(ServerFailed("FATAL: could not locate a valid checkpoint record"))
     _, made = await _asked(world, cluster, {"name": "copy"}, f"/backups/{backup['id']}")
     await world.work()
     path = f"/{made['cluster']['id']}"
     found = (await world.ask("GET", path)).json()["cluster"]
     assert found["status"] == "provisioning"
     assert "checkpoint" in found["faults"][0]["message"]
-    world.servers.failure = None
     await world.work(after=300)
     assert (await world.ask("GET", path)).json()["cluster"]["status"] == "active"
     assert made["cluster"]["id"] in world.servers.removed  # what was there half
+
+
+async def _at_a_moment(world: BackupWorld, cluster: Cluster) -> Callable[[], Awaitable[Any]]:
+    """Let a cluster be restored to a moment; return what shows how far that is."""
+    backup = await world.made(cluster)
+    world.servers.has_later_wal = False
+    body = {"name": "copy", "target_time": backup["completed_at"]}
+    _, made = await _asked(world, cluster, body)
+
+    async def show() -> Any:  # noqa: ANN401 - a record
+        path = f"/{made['cluster']['id']}"
+        return (await world.ask("GET", path)).json()["cluster"]
+
+    return show
+
+
+async def test_a_server_that_is_restored_to_a_moment_gives_away_its_wal_until_then(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    show = await _at_a_moment(world, cluster)
+    await world.work()
+    assert world.servers.switched == [cluster.id]
+    found = await show()
+    assert (found["status"], found["faults"][0]["code"]) == ("provisioning", "SERVER_FAILED")
+    assert "is waited for" in found["faults"][0]["message"]
+    world.servers.has_later_wal = True
+    await world.work(after=60)
+    assert ((await show())["status"], (await show())["faults"]) == ("active", [])
+
+
+async def test_a_stopped_server_that_gave_away_all_wal_is_restored_to_its_end(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    show = await _at_a_moment(world, cluster)
+    await world.ask("POST", f"/{cluster.id}/stop")
+    await world.work()
+    await world.work(after=60)
+    assert world.servers.switched == []
+    assert (await show())["status"] == "active"
+
+
+async def _with(world: BackupWorld, cluster: Cluster, **changes: object) -> None:
+    changed = structs.replace(await world.cluster(cluster), **changes)
+    await world.database.write(CLUSTERS.save, changed)
+
+
+@pytest.mark.parametrize("node", [NODE, "elsewhere"])
+async def test_of_a_server_that_cannot_be_asked_wal_is_waited_for_until_all_must_be_there(
+    world: BackupWorld, cluster: Cluster, node: str
+) -> None:
+    show = await _at_a_moment(world, cluster)
+    await _with(world, cluster, node=node, status="unavailable")
+    await world.work(after=300)
+    assert (await show())["status"] == "provisioning"
+    failing = Fault(ARCHIVE_FAILING, "no room", 1, 1, 1)
+    await _with(world, cluster, faults=(failing,))
+    await world.work(after=300)
+    assert (await show())["status"] == "provisioning"
+    await _with(world, cluster, faults=())
+    await world.work(after=300)
+    assert (await show())["status"] == "active"
+
+
+async def test_of_a_machine_that_is_lost_no_more_wal_is_waited_for(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    show = await _at_a_moment(world, cluster)
+    lost = Fault(NODE_LOST, "it was not seen", 1, 1, 1)
+    await _with(world, cluster, node="elsewhere", status="unavailable", faults=(lost,))
+    await world.work()
+    assert (await show())["status"] == "active"
+
+
+async def test_a_backup_stays_while_the_restore_of_it_is_stopped(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    backup = await world.made(cluster)
+    world.servers.failures.append(ServerFailed("FATAL: no memory"))
+    _, made = await _asked(world, cluster, {"name": "copy"}, f"/backups/{backup['id']}")
+    copy = f"/{made['cluster']['id']}"
+    await world.work()
+    await world.ask("POST", f"{copy}/stop")
+    await world.work()
+    assert (await world.ask("GET", copy)).json()["cluster"]["status"] == "stopped"
+    assert (await world.delete(backup)).status_code == 409
+    await world.ask("POST", f"{copy}/start")
+    await world.work()
+    assert (await world.ask("GET", copy)).json()["cluster"]["status"] == "active"
+    assert (await world.delete(backup)).status_code == 202
 
 
 async def test_a_verification_restores_a_backup_into_a_server_of_its_own(
@@ -154,6 +258,7 @@ async def test_a_verification_restores_a_backup_into_a_server_of_its_own(
 ) -> None:
     backup = await world.made(cluster)
     assert (backup["verification"], backup["verified_at"]) == ("never", None)
+    assert backup["verified_by"] is None
     path = f"/{cluster.id}/backups/{backup['id']}/verify"
     answer = await world.ask("POST", path)
     assert (answer.status_code, answer.json()["backup"]["verification"]) == (202, "pending")
@@ -162,6 +267,7 @@ async def test_a_verification_restores_a_backup_into_a_server_of_its_own(
     assert found["verification"] == "succeeded"
     proved = found["verified_at"]
     assert proved is not None
+    assert found["verified_by"] == "checksums"
     assert world.servers.servers == {}  # nothing of it is left
     world.servers.bad_pages = True
     world.clock.pass_seconds(HOUR)
@@ -173,11 +279,13 @@ async def test_a_verification_restores_a_backup_into_a_server_of_its_own(
     assert fault["code"] == "VERIFICATION_FAILED"
     assert "checksum" in fault["message"]
     assert world.servers.servers == {}
-    world.servers.bad_pages = False
+    assert found["verified_by"] == "checksums"
+    world.servers.bad_pages, world.servers.proof = False, "rows"
     await world.ask("POST", path)
     await world.work()
     found = await world.show(backup)
     assert (found["verification"], found["faults"]) == ("succeeded", [])
+    assert found["verified_by"] == "rows"
     assert found["verified_at"] > proved
 
 
@@ -242,6 +350,14 @@ async def test_downtime_makes_one_late_backup_not_many(world: BackupWorld) -> No
     await world.take_turns()
     await world.take_turns()
     assert len(await world.list(cluster)) == 1
+
+
+async def test_a_schedule_does_not_queue_what_waits_already(world: BackupWorld) -> None:
+    cluster = await world.add_cluster("busy", schedule=Schedule(base_cron="* * * * *"))
+    for _ in range(3):
+        world.clock.pass_seconds(60)
+        await scheduling.take_turns(world.needs)
+    assert [each["status"] for each in await world.list(cluster)] == ["pending"]
 
 
 async def test_a_changed_schedule_holds_from_then_on(world: BackupWorld, cluster: Cluster) -> None:

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from cloudcore.clock import uuid7
 from cloudcore.databases import backup_rows
-from cloudcore.databases.archive import BackupFailed, BackupProgramMissing
+from cloudcore.databases.archive import BackupFailed, BackupProgramMissing, BucketGone
 from cloudcore.databases.backup import FAILED, SUCCEEDED
+from cloudcore.databases.backup_work import PLACING
 from cloudcore.databases.cluster import Cluster
 from cloudcore.db.base import Database
 from cloudcore.jobs.worker import JobWorker
+from cloudcore.nodes.rows import claim, look
 from tests.backup_world import KEEP_TWO, SIZE, BackupWorld, open_backups
 from tests.control_plane import ACCOUNT
 from tests.databases import on_both_databases
@@ -334,6 +337,13 @@ async def test_d7_the_cluster_of_another_account_is_missing(
         ("POST", f"{one}/verify", None),
         ("POST", f"{one}/restore", restore),
         ("POST", f"/{cluster.id}/restore", {**restore, "backup": made["id"]}),
+        ("GET", f"/{cluster.id}", None),
+        ("PATCH", f"/{cluster.id}", {"description": "mine"}),
+        ("POST", f"/{cluster.id}/start", None),
+        ("POST", f"/{cluster.id}/stop", None),
+        ("POST", f"/{cluster.id}/reset-password", None),
+        ("POST", f"/{cluster.id}/change-credentials", {"password": "x"}),
+        ("DELETE", f"/{cluster.id}", None),
     ):
         answer = await world.ask(method, path, body, token="stranger")
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "NOT_FOUND"), path
@@ -410,6 +420,34 @@ async def test_a_deletion_that_fails_says_so_and_goes_on_and_holds_up_nobody(
     assert [each["id"] for each in await world.list(cluster)] == [second["id"]]
 
 
+async def test_a_backup_whose_bucket_was_deleted_goes(world: BackupWorld, cluster: Cluster) -> None:
+    made = await world.made(cluster)
+    world.archive.failures.append(BucketGone("the bucket was deleted"))
+    await world.delete(made)
+    await world.work()
+    assert await world.list(cluster) == []
+
+
+async def test_a_backup_whose_machine_is_lost_says_so_until_that_is_back(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    whole = await world.made(cluster)
+    waiting = await world.back_up(cluster)
+
+    async def seen() -> list[tuple[str, list[str]]]:
+        await look(world.database, world.clock, [PLACING])
+        found = [await world.show(each) for each in (whole, waiting)]
+        return [(each["status"], [fault["code"] for fault in each["faults"]]) for each in found]
+
+    assert await seen() == [("succeeded", []), ("pending", [])]
+    world.clock.pass_seconds(120)
+    assert await seen() == [("succeeded", []), ("pending", ["NODE_LOST"])]
+    await world.database.write(claim, world.needs.node, uuid7(), world.clock())
+    assert await seen() == [("succeeded", []), ("pending", [])]
+    await world.work()
+    assert (await world.show(waiting))["status"] == "succeeded"
+
+
 async def test_older_bases_go_with_what_needs_them_but_never_the_last_that_succeeded(
     world: BackupWorld,
 ) -> None:
@@ -441,6 +479,32 @@ async def test_a_deleted_cluster_takes_its_backups_along(
     await world.made(cluster, "incremental")
     assert (await world.ask("DELETE", f"/{cluster.id}")).status_code == 409
     assert (await world.ask("DELETE", f"/{cluster.id}?cascade=true")).status_code == 202
+    for _ in range(5):
+        await world.work(after=120)
+    assert (await world.ask("GET", f"/{cluster.id}")).status_code == 404
+    assert world.archive.backups == {}
+
+
+async def test_a_cluster_whose_backup_is_still_to_be_made_goes_only_with_it(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    await world.back_up(cluster)
+    answer = await world.ask("DELETE", f"/{cluster.id}")
+    assert (answer.status_code, answer.json()["error"]["params"]["reason"]) == (409, "has_backups")
+    world.archive.failures += [BackupFailed("no")] * 3
+    for _ in range(3):
+        await world.work(after=300)
+    assert (await world.list(cluster))[0]["status"] == "failed"
+    assert (await world.ask("DELETE", f"/{cluster.id}")).status_code == 202
+
+
+async def test_a_deleted_cluster_goes_though_nobody_can_read_its_backups(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    await world.made(cluster)
+    await world.made(cluster, "incremental")
+    world.archive.failures += [BackupFailed("the KMS key is disabled")] * 9
+    await world.ask("DELETE", f"/{cluster.id}?cascade=true")
     for _ in range(5):
         await world.work(after=120)
     assert (await world.ask("GET", f"/{cluster.id}")).status_code == 404

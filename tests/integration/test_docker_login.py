@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from registry.cli.container_login import login_commands
 from tests.entrepot import Home, mode_of

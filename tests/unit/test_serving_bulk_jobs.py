@@ -138,6 +138,29 @@ async def test_threads_that_nobody_needs_end() -> None:
     pool.close()
 
 
+async def test_memory_is_given_back_once_when_several_threads_have_ended() -> None:
+    given, ended = list[int](), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def give_back() -> None:
+        given.append(sum(job.thread is not None and job.thread.is_alive() for job in jobs))
+        ended.set()
+
+    pool = BulkPool("test", 3, idle_seconds=0.05, on_fewer=give_back)
+    jobs = [SlowJob(loop, pool) for _ in range(3)]
+    running = [asyncio.create_task(job.run()) for job in jobs]
+    for job in jobs:
+        await job.entered.wait()
+        job.let_go.set()
+    await asyncio.gather(*running)
+    assert await asyncio.to_thread(ended.wait, 60)
+    for job in jobs:
+        assert job.thread is not None
+        job.thread.join(60)
+    assert len(given) == 1
+    pool.close()
+
+
 async def test_no_job_waits_for_a_thread_that_ends() -> None:
     pool = BulkPool("test", 2, idle_seconds=0.0002)
     for number in range(300):

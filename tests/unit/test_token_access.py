@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import string
 from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
 
-from cloudcore.clock import MICROSECONDS
+from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Database
 from registry.distribution.auth import PULL, Challenges
 from registry.distribution.token_access import TokenAccess
 from registry.errors import TokenDenied, TokenRequired
 from registry.oci.reference import Name
 from registry.services.bearers import BearerSigner
-from registry.services.tokens import BearerTokens, PolicySource
+from registry.services.tokens import Bearer, BearerTokens, PolicySource
 from tests.unit.identity_forgeries import ISSUER, NOW, PULL_HOST, FixedKeys
 
 ALPHABET = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
@@ -42,7 +43,7 @@ def clock() -> int:
     return NOW * MICROSECONDS
 
 
-def access_of(signer: CountingSigner) -> TokenAccess:
+def access_of(signer: CountingSigner, clock: Clock = clock) -> TokenAccess:
     """Return an access that needs no database."""
     nothing = cast("Any", None)
     tokens = BearerTokens(
@@ -72,8 +73,9 @@ def signer() -> CountingSigner:
     return CountingSigner(bearers)
 
 
-def issue(signer: CountingSigner) -> str:
-    claims = {"sub": SUBJECT, "iat": NOW, "exp": NOW + 300, "acc": "a", "lid": "l", "access": []}
+def issue(signer: CountingSigner, seconds: int = 300) -> str:
+    end = NOW + seconds
+    claims = {"sub": SUBJECT, "iat": NOW, "exp": end, "acc": "a", "lid": "l", "access": []}
     return signer.issue_bearer(claims)
 
 
@@ -111,3 +113,20 @@ def test_a_refused_request_is_known_again_by_its_token_not_by_its_text(
         access.authorize(scope_of(f"Bearer {token}"), name, PULL)
     with pytest.raises(TokenDenied, match="a moment ago"):
         access.authorize(scope_of(f"bearer  {token}"), name, PULL)
+
+
+def test_bearers_that_have_ended_are_forgotten_with_the_next_one(signer: CountingSigner) -> None:
+    now = [NOW]
+    access = access_of(signer, lambda: now[0] * MICROSECONDS)
+    for seconds in (100, 100, 300):
+        access.authorize(scope_of(f"Bearer {issue(signer, seconds)}"), None, None)
+    before = bearers()
+    now[0] += 100
+    access.authorize(scope_of(f"Bearer {issue(signer)}"), None, None)
+    assert bearers() - before == 1 - 2
+
+
+def bearers() -> int:
+    """Return how many bearers this process remembers."""
+    gc.collect()
+    return sum(isinstance(each, Bearer) for each in gc.get_objects())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,24 +16,29 @@ from cloudcore.databases.archive import (
     BackupKind,
     BackupProgramMissing,
     BackupTarget,
+    BucketGone,
     Listed,
     PushedWal,
     Recovery,
-    Taken,
 )
 from cloudcore.databases.basebackups import BaseBackups
-from cloudcore.databases.bridging import Bridge
 from cloudcore.databases.bucket_access import BucketAccess
 from cloudcore.databases.bucket_files import delete_files, find_bucket, folder_of
-from cloudcore.databases.confined_runs import User
-from cloudcore.databases.pgbackrest import Repositories, ServerPlace, program
+from cloudcore.databases.confinement import User
+from cloudcore.databases.pgbackrest import Repositories, Repository, ServerPlace, program
+from cloudcore.databases.restored_data import size_of
+from cloudcore.databases.s3_bridge import Bridge
 from cloudcore.iam.service_roles import ServiceRoles
 from cloudcore.outbound.addresses import Network
 from cloudcore.storage.needs import StorageNeeds
 
 _MEASURE_SECONDS: Final = 1
+_SPARE: Final = 0.1
+"""The part of the free disk that a restore leaves to what else runs on the machine."""
+_PATIENCE_SECONDS: Final = 150
+"""WAL is waited for so long: a server archives within a minute of a change."""
 Places = Callable[[BackupTarget], ServerPlace]
-"""Returns where the server of a managed cluster is on this machine."""
+"""Returns the folders of the server of a managed cluster on this machine."""
 
 
 class Archives:
@@ -48,9 +53,9 @@ class Archives:
         places: Places,
         networks: Sequence[Network] = (),
     ) -> None:
-        """Reach the S3 endpoint by `bridge`; None: the install has none.
+        """Take what backups need; `bridge` is None if the install has no S3 endpoint.
 
-        `networks` are what registered servers may be in besides the public internet.
+        `networks` are those that registered servers may be in besides the public internet.
         """
         self._storage = storage
         self._base_backups = BaseBackups(storage, networks)
@@ -72,7 +77,7 @@ class Archives:
 
     async def back_up(
         self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
-    ) -> Taken:
+    ) -> Listed:
         """Make a backup."""
         self.check(target, kind)
         if target.type == "registered":
@@ -81,9 +86,7 @@ class Archives:
             async with self._opened().changing(target) as repository:
                 made = await repository.back_up(backup_id, kind, self._places(target), tell)
         tell(100)
-        return Taken(
-            made.label, made.size_bytes, made.stored_bytes, made.started_at, made.completed_at
-        )
+        return made
 
     async def listed(self, target: BackupTarget) -> Sequence[Listed]:
         """Return what the bucket has."""
@@ -102,8 +105,9 @@ class Archives:
 
     async def remove_all(self, target: BackupTarget) -> None:
         """Delete all that the bucket has of a cluster, and the role that could read it."""
-        bucket = await find_bucket(self._storage, target)
-        await delete_files(self._storage, bucket, folder_of(target.cluster_id))
+        with suppress(BucketGone):  # then nothing is left in it
+            bucket = await find_bucket(self._storage, target)
+            await delete_files(self._storage, bucket, folder_of(target.cluster_id))
         await self._access.forget(target)
 
     async def restore(
@@ -112,33 +116,35 @@ class Archives:
         into: Path,
         user: User,
         *,
-        label: str | None,
+        label: str,
         target_time: int | None,
         max_bytes: int,
     ) -> Recovery:
         """Fill a folder with the files of a backup."""
-        chosen = _chosen(await self.listed(target), label, target_time)
-        if chosen.size_bytes > max_bytes:
-            raise BackupFailed(f"the backup has {chosen.size_bytes} bytes: {max_bytes} have room")
+        found = [each for each in await self.listed(target) if each.label == label]
+        if not found:
+            raise BackupFailed("the bucket has no such backup")
         await asyncio.to_thread(_empty, into)
+        most = min(max_bytes, _room(into))
+        if found[0].size_bytes > most:
+            size = found[0].size_bytes
+            raise BackupFailed(f"the backup has {size} bytes, and there is room for {most} here")
         if target.type == "registered":
-            await self._base_backups.restore(target, into, user, chosen.label, max_bytes)
+            await self._base_backups.restore(target, into, user, label, most)
             return Recovery(None, uses_archive=False)
-        async with self._opened().opened(target, f"{target.cluster_id}-restore") as repository:
-            await _within(
-                max_bytes, into, repository.restore(chosen.label, ServerPlace(into, user))
-            )
+        async with self._for_one_restore(target) as repository:
+            await _within(most, into, repository.restore(label, ServerPlace(into, user)))
         return Recovery(target_time, uses_archive=target_time is not None)
 
     @asynccontextmanager
     async def serving_wal(
-        self, target: BackupTarget, data: Path, spool: Path, user: User
+        self, target: BackupTarget, data: Path, spool: Path, user: User, *, waits: bool = False
     ) -> AsyncIterator[None]:
         """Give a server that recovers the WAL that it asks for."""
         place = ServerPlace(data, user)
         async with (
-            self._opened().opened(target, f"{target.cluster_id}-recovery") as repository,
-            wal.serving(repository, spool, place),
+            self._for_one_restore(target) as repository,
+            wal.serving(repository, spool, place, _PATIENCE_SECONDS if waits else 0),
         ):
             yield
 
@@ -152,6 +158,13 @@ class Archives:
             return PushedWal(0, str(error))
         return await wal.push(repository, spool, self._places(target))
 
+    def _for_one_restore(self, target: BackupTarget) -> AbstractAsyncContextManager[Repository]:
+        """Open a repository under a name of its own: others may restore from it at once.
+
+        The end of a session ends all sessions of its name.
+        """
+        return self._opened().opened(target, f"restore-{self._storage.new_id()}")
+
     def _opened(self) -> Repositories:
         if self._repositories is None:
             raise BackupProgramMissing(
@@ -161,15 +174,9 @@ class Archives:
         return self._repositories
 
 
-def _chosen(found: Sequence[Listed], label: str | None, target_time: int | None) -> Listed:
-    """Return the backup of a label, or the newest that was complete at a time."""
-    if label is not None:
-        fits = [each for each in found if each.label == label]
-    else:
-        fits = [each for each in found if target_time is None or each.completed_at <= target_time]
-    if not fits:
-        raise BackupFailed("the bucket has no such backup" if label else "no backup is that old")
-    return fits[-1]
+def _room(folder: Path) -> int:
+    """Return how many bytes a restore may write to the disk of a folder."""
+    return int(shutil.disk_usage(folder).free * (1 - _SPARE))
 
 
 def _empty(folder: Path) -> None:
@@ -181,22 +188,18 @@ def _empty(folder: Path) -> None:
 
 
 async def _within(most: int, folder: Path, running: Coroutine[object, object, None]) -> None:
-    """Run what fills a folder, and end it if that gets more bytes: what is restored may lie."""
+    """Run what fills a folder; cancel it if there are more bytes than the backup says it has."""
     run = asyncio.create_task(running)
     try:
         while not run.done():
-            await asyncio.wait([run], timeout=_MEASURE_SECONDS)
-            if await asyncio.to_thread(_measured, folder) > most:
+            begun = time.monotonic()
+            if (await asyncio.to_thread(size_of, folder) or 0) > most:
                 raise BackupFailed(f"the backup has more than {most} bytes")
+            pause = max(_MEASURE_SECONDS, 10 * (time.monotonic() - begun))  # a walk over all files
+            await asyncio.wait([run], timeout=pause)
+        if (await asyncio.to_thread(size_of, folder) or 0) > most:
+            raise BackupFailed(f"the backup has more than {most} bytes")
         await run
     finally:
         run.cancel()
         await asyncio.gather(run, return_exceptions=True)
-
-
-def _measured(folder: Path) -> int:
-    return sum(
-        os.lstat(Path(at, name)).st_blocks * 512
-        for at, _, names in os.walk(folder)
-        for name in names
-    )

@@ -22,9 +22,11 @@ from cloudcore.databases.bodies import (
 )
 from cloudcore.databases.cluster import (
     BACKUPS_CAPABILITY,
+    CLUSTER,
     PUT_OBJECT,
     SERVERS_CAPABILITY,
     Cluster,
+    Endpoint,
     check_cluster,
 )
 from cloudcore.databases.rows import CLUSTERS, DISK_WANTED, MEMORY_WANTED
@@ -38,6 +40,7 @@ from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.record import DELETING
 from cloudcore.storage.bucket import BUCKET
+from cloudcore.storage.bucket_uses import add_use
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.web.references import ResourceRef
 
@@ -49,7 +52,7 @@ _PASSWORD_BYTES: Final = 24
 
 
 def shown_bucket(found: Cluster) -> ResourceRef | None:
-    """Return where the backups of a cluster go, in an answer."""
+    """Return the bucket of a cluster's backups in an answer."""
     if found.bucket is None:
         return None
     crn = BUCKET.crn(found.region, found.account_id, found.bucket_name)
@@ -87,12 +90,12 @@ METHODS: Final = Methods(
 
 
 def new_password() -> str:
-    """Return a password that nobody guesses."""
+    """Return a random password of 192 bits."""
     return secrets.token_urlsafe(_PASSWORD_BYTES)
 
 
 def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo) -> Cluster:
-    """Insert a cluster, whose bucket is as a request names it.
+    """Insert a cluster, whose bucket is named as in a request.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
@@ -100,16 +103,19 @@ def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo
         QuotaExceeded: the account has as much as it may have.
 
     """
-    if new.bucket is not None:
-        place = new.account_id, new.region
-        may = _right_to_fill(new, right_to)
-        found = BUCKET_ROWS.resolve(tx, *place, "bucket", new.bucket, may)
-        new = structs.replace(new, bucket=found.id, bucket_name=found.name)
-    return make_cluster(tx, new, terms)
+    if new.bucket is None:
+        return make_cluster(tx, new, terms)
+    place = new.account_id, new.region
+    may = _right_to_fill(new, right_to)
+    found = BUCKET_ROWS.resolve(tx, *place, "bucket", new.bucket, may)
+    placed = structs.replace(new, bucket=found.id, bucket_name=found.name)
+    made = make_cluster(tx, placed, terms)
+    add_use(tx, found, made.id, f"{CLUSTER.noun} {made.name}")
+    return made
 
 
 def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
-    """Insert a cluster, whose bucket is resolved, on a machine that can have it; begin its work.
+    """Insert a cluster with the id of its bucket, on a machine with room for it; begin its work.
 
     Raises:
         Conflict: its name is taken, or no machine runs servers, or has a port left.
@@ -138,7 +144,7 @@ def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
 
 
 def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> Cluster:
-    """Let a managed cluster be started or stopped; nothing happens if that is so already.
+    """Begin to start or stop a managed cluster, unless that is wanted already.
 
     Raises:
         NotFound: it is gone.
@@ -163,7 +169,7 @@ def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> 
 
 
 def reset_password(tx: Connection, found: Cluster, sealed: bytes, now: int) -> Cluster:
-    """Store another password of a managed cluster's owner, which its server gets then.
+    """Store a new password of a managed cluster's owner; its server is given it by the work.
 
     Raises:
         NotFound: it is gone.
@@ -176,8 +182,45 @@ def reset_password(tx: Connection, found: Cluster, sealed: bytes, now: int) -> C
     return CLUSTERS.save(tx, changed)
 
 
+def change_credentials(
+    tx: Connection, found: Cluster, endpoint: Endpoint, sealed: bytes, now: int
+) -> Cluster:
+    """Store how a registered cluster is come in to, which the server has let in; look at it soon.
+
+    Raises:
+        NotFound: it is gone.
+        Conflict: it is being deleted, or another request has changed that since it was `found`.
+
+    """
+    WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+    old = CLUSTERS.lock(tx, found.account_id, found.id)
+    check_registered(old)
+    if old.endpoint != found.endpoint:
+        raise Conflict(
+            "another request has just changed the credentials", reason="changed_meanwhile"
+        )
+    changed = structs.replace(
+        old,
+        endpoint=endpoint,
+        secret=sealed,
+        generation=old.generation + 1,
+        check_at=now,
+        updated_at=now,
+    )
+    return CLUSTERS.save(tx, changed)
+
+
+def check_registered(found: Cluster) -> None:
+    """Raise `Conflict` if a cluster is run here, or is being deleted."""
+    if found.status == DELETING:
+        raise Conflict("the database cluster is being deleted", reason="being_deleted")
+    if found.type == "managed":
+        words = "the database cluster is run here: reset its owner's password instead"
+        raise Conflict(words, reason="is_managed")
+
+
 def delete(tx: Connection, found: Cluster, now: int, *, is_cascade: bool) -> None:
-    """Let a cluster be deleted, with all of its backups.
+    """Begin the deletion of a cluster with all of its backups.
 
     Raises:
         NotFound: it is gone.
@@ -186,7 +229,7 @@ def delete(tx: Connection, found: Cluster, now: int, *, is_cascade: bool) -> Non
     """
     WORK.wake(tx, found, now)
     old = CLUSTERS.lock(tx, found.account_id, found.id)
-    if not is_cascade and (backups := backup_rows.succeeded(tx, old.account_id, old.id)):
+    if not is_cascade and (backups := backup_rows.kept(tx, old.account_id, old.id)):
         raise Conflict(
             f"the cluster has {len(backups)} backups, such as {backups[-1].id}; delete them, or say"
             " cascade=true",

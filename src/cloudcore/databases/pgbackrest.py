@@ -1,8 +1,7 @@
 """Backups of managed clusters by pgBackRest, in a repository of the cluster's own in the bucket.
 
-The source is pgBackRest's user guide and configuration reference, 2.41 and later. What it says of
-itself (`info`) is what is true: a run that a death cut off has no backup there, and the next one
-takes its remains away.
+The source is pgBackRest's user guide and configuration reference, 2.41 and later. A run that was
+killed is not listed by its `info`, and the next run deletes what it has left.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,10 +22,11 @@ import msgspec
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.databases.archive import BackupFailed, BackupKind, BackupTarget, Listed
-from cloudcore.databases.bridging import NAME, Bridge
 from cloudcore.databases.bucket_access import BucketAccess, Keys
 from cloudcore.databases.bucket_files import delete_files, folder_of
-from cloudcore.databases.confined_runs import Ended, Run, User, require, run
+from cloudcore.databases.confined_runs import Ended, Run, require, run
+from cloudcore.databases.confinement import User
+from cloudcore.databases.s3_bridge import NAME, Bridge
 from cloudcore.databases.server import DATA_INSIDE, SUPERUSER
 from cloudcore.storage.needs import StorageNeeds
 
@@ -52,11 +53,18 @@ _FILE: Final = "DETAIL: backup file "
 _PERCENT: Final = re.compile(r", ([0-9]{1,3})(?:\.[0-9]{1,3})?%\)")
 _LABEL: Final = re.compile(r"[0-9]{8}-[0-9]{6}F(?:_[0-9]{8}-[0-9]{6}I)?")
 _ALL: Final = "9999999"
-"""Bases that `expire` leaves alone: what goes is named."""
+"""More bases than there are: `expire` deletes only the backup that it is given."""
 _ALMOST: Final = 99
-"""Percent that are done when all files are there, and their WAL is not."""
+"""The progress in percent when all files are stored, and their WAL is not."""
+_NOISE: Final = re.compile(r"P[0-9]{2} +(?:DETAIL|INFO): |\s*(?:\*\*\* |<\?xml|[a-z0-9-]+: )")
+"""Lines that tell nobody why a run failed: its progress, counters, and headers of HTTP."""
+_S3_ERROR: Final = re.compile(r"<Error><Code>([^<]*)</Code><Message>([^<]*)</Message>.*")
+_KEPT_LINES: Final = 60
+"""Of a run: an error of S3 comes with all headers."""
+_LAST_LINES: Final = 6
+_MOST_WORDS: Final = 1000
 _ENDING_SECONDS: Final = 20
-"""In which a run ends whose service was killed."""
+"""Within these a run ends whose service was killed."""
 
 
 class ServerPlace(NamedTuple):
@@ -65,7 +73,7 @@ class ServerPlace(NamedTuple):
     data: Path
     user: User
     socket_folder: Path | None = None
-    """None: it does not run, or is not to be spoken with."""
+    """None if the server does not run, or is not connected to."""
     port: int = 0
     """In the name of the socket."""
     data_inside: str = DATA_INSIDE
@@ -93,11 +101,23 @@ class _Backup(msgspec.Struct):
     annotation: dict[str, str] = {}
 
 
+class _Status(msgspec.Struct):
+    code: int
+    message: str
+
+
+class _RepositoryStatus(msgspec.Struct):
+    status: _Status
+
+
 class _Stanza(msgspec.Struct):
     backup: list[_Backup] = []
+    repo: list[_RepositoryStatus] = []
 
 
 _STANZAS: Final = msgspec.json.Decoder(list[_Stanza])
+_READ: Final = range(4)
+"""Codes of what `info` could read: a repository, or that there is none yet, or no backup in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +144,12 @@ class Repository:
         `wal` is a folder that it sees as ``/wal``. It may write there, and with `writes` into the
         data folder, and nowhere else.
         """
+        said = deque[str](maxlen=_KEPT_LINES)
+
+        def read(line: str) -> None:
+            said.append(line)
+            each_line(line)
+
         port = await self.bridge.port()
         config = self._config(port) + ("" if place is None else _of_server(place))
         readable: dict[Path, str] = {}
@@ -146,16 +172,20 @@ class Repository:
                 has_network=True,
                 pass_fds=() if self.lock is None else (self.lock,),
             ),
-            each_line,
+            read,
         )
+        return ended._replace(said=self._told(said))
+
+    def _told(self, lines: Iterable[str]) -> str:
+        """Return what the owner is told: the last lines without headers, counters and secrets."""
+        said = "\n".join([each.strip() for each in lines if not _NOISE.match(each)][-_LAST_LINES:])
         session = self.keys.session
-        said = ended.said
         for secret in (session.secret_access_key, session.session_token):
             said = said.replace(secret, "…")
-        return ended._replace(said=said)
+        return _S3_ERROR.sub(r"\1: \2", said)[:_MOST_WORDS]
 
     async def backups(self) -> Sequence[Listed]:
-        """Return what `info` lists, oldest first."""
+        """Return what `info` lists, oldest first; raise `BackupFailed` if it could not read it."""
         said: list[str] = []
         checked(
             await self.run("info", f"--stanza={STANZA}", "--output=json", each_line=said.append)
@@ -164,6 +194,10 @@ class Repository:
             stanzas = _STANZAS.decode("".join(said))
         except msgspec.DecodeError as error:
             raise BackupFailed(f"what the bucket says of its backups is odd: {error}") from None
+        for status in (each.status for stanza in stanzas for each in stanza.repo):
+            if status.code not in _READ:  # it ends well then too, and lists nothing
+                words = self._told(status.message.splitlines())
+                raise BackupFailed(f"pgBackRest cannot read the bucket: {words}")
         found = [_listed(each) for stanza in stanzas for each in stanza.backup]
         return sorted((each for each in found if each), key=lambda each: each.completed_at)
 
@@ -174,7 +208,7 @@ class Repository:
     async def back_up(
         self, backup_id: str, kind: BackupKind, place: ServerPlace, tell: Callable[[int], None]
     ) -> Listed:
-        """Make a backup of a server that runs; never a base in the place of an incremental one."""
+        """Back up a running server; never make a base in place of an incremental one."""
         if kind == "incremental" and not await self.backups():
             raise BackupFailed("there is no base backup that an incremental one could follow")
         await asyncio.to_thread(_refuse_links, place.data)
@@ -321,7 +355,7 @@ def _of_server(place: ServerPlace) -> str:
 
 
 def _listed(found: _Backup) -> Listed | None:
-    """Return what `info` says of a backup; None if no run of ours has made it."""
+    """Return a backup that `info` lists; None if its label is none of pgBackRest's."""
     if not _LABEL.fullmatch(found.label):
         return None
     base, incremental, _ = found.label.partition("_")
@@ -333,7 +367,8 @@ def _listed(found: _Backup) -> Listed | None:
         size_bytes=found.info.size,
         stored_bytes=found.info.repository.delta,
         started_at=found.timestamp.start * MICROSECONDS,
-        completed_at=found.timestamp.stop * MICROSECONDS,
+        # It counts whole seconds: what the server wrote in the rest of this one may come before.
+        completed_at=(found.timestamp.stop + 1) * MICROSECONDS,
     )
 
 

@@ -1,10 +1,14 @@
-"""What a PostgreSQL server is told: all by its command line, which nothing in its data overrides.
+"""The settings of a PostgreSQL server: all on its command line, which its data cannot override.
 
 ``ALTER SYSTEM`` and files in the data folder come after the command line (PostgreSQL 15, 20.1).
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +25,10 @@ SOCKETS_INSIDE: Final = "/sockets"
 CONF_INSIDE: Final = "/conf"
 CERTIFICATE: Final = "server.pem"
 """The key and the chain, in one file so that they change together."""
+_FATAL: Final = (" FATAL: ", " PANIC: ", " ERROR: ")
 _KB: Final = 1024
+_SCRAM_ITERATIONS: Final = 4096
+"""As PostgreSQL itself; passwords of the platform are random."""
 _ACCESS: Final = f"""\
 local all {SUPERUSER} trust
 local replication {SUPERUSER} trust
@@ -37,7 +44,7 @@ CREATE ROLE {OWNER} LOGIN CREATEDB
 CREATE DATABASE {DATABASE} OWNER {OWNER}
 REVOKE ALL ON DATABASE postgres, template1 FROM PUBLIC
 """
-"""What a new server is told. Nobody but the platform comes into `postgres` and `template1`."""
+"""Statements for a new server. Only the platform may connect to `postgres` and `template1`."""
 
 
 def conf_files() -> Mapping[str, str]:
@@ -51,7 +58,7 @@ def program(version: int, name: str) -> str:
 
 
 def initdb(version: int) -> Sequence[str]:
-    """Return what makes the data of a new server."""
+    """Return the command that makes the data of a new server."""
     return (
         *(program(version, "initdb"), "--pgdata", DATA_INSIDE, "--username", SUPERUSER),
         *("--data-checksums", "--encoding", "UTF8", "--locale", "C.UTF-8"),
@@ -62,7 +69,7 @@ def initdb(version: int) -> Sequence[str]:
 def server(
     spec: Spec, recovery: Recovery | None = None, *, is_private: bool = False
 ) -> Sequence[str]:
-    """Return what runs a server; a private one listens on its socket alone."""
+    """Return the command of a server; a private one listens on its Unix socket alone."""
     settings = {**_common(), **_resources(spec), **_reached(spec, is_private=is_private)}
     settings |= _archive(spec, is_private=is_private)
     if is_private:
@@ -73,7 +80,7 @@ def server(
 
 
 def single_user(version: int, database: str) -> Sequence[str]:
-    """Return what reads statements, one a line, as the first superuser that a server had.
+    """Return the command of a server that runs statements from its input, one a line, as superuser.
 
     No role or database has settings there, and neither event triggers nor workers run.
     """
@@ -84,6 +91,24 @@ def single_user(version: int, database: str) -> Sequence[str]:
 def most_connections(memory_mb: int) -> int:
     """Return how many sessions a server takes, as each needs memory."""
     return max(20, min(memory_mb // 8, 400))
+
+
+def why_ended(said: str) -> str:
+    """Return why a program ended, by what it wrote: what was fatal, or else its last lines."""
+    lines = said.strip().splitlines()
+    fatal = [each for each in lines if any(word in each for word in _FATAL)]
+    return " / ".join((fatal or lines)[-3:])[-500:]
+
+
+def verifier(password: str) -> str:
+    """Return what ``ALTER ROLE … PASSWORD`` takes instead of an ASCII password (RFC 5803)."""
+    salt = secrets.token_bytes(16)
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode("ascii"), salt, _SCRAM_ITERATIONS)
+    client = hmac.digest(salted, b"Client Key", "sha256")
+    stored = hashlib.sha256(client).digest()
+    server = hmac.digest(salted, b"Server Key", "sha256")
+    a, b, c = (base64.b64encode(each).decode() for each in (salt, stored, server))
+    return f"SCRAM-SHA-256${_SCRAM_ITERATIONS}:{a}${b}:{c}"
 
 
 def _arguments(settings: Mapping[str, str]) -> Sequence[str]:
@@ -124,7 +149,7 @@ def _common() -> dict[str, str]:
 
 
 _QUIET: Final = {"autovacuum": "off", "max_logical_replication_workers": "0", "hot_standby": "off"}
-"""Of a server that nobody but the platform looks at: it runs nothing of what its data ask for."""
+"""Settings of a private server: it runs no workers that its data ask for."""
 
 
 def _reached(spec: Spec, *, is_private: bool) -> dict[str, str]:
@@ -183,7 +208,11 @@ def _recovery(recovery: Recovery) -> dict[str, str]:
     settings = {
         "restore_command": restore_command(SPOOL_INSIDE) if recovery.uses_archive else "false",
         "recovery_target_action": "promote",
+        # It would ask for WAL after the moment, which may not be there yet (PostgreSQL 15).
+        "recovery_prefetch": "off",
     }
+    if recovery.is_to_end:
+        return settings
     if recovery.target_time is None:
         return settings | {"recovery_target": "immediate"}
     seconds, micros = divmod(recovery.target_time, 1_000_000)

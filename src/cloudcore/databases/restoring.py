@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
+from cloudcore.clock import MICROSECONDS
+from cloudcore.databases import wal
 from cloudcore.databases.archive import BackupFailed
 from cloudcore.databases.backup_rows import BACKUPS
-from cloudcore.databases.cluster import Cluster
+from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster
 from cloudcore.databases.rows import CLUSTERS
 from cloudcore.databases.server import ServerFailed, ServerSpec
 from cloudcore.databases.states import spec_of, target_of
+from cloudcore.nodes.placed import NODE_LOST
+from cloudcore.wire import rfc3339
 
 if TYPE_CHECKING:
     from cloudcore.databases.archive import BackupTarget
     from cloudcore.databases.needs import DatabaseNeeds
 
 _MIB = 1024 * 1024
+TOO_EARLY: Final = "recovery ended before configured recovery target was reached"
+"""What PostgreSQL says when no transaction in its WAL was committed after the moment."""
+_ARCHIVING_SECONDS: Final = 420
+"""After this time all WAL of a moment is in the bucket, or `ARCHIVE_FAILING` stands on the cluster:
+a minute until a server gives it away, five until a failure is a fault, and one to spare."""
 
 
 async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
-    """Make the data of a new cluster from the backup that it names, and start its server once.
+    """Make the data of a new cluster from the backup that it names.
 
-    A death in between begins again from nothing: nobody has connected to it before.
+    After a death it begins anew: nobody has connected to the cluster before.
 
     Raises:
-        BackupFailed: there is nothing to restore from, or it cannot be read.
-        ServerFailed: it cannot be run.
+        BackupFailed: the backup is gone, or cannot be read.
+        ServerFailed: the server does not recover, or the bucket does not have its WAL yet.
 
     """
     source = found.source
@@ -35,8 +45,35 @@ async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
     backup = await read(BACKUPS.find, found.account_id, source.backup_id or "")
     if origin is None or backup is None or not backup.label:
         raise BackupFailed(f"the backup of {source.cluster_name} is gone; delete this cluster")
-    target = target_of(needs.keyring, origin)
-    await restore(needs, target, spec_of(found), backup.label, source.target_time)
+    target, spec = target_of(needs.keyring, origin), spec_of(found)
+    if source.target_time is None:
+        await restore(needs, target, spec, backup.label)
+        return
+    is_all_archived = await _archive_until_now(needs, origin, found.created_at)
+    moment = source.target_time
+    await restore(needs, target, spec, backup.label, moment, is_all_archived=is_all_archived)
+
+
+async def _archive_until_now(needs: DatabaseNeeds, origin: Cluster, since: int) -> bool:
+    """Return True if the bucket gets no more WAL of the time before `since`.
+
+    A server ends its recovery at the first commit after the moment. One that runs on this machine
+    makes such a commit now, and archives it; another one may never make one.
+    """
+    if origin.node == needs.node.name and (servers := needs.servers) is not None:
+        spec = spec_of(origin)
+        if origin.status == "active":
+            with suppress(ServerFailed):  # it has just ended, and its WAL may be there all the same
+                await servers.switch_wal(spec)
+            return False
+        paths = servers.paths(spec)
+        if origin.status == "stopped" and wal.has_all_of(paths.data, paths.spool):
+            return True
+    codes = {each.code for each in origin.faults}
+    if NODE_LOST in codes:
+        return True
+    is_late = needs.clock() - since > _ARCHIVING_SECONDS * MICROSECONDS
+    return is_late and ARCHIVE_FAILING not in codes
 
 
 async def restore(
@@ -44,9 +81,14 @@ async def restore(
     target: BackupTarget,
     spec: ServerSpec,
     label: str,
-    target_time: int | None,
+    target_time: int | None = None,
+    *,
+    is_all_archived: bool = False,
 ) -> None:
-    """Fill a server from a backup of `target`, and start it; what it had before is deleted."""
+    """Replace the data of a server by a backup of `target`, and let it recover.
+
+    With `is_all_archived`, the bucket gets no more WAL of the time until `target_time`.
+    """
     servers, archive = needs.servers, needs.archive
     if servers is None:
         raise ServerFailed(
@@ -59,10 +101,19 @@ async def restore(
         target, folder, paths.user, label=label, target_time=target_time, max_bytes=most
     )
     await servers.adopt_restored(spec)
-    issued = await needs.authority.issue([needs.terms.address, needs.node.name])
-    await servers.reload_certificate(spec, issued.chain_pem, issued.key_pem)
     if not recovery.uses_archive:
-        await servers.start(spec, recovery=recovery)
+        await servers.recover(spec, recovery)
         return
-    async with archive.serving_wal(target, paths.data, paths.spool, paths.user):
-        await servers.start(spec, recovery=recovery)
+    waits = not is_all_archived
+    async with archive.serving_wal(target, paths.data, paths.spool, paths.user, waits=waits):
+        try:
+            await servers.recover(spec, recovery)
+        except ServerFailed as failed:
+            if target_time is None or TOO_EARLY not in str(failed):
+                raise
+            if waits:
+                until = rfc3339(target_time)
+                words = f"the bucket does not have all WAL until {until} yet: it is waited for"
+                raise ServerFailed(words) from failed
+            # Nothing was committed after the moment: the end of the WAL is what there was then.
+            await servers.recover(spec, recovery._replace(is_to_end=True))

@@ -13,22 +13,25 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import AsyncIterator, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from cloudcore.databases.archive import GIVEN, WANTED, BackupFailed, PushedWal
-from cloudcore.databases.confined_runs import Ended, User
+from cloudcore.databases.confined_runs import Ended
+from cloudcore.databases.confinement import User
 from cloudcore.databases.pgbackrest import STANZA, Repository, ServerPlace, checked
+from cloudcore.databases.restored_data import open_folder
 
 _NAME: Final = re.compile(r"[0-9A-F]{24}(?:\.partial|\.[0-9A-F]{8}\.backup)?|[0-9A-F]{8}\.history")
 _ABSENT: Final = 1
 """The exit status of ``archive-get`` when there is no such file."""
+_SEGMENT: Final = re.compile(r"[0-9A-F]{24}")
 _LOOK_SECONDS: Final = 0.1
 _PAUSE_SECONDS: Final = 2
 _log = logging.getLogger(__name__)
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST: Final = 16
 """Files that one call pushes: other clusters wait for their turn too."""
 
@@ -37,7 +40,7 @@ async def push(repository: Repository, spool: Path, place: ServerPlace) -> Pushe
     """Move files of a spool to the repository, oldest first, until one fails."""
     pushed = 0
     try:
-        with _opened(spool) as folder, _staging(spool, "pushing", place.user) as staging:
+        with open_folder(spool) as folder, _staging(spool, "pushing", place.user) as staging:
             for name in _named(folder)[:_MOST]:
                 _take(folder, name, staging)
                 await _push_file(repository, staging, name, place)
@@ -52,22 +55,33 @@ async def push(repository: Repository, spool: Path, place: ServerPlace) -> Pushe
 def has_files(spool: Path) -> bool:
     """Return True if a spool has files to push."""
     try:
-        with _opened(spool) as folder:
+        with open_folder(spool) as folder:
             return bool(_named(folder))
     except OSError:
         return False
 
 
+def has_all_of(data: Path, spool: Path) -> bool:
+    """Return True if a server that was stopped has given away all WAL, and it was pushed."""
+    waiting = (data / "pg_wal" / "archive_status").glob("*.ready")
+    return not has_files(spool) and next(waiting, None) is None
+
+
 @asynccontextmanager
-async def serving(repository: Repository, spool: Path, place: ServerPlace) -> AsyncIterator[None]:
-    """Give a recovering server the files that it asks for, until it is left."""
-    with _opened(spool) as folder:
+async def serving(
+    repository: Repository, spool: Path, place: ServerPlace, patience_seconds: float
+) -> AsyncIterator[None]:
+    """Give a recovering server the files that it asks for, in the block.
+
+    A segment that the repository does not have is waited for so long.
+    """
+    with open_folder(spool) as folder:
         for name in (WANTED, GIVEN):
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=folder)
                 if place.user is not None:
                     os.chown(name, *place.user, dir_fd=folder, follow_symlinks=False)
-        giving = asyncio.create_task(_give(repository, spool, folder, place))
+        giving = asyncio.create_task(_give(repository, spool, folder, place, patience_seconds))
         try:
             yield
         finally:
@@ -88,10 +102,20 @@ async def _push_file(repository: Repository, staging: Path, name: str, place: Se
     checked(ended)
 
 
-async def _give(repository: Repository, spool: Path, folder: int, place: ServerPlace) -> None:
+async def _give(
+    repository: Repository, spool: Path, folder: int, place: ServerPlace, patience: float
+) -> None:
+    until: dict[str, float] = {}
+    """Until when each segment is waited for, on the monotonic clock."""
+
+    def is_waited_for(name: str) -> bool:
+        now = time.monotonic()
+        return bool(_SEGMENT.fullmatch(name)) and now < until.setdefault(name, now + patience)
+
     while True:
         try:
-            await _give_wanted(repository, spool, folder, place)
+            if await _give_wanted(repository, spool, folder, place, is_waited_for):
+                await asyncio.sleep(_PAUSE_SECONDS)
         except (OSError, BackupFailed) as error:  # the server waits on, and it is tried again
             _log.warning("WAL for cluster %s: %s", repository.cluster_id, error)
             await asyncio.sleep(_PAUSE_SECONDS)
@@ -99,16 +123,25 @@ async def _give(repository: Repository, spool: Path, folder: int, place: ServerP
 
 
 async def _give_wanted(
-    repository: Repository, spool: Path, folder: int, place: ServerPlace
-) -> None:
+    repository: Repository,
+    spool: Path,
+    folder: int,
+    place: ServerPlace,
+    is_waited_for: Callable[[str], bool],
+) -> bool:
+    """Give a server what it asks for; return True if some of that is not there yet."""
+    is_waiting = False
     with (
-        _opened(WANTED, folder) as wanted,
-        _opened(GIVEN, folder) as given,
+        open_folder(WANTED, folder) as wanted,
+        open_folder(GIVEN, folder) as given,
         _staging(spool, "giving", place.user) as staging,
     ):
         for name in _named(wanted):
             words = "archive-get", f"--stanza={STANZA}", name, f"/wal/{name}"
             ended = await repository.run(*words, place=place, wal=staging)
+            if ended.status == _ABSENT and is_waited_for(name):
+                is_waiting = True
+                continue
             if ended.status == _ABSENT:
                 (staging / name).touch()
                 os.rename(staging / name, f"{name}.absent", dst_dir_fd=given)
@@ -116,15 +149,7 @@ async def _give_wanted(
                 checked(ended)
                 os.rename(staging / name, name, dst_dir_fd=given)
             os.unlink(name, dir_fd=wanted)
-
-
-@contextmanager
-def _opened(path: Path | str, folder: int | None = None) -> Iterator[int]:
-    descriptor = os.open(path, _FOLDER, dir_fd=folder)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    return is_waiting
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from sqlalchemy import text as sql
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, Row
-from cloudcore.db.rows import columns, given, insert_new
+from cloudcore.db.rows import bound, columns, given, insert_new
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound
@@ -49,6 +49,8 @@ nodes = Table(
     Column("is_lost", Boolean, nullable=False),
     # What is placed on it says so.
     Column("is_noted", Boolean, nullable=False),
+    # When the last of its processes that stopped in order did so; null since one began.
+    Column("stopped_at", Moment),
 )
 _n = nodes.c
 
@@ -62,6 +64,7 @@ class Seen(NamedTuple):
     seen_at: int
     is_lost: bool
     is_noted: bool
+    stopped_at: int | None = None
 
 
 _FIND: Final = Statement(columns(nodes, Seen._fields).where(given(_n.name)).with_for_update())
@@ -70,12 +73,17 @@ _INSERT: Final = Statement(insert_new(nodes, Seen._fields))
 _CLAIM: Final = Statement(
     nodes.update()
     .where(_n.name == bindparam("node"))
-    .values({each: bindparam(each) for each in ("identity", "capabilities", "seen_at")})
+    .values(**bound(("identity", "capabilities", "seen_at")), stopped_at=sql("NULL"))
+)
+_NOTE_STOPPED: Final = Statement(
+    nodes.update()
+    .where(_n.name == bindparam("node"), _n.identity == bindparam("held"))
+    .values(stopped_at=bindparam("stopped_at"))
 )
 _NOTE_SEEN: Final = Statement(
     nodes.update()
     .where(_n.name == bindparam("node"), _n.identity == bindparam("held"))
-    .values(seen_at=bindparam("seen_at"))
+    .values(seen_at=bindparam("seen_at"), stopped_at=sql("NULL"))
 )
 _FORGET: Final = Statement(nodes.delete())
 _SET_LOST: Final = Statement(
@@ -97,16 +105,19 @@ class Placing:
         self,
         rows: Rows[Any],
         wake: Callable[[Connection, Any, int], None] | None = None,
-        lost_status: str = "degraded",
+        lost_status: str | None = "degraded",
+        needs_node: Callable[[Any], bool] = lambda _found: True,
     ) -> None:
-        """Take `rows` of `Placed` records, whose table has an index of ``node, id``.
+        """Take `rows` of `Placed` records; most have an index of ``node, id``.
 
         `wake` lets the work look at one whose machine is back. `lost_status` is that of one whose
-        machine is lost.
+        machine is lost; None: it keeps its status. `needs_node` returns False for one that does not
+        need its machine any more; it is pure.
         """
         self.rows: Final = rows
         self.wake: Final = wake
         self.lost_status: Final = lost_status
+        self.needs_node: Final = needs_node
         c = rows.table.c
         self.on_node: Final = Statement(
             page(
@@ -151,11 +162,21 @@ def note_seen(tx: Connection, name: str, identity: str, now: int) -> bool:
     return tx.execute(_NOTE_SEEN, node=name, held=identity, seen_at=now) == 1
 
 
+def note_stopped(tx: Connection, name: str, identity: str, now: int) -> None:
+    """Say that a process of a machine has stopped in order; what is placed there is not lost."""
+    tx.execute(_NOTE_STOPPED, node=name, held=identity, stopped_at=now)
+
+
+def list_running(tx: Connection, now: int) -> Sequence[Seen]:
+    """Return the machines that run: neither silent for `LOST_SECONDS`, nor stopped in order."""
+    return [each for each in list_nodes(tx) if each.stopped_at is None and not _is_late(each, now)]
+
+
 def choose(tx: Connection, capability: str, now: int) -> str | None:
     """Return a machine that can run something, by chance; None if none is there."""
     fit = [
         each.name
-        for each in _all(tx)
+        for each in list_nodes(tx)
         if not _is_late(each, now) and capability in msgspec.json.decode(each.capabilities)
     ]
     return random.choice(fit) if fit else None  # noqa: S311 - any will do
@@ -175,7 +196,7 @@ def is_lost(tx: Connection, name: str, now: int) -> bool:
 
 async def look(database: Database, clock: Clock, placings: Sequence[Placing]) -> None:
     """Note on what is placed on a machine that it was lost, or that it is back."""
-    for each in await database.read(_all):
+    for each in await database.read(list_nodes):
         late = _is_late(each, clock())
         if late != each.is_lost:
             await database.write(_set_lost, each.name, late)
@@ -206,18 +227,20 @@ def _note_batch(
     for account_id, found_id in found:
         with suppress(NotFound):
             before: Placed = placing.rows.lock(tx, account_id, found_id)
-            after = _lost(before, placing.lost_status, now) if is_lost else _back(before)
+            after = _lost(before, placing, now) if is_lost else _back(before)
             if after != before:
                 placing.rows.save(tx, structs.replace(after, updated_at=now))
-            if placing.wake is not None and not is_lost:
+            if placing.wake is not None and not is_lost and placing.needs_node(after):
                 placing.wake(tx, after, now)
 
 
-def _lost(found: Placed, lost_status: str, now: int) -> Placed:
-    if any(each.code == NODE_LOST for each in found.faults):
+def _lost(found: Placed, placing: Placing, now: int) -> Placed:
+    is_noted = any(each.code == NODE_LOST for each in found.faults)
+    if is_noted or not placing.needs_node(found):
         return found
     words = f"the machine {found.node} was not seen for a minute; it goes on when it is back"
-    status = found.status if found.status == DELETING else lost_status
+    keeps = found.status == DELETING or placing.lost_status is None
+    status = found.status if keeps else placing.lost_status
     faults = tuple(add_fault(found.faults, NODE_LOST, words, now))
     return structs.replace(found, status=status, faults=faults)
 
@@ -232,7 +255,8 @@ def _find(tx: Connection, name: str) -> Seen | None:
     return None if row is None else _seen(row)
 
 
-def _all(tx: Connection) -> Sequence[Seen]:
+def list_nodes(tx: Connection) -> Sequence[Seen]:
+    """Return all machines that ever said that they are there, by name."""
     return [_seen(row) for row in tx.rows(_LIST)]
 
 

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple, Unpack
 
 from cloudcore.serving.limits import MIB, ServerLimits
+from cloudcore.serving.memory import give_back_unused
 from cloudcore.serving.tls_stream import TlsLoan
 
 CATCH_UP_BYTES = 16 * MIB
@@ -84,10 +85,15 @@ class BulkPool:
         scratch_bytes: int = 0,
         *,
         idle_seconds: float = IDLE_SECONDS,
+        on_fewer: Callable[[], object] = give_back_unused,
     ) -> None:
-        """Allow up to `threads` threads, each with two buffers of `scratch_bytes`."""
+        """Allow up to `threads` threads, each with two buffers of `scratch_bytes`.
+
+        The last of several that end calls `on_fewer`, once their buffers are free.
+        """
         self._name = name
         self._idle_seconds = idle_seconds
+        self._on_fewer = on_fewer
         self._limit = threads
         self._scratch_bytes = scratch_bytes
         self._kept_bytes = 0
@@ -136,11 +142,16 @@ class BulkPool:
             self._queue.put((math.inf, next(self._submitted), None))
 
     def _run(self) -> None:
+        if self._work() and not self._spare:
+            self._on_fewer()
+
+    def _work(self) -> bool:
+        """Run jobs; return True once this thread is spare, False if the pool is closed."""
         size = self._scratch_bytes
         scratch = Scratch(memoryview(bytearray(size)), bytearray(size))
         while True:
             if self._is_spare():
-                return
+                return True
             with self._lock:
                 self._idle += 1
             try:
@@ -155,7 +166,7 @@ class BulkPool:
                 if job is not None:
                     self._clock = max(self._clock, int(turn))
             if job is None:
-                return
+                return False
             job.execute(scratch)
 
     def _is_spare(self) -> bool:

@@ -18,6 +18,7 @@ from registry.blobstore.base import (
     StoredObject,
 )
 from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.fleet_locks import FleetLocks
 from registry.blobstore.reading import (
     BlockingGrowing,
     BlockingObject,
@@ -319,13 +320,19 @@ class FilesystemStore(ThreadedStore):
     """
 
     def __init__(
-        self, root: Path, *, look_seconds: float = _LOOK_SECONDS, compresses: bool = False
+        self,
+        root: Path,
+        *,
+        look_seconds: float = _LOOK_SECONDS,
+        compresses: bool = False,
+        locks: FleetLocks | None = None,
     ) -> None:
         """Create the missing folders, and open all. Blocks.
 
-        With `compresses`, sealed objects are compressed if that pays.
+        With `compresses`, sealed objects are compressed if that pays. With `locks`, other machines
+        share the folders.
         """
-        self.files: Final = DiskFiles(root, compresses=compresses)
+        self.files: Final = DiskFiles(root, compresses=compresses, locks=locks)
         self._threads: Final = Threads("files")
         super().__init__(self.files, self._threads, look_seconds)
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from registry.blobstore.base import BlobStore
+from registry.blobstore.disk_cache import DiskCache
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.fleet_locks import fleet_locks
 from registry.blobstore.s3.bucket import BotoMissing, Bucket
 from registry.blobstore.s3.store import S3Store
 from registry.blobstore.threads import Threads
@@ -31,26 +33,31 @@ async def open_store(settings: Settings) -> AsyncIterator[BlobStore]:
         SettingsError: the store needs a package that is not installed.
 
     """
-    async with _opened(_maker(settings, settings.blobs, "")) as store:
+    async with _opened(_maker(settings, "blobs", settings.blobs, "")) as store:
         yield store
 
 
 @asynccontextmanager
 async def open_bucket_store(settings: Settings) -> AsyncIterator[FileStore]:
     """Open the store of the bytes of buckets for the block, as `open_store`."""
-    async with _opened(_maker(settings, settings.buckets, BUCKETS)) as store:
+    async with _opened(_maker(settings, "buckets", settings.buckets, BUCKETS)) as store:
         yield store
 
 
-def _maker(settings: Settings, root: Path, prefix: str) -> Callable[[], FileStore]:
-    """Return what opens a store: below the folder `root`, or the keys with a prefix."""
+def _maker(settings: Settings, name: str, root: Path, prefix: str) -> Callable[[], FileStore]:
+    """Return what opens the store `name`: below the folder `root`, or the keys with a prefix."""
     compresses = settings.compression == "on"
 
     def on_disk() -> FileStore:
-        return FilesystemStore(root, compresses=compresses)
+        locks = fleet_locks(settings.database, name)
+        return FilesystemStore(root, compresses=compresses, locks=locks)
 
     def in_bucket() -> FileStore:
-        return S3Store(open_bucket(settings, prefix), compresses=compresses)
+        locks = fleet_locks(settings.database, name)
+        most = settings.store.cache_bytes
+        cache = DiskCache(settings.cache, most) if most else None
+        bucket = open_bucket(settings, prefix)
+        return S3Store(bucket, compresses=compresses, locks=locks, cache=cache)
 
     return in_bucket if settings.store.store_s3_bucket else on_disk
 

@@ -56,6 +56,14 @@ class Recent(Generic[K, V]):
         """Remove and return an entry, or return None."""
         return self._entries.pop(key, None)
 
+    def drop_first(self, is_old: Callable[[V], bool]) -> None:
+        """Remove the oldest entries, up to the first that is not `is_old`."""
+        while self._entries:
+            first = next(iter(self._entries))
+            if not is_old(self._entries[first]):
+                return
+            del self._entries[first]
+
 
 class TokenAccess:
     """Authorizes each request by its bearer token.
@@ -205,6 +213,8 @@ class TokenAccess:
             raise refusal from None
         signed, signature = split_token(token[1])
         self._verified.put(signature, (signed, bearer))
+        now = self._clock()
+        self._verified.drop_first(lambda known: known[1].expires_at <= now)
         return bearer
 
     def _find_verified(self, credential: bytes) -> Bearer | None:

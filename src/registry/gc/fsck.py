@@ -29,18 +29,19 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
-from cloudcore.storage import piece_checks, recounts
+from cloudcore.storage import recounts
 from registry.blobstore.base import BlobReader, BlobStore
 from registry.blobstore.sealed_format import sealed_size
+from registry.gc.checked import BLOBS, PIECES, DamagedPiece, FoundDamage
 from registry.gc.manifest_check import manifest_problem
-from registry.gc.object_check import BLOBS, READERS, CheckProgress, FoundDamage, ObjectCheck
+from registry.gc.object_check import READERS, CheckProgress, ObjectCheck
 from registry.gc.orphans import SETTLED, begun_at, is_held
-from registry.gc.piece_marks import PIECES, DamagedPiece, all_pieces
+from registry.gc.recount import miscounted_accounts
 from registry.gc.wrap_check import WrapCheck, find_key_faults
 from registry.keys import DataKeys
-from registry.metadata.blobs import inline, stored_bytes
+from registry.metadata.blobs import inline
 from registry.metadata.collector import audit
-from registry.metadata.collector.audit import ManifestBody, Miscount, ObjectRow
+from registry.metadata.collector.audit import ManifestBody
 from registry.metadata.collector.wrap_audit import stored_wraps, unerased_wraps
 
 _PAGE: Final = 500
@@ -105,14 +106,10 @@ async def check(
     report = Report()
     total_objects, total_manifests = await database.read(audit.totals)
 
-    def tell_objects() -> None:
-        report.object_count, report.read_bytes = objects.object_count, objects.read_bytes
-        tell(CheckProgress("blobs", report.object_count, total_objects, report.read_bytes))
-
-    objects = ObjectCheck(
-        database, store, clock, BLOBS, partial(_add, report), tell_objects, reads=read_objects
-    )
-    await objects.run(_objects(database), readers)
+    of, add = (database, store, clock, BLOBS), partial(_add, report)
+    objects = ObjectCheck(*of, add, tell, reads=read_objects, total=total_objects)
+    await objects.run(BLOBS.book.each(database), readers)
+    report.object_count, report.read_bytes = objects.object_count, objects.read_bytes
     async for document in _manifests(database):
         problem = manifest_problem(document)
         if problem:
@@ -126,11 +123,7 @@ async def check(
     await _check_staged(database, store, clock, report)
     await _check_strays(database, report)
     if buckets is not None:
-        total_pieces = (await database.read(piece_checks.totals, 0)).pieces
-
-        def tell_pieces() -> None:
-            read = report.read_bytes + pieces.read_bytes
-            tell(CheckProgress("pieces of buckets", pieces.object_count, total_pieces, read))
+        total_pieces = (await database.read(PIECES.book.totals, 0)).objects
 
         pieces = ObjectCheck(
             database,
@@ -138,10 +131,12 @@ async def check(
             clock,
             PIECES,
             partial(_add_piece, report),
-            tell_pieces,
+            tell,
             reads=read_objects,
+            total=total_pieces,
+            read_before=report.read_bytes,
         )
-        await pieces.run(all_pieces(database), readers)
+        await pieces.run(PIECES.book.each(database), readers)
         report.piece_count = pieces.object_count
         report.read_bytes += pieces.read_bytes
         report.violations += await _miscounts(database)
@@ -156,11 +151,7 @@ async def _miscounts(database: Database) -> list[Finding]:
     """Return what is counted wrong of buckets, also when it is counted again."""
     first = await database.read(recounts.miscounts)
     again = await database.read(recounts.miscounts) if first else []
-    return [
-        Finding("B2", each.subject, f"{each.recorded} on record, {each.counted} counted")
-        for each in again
-        if each in first
-    ]
+    return [Finding("B2", each.what, each.problem) for each in again if each in first]
 
 
 def _add(report: Report, found: FoundDamage) -> None:
@@ -182,22 +173,8 @@ async def _check_counts(database: Database, report: Report) -> None:
     while after is not None:
         found, after = await database.read(audit.miscounts, after, _PAGE)
         wrong += found
-    wrong += [each async for each in _wrong_bytes(database)]
-    report.violations += [
-        Finding("I8", count.what, f"{count.recorded} on record, {count.counted} counted")
-        for count in wrong
-    ]
-
-
-async def _wrong_bytes(database: Database) -> AsyncIterator[Miscount]:
-    """Yield the accounts whose number of stored bytes is wrong."""
-    after = ""
-    while accounts := await database.read(stored_bytes.counted_accounts, after, _PAGE):
-        for after in accounts:
-            wrong = await database.read(stored_bytes.find_miscount, after)
-            if wrong is not None:
-                subject = f"stored bytes of account {after}"
-                yield Miscount(subject, wrong.recorded, wrong.counted)
+    wrong += [found async for _, found in miscounted_accounts(database)]
+    report.violations += [Finding("I8", each.what, each.problem) for each in wrong]
 
 
 async def _check_keys(
@@ -282,14 +259,6 @@ async def _lost_bytes(database: Database, store: BlobStore, clock: Clock) -> lis
                 problem = f"{received} bytes acknowledged, {there} staged"
                 lost.append(Finding("I2", f"upload {each.id}", problem))
     return lost
-
-
-async def _objects(database: Database) -> AsyncIterator[ObjectRow]:
-    after = ""
-    while page := await database.read(audit.objects, after, _PAGE):
-        for row in page:
-            yield row
-        after = page[-1].id
 
 
 async def _manifests(database: Database) -> AsyncIterator[ManifestBody]:

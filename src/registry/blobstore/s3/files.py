@@ -17,6 +17,8 @@ from registry.blobstore.base import (
     StagedDropped,
     StoredObject,
 )
+from registry.blobstore.disk_cache import DiskCache
+from registry.blobstore.fleet_locks import FleetLocks
 from registry.blobstore.s3.bucket import Bucket, Entry, Head, KeyExists, KeyMissing, Refused
 from registry.blobstore.s3.copying import prefix_of
 from registry.blobstore.s3.growing import GrowingUpload
@@ -44,7 +46,7 @@ from registry.blobstore.sealed_format import (
     says_packed,
     unsealed_size,
 )
-from registry.blobstore.sealed_object import SealedObject, unseal
+from registry.blobstore.sealed_object import SealedObject, StoredBytes, unseal
 from registry.blobstore.sealed_table import SIZE_BYTES, claimed_size
 from registry.blobstore.shared_frames import SharedFrames
 from registry.blobstore.staging import canonical_id, check_size
@@ -69,10 +71,14 @@ class S3Files:
         compresses: bool = False,
         sizes: PartBytes = part_bytes,
         holds: Holds | None = None,
+        locks: FleetLocks | None = None,
+        cache: DiskCache | None = None,
     ) -> None:
         """Use a bucket; with `compresses`, compress what is sealed if that pays.
 
         `sizes` are those of parts. Stores of one process that share a bucket share `holds`.
+        With `locks`, processes of other machines share the bucket. What has a row is read through
+        the `cache`, which is closed with this.
         """
         self.compresses: Final = compresses
         self.bucket: Final = bucket
@@ -81,6 +87,8 @@ class S3Files:
         self._marks = Marks(self._shared)
         self._frames = SharedFrames()
         self._scanning = threading.Lock()
+        self._locks = locks
+        self._cache = cache
 
     @property
     def budget(self) -> Budget:
@@ -90,13 +98,15 @@ class S3Files:
     def close(self) -> None:
         """Release the threads and connections; what was opened can still be read."""
         self._senders.close()
+        if self._cache is not None:
+            self._cache.close()
         self.bucket.close()
 
     def open(
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
-    ) -> S3Object | SealedObject:
+    ) -> StoredBytes | SealedObject:
         """Open an object (`BlobReader.open`)."""
-        stored = S3Object.open(self.bucket, object_key(canonical_id(object_id)), object_id)
+        stored = self._stored(canonical_id(object_id), has_row=size is not None)
         self._keep(object_id)
         if data_key is not None:
             return unseal(stored, object_id, size, data_key, self._frames)
@@ -104,12 +114,30 @@ class S3Files:
             check_size(stored.length, size)
         except ObjectDamaged:
             stored.close()
+            self._forget(object_id)
             raise
         return stored
 
+    def _stored(self, name: str, *, has_row: bool) -> StoredBytes:
+        """Open stored bytes; the cache may have those with a row, which never change."""
+        if self._cache is None or not has_row:
+            return self._in_bucket(name)
+        cached = self._cache.open(name)
+        if cached is not None:
+            return cached
+        return self._cache.kept(name, self._in_bucket(name), lambda: self._in_bucket(name))
+
+    def _in_bucket(self, name: str) -> S3Object:
+        return S3Object.open(self.bucket, object_key(name), name)
+
+    def _forget(self, *object_ids: str) -> None:
+        if self._cache is not None:
+            for each in object_ids:
+                self._cache.drop(canonical_id(each))
+
     def open_staged(
         self, upload_id: str, data_key: DataKey | None = None
-    ) -> S3Object | SealedObject | GrowingUpload:
+    ) -> StoredBytes | SealedObject | GrowingUpload:
         """Open staged bytes that grow (`BlobReader.open_staged`)."""
         name = canonical_id(upload_id)
         held = self.held(name)
@@ -122,8 +150,13 @@ class S3Files:
 
     def open_stored(self, object_id: str, stored_size: int) -> S3Object:
         """Open the stored bytes of an object (`BlobReader.open_stored`)."""
-        opened = self.open(object_id, stored_size)
-        assert isinstance(opened, S3Object)
+        opened = self._in_bucket(canonical_id(object_id))
+        self._keep(object_id)
+        try:
+            check_size(opened.length, stored_size)
+        except ObjectDamaged:
+            opened.close()
+            raise
         return opened
 
     def check(self, object_id: str, stored_size: int) -> None:
@@ -281,11 +314,13 @@ class S3Files:
 
     def delete(self, object_id: str) -> None:
         """Delete an object's bytes; do nothing if it is absent."""
+        self._forget(object_id)
         self.bucket.delete_all([object_key(canonical_id(object_id))])
 
     def delete_every(self, object_ids: Sequence[str]) -> Deleted:
         """Delete objects, 1,000 a call (`BlobSweeper.delete`)."""
         keys = {object_key(canonical_id(each)): each for each in object_ids}
+        self._forget(*object_ids)
         try:
             with self.deleting():
                 failed = self.bucket.delete(list(keys))
@@ -297,8 +332,12 @@ class S3Files:
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Do nothing: no backup of this install copies a bucket."""
-        yield
+        """Keep backups from beginning in the block (`FleetLocks.deleting`)."""
+        if self._locks is None:
+            yield
+            return
+        with self._locks.deleting():
+            yield
 
     def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
         """Make an object, or staged bytes, an orphan (`BlobSweeper.set_aside`)."""
