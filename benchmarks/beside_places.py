@@ -47,9 +47,11 @@ _COMMANDS: Final = (
     "registry/cli/",
     "registry/backup/",
     "cloudcore/compute/keeper/",
-    "cloudcore/databases/bridge.py",
+    "cloudcore/databases/s3_bridge_program.py",
     "cloudcore/databases/commands.py",
     "cloudcore/databases/server_keeper.py",
+    "cloudcore/nodes/keeper.py",
+    "cloudcore/nodes/keeper_commands.py",
 )
 """Programs of their own, whose threads hold up nobody but who started them."""
 
@@ -71,7 +73,7 @@ _OUTSIDE: Final = "waits for a machine outside, and computes nothing; the thread
 _ELSEWHERE: Final = "bodies of megabytes in memory, or under a server that is not ours"
 _FILES: Final = "waits for the disk, a file at a time, in threads of the store's own"
 _MOVES: Final = "bytes on their way; measured beside others by `python -m benchmarks`"
-_INSTANCES: Final = "waits for processes of instances, in threads of its own"
+_PROGRAMS_RUN: Final = "waits for processes of instances and databases, in threads of their own"
 _LAUNCHES: Final = "starts a process of a machine, by who reconciles it; no request waits for it"
 _ONCE: Final = "made once in a process, for all who ask"
 _ON_MACHINE: Final = "one job or watch at a time, in threads of their own; waits for the kernel"
@@ -92,8 +94,7 @@ PLACES: Final[Mapping[str, Place]] = {
     ),
     "cloudcore/certificate/work.py:_request": Place(("slow certificates",)),
     "cloudcore/compute/kept_instances.py:": Place(why=_MAKES),
-    "cloudcore/compute/kept_instances.py:_alone": Place(why=_INSTANCES, uses=2),
-    "cloudcore/compute/kept_instances.py:seen": Place(why=_INSTANCES, uses=2),
+    "cloudcore/compute/kept_instances.py:__init__": Place(why=_PROGRAMS_RUN),
     "cloudcore/compute/credentials.py:_give": Place(why=_SMALL, uses=2),
     "cloudcore/compute/credentials.py:_take": Place(why=_SMALL),
     "cloudcore/compute/credentials.py:renew": Place(why=_SMALL, uses=2),
@@ -106,15 +107,15 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/databases/backup_routes.py:_check_programs": Place(
         why="looks for programs in a few folders; computes nothing"
     ),
-    "cloudcore/databases/bridging.py:_start": Place(why=_ONCE),
+    "cloudcore/databases/s3_bridge.py:_start": Place(why=_ONCE),
     "cloudcore/databases/bucket_files.py:__call__": Place(why=_RUNS, uses=2),
     "cloudcore/databases/confined_runs.py:started": Place(why=_RUNS),
     "cloudcore/databases/dialling.py:server_version": Place(why=_OUTSIDE),
     "cloudcore/databases/pgbackrest.py:back_up": Place(why=_RUNS),
-    "cloudcore/databases/restored.py:remove_tree": Place(why=_ON_MACHINE),
-    "cloudcore/databases/restored.py:size_of": Place(why=_ON_MACHINE),
+    "cloudcore/databases/restored_data.py:remove_tree": Place(why=_ON_MACHINE),
+    "cloudcore/databases/restored_data.py:size_of": Place(why=_ON_MACHINE),
     "cloudcore/databases/servers.py:": Place(why=_MAKES),
-    "cloudcore/databases/servers.py:_in_thread": Place(why=_ON_MACHINE, uses=2),
+    "cloudcore/databases/servers.py:__init__": Place(why=_PROGRAMS_RUN),
     "cloudcore/databases/servers.py:_told": Place(why=_ON_MACHINE),
     "cloudcore/db/postgresql.py:__init__": Place(why=_ONE_THREAD),
     "cloudcore/db/postgresql.py:close": Place(why=_STARTS, uses=2),
@@ -158,6 +159,7 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/network/vpc_files.py:run": Place(why=_ON_MACHINE),
     "cloudcore/nodes/kept_process.py:_main": Place(why=_LAUNCHES),
     "cloudcore/nodes/kept_process.py:start": Place(why=_LAUNCHES),
+    "cloudcore/nodes/kept_programs.py:run": Place(why=_PROGRAMS_RUN),
     "cloudcore/nodes/watching.py:begin": Place(why=_STARTS),
     "cloudcore/outbound/names.py:_look_up": Place(why=_OUTSIDE),
     "cloudcore/outbound/names.py:resolve": Place(why=_OUTSIDE),

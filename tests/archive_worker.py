@@ -10,8 +10,8 @@ from typing import Any
 
 from cloudcore.databases.archive import BackupTarget
 from cloudcore.databases.archives import Archives
-from cloudcore.databases.bridging import Bridge, S3Endpoint
 from cloudcore.databases.pgbackrest import ServerPlace
+from cloudcore.databases.s3_bridge import Bridge, S3Endpoint
 from cloudcore.iam.service_roles import SERVICE_ROLES
 from cloudcore.storage.family import STORAGE
 from registry.main import Registry

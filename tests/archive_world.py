@@ -23,9 +23,9 @@ from cloudcore.account_rows import find_account
 from cloudcore.clock import uuid7
 from cloudcore.databases.archive import BackupTarget, RegisteredEndpoint, archive_command
 from cloudcore.databases.archives import Archives, Places
-from cloudcore.databases.bridging import Bridge, S3Endpoint
 from cloudcore.databases.bucket_files import folder_of, list_files
 from cloudcore.databases.pgbackrest import ServerPlace
+from cloudcore.databases.s3_bridge import Bridge, S3Endpoint
 from cloudcore.databases.server import SUPERUSER
 from cloudcore.db.base import Connection
 from cloudcore.iam.service_roles import SERVICE_ROLES, RoleSession, ServiceRoles

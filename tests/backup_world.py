@@ -34,7 +34,13 @@ from cloudcore.databases.cluster import Cluster, Endpoint, Retention, Schedule
 from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms, ServerCertificate
 from cloudcore.databases.routes import CLUSTER_HANDLERS
 from cloudcore.databases.rows import CLUSTERS
-from cloudcore.databases.server import ServerFailed, ServerPaths, ServerSeen, ServerSpec
+from cloudcore.databases.server import (
+    Proof,
+    ServerFailed,
+    ServerPaths,
+    ServerSeen,
+    ServerSpec,
+)
 from cloudcore.databases.states import seal_password
 from cloudcore.databases.work import WORK
 from cloudcore.db.base import Connection, Database
@@ -44,6 +50,7 @@ from cloudcore.jobs.kinds import JobKind
 from cloudcore.keyring import Keyring
 from cloudcore.nodes.node import Node
 from cloudcore.nodes.rows import claim
+from cloudcore.outbound.addresses import Network
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform
 from registry.families import FAMILIES
@@ -146,6 +153,8 @@ class MemoryArchive:
     ) -> Recovery:
         if label not in [each.label for each in self.backups.get(target.cluster_id, ())]:
             raise BackupFailed("the bucket has no such backup")
+        if self.failures:
+            raise self.failures.pop(0)
         self.calls.append(f"restore {label} {target_time}")
         return Recovery(target_time, uses_archive=target_time is not None)
 
@@ -167,6 +176,10 @@ class MemoryServers:
     removed: list[str] = field(default_factory=list)
     failure: ServerFailed | None = None
     bad_pages: bool = False
+    proof: Proof = "checksums"
+    has_later_wal: bool = True
+    """Of what is restored to a moment: a commit of later than that."""
+    switched: list[str] = field(default_factory=list)
     versions: Sequence[int] = (15,)
 
     def check(self) -> None:
@@ -184,15 +197,23 @@ class MemoryServers:
     async def start(self, spec: ServerSpec, *, recovery: Recovery | None = None) -> None:
         if self.failure is not None:
             raise self.failure
+        is_to_moment = recovery and recovery.uses_archive and not recovery.to_end
+        if is_to_moment and not self.has_later_wal:
+            words = "recovery ended before configured recovery target was reached"
+            raise ServerFailed(f"FATAL:  {words}")
         self.servers[spec.id] = "running"
+
+    async def switch_wal(self, spec: ServerSpec) -> None:
+        self.switched.append(spec.id)
 
     async def stop(self, server_id: str) -> None:
         self.servers[server_id] = "data"
 
-    async def check_pages(self, spec: ServerSpec) -> None:
-        assert self.servers[spec.id] == "data", "it runs"
+    async def check_data(self, spec: ServerSpec) -> Proof:
+        assert self.servers[spec.id] == "running", "it was not restored"
         if self.bad_pages:
             raise ServerFailed("checksum verification failed in file base/5/1259")
+        return self.proof
 
     async def remove(self, server_id: str, *, at_once: bool = False) -> None:
         self.servers.pop(server_id, None)
@@ -380,6 +401,7 @@ async def open_backups(
     folder: Path,
     *,
     topics_of: Callable[..., Sequence[str]] = lambda *_: (),
+    networks: Sequence[Network] = (),
 ) -> AsyncIterator[BackupWorld]:
     """Open the world over an empty database."""
     clock = Clock()
@@ -396,7 +418,7 @@ async def open_backups(
         authority=MemoryAuthority(),
         keyring=keyring,
         events=Events(topics_of),
-        terms=DatabaseTerms(),
+        terms=DatabaseTerms(networks=networks),
     )
     tokens = TokenBook()
     tokens.add("writer")

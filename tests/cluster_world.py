@@ -84,6 +84,9 @@ class WrittenServers:
         self.has.pop(server_id, None)
         self.death.come_to("after remove")
 
+    async def switch_wal(self, spec: ServerSpec) -> None:
+        pass
+
     async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:
         self.death.come_to("before password")
         assert (username, spec.id in self.running) == ("admin", True)

@@ -19,6 +19,7 @@ from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.kms.key import Key
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.rows import find_platform_key
+from cloudcore.objects.damage import DIGEST
 from registry.blobstore.base import BlobStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
@@ -26,7 +27,7 @@ from registry.gc.object_check import Pace
 from registry.gc.sealing.object_sealing import Sealer
 from registry.gc.sealing.turns import SealReport, plain_rows, seal_objects
 from registry.keys import DataKeys
-from registry.metadata.blobs import damage
+from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.objects import find_object
 from registry.metadata.collector.plain_objects import FIRST
 from registry.metadata.control_tables import deleted_manifest_blobs
@@ -214,7 +215,7 @@ class KeyedRegistry:
         found = await self.database.read(find_object, self.account_id, digest)
         assert found is not None
         at = (self.account_id, found.stored_id, found.verified_at)
-        assert await self.database.write(damage.mark, *at, damage.DIGEST, self.ctx.clock())
+        assert await self.database.write(BLOB_BOOK.mark, *at, DIGEST, self.ctx.clock())
 
     async def push_image(self, layer: bytes, repository: str = "app") -> tuple[str, str]:
         """Push an image of one layer, sealed; return its digest and the layer's."""

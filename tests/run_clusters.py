@@ -51,7 +51,7 @@ def run_cluster(database: sqlite3.Connection, registered_id: str) -> RunCluster:
     now = system_clock()
     found = RunCluster(*(uuid7(now - age * _DAY) for age in (4, 3, 2, 1)))
     _insert(database, "database_clusters", {**dict(row.fetchone()), **_OF_ANOTHER, "id": found.id})
-    proved = {"verification": "succeeded", "verified_at": now - _DAY}
+    proved = {"verification": "succeeded", "verified_at": now - _DAY, "verified_by": "checksums"}
     changes: tuple[dict[str, Any], ...] = (
         {"id": found.base, **proved},
         {"id": found.incremental, "kind": "incremental", "base_id": found.base},

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cloudcore.databases.archive import Archive, BackupTarget
 from cloudcore.databases.archives import Archives
-from cloudcore.databases.bridging import Bridge, S3Endpoint
 from cloudcore.databases.pgbackrest import ServerPlace
+from cloudcore.databases.s3_bridge import Bridge, S3Endpoint
 from cloudcore.databases.server import ServerDriver, ServerSpec
 from cloudcore.iam.service_roles import ServiceRoles
 from cloudcore.nodes.node import Node

@@ -31,6 +31,7 @@ from cloudcore.errors import (
     Unauthenticated,
     Unavailable,
 )
+from cloudcore.objects.errors import KeyDeleted, KeyDisabled
 
 MOST_SHOWN: Final = 100
 """Maximum of items that an error lists."""
@@ -122,18 +123,18 @@ class ExtensionUnknown(NotFound):
     """The path is below ``/v2/``, but is not a known endpoint."""
 
 
-class KmsKeyDeleted(NotFound):
+class KmsKeyDeleted(KeyDeleted):
     """The KMS key that a repository writes under, or a blob is read through, was deleted."""
 
     def __init__(self, message: str = _KEY_DELETED) -> None:
-        super().__init__(message, reason="kms_key_not_found")
+        super().__init__(message)
 
 
-class KmsKeyDisabled(AccessDenied):
+class KmsKeyDisabled(KeyDisabled):
     """That KMS key is disabled, or its deletion is pending."""
 
     def __init__(self, message: str = _KEY_DISABLED) -> None:
-        super().__init__(message, reason="kms_key_disabled")
+        super().__init__(message)
 
 
 class TagImmutable(Conflict):

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.jobs.tables import ChoreFigure, JobFigure, chores, unfinished_jobs
+from cloudcore.nodes.rows import Seen, list_nodes
 from cloudcore.serving.watched import Gauge
 from registry.blobstore.backups import BackupTimes, backup_times
 from registry.metadata.collector.plain_objects import MOST_COUNTED, PlainTotals, estimate_plain
@@ -27,6 +28,8 @@ from registry.settings import Settings
 
 STEP: Final = 2000
 """Files and folders that a call looks at: some 10 ms, unless the disk is busy."""
+_FORGOTTEN_AFTER: Final = 7 * 24 * 3600 * MICROSECONDS
+"""Time after which a machine that was not seen is taken for one that was taken away."""
 _BLOCK: Final = 512
 """Bytes of the unit of ``st_blocks``, whatever the file system has (POSIX)."""
 
@@ -112,6 +115,7 @@ async def measure(
     gauges += _cache(await database.read(totals_of_all))
     gauges += _jobs(await database.read(unfinished_jobs, now), now)
     gauges += _chores(await database.read(chores), periods, now)
+    gauges += _nodes(settings.node.name, await database.read(list_nodes), now)
     gauges += _backups(await asyncio.to_thread(backup_times, settings.blobs), now)
     gauges.append(
         Gauge(
@@ -213,6 +217,19 @@ def _jobs(figures: Sequence[JobFigure], now: int) -> Iterator[Gauge]:
         "Time for which the job due first has waited for a worker.",
         max(late, default=0) / MICROSECONDS,
     )
+
+
+def _nodes(own: str, nodes: Sequence[Seen], now: int) -> Iterator[Gauge]:
+    yield Gauge(
+        "entrepot_node_info", "1, with the name of the machine that says so.", 1, {"node": own}
+    )
+    for each in (one for one in nodes if one.seen_at > now - _FORGOTTEN_AFTER):
+        yield Gauge(
+            "entrepot_node_seen_seconds",
+            "Time since a machine of the install said last that it is there.",
+            max(0, now - each.seen_at) / MICROSECONDS,
+            {"node": each.name},
+        )
 
 
 def _backups(times: BackupTimes, now: int) -> Iterator[Gauge]:

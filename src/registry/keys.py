@@ -1,7 +1,6 @@
 """Data keys of blobs: made here, wrapped under KMS keys, and opened again.
 
-One data key seals one sequence of stored bytes. A wrap of it is bound to the id of these bytes, so
-it opens nothing else. Errors of the KMS become those that the services know.
+Errors of the KMS become those that the services know.
 """
 
 from __future__ import annotations
@@ -9,28 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.kms.providers import VersionRef
 from cloudcore.kms.rules import KeyMissing, KeyUnusable
 from cloudcore.kms.vault import CiphertextInvalid, LookedAt, Vault, Wrapped
+from cloudcore.objects.errors import WrapBroken
+from cloudcore.objects.wraps import WrappedKey
 from registry.blobstore.base import DataKey
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled
 
 _KEY_BYTES: Final = 32
-
-
-class WrapBroken(Exception):
-    """A wrapped data key does not open: its row was changed. No client sees this error."""
-
-
-class WrappedKey(NamedTuple):
-    """The data key of stored bytes, wrapped under a KMS key."""
-
-    kms_key_id: str
-    wrapped: bytes
-    stored_id: str
 
 
 class DataKeys:

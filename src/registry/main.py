@@ -194,6 +194,7 @@ class Registry:
         self.kept: KeptAnswers | None = None
         """Answers of the planes that may be given again; None before the start."""
         self._measure: Measure = measure_nothing
+        self._is_leaving = False
 
     @asynccontextmanager
     async def open(self, leases: Leases | None = None) -> AsyncIterator[Process]:
@@ -378,7 +379,12 @@ class Registry:
                 folder = sqlite_path(self._settings.database).parent
                 await asyncio.to_thread(check_folder_room, folder)
 
-        return Readiness({"database": database, "reads": reads, "writes": writes})
+        probes = {"database": database, "reads": reads, "writes": writes}
+        return Readiness(probes, lambda: self._is_leaving)
+
+    def leave(self) -> None:
+        """Say that the server is about to stop, to who asks whether it is ready."""
+        self._is_leaving = True
 
     def data_plane(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve a request to ``/v2``."""
@@ -486,5 +492,6 @@ def application(registry: Registry) -> Dispatcher:
         shutdown=registry.stop,
     )
     registry.on_event = made.count
+    made.leave = registry.leave
     made.measure = registry.measure
     return made

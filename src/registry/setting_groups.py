@@ -28,6 +28,7 @@ _RANGES: Final = {
     "container_password_seconds": (900, _MOST_SECONDS),
     "scrub_every_seconds": (3600, _MOST_SECONDS),
     "inline_max_bytes": (0, MOST_INLINE_BYTES),
+    "drain_seconds": (0, 3600),
 }
 
 
@@ -50,6 +51,9 @@ class Limits:
     """Age of a link's last use from which a HEAD refreshes it."""
     request_seconds: int = 0
     """Time after which the server ends any request, in either direction; 0: it ends none."""
+    drain_seconds: int = 0
+    """Time after SIGTERM in which the server takes requests and says that it is not ready, before
+    it drains."""
 
     @property
     def upload_idle(self) -> int:

@@ -22,6 +22,7 @@ from cloudcore.clock import uuid7
 from cloudcore.databases.archive import (
     BackupFailed,
     BackupTarget,
+    Recovery,
     RegisteredEndpoint,
     restore_command,
 )
@@ -156,7 +157,7 @@ async def test_what_was_backed_up_is_restored(
             target_time=target_time,
             max_bytes=1000 * MIB,
         )
-        assert recovery == (target_time, target_time is not None)
+        assert recovery == Recovery(target_time, uses_archive=target_time is not None)
         restored.configure(archives=False, more=_recovery(restored, target_time))
         if recovery.uses_archive:
             restored.own("recovery.signal")
@@ -286,6 +287,29 @@ async def test_what_is_deleted_is_gone_with_what_needs_it(
     await archives.remove_all(target)
     assert await world.keys(target) == []
     await archives.remove_all(target)
+
+
+async def test_a_repository_that_cannot_be_read_is_not_taken_for_an_empty_one(
+    world: ArchiveWorld, server: Server
+) -> None:
+    target, archives = world.target(), world.archives
+    async with archiving(world, target, server):
+        made = await archives.back_up(target, "1", "base", _ignore)
+    for name in ("backup.info", "backup.info.copy"):
+        key = f"{folder_of(target.cluster_id)}backup/{STANZA}/{name}"
+        await store(world.needs, world.bucket, key, Text(b"damaged"))
+    with pytest.raises(BackupFailed, match="cannot read the bucket"):
+        await archives.listed(target)
+    with pytest.raises(BackupFailed, match="cannot read the bucket"):
+        await archives.remove(target, [made.label])
+    await archives.remove_all(target)
+    assert await world.keys(target) == []
+
+
+async def test_of_a_bucket_that_was_deleted_nothing_is_left_to_delete(world: ArchiveWorld) -> None:
+    target = world.target()._replace(bucket_id=uuid7(world.needs.clock()))
+    await world.archives.remove_all(target)
+    await world.archives.remove_all(target)
 
 
 async def test_pgbackrest_that_is_killed_is_a_fault_and_is_done_again(

@@ -6,7 +6,8 @@ import pytest
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.identity.tables import accounts
-from registry.metadata.blobs import damage, inline
+from cloudcore.objects import damage
+from registry.metadata.blobs import inline
 from registry.metadata.blobs.damage import switch_bytes
 from registry.metadata.blobs.objects import NewObject, keep_object
 from registry.metadata.collector import collection, generations

@@ -17,8 +17,8 @@ import psycopg
 import psycopg.errors
 import pytest
 
-from tests.database_driver import FIRST_UID
-from tests.instance_world import Driving, Refused, until
+from tests.kept_driver import FIRST_SERVER_UID
+from tests.kept_world import Driving, Refused, until
 from tests.postgresql import free_port
 from tests.server_world import ServerMachine, server_machine
 
@@ -154,7 +154,7 @@ def test_who_takes_a_server_over_has_that_server_alone(
             echo "user $(id -u)"
             echo "root $(ls / | tr '\\n' ' ')"
             echo "secret $(cat {secret})"
-            echo "other $(ls {machine.folder(other)})"
+            echo "other $(ls {machine.folder(other["id"])})"
             echo "links $(ls -1 /proc/self/net/dev_snmp6 | tr '\\n' ' ')"
             bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}' && echo "reached the machine"
             bash -c 'exec 3<>/dev/tcp/192.0.2.1/80' && echo "reached the world"
@@ -172,7 +172,7 @@ def test_who_takes_a_server_over_has_that_server_alone(
         with pytest.raises(BlockingIOError):
             listener.accept()
     found = said.splitlines()
-    uid = FIRST_UID if machine.is_root else 1000
+    uid = FIRST_SERVER_UID if machine.is_root else 1000
     assert f"user {uid}" in found
     assert "root bin conf data dev etc lib lib64 proc sbin sockets spool tmp usr " in found, said
     assert "secret " in found
@@ -188,14 +188,14 @@ def test_who_takes_a_server_over_has_that_server_alone(
 
 def test_a_server_is_bounded(machine: ServerMachine, server: Spec) -> None:
     """By control groups: its memory, its processors, its processes."""
-    assert machine.keeper(server) not in machine.processes(server)
+    assert machine.keeper(server["id"]) not in machine.processes(server["id"])
     said = machine.inside(
         server, "(for i in $(seq 300); do sleep 8 >/dev/null 2>&1 & done; echo all); true"
     )
     assert "Cannot fork" in said, said
     # The shell that could not fork ended without them, and whom it left its server takes for its
     # own: killed, they would make it recover.
-    until(lambda: len(machine.processes(server)) < 20)
+    until(lambda: len(machine.processes(server["id"])) < 20)
     with machine.owner(server) as session:
         assert session.execute("SELECT 1").fetchone() == (1,)
 
@@ -203,14 +203,14 @@ def test_a_server_is_bounded(machine: ServerMachine, server: Spec) -> None:
 def test_a_server_outlives_who_started_it_and_is_adopted(
     machine: ServerMachine, server: Spec
 ) -> None:
-    keeper = machine.keeper(server)
+    keeper = machine.keeper(server["id"])
     with machine.owner(server) as session:
         for _ in range(2):
             with machine.driving() as another:
                 another("start", server)
                 assert another("seen")[server["id"]]["status"] == "running"
                 another.process.kill()
-        assert machine.keeper(server) == keeper
+        assert machine.keeper(server["id"]) == keeper
         assert session.execute("SELECT 1").fetchone() == (1,)
 
 
@@ -222,7 +222,7 @@ def test_a_stopped_server_starts_with_what_it_had(
     driving("stop", server["id"])
     driving("stop", server["id"])
     assert driving("seen")[server["id"]]["status"] == "stopped"
-    assert not machine.processes(server)
+    assert not machine.processes(server["id"])
     with pytest.raises(psycopg.OperationalError), machine.owner(server):
         pass
     driving("start", server)
@@ -237,7 +237,9 @@ def test_a_killed_server_is_seen_stopped_and_recovers(
 ) -> None:
     with machine.owner(server) as session:
         session.execute("CREATE TABLE committed AS SELECT 8 AS a")
-    killed = machine.keeper(server) if who == "keeper" else min(machine.processes(server))
+    killed = (
+        machine.keeper(server["id"]) if who == "keeper" else min(machine.processes(server["id"]))
+    )
     os.kill(killed, signal.SIGKILL)
     until(lambda: driving("seen")[server["id"]]["status"] == "stopped")
     driving("start", server)
@@ -289,13 +291,13 @@ def test_what_a_server_does_to_its_folder_harms_nobody_else(
     driving("stop", spec["id"])
     driving("remove", spec["id"], True)
     assert Path("/usr").exists()
-    assert not machine.folder(spec).exists()
+    assert not machine.folder(spec["id"]).exists()
 
 
 def test_a_new_certificate_is_shown_without_a_restart(
     machine: ServerMachine, driving: Driving, server: Spec
 ) -> None:
-    keeper = machine.keeper(server)
+    keeper = machine.keeper(server["id"])
     before = machine.root.read_text()
     machine.issue()
     driving("reload_certificate", server, machine.chain, machine.key)
@@ -307,7 +309,7 @@ def test_a_new_certificate_is_shown_without_a_restart(
 
     until(is_shown)  # a signal is not waited for
     assert machine.root.read_text() != before
-    assert machine.keeper(server) == keeper
+    assert machine.keeper(server["id"]) == keeper
 
 
 def test_a_port_that_is_taken_is_said(machine: ServerMachine, driving: Driving) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.instance_world import Died, until
+from tests.kept_world import Died, until
 from tests.server_world import ServerMachine, server_machine
 
 pytestmark = pytest.mark.timeout(180)
@@ -41,7 +41,7 @@ def template(machine: ServerMachine) -> Path:
             session.execute("CREATE TABLE kept AS SELECT 5 AS a")
         driving("stop", spec["id"])
         copied = machine.top / "template"
-        shutil.copytree(machine.folder(spec) / "data", copied)
+        shutil.copytree(machine.folder(spec["id"]) / "data", copied)
         driving("remove", spec["id"], True)
     return copied
 
@@ -51,11 +51,11 @@ def put(machine: ServerMachine, template: Path) -> dict[str, Any]:
     spec = machine.spec()
     with machine.driving() as driving:
         owner = Path(driving("restoring", spec)).stat().st_uid
-        data = machine.folder(spec) / "data"
+        data = machine.folder(spec["id"]) / "data"
         shutil.copytree(template, data)
         for each in (data, *data.rglob("*")):
             os.chown(each, owner, owner)
-        (machine.folder(spec) / "restoring").rmdir()
+        (machine.folder(spec["id"]) / "restoring").rmdir()
         driving("reload_certificate", spec, machine.chain, machine.key)
     return spec
 
@@ -77,8 +77,8 @@ def test_whoever_drives_is_killed_at_a_step_and_the_next_finishes_it(
         seen = driving("seen")
         if act == "create":
             assert seen[spec["id"]]["status"] == "stopped"
-            assert not (machine.folder(spec) / "making").exists()
-            assert (machine.folder(spec) / "data/PG_VERSION").exists()
+            assert not (machine.folder(spec["id"]) / "making").exists()
+            assert (machine.folder(spec["id"]) / "data/PG_VERSION").exists()
         elif act == "start":
             assert seen[spec["id"]]["status"] == "running"
             driving("set_password", spec, "admin", "of-the-owner-1")
@@ -86,7 +86,7 @@ def test_whoever_drives_is_killed_at_a_step_and_the_next_finishes_it(
                 assert session.execute(ROW).fetchone() == (5,)
         elif act == "stop":
             assert seen[spec["id"]]["status"] == "stopped"
-            assert machine.processes(spec) == set()
+            assert machine.processes(spec["id"]) == set()
         else:
             assert spec["id"] not in seen
         driving("remove", spec["id"], True)
@@ -103,8 +103,8 @@ def test_a_keeper_that_is_killed_takes_its_server_along(
     with machine.driving() as driving:
         driving("start", spec)
         driving.process.kill()
-        os.kill(machine.keeper(spec), signal.SIGKILL)
-    until(lambda: not machine.processes(spec))
+        os.kill(machine.keeper(spec["id"]), signal.SIGKILL)
+    until(lambda: not machine.processes(spec["id"]))
     until(lambda: not machine.left().namespaces)
     with machine.driving() as driving:
         assert driving("seen")[spec["id"]]["status"] == "stopped"

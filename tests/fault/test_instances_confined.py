@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.instance_driver import FIRST_UID
-from tests.instance_world import NOBODY, Driving, Machine, machine, until
+from tests.instance_world import NOBODY, Machine, machine
+from tests.kept_driver import FIRST_INSTANCE_UID
+from tests.kept_world import Driving, until
 
 MIB = 1024 * 1024
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
@@ -255,7 +256,7 @@ def test_no_file_of_the_service_is_seen_and_ids_are_nobodys_here(
     assert str(on.top) not in said.replace(f"ls: {on.base}", "").replace(f"ls: {on.top}", "")
     program = max(on.processes(instance_id))
     uids = set(Path(f"/proc/{program}/status").read_text().split("Uid:")[1].split("\n")[0].split())
-    assert uids == {str(FIRST_UID if on.runtime == "runc" else NOBODY)}
+    assert uids == {str(FIRST_INSTANCE_UID if on.runtime == "runc" else NOBODY)}
     every = [Path("/proc") / str(pid) / "cmdline" for pid in on.left().processes]
     assert not any(b"of-the-instance" in each.read_bytes() for each in every)
     folder = on.folder(instance_id)

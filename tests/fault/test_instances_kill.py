@@ -9,10 +9,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.instance_driver import PLACES
-from tests.instance_world import Died, Machine, machine, until
+from tests.instance_world import Machine, machine
+from tests.kept_world import Died, until
 
 ENDLESS = "trap 'exit 3' TERM; echo begun; while :; do sleep 1 & wait; done"
+PLACES = {
+    "start": ("before write", "after write", "before launch", "after launch", "after ask"),
+    "go": ("before ask", "after ask"),
+    "stop": ("before ask", "after ask", "before groups", "after groups"),
+    "remove": ("before signal", "after signal", "after groups", "before files", "after files"),
+}
 ALL_PLACES = [(act, place) for act, places in PLACES.items() for place in places]
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from cloudcore.compute.images import MOST_LAYERS
-from cloudcore.compute.keeper.program import OUTPUT_BYTES_A_SECOND
-from tests.instance_world import PYTHON, Driving, Machine, Refused, get, machine, until
+from cloudcore.nodes.keeper import OUTPUT_BYTES_A_SECOND
+from tests.instance_world import Machine, get, machine
+from tests.kept_world import PYTHON, Driving, Refused, until
 
 MOST_RESIDENT_KIB = 24_000
 """Of a keeper, with what it shares with the others: 8 MiB are its own."""

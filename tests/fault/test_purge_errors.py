@@ -12,7 +12,7 @@ from registry.blobstore.base import Orphan
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.filesystem import ThreadedStore
 from registry.errors import StoreUnavailable
-from registry.gc.orphans import tend_orphans
+from registry.gc.orphans import blobs_of
 from registry.gc.purge import discard_expired_uploads
 from tests.inprocess import Registry, open_registry
 from tests.memory_store import MemoryFiles, at_once
@@ -101,7 +101,7 @@ async def test_one_orphan_that_cannot_be_moved_or_deleted_keeps_no_other(
         assert await store.set_aside(each, 1)
     for bad, kept in ((owned[0], {owned[0]}), (unowned[0], {unowned[0]})):
         store.files.bad = bad
-        await tend_orphans(registry.ctx, store)
+        await blobs_of(registry.ctx, store).tend()
         assert set(store.files.orphans) == kept
         assert "the blob store failed (EIO)" in caplog.text
         caplog.clear()

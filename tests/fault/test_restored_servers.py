@@ -6,8 +6,9 @@ import contextlib
 import os
 import shutil
 import subprocess
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ import psycopg
 import psycopg.conninfo
 import pytest
 
-from tests.instance_world import Died, Driving, Refused
+from tests.kept_world import Died, Driving, Refused, until
 from tests.server_world import PASSWORD, ServerMachine, server_machine
 
 pytestmark = pytest.mark.timeout(180)
@@ -80,7 +81,7 @@ def poisoned(machine: ServerMachine, driving: Driving) -> Path:
     with machine.superuser(spec, "main") as session:
         session.execute(POISON)
     short = machine.top / "s"
-    short.symlink_to(machine.folder(spec) / "sockets")
+    short.symlink_to(machine.folder(spec["id"]) / "sockets")
     folder = copy_of(
         machine, psycopg.conninfo.make_conninfo(host=str(short), port=spec["port"], user="entrepot")
     )
@@ -127,7 +128,7 @@ def restored(machine: ServerMachine, driving: Driving, folder: Path) -> Spec:
     put(machine, driving, spec, folder)
     driving("adopt_restored", spec)
     driving("reload_certificate", spec, machine.chain, machine.key)
-    driving("recover", spec, None, False)
+    driving("recover", spec, None, False, False)
     return spec
 
 
@@ -135,11 +136,11 @@ def test_a_poisoned_backup_gives_its_data_and_nothing_else(
     machine: ServerMachine, driving: Driving, poisoned: Path
 ) -> None:
     spec = restored(machine, driving, poisoned)
-    data = machine.folder(spec) / "data"
+    data = machine.folder(spec["id"]) / "data"
     for gone in ("out", "fifo", "base/secret", "pg_tblspc/9999", "standby.signal"):
         assert not os.path.lexists(data / gone), gone
     assert (data / "suid").stat().st_mode & 0o7777 == 0o600
-    assert not [*(machine.folder(spec) / "spool").iterdir()]
+    assert not [*(machine.folder(spec["id"]) / "spool").iterdir()]
     with machine.owner(spec) as session:
         assert session.execute("SELECT count(*) FROM kept").fetchone() == (1000,)
         session.execute("CREATE TABLE new (a int)")  # its event trigger does not run
@@ -181,6 +182,87 @@ def test_a_poisoned_backup_gives_its_data_and_nothing_else(
     assert (machine.top / "secret").read_text() == "of the service"
 
 
+@contextlib.contextmanager
+def given(machine: ServerMachine, spec: Spec, wal: Path) -> Iterator[None]:
+    """Give a recovering server the WAL in a folder, and say of all else that there is none."""
+    spool = machine.folder(spec["id"]) / "spool"
+    for name in ("wanted", "given"):
+        (spool / name).mkdir()
+        shutil.chown(spool / name, spool.stat().st_uid, spool.stat().st_uid)
+    is_over = threading.Event()
+
+    def give() -> None:
+        while not is_over.wait(0.05):
+            for each in (spool / "wanted").iterdir():
+                has_it = (wal / each.name).exists()
+                made = machine.top / each.name
+                made.write_bytes((wal / each.name).read_bytes() if has_it else b"")
+                shutil.chown(made, spool.stat().st_uid, spool.stat().st_uid)
+                made.rename(spool / "given" / (each.name if has_it else f"{each.name}.absent"))
+                each.unlink()
+
+    giving = threading.Thread(target=give)
+    giving.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        giving.join()
+
+
+def test_wal_is_recovered_to_a_moment_or_if_it_ends_before_that_to_its_end(
+    machine: ServerMachine, driving: Driving
+) -> None:
+    source = machine.spec(has_archive=True)
+    machine.made(driving, source)
+    with machine.owner(source) as session:
+        session.execute("CREATE TABLE kept (n int)")
+    short = machine.top / "of-source"
+    short.symlink_to(machine.folder(source["id"]) / "sockets")
+    where = psycopg.conninfo.make_conninfo(
+        host=str(short), port=source["port"], user="entrepot", dbname="postgres"
+    )
+    copy = copy_of(machine, where)
+    with machine.owner(source) as session:
+        session.execute("INSERT INTO kept VALUES (1)")
+        row = session.execute("SELECT extract(epoch FROM clock_timestamp()) * 1000000").fetchone()
+    assert row is not None
+    moment, spool = int(row[0]), machine.folder(source["id"]) / "spool"
+    early, late = machine.top / "early", machine.top / "late"
+    _switch(where, "SELECT pg_switch_wal()", spool)
+    shutil.copytree(spool, early)
+    _switch(where, "SELECT 1", spool, lambda: driving("switch_wal", source))
+    shutil.copytree(spool, late)
+    driving("remove", source["id"], True)
+
+    for wal, is_at_moment in ((early, False), (late, True)):
+        spec = machine.spec()
+        put(machine, driving, spec, copy)
+        driving("adopt_restored", spec)
+        driving("reload_certificate", spec, machine.chain, machine.key)
+        with given(machine, spec, wal):
+            if not is_at_moment:
+                with pytest.raises(Refused, match="before configured recovery target"):
+                    driving("recover", spec, moment, True, False)
+            driving("recover", spec, moment, True, not is_at_moment)
+        driving("set_password", spec, "admin", PASSWORD)
+        with machine.owner(spec) as session:
+            assert session.execute("SELECT n FROM kept").fetchall() == [(1,)]
+        driving("remove", spec["id"], True)
+
+
+def _switch(
+    where: str, statement: str, spool: Path, switch: Callable[[], object] = lambda: None
+) -> None:
+    """Have the file of WAL that a server writes ended, and given away."""
+    with psycopg.connect(where, autocommit=True) as session:
+        row = session.execute("SELECT pg_walfile_name(pg_current_wal_lsn() + 1)").fetchone()
+        assert row is not None
+        session.execute(statement.encode())
+    switch()
+    until((spool / str(row[0])).exists)
+
+
 @pytest.mark.parametrize(
     "place",
     [
@@ -198,7 +280,7 @@ def test_who_dies_while_it_is_made_fit_leaves_it_unserved(
     with machine.driving(place) as dying, contextlib.suppress(Died):
         dying("adopt_restored", spec)
         dying("reload_certificate", spec, machine.chain, machine.key)
-        dying("recover", spec, None, False)
+        dying("recover", spec, None, False, False)
         pytest.fail("it lives")
     with (
         pytest.raises(psycopg.OperationalError),
@@ -207,7 +289,7 @@ def test_who_dies_while_it_is_made_fit_leaves_it_unserved(
         pass
     driving("adopt_restored", spec)
     driving("reload_certificate", spec, machine.chain, machine.key)
-    driving("recover", spec, None, False)
+    driving("recover", spec, None, False, False)
     driving("set_password", spec, "admin", PASSWORD)
     with machine.owner(spec) as session:
         assert session.execute("SELECT count(*) FROM kept").fetchone() == (1000,)
@@ -240,7 +322,7 @@ def test_data_that_do_not_start_say_why(machine: ServerMachine, driving: Driving
         os.chown(into / each, into.stat().st_uid, into.stat().st_gid)
     driving("adopt_restored", spec)
     with pytest.raises(Refused, match=r"could not open|does not exist"):
-        driving("recover", spec, None, False)
+        driving("recover", spec, None, False, False)
     driving("remove", spec["id"], True)
 
 
@@ -270,4 +352,66 @@ def test_a_copy_from_elsewhere_gets_an_owner_who_reads_and_writes_it(
         assert found == [("entrepot",)]
     with machine.owner(spec):
         pass
+    driving("remove", spec["id"], True)
+
+
+@contextlib.contextmanager
+def elsewhere(url: str) -> Iterator[None]:
+    """Let a server without checksums of pages have a database `shop`, with a view and its rows."""
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute("CREATE DATABASE shop")
+    try:
+        shop = psycopg.conninfo.make_conninfo(url, dbname="shop")
+        with psycopg.connect(shop, autocommit=True) as session:
+            session.execute("CREATE TABLE orders AS SELECT generate_series(1, 1000) AS a")
+            session.execute("CREATE MATERIALIZED VIEW totals AS SELECT a FROM orders")
+            session.execute("CREATE INDEX ON orders (a)")
+        with psycopg.connect(url, autocommit=True) as session:
+            session.execute("ALTER DATABASE shop ALLOW_CONNECTIONS false")
+        yield
+    finally:
+        with psycopg.connect(url, autocommit=True) as session:
+            session.execute("DROP DATABASE shop")
+
+
+def damage(machine: ServerMachine, driving: Driving, spec: Spec, table: str, name: str) -> None:
+    """Write over a page of a table of a restored server, which ends."""
+    with machine.superuser(spec, name) as session:
+        found = session.execute("SELECT pg_relation_filepath(%s)", [table]).fetchone()
+    assert found is not None
+    driving("stop", spec["id"])
+    with (machine.folder(spec["id"]) / "data" / found[0]).open("r+b") as file:
+        file.write(b"\xa5" * 8192)
+
+
+def test_without_checksums_every_row_is_read(
+    machine: ServerMachine, driving: Driving, postgresql_url: str
+) -> None:
+    with elsewhere(postgresql_url):
+        copy = copy_of(machine, postgresql_url)
+    spec = restored(machine, driving, copy)
+    assert driving("check_data", spec) == "rows"
+    with machine.superuser(spec, "shop") as session:  # what only an owner's server would listen on
+        assert session.execute("SHOW listen_addresses").fetchone() == ("",)
+    damage(machine, driving, spec, "orders", "shop")
+    with pytest.raises(Refused, match=r"(?s)pg_dumpall failed:.*invalid page in block 0"):
+        driving("check_data", spec)
+    driving("remove", spec["id"], True)
+    spec = restored(machine, driving, copy)
+    driving("check_data", spec)
+    damage(machine, driving, spec, "totals", "shop")  # a dump has only how it is made
+    with pytest.raises(Refused, match=r"(?s)pg_amcheck failed:.*invalid page in block 0"):
+        driving("check_data", spec)
+    driving("remove", spec["id"], True)
+
+
+def test_with_checksums_every_page_is_compared(
+    machine: ServerMachine, driving: Driving, poisoned: Path
+) -> None:
+    spec = restored(machine, driving, poisoned)
+    assert driving("check_data", spec) == "checksums"
+    driving("start", spec)
+    damage(machine, driving, spec, "kept", "main")
+    with pytest.raises(Refused, match="pg_checksums failed"):
+        driving("check_data", spec)
     driving("remove", spec["id"], True)

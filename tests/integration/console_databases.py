@@ -59,7 +59,14 @@ async def furnish_cluster(shop: Shop) -> Furnished:
         )
         CLUSTERS.save(tx, found)
         for each in (
-            _backup(found, ids[0], now - 3 * DAY, verification="succeeded", verified_at=now - DAY),
+            _backup(
+                found,
+                ids[0],
+                now - 3 * DAY,
+                verification="succeeded",
+                verified_at=now - DAY,
+                verified_by="rows",
+            ),
             _backup(found, ids[1], now - 2 * DAY, kind="incremental", base_id=ids[0]),
             _failed(_backup(found, ids[2], now - DAY)),
         ):

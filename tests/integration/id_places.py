@@ -22,6 +22,7 @@ BODIES: Final[dict[str, object]] = {
     "PUT /v1/repositories/{}/lifecycle-policy": {"rules": [RULE]},
     "PUT /v1/repositories/{}/encryption-binding": {"kms_key": "platform"},
     "PUT /v1/repositories/{}/tags/{}": {"digest": UNKNOWN_DIGEST},
+    "POST /v1/clusters/{}/change-credentials": {"password": "x"},
     "POST /v1/clusters/{}/restore": {"name": "x", "target_time": "2026-01-01T00:00:00Z"},
     "POST /v1/clusters/{}/backups/{}/restore": {"name": "x"},
     "POST /v1/keys/{}/encrypt": {"plaintext": "YQ=="},

@@ -26,6 +26,7 @@ import registry
 from cloudcore.db.schema import metadata
 from cloudcore.db.statement import Statement, _Unindexed, _Unseen
 from cloudcore.identity.rows.owned import Listed
+from cloudcore.objects.book import Book
 from cloudcore.quotas.limits import Counted
 from cloudcore.resources.rows import Rows
 
@@ -37,6 +38,7 @@ MAKERS: Final = (
     "cloudcore.resources.rows",
     "cloudcore.identity.rows.owned",
     "cloudcore.quotas.limits",
+    "cloudcore.objects.book",
 )
 """What a module imports that makes statements, itself or by a description."""
 Place = tuple[int, str]
@@ -69,7 +71,7 @@ def all_statements() -> dict[str, Statement]:
 def _within(value: object) -> list[tuple[object, Statement]]:
     if isinstance(value, Rows):
         value = {**value.statements, "counted": value.counted.statement}
-    elif isinstance(value, Listed):
+    elif isinstance(value, Listed | Book):
         value = value.statements
     elif isinstance(value, Counted):
         value = {"counted": value.statement}

@@ -22,7 +22,7 @@ from registry.blobstore.base import BlobSweeper
 from registry.blobstore.filesystem import FilesystemStore
 from registry.cli.main import main
 from registry.gc.generations import renew_generation
-from registry.gc.orphans import remove_overdue, set_orphans_aside
+from registry.gc.orphans import blobs_of, set_orphans_aside
 from registry.services.context import ServiceContext
 from registry.settings import Settings
 from tests.collecting import at_once, collect
@@ -133,8 +133,8 @@ def test_orphans_stay_during_a_backup(site: Site) -> None:
         places = [*store.partitions(), "uploads"]
         assert sum([await set_orphans_aside(ctx, store, place) for place in places]) == 2
         with deletions_held(site.data / "blobs"):
-            assert await remove_overdue(ctx, store) == 0
-        assert await remove_overdue(ctx, store) == 2
+            assert await blobs_of(ctx, store).remove_overdue() == 0
+        assert await blobs_of(ctx, store).remove_overdue() == 2
 
     site.serve(use, site.data)
 

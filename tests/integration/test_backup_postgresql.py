@@ -129,7 +129,7 @@ def test_no_transaction_is_open_while_blobs_are_copied(site: Site) -> None:
                 found = connection.execute(
                     "SELECT count(*) FROM pg_stat_activity"
                     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-                    " AND backend_type = 'client backend'"
+                    " AND backend_type = 'client backend' AND xact_start IS NOT NULL"
                 ).fetchone()
             assert found is not None
             seen.append(found[0])

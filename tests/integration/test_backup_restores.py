@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from cloudcore.databases.cluster import Cluster, Schedule
+from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster, Schedule
+from cloudcore.databases.rows import CLUSTERS
 from cloudcore.databases.server import ServerFailed
 from cloudcore.db.base import Database
-from tests.backup_world import BackupWorld, open_backups
+from cloudcore.jobs.faults import Fault
+from cloudcore.nodes.placed import NODE_LOST
+from tests.backup_world import NODE, BackupWorld, open_backups
 from tests.databases import on_both_databases
 
 pytestmark = on_both_databases
@@ -149,11 +153,102 @@ async def test_a_restore_that_fails_is_a_fault_and_begins_again(
     assert made["cluster"]["id"] in world.servers.removed  # what was there half
 
 
+async def _at_a_moment(world: BackupWorld, cluster: Cluster) -> Callable[[], Awaitable[Any]]:
+    """Let a cluster be restored to a moment; return what shows how far that is."""
+    backup = await world.made(cluster)
+    world.servers.has_later_wal = False
+    body = {"name": "copy", "target_time": backup["completed_at"]}
+    _, made = await _asked(world, cluster, body)
+
+    async def show() -> Any:  # noqa: ANN401 - a record
+        path = f"/{made['cluster']['id']}"
+        return (await world.ask("GET", path)).json()["cluster"]
+
+    return show
+
+
+async def test_a_server_that_is_restored_to_a_moment_gives_away_its_wal_until_then(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    show = await _at_a_moment(world, cluster)
+    await world.work()
+    assert world.servers.switched == [cluster.id]
+    found = await show()
+    assert (found["status"], found["faults"][0]["code"]) == ("provisioning", "SERVER_FAILED")
+    assert "is waited for" in found["faults"][0]["message"]
+    world.servers.has_later_wal = True
+    await world.work(after=60)
+    assert ((await show())["status"], (await show())["faults"]) == ("active", [])
+
+
+async def test_a_stopped_server_that_gave_away_all_wal_is_restored_to_its_end(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    show = await _at_a_moment(world, cluster)
+    await world.ask("POST", f"/{cluster.id}/stop")
+    await world.work()
+    await world.work(after=60)
+    assert world.servers.switched == []
+    assert (await show())["status"] == "active"
+
+
+async def _with(world: BackupWorld, cluster: Cluster, **changes: object) -> None:
+    changed = structs.replace(await world.cluster(cluster), **changes)
+    await world.database.write(CLUSTERS.save, changed)
+
+
+@pytest.mark.parametrize("node", [NODE, "elsewhere"])
+async def test_of_a_server_that_cannot_be_asked_wal_is_waited_for_until_all_must_be_there(
+    world: BackupWorld, cluster: Cluster, node: str
+) -> None:
+    show = await _at_a_moment(world, cluster)
+    await _with(world, cluster, node=node, status="unavailable")
+    await world.work(after=300)
+    assert (await show())["status"] == "provisioning"
+    failing = Fault(ARCHIVE_FAILING, "no room", 1, 1, 1)
+    await _with(world, cluster, faults=(failing,))
+    await world.work(after=300)
+    assert (await show())["status"] == "provisioning"
+    await _with(world, cluster, faults=())
+    await world.work(after=300)
+    assert (await show())["status"] == "active"
+
+
+async def test_of_a_machine_that_is_lost_no_more_wal_is_waited_for(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    show = await _at_a_moment(world, cluster)
+    lost = Fault(NODE_LOST, "it was not seen", 1, 1, 1)
+    await _with(world, cluster, node="elsewhere", status="unavailable", faults=(lost,))
+    await world.work()
+    assert (await show())["status"] == "active"
+
+
+async def test_a_backup_stays_while_the_restore_of_it_is_stopped(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    backup = await world.made(cluster)
+    world.servers.failure = ServerFailed("FATAL: no memory")
+    _, made = await _asked(world, cluster, {"name": "copy"}, f"/backups/{backup['id']}")
+    copy = f"/{made['cluster']['id']}"
+    await world.work()
+    await world.ask("POST", f"{copy}/stop")
+    await world.work()
+    assert (await world.ask("GET", copy)).json()["cluster"]["status"] == "stopped"
+    assert (await world.delete(backup)).status_code == 409
+    world.servers.failure = None
+    await world.ask("POST", f"{copy}/start")
+    await world.work()
+    assert (await world.ask("GET", copy)).json()["cluster"]["status"] == "active"
+    assert (await world.delete(backup)).status_code == 202
+
+
 async def test_a_verification_restores_a_backup_into_a_server_of_its_own(
     world: BackupWorld, cluster: Cluster
 ) -> None:
     backup = await world.made(cluster)
     assert (backup["verification"], backup["verified_at"]) == ("never", None)
+    assert backup["verified_by"] is None
     path = f"/{cluster.id}/backups/{backup['id']}/verify"
     answer = await world.ask("POST", path)
     assert (answer.status_code, answer.json()["backup"]["verification"]) == (202, "pending")
@@ -162,6 +257,7 @@ async def test_a_verification_restores_a_backup_into_a_server_of_its_own(
     assert found["verification"] == "succeeded"
     proved = found["verified_at"]
     assert proved is not None
+    assert found["verified_by"] == "checksums"
     assert world.servers.servers == {}  # nothing of it is left
     world.servers.bad_pages = True
     world.clock.pass_seconds(HOUR)
@@ -173,11 +269,13 @@ async def test_a_verification_restores_a_backup_into_a_server_of_its_own(
     assert fault["code"] == "VERIFICATION_FAILED"
     assert "checksum" in fault["message"]
     assert world.servers.servers == {}
-    world.servers.bad_pages = False
+    assert found["verified_by"] == "checksums"
+    world.servers.bad_pages, world.servers.proof = False, "rows"
     await world.ask("POST", path)
     await world.work()
     found = await world.show(backup)
     assert (found["verification"], found["faults"]) == ("succeeded", [])
+    assert found["verified_by"] == "rows"
     assert found["verified_at"] > proved
 
 

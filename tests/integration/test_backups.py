@@ -447,6 +447,19 @@ async def test_a_deleted_cluster_takes_its_backups_along(
     assert world.archive.backups == {}
 
 
+async def test_a_deleted_cluster_goes_though_nobody_can_read_its_backups(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    await world.made(cluster)
+    await world.made(cluster, "incremental")
+    world.archive.failures += [BackupFailed("the KMS key is disabled")] * 9
+    await world.ask("DELETE", f"/{cluster.id}?cascade=true")
+    for _ in range(5):
+        await world.work(after=120)
+    assert (await world.ask("GET", f"/{cluster.id}")).status_code == 404
+    assert world.archive.backups == {}
+
+
 async def test_topics_are_told_what_became_of_backups(database: Database, tmp_path: Path) -> None:
     told: list[str] = []
 

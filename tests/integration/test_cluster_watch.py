@@ -8,8 +8,8 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.databases import backup_rows
 from cloudcore.databases.backup import Backup
 from cloudcore.databases.cluster import Cluster
-from cloudcore.databases.reconciling import ServerWatch
 from cloudcore.databases.rows import CLUSTERS
+from cloudcore.databases.server_watch import ServerWatch
 from cloudcore.db.base import Connection
 from cloudcore.resources.record import Reference
 from tests.cluster_world import World, open_world

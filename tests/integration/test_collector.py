@@ -14,6 +14,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.jobs.queue import first_due
 from cloudcore.jobs.runs import Run
 from cloudcore.jobs.worker import JobPace, JobWorker
+from cloudcore.objects.damage import ABSENT
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.sealed_format import sealed_size
 from registry.gc.collection import collection_kind
@@ -21,7 +22,7 @@ from registry.gc.fsck import check
 from registry.gc.manifest_check import IndexIncomplete
 from registry.gc.purge import purge_tombstones
 from registry.gc.recovery import recover_blob
-from registry.metadata.blobs.damage import ABSENT, mark
+from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.objects import linked_object
 from registry.metadata.tables import manifest_blobs, repository_blobs
 from registry.oci.digest import digest_of
@@ -313,7 +314,7 @@ async def test_a_recovered_blob_heals_the_damaged_one_that_was_pushed_since(worl
     def damage(tx: Connection) -> None:
         found = linked_object(tx, world.repository_id, digest)
         assert found is not None
-        assert mark(tx, world.account.id, found.id, found.verified_at, ABSENT, 1)
+        assert BLOB_BOOK.mark(tx, world.account.id, found.id, found.verified_at, ABSENT, 1)
         yard.store.files.delete(found.id)
 
     await yard.ctx.database.write(damage)

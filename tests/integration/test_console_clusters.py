@@ -89,6 +89,23 @@ async def test_a_registered_server_is_told_with_a_password_that_is_never_shown_a
     assert open_password(shop.served.keyring, found) == secret
 
 
+async def test_the_credentials_of_a_registered_server_are_tried_before_they_are_stored(
+    shop: Shop,
+) -> None:
+    given = {"register_name": "legacy", "host": "localhost", "username": "backup", "password": "x"}
+    there = (await _send(shop, f"{LIST}/register", 303, **given)).headers["location"]
+    assert "Try and store them" in await _see(shop, there)
+    path, secret = f"{there}/change-credentials", "another secret"
+    wrong = html.unescape((await _send(shop, path, 409, new_password=secret)).text)
+    assert re.search(r'id="new_password"[^>]* aria-invalid="true"', wrong)
+    assert "he server does not take them: " in wrong, "its address is not public"
+    assert secret not in wrong
+    wrong = (await _send(shop, path, 400, new_password=secret, new_ca="no roots")).text
+    assert re.search(r'id="new_ca"[^>]* aria-invalid="true"', wrong)
+    here = await furnish_cluster(shop)
+    assert "Try and store them" not in await _see(shop, here.page)
+
+
 async def test_a_cluster_is_stopped_started_and_gets_another_password(shop: Shop) -> None:
     found = await furnish_cluster(shop)
     shown = await _see(shop, found.page)

@@ -47,6 +47,8 @@ async def test_a_dead_letter_queue_is_not_deleted_and_says_why(tmp_path: Path) -
         redrive = {"dead_letter_queue": "dead", "max_leases": 3}
         body = {"name": "jobs", "redrive_policy": redrive}
         queue = await shop.served.make("/v1/queues", body, token=token)
+        row = (await shop.browser.get(f"{QUEUES}?name=jobs")).text
+        assert row.count(f'<a href="{QUEUES}/{dead["id"]}">dead</a>') == 1
         shown = (await shop.browser.get(f"{QUEUES}/{queue['id']}")).text
         assert "leased 3 times without an acknowledgement goes to" in shown
         fields = {"csrf": "csrf", "confirmed": "yes"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cloudcore.databases.archive import BackupFailed
-from cloudcore.databases.bridging import NAME, Bridge, S3Endpoint
+from cloudcore.databases.s3_bridge import NAME, Bridge, S3Endpoint
 from registry.database_archive import s3_endpoint
 from registry.settings import Settings
 from tests.certificates import self_signed

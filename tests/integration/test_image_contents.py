@@ -8,7 +8,8 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.db.base import Connection
-from registry.metadata.blobs.damage import DIGEST, mark
+from cloudcore.objects.damage import DIGEST
+from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.objects import linked_object
 from registry.oci.image_contents import MAX_CONFIGURATION_BYTES
 from tests.databases import on_both_databases
@@ -108,7 +109,7 @@ async def test_one_whose_bytes_are_damaged_is_null(world: World) -> None:
     def damage(tx: Connection) -> None:
         found = linked_object(tx, world.repository_id, digest)
         assert found is not None
-        assert mark(tx, world.account.id, found.id, found.verified_at, DIGEST, 1)
+        assert BLOB_BOOK.mark(tx, world.account.id, found.id, found.verified_at, DIGEST, 1)
 
     await world.install.database.write(damage)
     assert await configuration_of(world, image) is None

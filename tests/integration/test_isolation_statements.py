@@ -27,7 +27,6 @@ PLATFORMS: Final = {
     "registry.metadata.collector.erasure": "deleted keys, whosesoever; no request's",
     "registry.metadata.collector.wrap_audit": "fsck reads everything; no request does",
     "registry.metadata.collector.scrub": "the scrub reads everything; no request does",
-    "cloudcore.storage.piece_checks": "the scrub reads everything; no request does",
     "cloudcore.storage.recounts": "fsck reads everything; no request does",
     "registry.metadata.figures": "the operator's metrics; no request's",
     "cloudcore.jobs.dead_holders": "what dead workers held, whosesoever it is; no request's",
@@ -117,6 +116,14 @@ LOOSE: Final = {
     "cloudcore.storage.piece_rows._ALL_STORED": "fsck and backup read everything; no request's",
     "cloudcore.storage.piece_rows._TOTAL_STORED": "of a backup, all of it",
     "cloudcore.storage.piece_rows._LIST_CONDEMNED": "a sweep of what is nobody's",
+    **{
+        f"{book}[{statement}]": "the scrub reads everything; no request does"
+        for book in (
+            "cloudcore.storage.piece_book.PIECE_BOOK",
+            "registry.gc.checked.BLOB_BOOK",  # the first module that has its name
+        )
+        for statement in ("due", "all", "totals")
+    },
     "cloudcore.storage.piece_keys._CLOSED_KEY": "a sweep of what deleted keys sealed",
     "cloudcore.storage.upload_rows._LIST_ABANDONED": "a sweep of what is over",
     "registry.metadata.blobs.uploads._EXPIRED": "a sweep of what is over",
@@ -170,6 +177,7 @@ NOT_OF_ACCOUNTS: Final = {
     "embedded_charges": "by the id of a charge, which is found under its organization",
     "closed_months": "the platform's",
     "nodes": "the platform's",
+    "fleet_settings": "the platform's",
     "network_interface_groups": "by an interface or a group found in its account",
     "subnet_free_addresses": "by a subnet found in its account",
     "search_terms": "by a name, which is an account's",
@@ -184,8 +192,8 @@ def test_statements_are_found() -> None:
     found = makers()
     by_description = found.pop("cloudcore.resources.rows._statements")
     assert by_description == "dict[str, Statement]"
-    for maker in ("cloudcore.quotas.limits", "cloudcore.nodes.rows"):  # the object is what is named
-        assert found.pop(f"{maker}.__init__") == "None"
+    for maker in ("quotas.limits", "nodes.rows", "objects.book"):  # the object is what is named
+        assert found.pop(f"cloudcore.{maker}.__init__") == "None"
     assert set(found.values()) - {by_description} == {"Statement"}, found
 
 

@@ -17,7 +17,7 @@ from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.clock import uuid7
 from cloudcore.databases.cluster import Cluster
 from cloudcore.databases.needs import DatabaseTerms
-from cloudcore.databases.reconciling import ServerWatch
+from cloudcore.databases.server_watch import ServerWatch
 from cloudcore.databases.servers import Listening, Servers
 from cloudcore.nodes import kept_process
 from registry.database_authority import InstallAuthority

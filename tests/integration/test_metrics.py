@@ -27,6 +27,7 @@ from registry.blobstore.backups import backup_times, noted_backup
 from registry.gauges import ChorePeriods, data_size, measure
 from registry.gc.orphans import EVERY_SECONDS
 from registry.main import DEV, Registry, application, prepare
+from registry.node_settings import NodeSettings
 from registry.oci.digest import digest_of
 from registry.planes import PLANES
 from registry.services.collector_runs import start_collection
@@ -152,6 +153,7 @@ def check_values(printed: str) -> None:
     assert found['entrepot_jobs_ended_total{outcome="succeeded"}'] == 1
     assert found['entrepot_chore_failed{chore="registry.orphan_scan"}'] == 0
     assert found["entrepot_collector_freed_bytes_total"] == 0
+    assert found[f'entrepot_node_info{{node="{NodeSettings().name}"}}'] == 1
     assert found["entrepot_backup_running_seconds"] == 0
     assert 0 <= time.time() - found["entrepot_backup_finished_timestamp_seconds"] < 300
     # The turn of 1970 is late; chores that had none are not, since the server has just started.
@@ -164,6 +166,7 @@ def check_dashboard_and_alerts(shown: set[str]) -> None:
     """Check that dashboard and alerts ask for metrics that there are."""
     shown.add("entrepot_jobs_unfinished")  # shown only while there are such jobs
     shown.add("entrepot_tls_certificate_expiry_seconds")  # shown only with a certificate
+    shown.add("entrepot_node_seen_seconds")  # shown only by "entrepot serve"
     dashboard = json.loads(DASHBOARD.read_text())
     asked = {
         name
@@ -180,6 +183,7 @@ def check_dashboard_and_alerts(shown: set[str]) -> None:
     assert {name for name in shown - asked - alerts if not name.endswith(parts)} == {
         "entrepot_uploads_open_limit",
         "entrepot_tls_failed_handshakes_total",
+        "entrepot_node_info",
     }
     panels = [panel["gridPos"] for panel in dashboard["panels"]]
     assert all(panel["x"] + panel["w"] <= 24 for panel in panels)

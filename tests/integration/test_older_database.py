@@ -22,9 +22,9 @@ from registry.gc.generations import Generations, accept_database
 from registry.gc.orphans import (
     EVERY_SECONDS,
     OrphanScan,
+    blobs_of,
     places_of,
     set_orphans_aside,
-    tend_orphans,
 )
 from registry.gc.purge import discard_expired_uploads
 from registry.oci.digest import digest_of
@@ -197,7 +197,7 @@ def test_the_scan_puts_back_what_has_a_row_again(site: Site) -> None:
         for object_id in files:
             assert await store.set_aside(object_id, registry.clock())
         registry.clock.advance(30 * DAY)
-        await tend_orphans(registry.ctx, store)
+        await blobs_of(registry.ctx, store).tend()
 
     site.play(scenario)
     assert site.files() == files
@@ -252,7 +252,7 @@ def test_nothing_is_deleted_while_the_database_is_too_old(site: Site) -> None:
         ctx = at_once(registry.ctx)
         await store.set_aside(next(iter(sorted(files))), 0)
         await discard_expired_uploads(ctx)
-        await tend_orphans(ctx, store)
+        await blobs_of(ctx, store).tend()
         account_id = await account_of(registry)
         run = await ctx.database.write(
             start_collection, account_id, ctx.new_id(), ctx.change_by("")

@@ -76,6 +76,17 @@ async def test_who_asks_and_goes_away_takes_no_answer_with_him() -> None:
     assert await waiting == {"database": "ok"}
 
 
+async def test_a_server_that_is_about_to_stop_is_not_ready() -> None:
+    leaving: list[bool] = []
+    readiness = Readiness({"database": fine}, lambda: bool(leaving))
+    assert await readiness.report() == {"database": "ok"}
+    leaving.append(True)
+    assert await readiness.report() == {
+        "server": "it is about to stop: send requests elsewhere",
+        "database": "ok",
+    }
+
+
 async def test_a_part_that_fails_tells_what_anybody_may_know() -> None:
     async def away() -> None:
         raise Unavailable("the database cannot do this now")

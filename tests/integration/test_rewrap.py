@@ -20,6 +20,7 @@ from cloudcore.kms import services as keys
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.rules import KeyMissing, KeyUnusable
 from cloudcore.kms.vault import Vault
+from cloudcore.objects.rewrapping import COUNTS
 from registry.keys import DataKeys
 from registry.metadata.blobs import key_moves
 from registry.metadata.blobs.wraps import put_wrap
@@ -59,7 +60,7 @@ async def test_every_blob_is_read_through_the_new_key(keyed: KeyedRegistry) -> N
     run = await keyed.rewrap()
     assert [await keyed.stored_id(digest) for digest in digests] == stored
     assert (run.state, run.done, run.total) == ("succeeded", 5, 5)
-    assert run.counts == dict.fromkeys(rewrapping.COUNTS, 0) | {"moved": 5}
+    assert run.counts == dict.fromkeys(COUNTS, 0) | {"moved": 5}
     assert await keyed.link_keys() == dict.fromkeys(digests, new.id)
     for number in range(5):
         content = b"blob %d" % number

@@ -16,8 +16,9 @@ from cloudcore.db.opening import open_database
 from cloudcore.keyring import load_keyring
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.vault import Vault
+from cloudcore.objects.wraps import WrappedKey
 from registry.blobstore.sealed_format import frame_offset
-from registry.keys import DataKeys, WrappedKey
+from registry.keys import DataKeys
 from registry.oci.digest import digest_of
 from tests.live import start_registry
 from tests.live_signed_in import SignedIn, serving

@@ -49,6 +49,11 @@ async def note(word: str) -> None:
     sys.stdout.flush()
 
 
+def tell_leaving() -> None:
+    """Tell the test that this worker is about to stop."""
+    os.write(1, b"leaving\n")  # in a handler of a signal
+
+
 async def stick() -> None:
     """Never end by itself."""
     await asyncio.Event().wait()
@@ -66,12 +71,14 @@ def make_application() -> Dispatcher:
     """Return what each worker serves."""
     if os.environ.get("BROKEN"):
         raise LookupError("no database")
-    return dispatcher(
+    made = dispatcher(
         TellingApplication(),
         control_plane,
         startup=functools.partial(note, "started"),
         shutdown=stick if os.environ.get("STUCK") else functools.partial(note, "stopped"),
     )
+    made.leave = tell_leaving
+    return made
 
 
 def announce(url: str) -> None:
@@ -87,7 +94,10 @@ def main(workers: int, metrics_port: int) -> int:
         make_application,
         planes=PLANES,
         workers=workers,
-        limits=ServerLimits(shutdown_seconds=float(os.environ.get("DRAIN", SHUTDOWN_SECONDS))),
+        limits=ServerLimits(
+            shutdown_seconds=float(os.environ.get("DRAIN", SHUTDOWN_SECONDS)),
+            leaving_seconds=float(os.environ.get("LEAVING", "0")),
+        ),
         metrics_bind=("127.0.0.1", metrics_port) if metrics_port else None,
         on_ready=announce,
     )
@@ -175,6 +185,47 @@ def test_it_drains_and_exits_with_0(process: Process, sig: int) -> None:
     assert process.popen.returncode == 0, log
     assert output.count("stopped") == process.started
     assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_it_serves_on_while_balancers_turn_away_then_drains(workers: int) -> None:
+    process = start(workers, LEAVING="2")
+    assert process.popen.stdout is not None
+    process.popen.send_signal(signal.SIGTERM)
+    for _ in range(workers):
+        assert process.popen.stdout.readline() == "leaving\n"
+    assert process.ask("/v2/a") == b"/v2/a?"
+    output, log = process.popen.communicate(timeout=30)
+    assert process.popen.returncode == 0, log
+    assert output.count("stopped") == workers
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("again", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_the_time_to_leave(workers: int, again: int) -> None:
+    process = start(workers, LEAVING="3600")
+    assert process.popen.stdout is not None
+    process.popen.send_signal(signal.SIGTERM)
+    for _ in range(workers):
+        assert process.popen.stdout.readline() == "leaving\n"
+    process.popen.send_signal(again)
+    output, log = process.popen.communicate(timeout=30)
+    if again == signal.SIGTERM or workers == 1:  # a second SIGINT kills workers, as ever
+        assert process.popen.returncode == 0, log
+        assert output.count("stopped") == workers
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_waits_for_no_balancer(workers: int) -> None:
+    status, log = start(workers, LEAVING="3600").stop(signal.SIGINT)
+    assert status == 0, log
+
+
+def test_workers_of_a_killed_supervisor_drain_at_once() -> None:
+    process = start(2, LEAVING="3600", DRAIN="1")
+    process.popen.kill()
+    output, _ = process.popen.communicate(timeout=30)  # until the workers have closed the pipe
+    assert output.count("stopped") == 2
 
 
 def test_what_does_not_end_in_time_is_cut(process: Process) -> None:

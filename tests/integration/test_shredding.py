@@ -16,11 +16,12 @@ from cloudcore.errors import Unavailable
 from cloudcore.keyring import Keyring
 from cloudcore.kms.providers import EmbeddedProvider
 from cloudcore.kms.services import cancel_deletion, enable_key
+from cloudcore.objects.damage import ABSENT
 from registry.errors import BlobUnknown, KmsKeyDisabled
 from registry.gc.fsck import Report, check
 from registry.gc.recovery import recover_blob
 from registry.gc.shredding import shred_deleted_keys
-from registry.metadata.blobs.damage import ABSENT, mark
+from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.control_tables import quarantined_objects
 from registry.metadata.repositories.details import find_repository_details
 from registry.metadata.tables import blob_objects
@@ -137,6 +138,21 @@ async def test_an_image_of_a_deleted_key_is_shredded(world: SealedWorld) -> None
     answer = await world.docker.get(f"/v2/acme/red/manifests/{digest}")
     assert answer.status_code == 200
     assert (await world.pull("red", DATA)).status_code == 404
+
+
+async def test_a_shredded_blob_is_not_marked_as_damaged(world: SealedWorld) -> None:
+    """The scrub may have begun to read it before."""
+    key = await world.make_bound_key("mine", "red")
+    await push_image(world, "red", DATA)
+    database = world.install.database
+    read = [row async for row in BLOB_BOOK.each(database)]
+    assert len(read) == 2
+    await world.delete(key)
+    await shred(world)
+    for row in read:
+        assert not await database.read(BLOB_BOOK.is_unchanged, row)
+        seen = row.account_id, row.stored_id, row.verified_at
+        assert not await database.write(BLOB_BOOK.mark, *seen, ABSENT, 5)
 
 
 async def test_other_keys_keep_their_blobs(world: SealedWorld) -> None:
@@ -351,7 +367,7 @@ async def test_recovery_heals_damaged_bytes_for_all_their_keys(world: SealedWorl
     verified = Statement(select(blob_objects.c.verified_at))
     row = await database.read(lambda tx: tx.row(verified))
     assert row is not None
-    assert await database.write(mark, world.account.id, stored_id, row[0], ABSENT, 5)
+    assert await database.write(BLOB_BOOK.mark, world.account.id, stored_id, row[0], ABSENT, 5)
     await recover(world, "blue", DATA)
     platform = await world.platform_key()
     assert await world.link("red", DATA) == (object_id, red)

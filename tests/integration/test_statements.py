@@ -17,7 +17,9 @@ import pytest
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows import policies
 from cloudcore.queue import message_rows
+from cloudcore.storage.piece_book import PIECE_BOOK
 from registry import metadata
+from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.images import relations
 from registry.metadata.lifecycle import images as lifecycle_images
 from registry.oci.digest import digest_of
@@ -74,6 +76,10 @@ def statements() -> Iterator[tuple[str, Statement]]:
             for name, value in found.items():
                 if isinstance(value, Statement) and f"{module.name}.{name}" not in EXEMPT:
                     yield f"{module.name}.{name}", value
+    for book in (BLOB_BOOK, PIECE_BOOK):
+        for name, value in book.statements.items():
+            if name != "totals":  # of all objects
+                yield f"{book.table.name}.{name}", value
 
 
 STATEMENTS: Final = dict(statements())

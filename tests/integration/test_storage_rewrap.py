@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import pytest
+from sqlalchemy import bindparam
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
+from cloudcore.db.statement import Statement
 from cloudcore.events import NO_EVENTS
 from cloudcore.jobs.kinds import Done, StepFailed
 from cloudcore.jobs.queue import Job
@@ -21,8 +23,9 @@ from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.chores import shred_deleted_keys
 from cloudcore.storage.errors import KmsKeyDeleted, KmsKeyDisabled
 from cloudcore.storage.object_rows import Facts
+from cloudcore.storage.piece_book import PIECE_BOOK
 from cloudcore.storage.storing import store_object, store_part
-from registry.gc.piece_marks import all_pieces
+from cloudcore.storage.tables import storage_pieces
 from tests.databases import on_both_databases
 from tests.jobs import find_job, job_ids
 from tests.storage_world import ACME, StorageWorld, body_of, open_storage_world
@@ -122,7 +125,7 @@ async def test_a_deleted_key_shreds_its_pieces_and_their_objects_can_be_deleted(
     await world.kms.delete(key)
     await shred_deleted_keys(world.needs)
     assert list(await world.files()) == [kept.id]
-    assert [row.id async for row in all_pieces(world.database)] == [kept.id]
+    assert [row.id async for row in PIECE_BOOK.each(world.database)] == [kept.id]
     for name in ("large", "few"):
         with pytest.raises(KmsKeyDeleted):
             await world.get(bucket, name)
@@ -148,6 +151,28 @@ async def test_pieces_of_a_closed_key_stay(world: StorageWorld) -> None:
     }
     with pytest.raises(KmsKeyDisabled):
         await world.get(bound, "key")
+
+
+async def test_a_broken_wrap_and_a_closed_key_keep_no_other_piece(
+    world: StorageWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = ("first", "closed", "last")
+    first, closed, last = [await world.kms.make(name) for name in names]
+    bucket = await world.make(kms_key_id=closed.id)
+    await world.put(bucket, "of the closed key", LARGE)
+    bound, _ = await bind(world, bucket, first.id)
+    for name in ("a", "b", "broken"):
+        made = await world.put(bound, name, LARGE)
+    await world.kms.disable(closed)
+    other_wrap = storage_pieces.update().where(storage_pieces.c.id == bindparam("of"))
+    swap = Statement(other_wrap.values(wrapped=bindparam("wrapped")))
+    await world.database.write(lambda tx: tx.execute(swap, of=made.id, wrapped=bytes(80)))
+    bound, run = await bind(world, bound, last.id)
+    counts = (await end(world, run)).counts
+    kept = {"plain": 0, "key_disabled": 1, "key_deleted": 0, "unreadable": 1}
+    assert counts == {"moved": 2, **kept}
+    assert f"no key opens the data key of piece {made.id}" in caplog.text
+    assert await world.get(bound, "b") == LARGE
 
 
 async def test_a_key_that_is_bound_meanwhile_is_the_one_to_move_to(world: StorageWorld) -> None:

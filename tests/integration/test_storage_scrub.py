@@ -11,13 +11,13 @@ from typing import Final
 import pytest
 
 from cloudcore.db.base import Database
-from cloudcore.storage import bucket_rows, piece_checks, reading
+from cloudcore.storage import bucket_rows, reading
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.bucket_routes import bucket_faults
 from cloudcore.storage.errors import BytesDamaged
 from registry.blobstore.filesystem import FilesystemStore
+from registry.gc.checked import PIECES, DamagedPiece
 from registry.gc.object_check import ObjectCheck
-from registry.gc.piece_marks import PIECES, DamagedPiece, all_pieces
 from registry.gc.scrub import ObjectScrub
 from registry.setting_groups import Scrubbing
 from tests.databases import on_both_databases
@@ -50,7 +50,7 @@ def file_of(folder: Path, piece_id: str) -> Path:
 async def scrub(world: StorageWorld) -> list[DamagedPiece]:
     found: list[DamagedPiece] = []
     check = ObjectCheck(world.database, world.store, world.clock, PIECES, found.append)
-    await check.run(all_pieces(world.database))
+    await check.run(PIECES.book.each(world.database))
     return found
 
 
@@ -84,8 +84,8 @@ async def test_a_damaged_object_is_told_not_served_and_healed_by_storing_it_agai
     with pytest.raises(BytesDamaged):
         await reading.find_object(world.needs, bucket, "dir/large", is_copy=True)
     await reading.find_object(world.needs, bucket, "dir/large", is_head=True)
-    totals = await world.database.read(piece_checks.totals, world.clock() - 1_000_000)
-    assert (totals.pieces, totals.verified, totals.damaged) == (3, 1, 2)
+    totals = await world.database.read(PIECES.book.totals, world.clock() - 1_000_000)
+    assert (totals.objects, totals.verified, totals.damaged) == (3, 1, 2)
     await world.put(bucket, "dir/large", LARGE)
     await world.abort(bucket, upload)
     assert await world.get(bucket, "dir/large") == LARGE

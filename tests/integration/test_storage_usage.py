@@ -15,7 +15,8 @@ import pytest
 from cloudcore.db.base import Connection
 from cloudcore.db.sqlite_connection import SqliteConnection
 from cloudcore.identity.rows.accounts import Account
-from registry.metadata.blobs.damage import ABSENT, mark
+from cloudcore.objects.damage import ABSENT
+from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.objects import linked_object
 from registry.metadata.repositories.live import find_visible_repository
 from registry.oci.digest import digest_of
@@ -468,8 +469,8 @@ async def test_damaged_blobs_are_listed_with_the_images_they_hit(world: World) -
     def damage_base(tx: Connection) -> None:
         base = linked_object(tx, world.ids["here"], digest_of(BASE))
         assert base is not None
-        assert not mark(tx, other.id, base.id, base.verified_at, ABSENT, 7)  # not theirs
-        assert mark(tx, world.account.id, base.id, base.verified_at, ABSENT, 1_000_000)
+        assert not BLOB_BOOK.mark(tx, other.id, base.id, base.verified_at, ABSENT, 7)  # not theirs
+        assert BLOB_BOOK.mark(tx, world.account.id, base.id, base.verified_at, ABSENT, 1_000_000)
 
     await world.install.database.write(damage_base)
     (found,) = (await world.usage())["damaged_blobs"]

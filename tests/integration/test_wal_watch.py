@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cloudcore.databases.archive import BackupTarget, PushedWal
-from cloudcore.databases.archiving import WalWatch
 from cloudcore.databases.cluster import ARCHIVE_FAILING
 from cloudcore.databases.server import ServerPaths, ServerSpec
+from cloudcore.databases.wal_watch import WalWatch
 from tests.cluster_world import EmptyArchive, World, open_world
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import World as Identity

@@ -301,6 +301,7 @@ DELETE /v1/clusters/{cluster_id}                    DeleteCluster             20
 POST   /v1/clusters/{cluster_id}/start              StartCluster              202 key
 POST   /v1/clusters/{cluster_id}/stop               StopCluster               202 key
 POST   /v1/clusters/{cluster_id}/reset-password     ResetClusterPassword      202 key
+POST   /v1/clusters/{cluster_id}/change-credentials  ChangeClusterCredentials  200
 POST   /v1/clusters/{cluster_id}/restore            RestoreBackup             202 key
 POST   /v1/clusters/{cluster_id}/backups            CreateBackup              202 key
 GET    /v1/clusters/{cluster_id}/backups            ListBackups               200

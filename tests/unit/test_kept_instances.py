@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.compute.keeper.program import STATE
 from cloudcore.compute.kept_instances import KeptInstances
 from cloudcore.compute.runc import runc_driver
 from cloudcore.compute.sandbox import SandboxFailed
 from cloudcore.nodes import control_groups
+from cloudcore.nodes.keeper import STATE
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"status": "run', b"\0\0\0\0", b"null"])

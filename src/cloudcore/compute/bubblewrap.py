@@ -13,7 +13,6 @@ from typing import Final
 
 from cloudcore.compute.confined import (
     GROUP_PREFIX,
-    KEEPERS_GROUP,
     NO_PROC_FILES,
     NO_PROC_FOLDERS,
     SHM_MB,
@@ -21,18 +20,14 @@ from cloudcore.compute.confined import (
     environment_of,
     root_of,
 )
-from cloudcore.compute.keeper.launching import (
-    INFO_FD,
-    OPTIONS_FD,
-    OPTIONS_FILE,
-    SECCOMP_FD,
-    SECCOMP_FILE,
-)
-from cloudcore.compute.kept_instances import KeptInstances, root_folder, write_file
+from cloudcore.compute.keeper.launching import OPTIONS_FD, OPTIONS_FILE
+from cloudcore.compute.kept_instances import KeptInstances, root_folder
 from cloudcore.compute.runc import require_programs
 from cloudcore.compute.sandbox import InstanceSpec, SandboxDriver, SandboxFailed
 from cloudcore.nodes import control_groups, seccomp
 from cloudcore.nodes.control_groups import MIB, GroupsMissing
+from cloudcore.nodes.keeper import INFO_FD, SECCOMP_FD, SECCOMP_FILE
+from cloudcore.nodes.kept_programs import write_file
 from cloudcore.nodes.node import DriverUnusable
 
 _PROGRAMS: Final = {"bwrap": "bubblewrap", "ip": "iproute2", "unshare": "util-linux"}
@@ -70,12 +65,12 @@ class _Bubblewrap:
         """Write the options and the filter, and make the control groups."""
         at = root_folder(folder, *spec.root.layers)
         argv = argv_of(spec)
-        write_file(folder / OPTIONS_FILE, "\0".join(_options(spec, at)) + "\0")
+        write_file(folder / OPTIONS_FILE, ("\0".join(_options(spec, at)) + "\0").encode())
         seccomp.write_program(folder / SECCOMP_FILE)
         try:
             parents = control_groups.delegated()
             groups = control_groups.make(parents, f"{GROUP_PREFIX}{spec.id}", spec.bounds)
-            keepers = control_groups.make_light(*parents["cpu"], KEEPERS_GROUP)
+            keepers = control_groups.make_keepers(*parents["cpu"])
         except (GroupsMissing, OSError) as error:
             raise SandboxFailed(str(error)) from error
         return {

@@ -11,8 +11,6 @@ from cloudcore.nodes.control_groups import MIB
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GROUP_PREFIX: Final = "entrepot-"
 """Of the names of control groups."""
-KEEPERS_GROUP: Final = f"{GROUP_PREFIX}keepers"
-"""Of the keepers of all instances; it stays when there are none."""
 SHM_MB: Final = 64
 NO_PROC_FILES: Final = ("keys", "kcore", "latency_stats", "timer_list", "sched_debug", "kmsg")
 """Files in `/proc` that tell of the machine: instances see them empty."""

@@ -5,7 +5,6 @@ What differs, how a program is confined and bounded, is a `Confinement`.
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import json
 import os
@@ -13,29 +12,37 @@ import re
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
-from weakref import WeakValueDictionary
+from typing import Final, Protocol, TypeVar
 
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
 from cloudcore.compute.keeper.network import INSTANCE_FD
-from cloudcore.compute.keeper.program import ORDER, STATE
 from cloudcore.compute.sandbox import MOST_LOG_BYTES, Bounds, InstanceSpec, SandboxFailed, Seen
 from cloudcore.nodes import control_groups, kept_process
+from cloudcore.nodes.keeper import ORDER, STATE
 from cloudcore.nodes.keeping import NoAnswer, ask
 from cloudcore.nodes.kept_process import Kept, LaunchFailed
+from cloudcore.nodes.kept_programs import (
+    PACKAGES,
+    TO_END,
+    OneAtATime,
+    keeper_command,
+    kill,
+    living,
+    read_json,
+    write_file,
+)
 from cloudcore.nodes.node import DriverUnusable
 from cloudcore.nodes.output import NEWER, OLDER, tail
 
 _THREADS: Final = ThreadPoolExecutor(24, "instances")
 """Of their own: what they wait for takes up to the grace of a stop."""
-_PACKAGES: Final = Path(__file__).parents[2]
+_KEEPER: Final = "cloudcore.compute.keeper.program"
 _TO_PREPARE: Final = 60.0
 """Seconds that a keeper may take until its instance can run."""
-_TO_END: Final = 30.0
-"""Seconds that a killed keeper, and all below it, may take to be gone."""
 _TRIAL: Final = ".trial"
 """The folder of an instance that is none of anybody's: only `check` runs it."""
 T = TypeVar("T")
@@ -78,7 +85,7 @@ class KeptInstances:
     def __init__(self, base: Path, confinement: Confinement) -> None:
         self._base = base.absolute()
         self._confinement = confinement
-        self._locks = WeakValueDictionary[str, asyncio.Lock]()
+        self._at_a_time = OneAtATime(_THREADS)
 
     def check(self) -> None:
         """Run a program of this machine as an instance; raise `DriverUnusable` if it cannot."""
@@ -114,7 +121,7 @@ class KeptInstances:
 
     async def seen(self) -> Mapping[str, Seen]:
         """Return what there is on this machine."""
-        return await asyncio.get_running_loop().run_in_executor(_THREADS, self._seen)
+        return await self._at_a_time.run(self._seen)
 
     async def stop(self, instance_id: str, grace_seconds: float) -> None:
         """End its program, then all that it has."""
@@ -134,12 +141,10 @@ class KeptInstances:
 
     async def _alone(self, instance_id: str, act: Callable[[], T]) -> T:
         """Do something in a thread, while nothing else is done to this instance."""
-        lock = self._locks.setdefault(instance_id, asyncio.Lock())
-        async with lock:
-            try:
-                return await asyncio.get_running_loop().run_in_executor(_THREADS, act)
-            except SandboxFailed as failed:
-                raise SandboxFailed(self._told(str(failed))) from failed
+        try:
+            return await self._at_a_time.alone(instance_id, act)
+        except SandboxFailed as failed:
+            raise SandboxFailed(self._told(str(failed))) from failed
 
     def _told(self, words: str) -> str:
         """Return what of an error the owner of an instance is told: no folder of the machine."""
@@ -149,16 +154,17 @@ class KeptInstances:
     def _start(self, spec: InstanceSpec) -> Path | None:
         folder = self.folder(spec.id)
         try:
-            kept = _living(folder)
+            kept = living(folder)
             if kept is None:
                 self._clear(spec.id)
                 self._write(spec, folder)
                 env = {"PATH": os.environ.get("PATH", os.defpath)}
-                kept = kept_process.start(folder, self._keeper(), env=env)
+                argv = keeper_command(_KEEPER, self._confinement.namespaces)
+                kept = kept_process.start(folder, argv, env=env)
             _ask(folder, kept, "ready", _TO_PREPARE)
         except (OSError, LaunchFailed) as error:
             raise SandboxFailed(str(error)) from error
-        state = _read_state(folder)
+        state = read_json(folder / STATE)
         if state.get("problem"):
             raise SandboxFailed(state["problem"])
         if state.get("status", "starting") == "starting" and not kept.is_alive:
@@ -167,24 +173,17 @@ class KeptInstances:
             return None
         return Path(f"/proc/{state['keeper']}/fd/{INSTANCE_FD}")
 
-    def _keeper(self) -> Sequence[str]:
-        begin = f"import sys; sys.path.append({str(_PACKAGES)!r})"
-        main = "from cloudcore.compute.keeper.program import main; main()"
-        namespaces = ("--net", "--mount", "--pid", "--fork", "--kill-child")
-        options = (*self._confinement.namespaces, *namespaces)
-        return ("unshare", *options, sys.executable, "-I", "-S", "-c", f"{begin}; {main}")
-
     def _write(self, spec: InstanceSpec, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         order = {"ports": list(spec.ports), **self._confinement.order(spec, folder)}
-        write_file(folder / ORDER, json.dumps(order))
+        write_file(folder / ORDER, json.dumps(order).encode())
 
     def _go(self, instance_id: str) -> None:
         folder = self.folder(instance_id)
-        kept = _living(folder)
+        kept = living(folder)
         if kept is not None:
             _ask(folder, kept, "go", _TO_PREPARE)
-        elif "status" not in _read_state(folder):
+        elif "status" not in read_json(folder / STATE):
             raise SandboxFailed(f"there is no instance {instance_id}")
 
     def _seen(self) -> Mapping[str, Seen]:
@@ -199,8 +198,8 @@ class KeptInstances:
 
     def _seen_one(self, instance_id: str) -> Seen:
         folder = self.folder(instance_id)
-        is_alive = _living(folder) is not None
-        state = _read_state(folder)
+        is_alive = living(folder) is not None
+        state = read_json(folder / STATE)
         if not is_alive:
             state["status"] = "stopped"
         known = ("exit_code", "started_at", "problem")
@@ -209,13 +208,13 @@ class KeptInstances:
 
     def _stop(self, instance_id: str, grace_seconds: float) -> None:
         folder = self.folder(instance_id)
-        kept = _living(folder)
+        kept = living(folder)
         if kept is not None:
             try:
-                _ask(folder, kept, f"stop {grace_seconds}", grace_seconds + _TO_END)
+                _ask(folder, kept, f"stop {grace_seconds}", grace_seconds + TO_END)
             except (OSError, SandboxFailed):
                 kept.signal(signal.SIGKILL)  # a keeper that does not listen
-            if not kept.wait(_TO_END):
+            if not kept.wait(TO_END):
                 kept.signal(signal.SIGKILL)
         self._end(instance_id)
 
@@ -226,17 +225,16 @@ class KeptInstances:
 
     def _remove(self, instance_id: str) -> None:
         self._end(instance_id)
-        shutil.rmtree(self.folder(instance_id), ignore_errors=True)
-        if self.folder(instance_id).exists():
-            raise SandboxFailed(f"the folder of {instance_id} cannot be removed")
+        folder, end = self.folder(instance_id), time.monotonic() + TO_END
+        while folder.exists():  # a keeper that is unknown here still writes its state at its end
+            shutil.rmtree(folder, ignore_errors=True)
+            if time.monotonic() > end:
+                raise SandboxFailed(f"the folder of {instance_id} cannot be removed")
 
     def _end(self, instance_id: str) -> None:
         """Kill an instance, and take away what is of the machine."""
-        kept = kept_process.find(self.folder(instance_id))
-        if kept is not None:
-            kept.signal(signal.SIGKILL)
-            if not kept.wait(_TO_END):
-                raise SandboxFailed(f"the keeper of {instance_id} does not end")
+        if not kill(self.folder(instance_id)):
+            raise SandboxFailed(f"the keeper of {instance_id} does not end")
         try:
             control_groups.remove(self._confinement.groups(instance_id))
         except OSError as error:
@@ -256,33 +254,6 @@ class KeptInstances:
                 each.unlink()
 
 
-def write_file(path: Path, text: str) -> None:
-    """Write a file whole, which only this user reads."""
-    new = path.with_name(f"{path.name}.new")
-    new.touch(0o600)
-    new.write_text(text, "utf-8")
-    new.replace(path)
-
-
-def _read_state(folder: Path) -> dict[str, Any]:
-    """Return what a keeper has noted; nothing if a loss of power has torn it."""
-    try:
-        state = json.loads((folder / STATE).read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return {}
-    return state if isinstance(state, dict) else {}
-
-
-def _living(folder: Path) -> Kept | None:
-    """Return the keeper of an instance that has not ended; wait for one that is about to."""
-    kept = kept_process.find(folder)
-    if kept is None or _read_state(folder).get("status") != "stopped":
-        return kept
-    if not kept.wait(_TO_END):
-        kept.signal(signal.SIGKILL)
-    return None
-
-
 def _ask(folder: Path, kept: Kept, line: str, seconds: float) -> None:
     """Send a line to a keeper, and wait for its answer, or its end.
 
@@ -299,7 +270,7 @@ def root_folder(*used: Path) -> str:
 
     All may enter the folders above it: the first user of an instance is none of this machine's.
     """
-    needed = (*used, _PACKAGES, Path(sys.prefix), Path(sys.base_prefix))
+    needed = (*used, PACKAGES, Path(sys.prefix), Path(sys.base_prefix))
     for each in (Path("/mnt"), Path("/media"), Path("/srv")):
         if each.is_dir() and not any(path.is_relative_to(each) for path in needed):
             return str(each)

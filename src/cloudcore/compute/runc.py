@@ -15,7 +15,6 @@ from zlib import crc32
 
 from cloudcore.compute.confined import (
     GROUP_PREFIX,
-    KEEPERS_GROUP,
     NO_PROC_FILES,
     NO_PROC_FOLDERS,
     READ_ONLY_PROC,
@@ -25,12 +24,14 @@ from cloudcore.compute.confined import (
     root_of,
 )
 from cloudcore.compute.images import IDS
-from cloudcore.compute.keeper.launching import OOM_SCORE, PID_FILE
+from cloudcore.compute.keeper.launching import PID_FILE
 from cloudcore.compute.keeper.users import USERS_FD, Users
-from cloudcore.compute.kept_instances import KeptInstances, root_folder, write_file
+from cloudcore.compute.kept_instances import KeptInstances, root_folder
 from cloudcore.compute.sandbox import InstanceSpec, SandboxDriver, SandboxFailed
 from cloudcore.nodes import seccomp
-from cloudcore.nodes.control_groups import MIB, PERIOD_US, hierarchies, make_light, shares
+from cloudcore.nodes.control_groups import MIB, PERIOD_US, hierarchies, make_keepers, shares
+from cloudcore.nodes.keeper import OOM_SCORE
+from cloudcore.nodes.kept_programs import write_file
 from cloudcore.nodes.node import DriverUnusable
 
 _PROGRAMS: Final = {
@@ -75,7 +76,7 @@ class _Runc:
     def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
         """Write the bundle."""
         at, first = root_folder(folder, *spec.root.layers), self._first_uid
-        write_file(folder / "config.json", json.dumps(self._configuration(spec, at)))
+        write_file(folder / "config.json", json.dumps(self._configuration(spec, at)).encode())
         return {
             "root": root_of(spec, at, owner=first),
             "users": Users(first + crc32(spec.id.encode()) % IDS, first, IDS),
@@ -132,7 +133,7 @@ def _keepers() -> Path:
     """Make the group of all keepers, beside those of instances."""
     try:
         at = next(each for each in hierarchies() if "cpu" in each.controllers)
-        return make_light(at.version, at.mount, KEEPERS_GROUP)
+        return make_keepers(at.version, at.mount)
     except (OSError, StopIteration) as error:
         raise SandboxFailed(f"the group of keepers cannot be made: {error}") from error
 

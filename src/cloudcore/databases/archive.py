@@ -95,6 +95,8 @@ class Recovery(NamedTuple):
     """Where it stops and becomes a server of its own; None: where the backup is consistent."""
     uses_archive: bool
     """It asks for WAL (`restore_command`); else all that it needs is among the files."""
+    to_end: bool = False
+    """It takes all WAL that there is, in place of the time: none of it is from after that."""
 
 
 class PushedWal(NamedTuple):

@@ -22,14 +22,15 @@ from cloudcore.databases.archive import (
     Taken,
 )
 from cloudcore.databases.basebackups import BaseBackups
-from cloudcore.databases.bridging import Bridge
 from cloudcore.databases.bucket_access import BucketAccess
-from cloudcore.databases.bucket_files import delete_files, find_bucket, folder_of
+from cloudcore.databases.bucket_files import delete_files, folder_of
 from cloudcore.databases.confined_runs import User
 from cloudcore.databases.pgbackrest import Repositories, ServerPlace, program
+from cloudcore.databases.s3_bridge import Bridge
 from cloudcore.iam.service_roles import ServiceRoles
 from cloudcore.outbound.addresses import Network
 from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.tables import BUCKET_ROWS
 
 _MEASURE_SECONDS: Final = 1
 Places = Callable[[BackupTarget], ServerPlace]
@@ -102,8 +103,10 @@ class Archives:
 
     async def remove_all(self, target: BackupTarget) -> None:
         """Delete all that the bucket has of a cluster, and the role that could read it."""
-        bucket = await find_bucket(self._storage, target)
-        await delete_files(self._storage, bucket, folder_of(target.cluster_id))
+        place = target.account_id, target.bucket_id
+        bucket = await self._storage.database.read(BUCKET_ROWS.find, *place)
+        if bucket is not None:  # else there is nothing
+            await delete_files(self._storage, bucket, folder_of(target.cluster_id))
         await self._access.forget(target)
 
     async def restore(

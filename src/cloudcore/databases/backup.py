@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from cloudcore.databases.archive import BackupKind
 from cloudcore.databases.cluster import CLUSTER, SERVICE
+from cloudcore.databases.server import Proof
 from cloudcore.errors import InvalidInput
 from cloudcore.nodes.placed import Placed
 from cloudcore.resources.record import Reference, own
@@ -24,7 +25,7 @@ VERIFIED: Final = "database.backup.verified"
 BACKUP_EVENTS: Final[Mapping[str, str]] = {
     SUCCEEDED: "A backup of a database cluster is whole",
     FAILED: "A backup of a database cluster failed, or cannot be restored",
-    VERIFIED: "A backup was restored into a server of its own, and its checksums are right",
+    VERIFIED: "A backup was restored into a server of its own, and all its data could be read",
 }
 """The types of the events of backups, with what they mean."""
 _KINDS: Final[Mapping[str, BackupKind]] = {
@@ -58,6 +59,9 @@ class Backup(Placed, kw_only=True, frozen=True):
     """What its last verification came to; `never`: nobody knows that it can be restored."""
     verified_at: Annotated[int | None, own(form="time", heading="VERIFIED", shows_null=True)] = None
     """When it was last shown that it can be restored."""
+    verified_by: Annotated[Proof | None, own(heading="PROOF", shows_null=True)] = None
+    """How that was shown: `checksums`, by the checksum of every page; `rows`, by reading every row
+    of a server without such."""
     base_id: Annotated[str | None, own(shows_null=True)] = None
     """Id of the base backup that an incremental one needs."""
     label: Annotated[str, own(hidden=True)] = ""

@@ -13,14 +13,14 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, Struct
 
-from cloudcore.databases import backup_rows, backups, restorations
+from cloudcore.databases import backup_rows, backups, restore_requests
 from cloudcore.databases.archive import BackupKind, BackupProgramMissing
 from cloudcore.databases.backup import BACKUP, Backup, read_kind
 from cloudcore.databases.bodies import GivenSize
 from cloudcore.databases.cluster import CLUSTER, Cluster
 from cloudcore.databases.clusters import METHODS, new_password, shown_bucket
 from cloudcore.databases.needs import DatabaseNeeds
-from cloudcore.databases.restorations import Wanted
+from cloudcore.databases.restore_requests import Wanted
 from cloudcore.databases.routes import NewCluster
 from cloudcore.databases.states import seal_password, target_of
 from cloudcore.errors import Conflict, InvalidInput
@@ -175,10 +175,10 @@ async def get_backup(
 async def verify_backup(
     cluster_id: FromPath[str], backup_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneBackup]:
-    """Restore a backup into a server of its own, and check every page, to prove it.
+    """Restore a backup into a server of its own, and read all that it has, to prove it.
 
-    `verified_at` says when that last succeeded. It is 409 if the backup has not succeeded, and
-    where the cluster's machine runs no servers.
+    `verified_at` says when that last succeeded, and `verified_by` how. It is 409 if the backup has
+    not succeeded, and where the cluster's machine runs no servers.
     """
     cluster = await METHODS.authorized(ctx, cluster_id)
     found, now = await ctx.database.read(backups.find, cluster, backup_id), ctx.clock()
@@ -281,7 +281,7 @@ async def _restored(
         return NewCluster(cluster=METHODS.bodies.shown(made), password=password)
 
     change = cluster, wanted, needs.terms, ctx.right_to, ctx.clock()
-    return await ctx.commit(restorations.create, *change, wrap=wrap, location=METHODS.location)
+    return await ctx.commit(restore_requests.create, *change, wrap=wrap, location=METHODS.location)
 
 
 async def _check_programs(needs: DatabaseNeeds, cluster: Cluster, kind: BackupKind) -> None:

@@ -90,7 +90,10 @@ class BaseBackups:
             name, _, kind = entry.key.removeprefix(_folder(target)).partition(".")
             if kind == "json" and _ID.fullmatch(name) and entry.size <= _MOST_NOTE:
                 read = bucket_files.read(self.storage, bucket, entry.key)
-                text = b"".join([part async for part in read])
+                try:
+                    text = b"".join([part async for part in read])
+                except PlatformError as error:
+                    raise BackupFailed(f"the bucket cannot be read: {error.message}") from None
                 with suppress(msgspec.DecodeError):
                     found.append(_listed(name, msgspec.json.decode(text, type=_Note)))
         return sorted(found, key=lambda each: each.completed_at)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType, structs
 
 from cloudcore.databases.cluster import Cluster, Endpoint
 from cloudcore.databases.dialling import check_literal
@@ -39,6 +39,17 @@ class GivenEndpoint(RequestBody):
     """The database that is connected to."""
     ca: Annotated[str, Meta(max_length=MOST_CA_CHARACTERS)] | None = None
     """Roots in PEM: then the server's certificate must be for `host`. Without, the connection is
+    encrypted, whoever it is with."""
+
+
+class GivenCredentials(RequestBody):
+    """How to come in to a server that runs elsewhere from now on; what is left out stays."""
+
+    password: Annotated[str, Meta(min_length=1, max_length=1000)]
+    """It is sealed, and in no answer."""
+    username: Identifier | UnsetType = UNSET
+    ca: Annotated[str, Meta(max_length=MOST_CA_CHARACTERS)] | UnsetType | None = UNSET
+    """Roots in PEM: then the server's certificate must be for its host. Null: the connection is
     encrypted, whoever it is with."""
 
 
@@ -101,20 +112,38 @@ def read_endpoint(given: GivenEndpoint, networks: Sequence[Network]) -> Endpoint
     """
     host = given.host.lower()
     if not _HOST.fullmatch(host):
-        _refuse("host", "a name or an address, without a dot or a colon at its end")
+        _refuse("endpoint.host", "a name or an address, without a dot or a colon at its end")
     try:
         check_literal(host, given.port, networks)
     except NotAllowed as error:
-        _refuse("host", str(error))
+        _refuse("endpoint.host", str(error))
     for name in ("username", "password", "database"):
-        if "\0" in getattr(given, name) or not getattr(given, name).isprintable():
-            _refuse(name, "printable characters alone")
+        _check_text(f"endpoint.{name}", getattr(given, name))
     if given.ca is not None:
-        check_roots(given.ca)
+        _check_roots("endpoint.ca", given.ca)
     return Endpoint(host, given.port, given.database, given.username, given.ca)
 
 
-def check_roots(pem: str) -> None:
+def with_credentials(old: Endpoint, given: GivenCredentials) -> Endpoint:
+    """Return an endpoint with other credentials, without the password.
+
+    Raise `InvalidInput`, which names the field, if they are malformed.
+    """
+    username = old.username if given.username is UNSET else given.username
+    ca = old.ca if given.ca is UNSET else given.ca
+    for name, text in (("username", username), ("password", given.password)):
+        _check_text(name, text)
+    if ca is not None:
+        _check_roots("ca", ca)
+    return structs.replace(old, username=username, ca=ca)
+
+
+def _check_text(field: str, text: str) -> None:
+    if "\0" in text or not text.isprintable():
+        _refuse(field, "printable characters alone")
+
+
+def _check_roots(field: str, pem: str) -> None:
     """Refuse what are no certificates in PEM."""
     from cryptography import x509  # noqa: PLC0415 - most requests have none
 
@@ -123,7 +152,7 @@ def check_roots(pem: str) -> None:
     except (ValueError, UnicodeEncodeError):
         is_whole = False
     if not is_whole:
-        _refuse("ca", "certificates in PEM")
+        _refuse(field, "certificates in PEM")
 
 
 def shown_endpoint(found: Cluster) -> EndpointRecord | None:
@@ -171,5 +200,5 @@ def shown_source(found: Cluster) -> ClusterSource | None:
     )
 
 
-def _refuse(name: str, words: str) -> None:
-    raise InvalidInput(f"endpoint.{name}: {words}", field=f"endpoint.{name}", reason="malformed")
+def _refuse(field: str, words: str) -> None:
+    raise InvalidInput(f"{field}: {words}", field=field, reason="malformed")

@@ -211,6 +211,7 @@ CLUSTER: Final = Resource(
     methods=("list", "get", "update"),
     actions={"create": "CreateCluster", "delete": "DeleteCluster"},
     more_actions=(
+        "ChangeClusterCredentials",
         "CreateBackup",
         "DeleteBackup",
         "GetBackup",

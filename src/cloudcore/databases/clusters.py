@@ -25,6 +25,7 @@ from cloudcore.databases.cluster import (
     PUT_OBJECT,
     SERVERS_CAPABILITY,
     Cluster,
+    Endpoint,
     check_cluster,
 )
 from cloudcore.databases.rows import CLUSTERS, DISK_WANTED, MEMORY_WANTED
@@ -174,6 +175,43 @@ def reset_password(tx: Connection, found: Cluster, sealed: bytes, now: int) -> C
     old = _managed(tx, found)
     changed = structs.replace(old, secret=sealed, generation=old.generation + 1, updated_at=now)
     return CLUSTERS.save(tx, changed)
+
+
+def change_credentials(
+    tx: Connection, found: Cluster, endpoint: Endpoint, sealed: bytes, now: int
+) -> Cluster:
+    """Store how a registered cluster is come in to, which the server has let in; look at it soon.
+
+    Raises:
+        NotFound: it is gone.
+        Conflict: it is being deleted, or another request has changed that since it was `found`.
+
+    """
+    WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+    old = CLUSTERS.lock(tx, found.account_id, found.id)
+    check_registered(old)
+    if old.endpoint != found.endpoint:
+        raise Conflict(
+            "another request has just changed the credentials", reason="changed_meanwhile"
+        )
+    changed = structs.replace(
+        old,
+        endpoint=endpoint,
+        secret=sealed,
+        generation=old.generation + 1,
+        check_at=now,
+        updated_at=now,
+    )
+    return CLUSTERS.save(tx, changed)
+
+
+def check_registered(found: Cluster) -> None:
+    """Raise `Conflict` if a cluster is run here, or is being deleted."""
+    if found.status == DELETING:
+        raise Conflict("the database cluster is being deleted", reason="being_deleted")
+    if found.type == "managed":
+        words = "the database cluster is run here: reset its owner's password instead"
+        raise Conflict(words, reason="is_managed")
 
 
 def delete(tx: Connection, found: Cluster, now: int, *, is_cascade: bool) -> None:

@@ -55,6 +55,14 @@ def _reset_password(run: Invocation) -> bool:
     return True
 
 
+def _change_credentials(run: Invocation) -> bool:
+    """Ask for a password, and let it be tried and stored with what else is given."""
+    changed = {**run.values, "password": run.ask_secret("password")}
+    answer = run.client.call("POST", f"{run.path}/change-credentials", changed)["cluster"]
+    run.say(f"The server of {answer['name']} takes them; they are stored", answer)
+    return True
+
+
 def _psql(run: Invocation) -> bool:
     """Run psql in a cluster; the password is that of PGPASSWORD, or psql asks."""
     found = run.record
@@ -123,6 +131,16 @@ _NOUN: Final = noun_of(
             secret=_PASSWORD,
         ),
         Act(
+            "change-credentials",
+            "change the password of one elsewhere, which is asked for and tried first",
+            options=(
+                Option("username", "another role to come in as"),
+                Option("ca", "other roots of its certificate, in PEM", "file"),
+                Option("ca", "do not check its certificate any more", "null", "no-ca"),
+            ),
+            run=_change_credentials,
+        ),
+        Act(
             "psql",
             "run psql in it; the password is that of PGPASSWORD, or is asked for",
             options=(
@@ -179,6 +197,7 @@ BACKUPS: Final = Noun(
         Cell("COMPLETED", "completed_at", "time"),
         Cell("VERIFICATION", "verification"),
         Cell("VERIFIED", "verified_at", "time"),
+        Cell("PROOF", "verified_by"),
         Cell("TRIGGER", "trigger"),
     ),
     filters=(_KIND._replace(words="only of this kind"),),
@@ -193,7 +212,7 @@ BACKUPS: Final = Noun(
     acts=(
         Act(
             "verify",
-            "restore a backup into a server of its own, and check every page",
+            "restore a backup into a server of its own, and read all that it has",
             "verify",
             answer="backup",
             said="Verifying {id}; its VERIFIED shows when that has succeeded",

@@ -8,15 +8,13 @@ the programs of the machine and its own folders, in namespaces of its own.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from cloudcore.databases.server_keeper import INFO_FD, SECCOMP_FD
 from cloudcore.nodes.control_groups import MIB
+from cloudcore.nodes.keeper import INFO_FD, SECCOMP_FD
 
-_PACKAGES: Final = Path(__file__).parents[2]
 _INNER_ID: Final = 1000
 """Of the user that a server is to itself without root."""
 _WITHOUT_ROOT: Final = (
@@ -34,16 +32,6 @@ _SCRATCH_MB: Final = 64
 _ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/", "TZ": "UTC"}
 User = tuple[int, int] | None
 """Ids of who runs; None: those of the service, which then is not root."""
-
-
-def unshared(user: User) -> Sequence[str]:
-    """Return what runs a keeper in its namespaces (unshare(1)); it ends with what is killed."""
-    own = () if user is not None else ("--user", "--map-root-user")
-    begin = f"import sys; sys.path.append({str(_PACKAGES)!r})"
-    main = "from cloudcore.databases.server_keeper import main; main()"
-    namespaces = ("--net", "--mount", "--pid", "--fork", "--kill-child")
-    run = (sys.executable, "-I", "-S", "-c", f"{begin}; {main}")
-    return ("unshare", *own, *namespaces, *run)
 
 
 def confined(

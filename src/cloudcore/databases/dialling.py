@@ -72,18 +72,21 @@ async def server_version(
     addresses = await addresses_of(endpoint.host, endpoint.port, networks)
     try:
         async with asyncio.timeout(_WHOLE_SECONDS):
-            return await asyncio.to_thread(_connect, endpoint, database, addresses)
+            return await _connect(endpoint, database, addresses)
     except TimeoutError:
         raise EndpointUnreachable("it did not answer in time") from None
 
 
-def _connect(endpoint: RegisteredEndpoint, database: str, addresses: Sequence[Address]) -> int:
+async def _connect(
+    endpoint: RegisteredEndpoint, database: str, addresses: Sequence[Address]
+) -> int:
     import psycopg  # noqa: PLC0415 - an install on SQLite has no other use for it
 
     with TemporaryDirectory(prefix="entrepot-") as folder:
+        told = _parameters(endpoint, database, addresses, Path(folder))
         try:
-            with psycopg.connect(**_parameters(endpoint, database, addresses, Path(folder))) as on:
-                on.execute("SELECT 1")
+            async with await psycopg.AsyncConnection.connect(**told) as on:
+                await on.execute("SELECT 1")
                 return on.info.server_version // 10_000
         except psycopg.Error as error:
             raise EndpointUnreachable(_reason(error)) from None

@@ -60,22 +60,21 @@ def _job_kinds(needs: DatabaseNeeds) -> Sequence[JobKind]:
 def _schedule(needs: DatabaseNeeds) -> Sequence[Scheduled]:
     from functools import partial  # noqa: PLC0415
 
-    from cloudcore.databases import chores, scheduling  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases import scheduling  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
 
-    look = partial(chores.wake_due, needs)
-    turns = partial(scheduling.take_turns, needs)
+    every = scheduling.EVERY_SECONDS
     return (
-        Scheduled("database.checks", chores.EVERY_SECONDS, look),
-        Scheduled("database.backups", scheduling.EVERY_SECONDS, turns),
+        Scheduled("database.checks", every, partial(scheduling.wake_due, needs)),
+        Scheduled("database.backups", every, partial(scheduling.take_turns, needs)),
     )
 
 
 def _on_node(needs: DatabaseNeeds) -> Sequence[Watch]:
     if needs.servers is None:
         return ()
-    from cloudcore.databases.archiving import wal_watch  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.databases.reconciling import server_watch  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases.server_watch import server_watch  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases.wal_watch import wal_watch  # noqa: PLC0415 - SQLAlchemy
 
     return (server_watch(needs, needs.servers), wal_watch(needs, needs.servers))
 

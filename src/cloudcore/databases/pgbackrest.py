@@ -22,10 +22,10 @@ import msgspec
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.databases.archive import BackupFailed, BackupKind, BackupTarget, Listed
-from cloudcore.databases.bridging import NAME, Bridge
 from cloudcore.databases.bucket_access import BucketAccess, Keys
 from cloudcore.databases.bucket_files import delete_files, folder_of
 from cloudcore.databases.confined_runs import Ended, Run, User, require, run
+from cloudcore.databases.s3_bridge import NAME, Bridge
 from cloudcore.databases.server import DATA_INSIDE, SUPERUSER
 from cloudcore.storage.needs import StorageNeeds
 
@@ -55,6 +55,7 @@ _ALL: Final = "9999999"
 """Bases that `expire` leaves alone: what goes is named."""
 _ALMOST: Final = 99
 """Percent that are done when all files are there, and their WAL is not."""
+_MOST_WORDS: Final = 1000
 _ENDING_SECONDS: Final = 20
 """In which a run ends whose service was killed."""
 
@@ -93,11 +94,23 @@ class _Backup(msgspec.Struct):
     annotation: dict[str, str] = {}
 
 
+class _Status(msgspec.Struct):
+    code: int
+    message: str
+
+
+class _RepositoryStatus(msgspec.Struct):
+    status: _Status
+
+
 class _Stanza(msgspec.Struct):
     backup: list[_Backup] = []
+    repo: list[_RepositoryStatus] = []
 
 
 _STANZAS: Final = msgspec.json.Decoder(list[_Stanza])
+_READ: Final = range(4)
+"""Codes of what `info` could read: a repository, or that there is none yet, or no backup in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,14 +161,16 @@ class Repository:
             ),
             each_line,
         )
+        return ended._replace(said=self._without_secrets(ended.said))
+
+    def _without_secrets(self, said: str) -> str:
         session = self.keys.session
-        said = ended.said
         for secret in (session.secret_access_key, session.session_token):
             said = said.replace(secret, "…")
-        return ended._replace(said=said)
+        return said
 
     async def backups(self) -> Sequence[Listed]:
-        """Return what `info` lists, oldest first."""
+        """Return what `info` lists, oldest first; raise `BackupFailed` if it could not read it."""
         said: list[str] = []
         checked(
             await self.run("info", f"--stanza={STANZA}", "--output=json", each_line=said.append)
@@ -164,6 +179,10 @@ class Repository:
             stanzas = _STANZAS.decode("".join(said))
         except msgspec.DecodeError as error:
             raise BackupFailed(f"what the bucket says of its backups is odd: {error}") from None
+        for status in (each.status for stanza in stanzas for each in stanza.repo):
+            if status.code not in _READ:  # it ends well then too, and lists nothing
+                words = self._without_secrets(status.message)[:_MOST_WORDS]
+                raise BackupFailed(f"pgBackRest cannot read the bucket: {words}")
         found = [_listed(each) for stanza in stanzas for each in stanza.backup]
         return sorted((each for each in found if each), key=lambda each: each.completed_at)
 
@@ -333,7 +352,8 @@ def _listed(found: _Backup) -> Listed | None:
         size_bytes=found.info.size,
         stored_bytes=found.info.repository.delta,
         started_at=found.timestamp.start * MICROSECONDS,
-        completed_at=found.timestamp.stop * MICROSECONDS,
+        # It counts whole seconds: what the server wrote in the rest of this one may come before.
+        completed_at=(found.timestamp.stop + 1) * MICROSECONDS,
     )
 
 

@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +25,10 @@ SOCKETS_INSIDE: Final = "/sockets"
 CONF_INSIDE: Final = "/conf"
 CERTIFICATE: Final = "server.pem"
 """The key and the chain, in one file so that they change together."""
+_FATAL: Final = (" FATAL: ", " PANIC: ", " ERROR: ")
 _KB: Final = 1024
+_SCRAM_ITERATIONS: Final = 4096
+"""As PostgreSQL itself; passwords of the platform are random."""
 _ACCESS: Final = f"""\
 local all {SUPERUSER} trust
 local replication {SUPERUSER} trust
@@ -84,6 +91,24 @@ def single_user(version: int, database: str) -> Sequence[str]:
 def most_connections(memory_mb: int) -> int:
     """Return how many sessions a server takes, as each needs memory."""
     return max(20, min(memory_mb // 8, 400))
+
+
+def why_ended(said: str) -> str:
+    """Return why a program ended, by what it wrote: what was fatal, or else its last lines."""
+    lines = said.strip().splitlines()
+    fatal = [each for each in lines if any(word in each for word in _FATAL)]
+    return " / ".join((fatal or lines)[-3:])[-500:]
+
+
+def verifier(password: str) -> str:
+    """Return what ``ALTER ROLE … PASSWORD`` takes instead of an ASCII password (RFC 5803)."""
+    salt = secrets.token_bytes(16)
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode("ascii"), salt, _SCRAM_ITERATIONS)
+    client = hmac.digest(salted, b"Client Key", "sha256")
+    stored = hashlib.sha256(client).digest()
+    server = hmac.digest(salted, b"Server Key", "sha256")
+    a, b, c = (base64.b64encode(each).decode() for each in (salt, stored, server))
+    return f"SCRAM-SHA-256${_SCRAM_ITERATIONS}:{a}${b}:{c}"
 
 
 def _arguments(settings: Mapping[str, str]) -> Sequence[str]:
@@ -184,6 +209,8 @@ def _recovery(recovery: Recovery) -> dict[str, str]:
         "restore_command": restore_command(SPOOL_INSIDE) if recovery.uses_archive else "false",
         "recovery_target_action": "promote",
     }
+    if recovery.to_end:
+        return settings
     if recovery.target_time is None:
         return settings | {"recovery_target": "immediate"}
     seconds, micros = divmod(recovery.target_time, 1_000_000)

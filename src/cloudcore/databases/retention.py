@@ -57,8 +57,11 @@ def outlived(tx: Connection, cluster: Cluster) -> Sequence[Backup]:
 
 
 def restored_by(tx: Connection, found: Backup) -> str | None:
-    """Return the name of a cluster that is being restored from a backup, or None."""
-    asked = ("", "provisioning")
-    making = CLUSTERS.list(tx, found.account_id, found.region, asked, "", _MOST)
+    """Return the name of a cluster that is being restored from a backup, or None.
+
+    One that its owner has stopped before its data were there goes on when it is started.
+    """
+    clusters = CLUSTERS.list(tx, found.account_id, found.region, ("", ""), "", _MOST)
+    making = (each for each in clusters if not each.has_data and each.status != DELETING)
     sources = ((each.name, each.source) for each in making)
     return next((name for name, of in sources if of and of.backup_id == found.id), None)

@@ -10,12 +10,20 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from cloudcore.databases import clusters
-from cloudcore.databases.bodies import GivenEndpoint, GivenSize, read_endpoint
+from cloudcore.databases.archive import RegisteredEndpoint
+from cloudcore.databases.bodies import (
+    GivenCredentials,
+    GivenEndpoint,
+    GivenSize,
+    read_endpoint,
+    with_credentials,
+)
 from cloudcore.databases.cluster import CLUSTER
 from cloudcore.databases.clusters import METHODS
+from cloudcore.databases.dialling import EndpointUnreachable, server_version
 from cloudcore.databases.needs import DatabaseNeeds
 from cloudcore.databases.states import seal_password
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.resources.record import DELETING
 from cloudcore.resources.routes import answers_one, standard_routes
 from cloudcore.web.app import Needs
@@ -160,6 +168,42 @@ async def reset_cluster_password(
     )
 
 
+@post(
+    _ONE + "/change-credentials",
+    status_code=200,
+    opt={"action": "database:ChangeClusterCredentials", "statuses": (409,)},
+)
+@answers_one(METHODS)
+async def change_cluster_credentials(
+    cluster_id: FromPath[str],
+    data: JSONBody[GivenCredentials],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[DatabaseNeeds],
+) -> Reply[ResponseBody]:
+    """Change how a cluster that runs elsewhere is come in to: password, role and roots.
+
+    They are tried before they are stored: it is 409, with the server's own words, if that does not
+    let them in.
+    """
+    found = await METHODS.authorized(ctx, cluster_id)
+    clusters.check_registered(found)
+    assert found.endpoint is not None
+    endpoint = with_credentials(found.endpoint, data)
+    tried = RegisteredEndpoint(
+        endpoint.host, endpoint.port, endpoint.username, data.password, endpoint.ca
+    )
+    try:
+        await server_version(tried, endpoint.database, needs.terms.networks)
+    except EndpointUnreachable as error:
+        words = f"the server does not take them: {error}"
+        raise Conflict(words, reason="endpoint_unreachable") from None
+    await ctx.authorize_again(found.crn)  # the server had half a minute to answer
+    sealed, now = seal_password(needs.keyring, found.id, data.password), ctx.clock()
+    return await ctx.commit(
+        clusters.change_credentials, found, endpoint, sealed, now, wrap=METHODS.one
+    )
+
+
 @delete(
     _ONE,
     status_code=202,
@@ -198,5 +242,6 @@ CLUSTER_HANDLERS: Final[tuple[Any, ...]] = (
     start_cluster,
     stop_cluster,
     reset_cluster_password,
+    change_cluster_credentials,
     delete_cluster,
 )

@@ -1,4 +1,4 @@
-"""Make and prove backups when the schedules of clusters say so."""
+"""What clusters have due: backups and verifications by their schedules, and checks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from cloudcore.databases.archive import BackupKind
 from cloudcore.databases.backup_work import note_failed
 from cloudcore.databases.cluster import Cluster, Schedule
 from cloudcore.databases.cron import read_cron
-from cloudcore.databases.rows import CLUSTERS
+from cloudcore.databases.rows import CLUSTERS, due_checks
+from cloudcore.databases.work import WORK
 from cloudcore.errors import Conflict, QuotaExceeded
 from cloudcore.resources.record import DELETING
 
@@ -36,6 +37,21 @@ async def take_turns(needs: DatabaseNeeds) -> None:
             turn = partial(_take_turn, needs, account_id, cluster_id, due_at, now)
             await needs.database.write(turn)
         after = found[-1][1]
+
+
+async def wake_due(needs: DatabaseNeeds) -> None:
+    """Wake the work of registered clusters that are to be looked at."""
+    now, after = needs.clock(), ""
+    while found := await needs.database.read(due_checks, now, after, _PAGE):
+        for place in found:
+            await needs.database.write(_wake, *place, now)
+        after = found[-1][1]
+
+
+def _wake(tx: Connection, account_id: str, cluster_id: str, now: int) -> None:
+    found = CLUSTERS.find(tx, account_id, cluster_id)
+    if found is not None:
+        WORK.wake(tx, found, now, hastens=False)
 
 
 def _take_turn(

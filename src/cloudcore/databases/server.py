@@ -21,6 +21,8 @@ DATABASE: Final = "main"
 DATA_INSIDE: Final = "/data"
 """How a server itself calls its data folder."""
 SPOOL_INSIDE: Final = "/spool"
+Proof = Literal["checksums", "rows"]
+"""How it was shown that data are whole: by each page's checksum, or by reading each row."""
 
 
 class ServerFailed(Exception):
@@ -129,10 +131,17 @@ class ServerDriver(Protocol):
         """Give a role of a running server another password, which is not logged."""
         ...
 
-    async def check_pages(self, spec: ServerSpec) -> None:
-        """Read all data of a server that does not run; raise `ServerFailed` if a checksum is wrong.
+    async def switch_wal(self, spec: ServerSpec) -> None:
+        """Let a running server note that it is now, and give away its WAL until then.
 
-        Data without checksums are read too, but prove nothing by it.
+        Raise `ServerFailed` if it does not.
+        """
+        ...
+
+    async def check_data(self, spec: ServerSpec) -> Proof:
+        """Read all data of a server that was restored for this alone; return how.
+
+        Raise `ServerFailed` if a checksum is wrong, or a row cannot be read.
         """
         ...
 

@@ -10,53 +10,56 @@ import asyncio
 import json
 import os
 import shutil
-import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
-from weakref import WeakValueDictionary
+from typing import Final, NamedTuple
 
-from cloudcore.databases import postgres, restored, scram
+from cloudcore.databases import checking, postgres, restored_data
 from cloudcore.databases.archive import Recovery
-from cloudcore.databases.confinement import User, beside, confined, password_line, unshared, user_of
+from cloudcore.databases.confinement import User, beside, confined, password_line, user_of
 from cloudcore.databases.server import (
     DATA_INSIDE,
     SPOOL_INSIDE,
     SUPERUSER,
+    Proof,
     ServerFailed,
     ServerPaths,
     ServerSeen,
     ServerSpec,
 )
-from cloudcore.databases.server_files import (
-    last_lines,
-    read_json,
-    settle,
-    write_file,
-    written_at,
-)
-from cloudcore.databases.server_keeper import INPUT, ORDER, SECCOMP_FILE, STATE
+from cloudcore.databases.server_keeper import INPUT
 from cloudcore.nodes import control_groups, kept_process, seccomp
 from cloudcore.nodes.control_groups import GroupsMissing
+from cloudcore.nodes.keeper import ORDER, SECCOMP_FILE, STATE
 from cloudcore.nodes.keeping import NoAnswer, ask
 from cloudcore.nodes.kept_process import Kept, LaunchFailed
+from cloudcore.nodes.kept_programs import (
+    TO_END,
+    OneAtATime,
+    keeper_command,
+    kill,
+    living,
+    read_json,
+    write_file,
+)
 from cloudcore.nodes.node import DriverUnusable
 from cloudcore.nodes.output import NEWER, OLDER, tail
 
 _THREADS: Final = ThreadPoolExecutor(8, "database-servers")
 _PROGRAMS: Final = {"bwrap": "bubblewrap", "unshare": "util-linux", "setpriv": "util-linux"}
+_KEEPER: Final = "cloudcore.databases.server_keeper"
+_OWN_USERS: Final = ("--user", "--map-root-user")
+"""Of the keeper, without root."""
 _GROUP: Final = "entrepot-database-"
 _UNFIT: Final = "unfit"
 _GRAVES: Final = ".graves"
 _GRAVE_SECONDS: Final = 24 * 3600
 _FAST_SECONDS: Final = 60.0
 """That a fast shutdown may take, then it is a crash, from which the server recovers."""
-_TO_END: Final = 30.0
-"""Seconds that killed processes may take to be gone."""
 _SINGLE_SECONDS: Final = 600.0
 _ASK_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.02
@@ -65,7 +68,6 @@ _PROCESSES: Final = 64
 """Of a server beside its sessions."""
 _TOLD_BYTES: Final = 2000
 _TRIAL: Final = ".trial"
-T = TypeVar("T")
 
 
 class Listening(NamedTuple):
@@ -85,7 +87,7 @@ class Servers:
         self._base = base.absolute()
         self._listening = listening
         self._prefix = groups_prefix
-        self._locks = WeakValueDictionary[str, asyncio.Lock]()
+        self._at_a_time = OneAtATime(_THREADS)
         self._sizes: dict[str, tuple[float, int]] = {}
 
     @property
@@ -121,11 +123,11 @@ class Servers:
             raise DriverUnusable(f"{named} cannot run a program here: {failed}") from None
         finally:
             self._end(trial.id)
-            restored.remove_tree(self._folder(trial.id))
+            restored_data.remove_tree(self._folder(trial.id))
 
     async def create(self, spec: ServerSpec) -> None:
         """Make the data of a new server, and move them to their place when they are whole."""
-        await self._alone(spec.id, lambda: self._create(spec))
+        await self._at_a_time.alone(spec.id, lambda: self._create(spec))
 
     def restoring(self, spec: ServerSpec) -> Path:
         """Return the folder that a restore fills."""
@@ -133,49 +135,64 @@ class Servers:
 
     async def adopt_restored(self, spec: ServerSpec) -> None:
         """Clean what was restored, and move it to its place."""
-        await self._alone(spec.id, lambda: self._adopt(spec))
+        await self._at_a_time.alone(spec.id, lambda: self._adopt(spec))
 
     async def start(self, spec: ServerSpec, *, recovery: Recovery | None = None) -> None:
         """Start a server; what was restored recovers and is made fit first."""
-        async with self._held(spec.id):
-            if await self._in_thread((self._folder(spec.id) / _UNFIT).exists):
+        async with self._at_a_time.held(spec.id):
+            if await self._at_a_time.run((self._folder(spec.id) / _UNFIT).exists):
                 recovery = recovery or Recovery(None, uses_archive=False)
                 private = postgres.server(spec, recovery, is_private=True)
-                await self._in_thread(lambda: self._begin(spec, private))
+                await self._at_a_time.run(lambda: self._begin(spec, private))
                 await self._ready(spec)
-                await self._in_thread(lambda: self._make_fit(spec))
-            await self._in_thread(lambda: self._begin(spec, postgres.server(spec)))
+                await self._at_a_time.run(lambda: self._make_fit(spec))
+            await self._at_a_time.run(lambda: self._begin(spec, postgres.server(spec)))
             await self._ready(spec)
 
     async def stop(self, server_id: str) -> None:
         """Stop a server."""
-        await self._alone(server_id, lambda: self._stop(server_id))
+        await self._at_a_time.alone(server_id, lambda: self._stop(server_id))
 
     async def remove(self, server_id: str, *, at_once: bool = False) -> None:
         """Stop a server, and keep its data for a day, or not."""
-        await self._alone(server_id, lambda: self._remove(server_id, at_once=at_once))
+        await self._at_a_time.alone(server_id, lambda: self._remove(server_id, at_once=at_once))
 
     async def bury(self) -> None:
         """Delete data that were kept for a day."""
-        await self._in_thread(self._bury)
+        await self._at_a_time.run(self._bury)
 
     async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:
         """Give a role another password: the server gets what proves it, not the password."""
         name = username.replace('"', '""')
-        verifier = await self._in_thread(lambda: scram.verifier(password))
+        verifier = await self._at_a_time.run(lambda: postgres.verifier(password))
         await self._told(spec, f"ALTER ROLE \"{name}\" PASSWORD '{verifier}';\n")
 
-    async def check_pages(self, spec: ServerSpec) -> None:
-        """Read all data of a server that does not run."""
-        await self._alone(spec.id, lambda: self._check_pages(spec))
+    async def switch_wal(self, spec: ServerSpec) -> None:
+        """End the file of WAL that the server writes, with a commit of this moment in it."""
+        await self._told(spec, "SELECT pg_current_xact_id();\nSELECT pg_switch_wal();\n")
+
+    async def check_data(self, spec: ServerSpec) -> Proof:
+        """Read all data; without checksums the server is started, which nobody else reaches."""
+        paths = self.paths(spec)
+        async with self._at_a_time.held(spec.id):
+            await self._at_a_time.run(lambda: self._stop(spec.id))
+            if await checking.has_checksums(spec, paths):
+                await checking.check_pages(spec, paths)
+                return "checksums"
+            await self._at_a_time.run(lambda: self._single(spec, "template1", checking.ALL_CONNECT))
+            private = postgres.server(spec, is_private=True)
+            await self._at_a_time.run(lambda: self._begin(spec, private))
+            await self._ready(spec)
+            await checking.read_rows(spec, paths)
+            return "rows"
 
     async def reload_certificate(self, spec: ServerSpec, chain_pem: str, key_pem: str) -> None:
         """Replace what the server shows."""
-        await self._alone(spec.id, lambda: self._reload(spec, key_pem + chain_pem))
+        await self._at_a_time.alone(spec.id, lambda: self._reload(spec, key_pem + chain_pem))
 
     async def seen(self) -> Mapping[str, ServerSeen]:
         """Return every server that has a folder here."""
-        return await self._in_thread(self._seen)
+        return await self._at_a_time.run(self._seen)
 
     def paths(self, spec: ServerSpec) -> ServerPaths:
         """Return where a server is."""
@@ -189,7 +206,7 @@ class Servers:
         if data.exists():
             return
         made = self._folder(spec.id) / "making"
-        restored.remove_tree(made)
+        restored_data.remove_tree(made)
         made = self._own_folder(spec, "making")
         self._run(spec, postgres.initdb(spec.version), data=made)
         single = postgres.single_user(spec.version, "template1")
@@ -203,8 +220,8 @@ class Servers:
             return
         self._end(spec.id)
         try:
-            restored.clean(folder / "restoring", spec.version)
-            restored.ask_for_recovery(folder / "restoring", self._user(spec))
+            restored_data.clean(folder / "restoring", spec.version)
+            restored_data.ask_for_recovery(folder / "restoring", self._user(spec))
         except (OSError, RecursionError) as error:
             raise ServerFailed(f"what was restored cannot be used: {error}") from error
         (folder / _UNFIT).touch()
@@ -213,16 +230,12 @@ class Servers:
     def _make_fit(self, spec: ServerSpec) -> None:
         """Take away what no role of restored data may have; the server has recovered."""
         self._stop(spec.id)
-        said = self._single(spec, "template1", restored.ROLES)
-        catalog = restored.catalog_of(said)
+        said = self._single(spec, "template1", restored_data.ROLES)
+        catalog = restored_data.catalog_of(said)
         self._single(spec, "template1", catalog.owning)
         for each in {*catalog.databases, "postgres", "main"}:
-            self._single(spec, each, restored.EVERYWHERE)
+            self._single(spec, each, restored_data.EVERYWHERE)
         (self._folder(spec.id) / _UNFIT).unlink()
-
-    def _check_pages(self, spec: ServerSpec) -> None:
-        program = postgres.program(spec.version, "pg_checksums")
-        self._run(spec, (program, "--check", "--pgdata", DATA_INSIDE))
 
     def _single(self, spec: ServerSpec, database: str, text: str) -> str:
         return self._run(spec, postgres.single_user(spec.version, database), text=text)
@@ -232,13 +245,13 @@ class Servers:
         folder = self._folder(spec.id)
         if not (folder / "data").exists():
             raise ServerFailed("it has no data")
-        if self._living(spec.id) is not None:
+        if living(self._folder(spec.id)) is not None:
             if read_json(folder / ORDER).get("server") == list(argv):
                 return
             self._stop(spec.id)
         is_private = "listen_addresses=" in argv
         self._end(spec.id)
-        restored.before_start(folder / "data")
+        restored_data.before_start(folder / "data")
         if is_private:
             self._launch(spec, argv, folder / "data", listener=None)
             return
@@ -265,7 +278,7 @@ class Servers:
         if not ended:
             raise ServerFailed(f"{name} took longer than {_SINGLE_SECONDS:.0f} seconds")
         if state.get("exit_code") != 0:
-            words = state.get("problem") or last_lines(said)
+            words = state.get("problem") or postgres.why_ended(said)
             raise ServerFailed(f"{name} failed: {words}")
         return said
 
@@ -296,17 +309,20 @@ class Servers:
         files = {self._conf(spec): postgres.CONF_INSIDE, folder / "passwd": "/etc/passwd"}
         most = postgres.most_connections(spec.memory_mb)
         try:
+            parents = control_groups.delegated()
             groups = control_groups.make(
-                control_groups.delegated(),
+                parents,
                 f"{self._prefix}{spec.id}",
                 _Bounds(spec.memory_mb, spec.cpu_millis, most + _PROCESSES),
             )
+            keepers = control_groups.make_keepers(*parents["cpu"])
             order = {
                 "server": list(argv),
                 "launch": confined(
                     argv, user, folders=folders, files=files, shm_mb=max(16, spec.memory_mb // 4)
                 ),
                 "groups": [str(group) for group in groups],
+                "keepers": str(keepers),
                 "has_input": text is not None,
                 "listener": listener,
                 "port": spec.port,
@@ -315,7 +331,7 @@ class Servers:
             write_file(folder / ORDER, json.dumps(order).encode(), 0o600)
             return kept_process.start(
                 folder,
-                unshared(user),
+                keeper_command(_KEEPER, () if user is not None else _OWN_USERS),
                 env={"PATH": os.environ.get("PATH", os.defpath)},
                 pass_fds=() if listener is None else (listener,),
             )
@@ -325,42 +341,39 @@ class Servers:
     async def _ready(self, spec: ServerSpec) -> None:
         """Wait until a server takes connections; raise `ServerFailed` if it ends."""
         folder = self._folder(spec.id)
-        while not await self._in_thread(lambda: self._is_ready(folder)):  # noqa: ASYNC110 - another process
+        while not await self._at_a_time.run(lambda: self._is_ready(folder)):  # noqa: ASYNC110 - another process
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _is_ready(self, folder: Path) -> bool:
         if kept_process.find(folder) is None:
             raise ServerFailed(self._words(folder))
-        return restored.status_of(folder / "data") == "ready"
+        return restored_data.status_of(folder / "data") == "ready"
 
     def _words(self, folder: Path) -> str:
         state = read_json(folder / STATE)
-        said = last_lines(tail(folder, _TOLD_BYTES).decode(errors="replace"))
+        said = postgres.why_ended(tail(folder, _TOLD_BYTES).decode(errors="replace"))
         return str(state.get("problem") or said or "it was killed")
 
     def _reload(self, spec: ServerSpec, pem: str) -> None:
         path = self._conf(spec) / postgres.CERTIFICATE
         write_file(path, pem.encode(), 0o400, owner=self._user(spec))
-        kept = self._living(spec.id)
+        kept = living(self._folder(spec.id))
         if kept is not None:
             with suppress(NoAnswer, OSError):  # it reads it when it starts
                 ask(self._folder(spec.id), kept, "reload", _ASK_SECONDS)
 
     def _stop(self, server_id: str) -> None:
-        folder, kept = self._folder(server_id), self._living(server_id)
+        folder, kept = self._folder(server_id), living(self._folder(server_id))
         if kept is not None:
             with suppress(NoAnswer, OSError):
-                ask(folder, kept, f"stop {_FAST_SECONDS}", _FAST_SECONDS + _TO_END)
-                kept.wait(_TO_END)
+                ask(folder, kept, f"stop {_FAST_SECONDS}", _FAST_SECONDS + TO_END)
+                kept.wait(TO_END)
         self._end(server_id)
 
     def _end(self, server_id: str) -> None:
         """Kill all that a server has of processes, and take their groups away."""
-        kept = self._living(server_id)
-        if kept is not None:
-            kept.signal(signal.SIGKILL)
-            if not kept.wait(_TO_END):
-                raise ServerFailed("its keeper does not end")
+        if not kill(self._folder(server_id)):
+            raise ServerFailed("its keeper does not end")
         try:
             parents = control_groups.delegated()
             control_groups.remove(
@@ -378,7 +391,7 @@ class Servers:
             graves = self._base / _GRAVES
             graves.mkdir(mode=0o700, exist_ok=True)
             (folder / "data").rename(graves / f"{server_id}-{time.time_ns()}")
-        restored.remove_tree(folder)
+        restored_data.remove_tree(folder)
         self._sizes.pop(server_id, None)
 
     def _bury(self) -> None:
@@ -386,7 +399,7 @@ class Servers:
             for each in (self._base / _GRAVES).iterdir():
                 since = int(each.name.rpartition("-")[2])
                 if time.time_ns() - since > _GRAVE_SECONDS * 10**9:
-                    restored.remove_tree(each)
+                    restored_data.remove_tree(each)
 
     def _seen(self) -> Mapping[str, ServerSeen]:
         try:
@@ -401,17 +414,17 @@ class Servers:
         if not data.exists():
             return ServerSeen("missing")
         size = self._size(folder)
-        certified_at = written_at(folder / "conf" / postgres.CERTIFICATE)
+        certified_at = _written_at(folder / "conf" / postgres.CERTIFICATE)
         if kept_process.find(folder) is None:
             return ServerSeen("stopped", self._words(folder), size, certified_at)
-        is_ready = not (folder / _UNFIT).exists() and restored.status_of(data) == "ready"
+        is_ready = not (folder / _UNFIT).exists() and restored_data.status_of(data) == "ready"
         return ServerSeen("running" if is_ready else "starting", "", size, certified_at)
 
     def _size(self, folder: Path) -> int:
         measured_at, size = self._sizes.get(folder.name, (float("-inf"), 0))
         now = time.monotonic()
         if now - measured_at > _MEASURED_SECONDS:
-            size = restored.size_of(folder) or size
+            size = restored_data.size_of(folder) or size
             self._sizes[folder.name] = now, size
         return size
 
@@ -438,7 +451,7 @@ class Servers:
                 process.kill()
             await process.wait()
         if process.returncode != 0:
-            raise ServerFailed(last_lines(said.decode(errors="replace")))
+            raise ServerFailed(postgres.why_ended(said.decode(errors="replace")))
 
     def _folder(self, server_id: str) -> Path:
         return self._base / server_id
@@ -460,24 +473,26 @@ class Servers:
             os.chown(path, *user, follow_symlinks=False)
         return path
 
-    def _living(self, server_id: str) -> Kept | None:
-        return kept_process.find(self._folder(server_id))
-
-    async def _alone(self, server_id: str, act: Callable[[], T]) -> T:
-        async with self._held(server_id):
-            return await self._in_thread(act)
-
-    @asynccontextmanager
-    async def _held(self, server_id: str) -> AsyncIterator[None]:
-        """Let nothing else be done to a server meanwhile."""
-        async with self._locks.setdefault(server_id, asyncio.Lock()):
-            yield
-
-    async def _in_thread(self, act: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(_THREADS, act)
-
 
 class _Bounds(NamedTuple):
     memory_mb: int
     cpu_millis: int
     processes: int
+
+
+def settle(made: Path, place: Path) -> None:
+    """Give a whole folder its name, so that it is there after a loss of power too."""
+    made.rename(place)
+    folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _written_at(path: Path) -> int:
+    """Return when a file was written, in microseconds since the epoch; 0 if it is not there."""
+    try:
+        return path.stat().st_mtime_ns // 1000
+    except FileNotFoundError:
+        return 0

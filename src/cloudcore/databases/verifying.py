@@ -1,4 +1,4 @@
-"""Prove that a backup can be restored: in a server of its own, with all of its checksums."""
+"""Prove that a backup can be restored: in a server of its own, of which all data are read."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cloudcore.databases.backup import Backup
     from cloudcore.databases.cluster import Cluster
     from cloudcore.databases.needs import DatabaseNeeds
+    from cloudcore.databases.server import Proof
     from cloudcore.db.base import Connection
 
 _MIB: Final = 1024 * 1024
@@ -28,14 +29,14 @@ _LOCK: Final = "verification.lock"
 
 async def prove(
     needs: DatabaseNeeds, cluster: Cluster, target: BackupTarget, found: Backup
-) -> bool:
-    """Restore a backup into a server that nobody knows, and check every page.
+) -> Proof | None:
+    """Restore a backup into a server that nobody knows, read all of it, and return how.
 
-    Return False if another one is being proved on this machine.
+    Return None if another one is being proved on this machine.
 
     Raises:
         BackupFailed: it cannot be read.
-        ServerFailed: the server does not start from it, or a checksum is wrong.
+        ServerFailed: the server does not start from it, or what it has is damaged.
 
     """
     if (servers := needs.servers) is None:
@@ -44,18 +45,16 @@ async def prove(
         )
     with _alone(needs) as is_alone:
         if not is_alone:
-            return False
+            return None
         for left in await needs.database.read(backup_rows.verifying_on, needs.node.name):
             await servers.remove(left, at_once=True)
         port = await needs.database.read(_port, needs)
         spec = _spec(cluster, found, port)
         try:
             await restoring.restore(needs, target, spec, found.label, None)
-            await servers.stop(spec.id)
-            await servers.check_pages(spec)
+            return await servers.check_data(spec)
         finally:
             await servers.remove(spec.id, at_once=True)
-        return True
 
 
 def _spec(cluster: Cluster, found: Backup, port: int) -> ServerSpec:

@@ -58,6 +58,12 @@ def has_files(spool: Path) -> bool:
         return False
 
 
+def has_all_of(data: Path, spool: Path) -> bool:
+    """Return True if a server that was stopped has given away all WAL, and it was pushed."""
+    waiting = (data / "pg_wal" / "archive_status").glob("*.ready")
+    return not has_files(spool) and next(waiting, None) is None
+
+
 @asynccontextmanager
 async def serving(repository: Repository, spool: Path, place: ServerPlace) -> AsyncIterator[None]:
     """Give a recovering server the files that it asks for, until it is left."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.databases import cascading, restoring
+from cloudcore.databases import backup_rows, restoring
 from cloudcore.databases.archive import BackupFailed, BackupProgramMissing
+from cloudcore.databases.backup_work import delete_all
 from cloudcore.databases.cluster import (
     ARCHIVE_FAILING,
     ENDPOINT_UNREACHABLE,
@@ -21,6 +22,7 @@ from cloudcore.databases.cluster import (
     Cluster,
 )
 from cloudcore.databases.dialling import EndpointUnreachable, server_version
+from cloudcore.databases.retention import restored_by
 from cloudcore.databases.rows import CLUSTERS
 from cloudcore.databases.server import OWNER, ServerDriver, ServerFailed
 from cloudcore.databases.states import (
@@ -36,12 +38,15 @@ from cloudcore.work import Again, Came, Problem, Step, Turn, Wish, Work
 
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds
+    from cloudcore.db.base import Connection
 
 Outcome = Came[Cluster] | Again[Cluster]
 CHECK_SECONDS: Final = 300
 """Between two looks at a registered cluster."""
 BACKUP_FAILED: Final = "BACKUP_FAILED"
 _LOOK_SECONDS: Final = 1
+_BATCH: Final = 100
+"""Backups that are deleted at a time."""
 _WATCHED: Final = (SERVER_CRASHING, ARCHIVE_FAILING)
 """Faults that are over when who watches sees so, and not because a server has started."""
 _OFF: Final = Problem(
@@ -166,9 +171,20 @@ async def _check(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
 
 async def _backups(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
     """Wait until no backup of the cluster is left."""
-    if await cascading.delete_backups(needs, found):
+    if await needs.database.write(_delete_backups, found, needs.clock()):
         return Came(next="remove", keeps_faults=True)
     return Again(seconds=_LOOK_SECONDS)
+
+
+def _delete_backups(tx: Connection, cluster: Cluster, now: int) -> bool:
+    """Let the backups of a cluster be deleted; return True if none is left.
+
+    Those that another cluster is being restored from go when it has been.
+    """
+    found = backup_rows.remaining(tx, cluster.account_id, cluster.id, _BATCH)
+    staying = [each for each in found if each.status != DELETING]
+    delete_all(tx, [each for each in staying if restored_by(tx, each) is None], now)
+    return not found
 
 
 async def _remove(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:

@@ -19,7 +19,7 @@ from sqlalchemy import text as sql
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, Row
-from cloudcore.db.rows import columns, given, insert_new
+from cloudcore.db.rows import bound, columns, given, insert_new
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound
@@ -49,6 +49,8 @@ nodes = Table(
     Column("is_lost", Boolean, nullable=False),
     # What is placed on it says so.
     Column("is_noted", Boolean, nullable=False),
+    # When the last of its processes that stopped in order did so; null since one began.
+    Column("stopped_at", Moment),
 )
 _n = nodes.c
 
@@ -62,6 +64,7 @@ class Seen(NamedTuple):
     seen_at: int
     is_lost: bool
     is_noted: bool
+    stopped_at: int | None = None
 
 
 _FIND: Final = Statement(columns(nodes, Seen._fields).where(given(_n.name)).with_for_update())
@@ -70,12 +73,17 @@ _INSERT: Final = Statement(insert_new(nodes, Seen._fields))
 _CLAIM: Final = Statement(
     nodes.update()
     .where(_n.name == bindparam("node"))
-    .values({each: bindparam(each) for each in ("identity", "capabilities", "seen_at")})
+    .values(**bound(("identity", "capabilities", "seen_at")), stopped_at=sql("NULL"))
+)
+_NOTE_STOPPED: Final = Statement(
+    nodes.update()
+    .where(_n.name == bindparam("node"), _n.identity == bindparam("held"))
+    .values(stopped_at=bindparam("stopped_at"))
 )
 _NOTE_SEEN: Final = Statement(
     nodes.update()
     .where(_n.name == bindparam("node"), _n.identity == bindparam("held"))
-    .values(seen_at=bindparam("seen_at"))
+    .values(seen_at=bindparam("seen_at"), stopped_at=sql("NULL"))
 )
 _FORGET: Final = Statement(nodes.delete())
 _SET_LOST: Final = Statement(
@@ -151,11 +159,21 @@ def note_seen(tx: Connection, name: str, identity: str, now: int) -> bool:
     return tx.execute(_NOTE_SEEN, node=name, held=identity, seen_at=now) == 1
 
 
+def note_stopped(tx: Connection, name: str, identity: str, now: int) -> None:
+    """Say that a process of a machine has stopped in order; what is placed there is not lost."""
+    tx.execute(_NOTE_STOPPED, node=name, held=identity, stopped_at=now)
+
+
+def list_running(tx: Connection, now: int) -> Sequence[Seen]:
+    """Return the machines that run: neither silent for `LOST_SECONDS`, nor stopped in order."""
+    return [each for each in list_nodes(tx) if each.stopped_at is None and not _is_late(each, now)]
+
+
 def choose(tx: Connection, capability: str, now: int) -> str | None:
     """Return a machine that can run something, by chance; None if none is there."""
     fit = [
         each.name
-        for each in _all(tx)
+        for each in list_nodes(tx)
         if not _is_late(each, now) and capability in msgspec.json.decode(each.capabilities)
     ]
     return random.choice(fit) if fit else None  # noqa: S311 - any will do
@@ -175,7 +193,7 @@ def is_lost(tx: Connection, name: str, now: int) -> bool:
 
 async def look(database: Database, clock: Clock, placings: Sequence[Placing]) -> None:
     """Note on what is placed on a machine that it was lost, or that it is back."""
-    for each in await database.read(_all):
+    for each in await database.read(list_nodes):
         late = _is_late(each, clock())
         if late != each.is_lost:
             await database.write(_set_lost, each.name, late)
@@ -232,7 +250,8 @@ def _find(tx: Connection, name: str) -> Seen | None:
     return None if row is None else _seen(row)
 
 
-def _all(tx: Connection) -> Sequence[Seen]:
+def list_nodes(tx: Connection) -> Sequence[Seen]:
+    """Return all machines that ever said that they are there, by name."""
     return [_seen(row) for row in tx.rows(_LIST)]
 
 

@@ -18,7 +18,7 @@ from typing import Final
 from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Database
 from cloudcore.errors import Conflict, PlatformError, Unavailable
-from cloudcore.jobs.running import BesideRequests
+from cloudcore.jobs.running import BesideRequests, last_turn
 from cloudcore.nodes import rows
 from cloudcore.nodes.node import Node, Watch
 
@@ -98,6 +98,12 @@ class NodeWatcher(BesideRequests):
                 if is_ours:
                     await self._watch()
             await self._pause(_RETRY_SECONDS)
+        if self._has_name:  # a process of this machine that goes on says that it is there
+            await last_turn(self._note_stopped, "the end of this machine")
+
+    async def _note_stopped(self) -> None:
+        of = self._node.name, self._identity, self._clock()
+        await self._database.write_relaxed(rows.note_stopped, *of)
 
     async def _watch(self) -> None:
         with suppress(Unavailable):  # of the database, as in `begin`

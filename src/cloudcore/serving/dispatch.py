@@ -50,6 +50,10 @@ _begin_request_ids()
 os.register_at_fork(after_in_child=_begin_request_ids)
 
 
+def _stay() -> None:
+    """Tell nobody that the server is about to stop."""
+
+
 class Dispatcher:
     """An ASGI application that consists of one per plane, for our own server and any other.
 
@@ -80,6 +84,8 @@ class Dispatcher:
         """Called with what is counted (`CountedEvent`); set by the server to its counter."""
         self.kept: KeptAnswers | None = None
         """Answers that the server gives again by itself; set at the start of the application."""
+        self.leave: Callable[[], None] = _stay
+        """Called when the server is told to stop, and serves on for a while; it must not wait."""
         self.measure: Measure = measure_nothing
         """Measures the gauges of the application; the server calls it at a scrape."""
 

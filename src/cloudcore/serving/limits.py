@@ -44,6 +44,9 @@ class ServerLimits:
     linger_seconds: float = 2.0
 
     sweep_seconds: float = 1.0
+    leaving_seconds: float = 0.0
+    """Time after SIGTERM in which everything is served on, and the application says that it is
+    about to stop: balancers send requests elsewhere, then the drain begins."""
     shutdown_seconds: float = 25.0
 
     inline_file_bytes: int = 64 * KIB

@@ -130,7 +130,8 @@ def run(
         return serve(service, 0, ready)
     if service.metrics_listener is not None:
         import_module("cloudcore.serving.metrics")  # which each worker would import
-    patience = service.limits.shutdown_seconds + EXIT_GRACE_SECONDS + 1
+    drain = service.limits.leaving_seconds + service.limits.shutdown_seconds
+    patience = drain + EXIT_GRACE_SECONDS + 1
     beside = (service.metrics_listener, service.validation and service.validation[0])
     sockets = [*listeners, *(each for each in beside if each)]
     supervisor = Supervisor(
@@ -223,6 +224,8 @@ class Server(uvicorn.server.Server):
         self.keep: Callable[[], Coroutine[Any, Any, None]] | None = None
         """Keeps the certificate, until cancelled; one worker has it."""
         self._keeping: asyncio.Task[None] | None = None
+        self._leaves_at: float | None = None
+        """When the drain begins, once the server was told to stop."""
         application = config.app
         self._measure = (
             application.measure if isinstance(application, Dispatcher) else measure_nothing
@@ -245,6 +248,13 @@ class Server(uvicorn.server.Server):
                 signal.signal(sig, handler)
 
     def _drain(self, sig: int, frame: Any) -> None:  # noqa: ANN401 - signal's own signature
+        """Begin to drain: on SIGTERM once the time to leave is over, or when it comes again."""
+        seconds = self._service.limits.leaving_seconds
+        if sig == signal.SIGTERM and self._leaves_at is None and seconds:
+            self._leaves_at = time.monotonic() + seconds
+            if isinstance(self.config.app, Dispatcher):
+                self.config.app.leave()
+            return
         if not self.should_exit:
             _end_process_after(self._service.limits.shutdown_seconds + EXIT_GRACE_SECONDS)
         self.handle_exit(sig, frame)
@@ -300,6 +310,8 @@ class Server(uvicorn.server.Server):
         if self._worker.tls is not None and not counter % TICKS_OF_TLS:
             self._worker.tls.check()
         self._counter.publish(len(self.server_state.tasks), kept)
+        if self._leaves_at is not None and time.monotonic() >= self._leaves_at:
+            self._drain(signal.SIGTERM, None)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

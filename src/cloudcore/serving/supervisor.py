@@ -105,6 +105,9 @@ ORPHAN_SECONDS = 2.0
 shares processors and disk with it: with the whole time of a stop, uploads that went on through the
 old workers left it so little that a start took as long.
 """
+AGAIN_SECONDS = 0.1
+"""Seconds between two SIGTERM, of which the second lets a worker drain at once that serves on after
+the first: sooner, it would take them for one."""
 STARTUP_FAILURE = 3
 
 Work = Callable[[int, Callable[[], object]], int]
@@ -157,10 +160,9 @@ class Supervisor:
             tick = TICK_SECONDS if self._reported else STARTING_TICK_SECONDS
             received = signal.sigtimedwait(self._watched, tick)
             if received is not None and received.si_signo == signal.SIGHUP:
-                for worker in self._workers.values():
-                    os.kill(worker.pid, signal.SIGHUP)
+                self._tell_all(signal.SIGHUP)
             elif received is not None and received.si_signo != signal.SIGCHLD:
-                return self._stop()
+                return self._stop(hurries=received.si_signo == signal.SIGINT)
             self._note_ready(on_ready)
             if not self._replace_dead():
                 self._stop()
@@ -227,17 +229,21 @@ class Supervisor:
         del self._workers[worker.slot]
         os.close(worker.ready_pipe)
 
-    def _stop(self) -> int:
-        """Drain the workers; return 0 if all ended successfully and in time."""
+    def _stop(self, *, hurries: bool = False) -> int:
+        """Drain the workers, at once if it `hurries`; return 0 if all ended well and in time."""
         for listener in self._sockets:
             listener.close()
-        for worker in self._workers.values():
-            os.kill(worker.pid, signal.SIGTERM)
+        self._tell_all(signal.SIGTERM)
+        if hurries:
+            time.sleep(AGAIN_SECONDS)
+            self._tell_all(signal.SIGTERM)
         deadline = time.monotonic() + self._patience
         status = 0
         while self._workers:
             received = signal.sigtimedwait(WATCHED, TICK_SECONDS)
             impatient = received is not None and received.si_signo == signal.SIGINT
+            if received is not None and received.si_signo == signal.SIGTERM:
+                self._tell_all(signal.SIGTERM)
             for worker in tuple(self._workers.values()):
                 if impatient or time.monotonic() > deadline:
                     os.kill(worker.pid, signal.SIGKILL)
@@ -246,6 +252,10 @@ class Supervisor:
                     self._forget(worker)
                     status = status or ended
         return status
+
+    def _tell_all(self, sig: int) -> None:
+        for worker in self._workers.values():
+            os.kill(worker.pid, sig)
 
 
 def _exit_status(worker: WorkerProcess) -> int | None:
@@ -257,6 +267,8 @@ def _exit_status(worker: WorkerProcess) -> int | None:
 def _end_with_parent(lifeline: int) -> None:
     """Wait for the end of the supervisor, which holds the pipe's other end, then drain shortly."""
     os.read(lifeline, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(AGAIN_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(ORPHAN_SECONDS)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from cloudcore.errors import (
-    AccessDenied,
     Conflict,
     InvalidInput,
     NotFound,
@@ -16,6 +15,7 @@ from cloudcore.errors import (
     RangeNotSatisfiable,
     Unavailable,
 )
+from cloudcore.objects.errors import KeyDeleted, KeyDisabled
 
 
 class NoSuchBucket(NotFound):
@@ -180,20 +180,12 @@ class NoSuchPart(RangeNotSatisfiable):
     """The object has fewer parts."""
 
 
-class KmsKeyDisabled(AccessDenied):
+class KmsKeyDisabled(KeyDisabled):
     """The KMS key of the bucket, or of the object, is disabled, or its deletion is pending."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "the KMS key is disabled, or its deletion is pending", reason="kms_key_disabled"
-        )
 
-
-class KmsKeyDeleted(NotFound):
+class KmsKeyDeleted(KeyDeleted):
     """The KMS key of the bucket, or of the object, was deleted."""
-
-    def __init__(self) -> None:
-        super().__init__("the KMS key was deleted", reason="kms_key_not_found")
 
 
 class BytesDamaged(Unavailable):

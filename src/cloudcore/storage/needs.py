@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Collection,
     Iterator,
-    Mapping,
     Sequence,
 )
 from dataclasses import dataclass
@@ -23,6 +21,8 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import EVENTS, Events
 from cloudcore.metering.counting import METER, Meter
+from cloudcore.objects.book import Owned
+from cloudcore.objects.wraps import Rewrapped, WrappedKey
 from cloudcore.ports import Opening, Port
 from cloudcore.web.references import Identified
 
@@ -53,7 +53,7 @@ class StoredPiece(NamedTuple):
 
 
 class SealedPiece(NamedTuple):
-    """A piece, and how its data key is wrapped."""
+    """A piece, and how its data key is wrapped: a use of its bytes (`objects.rewrapping`)."""
 
     id: str
     number: int
@@ -62,24 +62,28 @@ class SealedPiece(NamedTuple):
     wrapped: bytes | None
     encoding: str
 
+    @property
+    def stored_id(self) -> str:
+        """Return the id of its bytes."""
+        return self.id
 
-class NewWrap(NamedTuple):
-    """A data key that was wrapped under another KMS key."""
+    @property
+    def obstacle(self) -> str | None:
+        """Return why it cannot get another key, by what its row says; or None."""
+        if self.kms_key_id is None:
+            return "plain"
+        return "key_deleted" if self.encoding == SHREDDED else None
 
-    piece_id: str
-    before: str
-    """The KMS key before."""
-    kms_key_id: str
-    wrapped: bytes
+    @property
+    def wraps(self) -> Sequence[WrappedKey]:
+        """Return its one wrap, unless it is plain."""
+        if self.kms_key_id is None or self.wrapped is None:
+            return ()
+        return (WrappedKey(self.kms_key_id, self.wrapped, self.id),)
 
-
-class Rewrapped(NamedTuple):
-    """Data keys that were wrapped anew, and why others were not."""
-
-    wraps: Sequence[NewWrap]
-    kept: Mapping[str, int]
-    """Pieces that stay as they are: how many are `plain`, `key_disabled`, `key_deleted` (also those
-    that are shredded), and `unreadable`."""
+    def __str__(self) -> str:
+        """Return which it is."""
+        return f"piece {self.id}"
 
 
 class StagedPiece(Protocol):
@@ -159,10 +163,6 @@ class Looked(Protocol):
     """What a transaction found out about KMS keys, for the call that follows it."""
 
 
-Owned = Callable[[Sequence[str]], Awaitable[Collection[str]]]
-"""Returns those of some ids that rows name."""
-
-
 class BucketBytes(Protocol):
     """The store of the bytes of all buckets.
 
@@ -201,9 +201,9 @@ class BucketBytes(Protocol):
         ...
 
     async def rewrap(
-        self, account_id: str, kms_key_id: str, pieces: Sequence[SealedPiece]
+        self, account_id: str, kms_key_id: str, wraps: Sequence[Sequence[WrappedKey]], /
     ) -> Rewrapped:
-        """Wrap the data keys of pieces under a KMS key; those whose own key is closed stay."""
+        """Wrap data keys under a KMS key (`cloudcore.objects.wraps.rewrap`)."""
         ...
 
     def hold_keys(self, tx: Connection, account_id: str, kms_key_ids: Collection[str]) -> bool:

@@ -25,7 +25,7 @@ from sqlalchemy import text as sql
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.storage.needs import SHREDDED, NewWrap, SealedPiece
+from cloudcore.storage.needs import SHREDDED, SealedPiece
 from cloudcore.storage.piece_rows import Condemned
 from cloudcore.storage.tables import (
     storage_buckets,
@@ -148,16 +148,18 @@ def shred(tx: Connection, piece_ids: Sequence[str]) -> None:
     tx.execute(_SHRED, ids=text_list(piece_ids), shredded=SHREDDED, nothing=b"")
 
 
-def rewrap(tx: Connection, account_id: str, wrap: NewWrap) -> bool:
+def rewrap(
+    tx: Connection, account_id: str, piece: SealedPiece, kms_key_id: str, wrapped: bytes
+) -> bool:
     """Replace the wrap of a piece; return False if it is gone, or no more under the key before."""
     return (
         tx.execute(
             _REWRAP,
             account_id=account_id,
-            piece_id=wrap.piece_id,
-            before=wrap.before,
-            new_key_id=wrap.kms_key_id,
-            wrapped=wrap.wrapped,
+            piece_id=piece.id,
+            before=piece.kms_key_id,
+            new_key_id=kms_key_id,
+            wrapped=wrapped,
         )
         == 1
     )

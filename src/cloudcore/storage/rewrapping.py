@@ -1,19 +1,15 @@
 """Rewrap: let all pieces of a bucket be opened by the key that it is bound to now.
 
-Binding a bucket to a key starts a run, which is a job. Each step wraps the data keys of some pieces
-under that key; no stored byte is read. Parts of uploads come first: those that become objects
-meanwhile are met there again. If another key is bound meanwhile, the run begins anew with that one.
-
-A piece whose key is disabled or deleted stays: else who may bind the bucket could read what the
-key's owner has shut.
+Binding a bucket to a key starts a run (`cloudcore.objects.rewrapping`). Parts of uploads come
+first: those that become objects meanwhile are met there again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import msgspec
 
@@ -21,17 +17,17 @@ from cloudcore.db.base import Connection
 from cloudcore.jobs import runs
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
-from cloudcore.jobs.runs import NewRun, Progress, Run, run_kind
+from cloudcore.jobs.runs import NewRun, Run, run_kind
+from cloudcore.objects import rewrapping as steps
+from cloudcore.objects.rewrapping import COUNTS, Portion, changed_meanwhile
 from cloudcore.storage import bucket_rows, piece_keys
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.errors import KmsKeyDeleted, KmsKeyDisabled
-from cloudcore.storage.needs import Rewrapped, SealedPiece, StorageNeeds
+from cloudcore.storage.needs import SealedPiece, StorageNeeds
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 
 KIND: Final = "storage.rewrap"
 KEPT_SECONDS: Final = 90 * 24 * 3600
-COUNTS: Final = ("moved", "plain", "key_disabled", "key_deleted", "unreadable")
 PORTION: Final = 200
 """Pieces that one step looks at."""
 
@@ -69,15 +65,6 @@ class Rewrap(ResponseBody):
     """Error code and message of a failed run; else null."""
     started_at: RFC3339
     finished_at: RFC3339 | None
-
-
-class _Batch(NamedTuple):
-    at: Cursor
-    next: Cursor | None
-    """None if it is the last one."""
-    looked_at: int
-    pieces: Sequence[SealedPiece]
-    """Those that are under other keys."""
 
 
 def rewrap_kind(needs: StorageNeeds) -> JobKind:
@@ -137,20 +124,17 @@ def rewrap_record(run: Run | None) -> Rewrap | None:
 
 async def run_step(needs: StorageNeeds, run: Run, job: Job) -> Next | Done:
     """Wrap the data keys of the next pieces, and return the change that records them."""
-    cursor = None if job.cursor is None else msgspec.convert(job.cursor, Cursor)
-    batch = await needs.database.read(_read, needs, run, cursor)
-    target = batch.at.kms_key_id
-    try:
-        rewrapped = await needs.bytes.rewrap(run.account_id, target, batch.pieces)
-    except (KmsKeyDeleted, KmsKeyDisabled):
-        raise _unusable() from None
-    change = partial(_write, needs, run, target, rewrapped, run.done + batch.looked_at)
-    return Done(change) if batch.next is None else Next(msgspec.to_builtins(batch.next), change)
+    read, write = partial(_read, needs), partial(_write, needs)
+    return await steps.run_step(
+        needs.database, needs.bytes.rewrap, run, job, read, write, _unusable
+    )
 
 
-def _read(tx: Connection, needs: StorageNeeds, run: Run, cursor: Cursor | None) -> _Batch:
+def _read(needs: StorageNeeds, tx: Connection, run: Run, cursor: object) -> Portion[SealedPiece]:
     target = _target(tx, needs, BUCKET_ROWS.find(tx, run.account_id, run.scope_id))
-    at = cursor if cursor is not None and cursor.kms_key_id == target else Cursor(target)
+    at = Cursor(target) if cursor is None else msgspec.convert(cursor, Cursor)
+    if at.kms_key_id != target:
+        at = Cursor(target)
     of, after = (run.account_id, run.scope_id), (at.after, at.number)
     found = piece_keys.list_pieces(tx, *of, after, PORTION, of_objects=at.of_objects)
     if len(found) == PORTION:
@@ -159,7 +143,7 @@ def _read(tx: Connection, needs: StorageNeeds, run: Run, cursor: Cursor | None) 
     else:
         following = None if at.of_objects else Cursor(target, of_objects=True)
     others = [piece for _, piece in found if piece.kms_key_id != target]
-    return _Batch(at, following, len(found), others)
+    return Portion(target, others, len(found), following and msgspec.to_builtins(following))
 
 
 def _target(tx: Connection, needs: StorageNeeds, bucket: Bucket | None) -> str:
@@ -176,24 +160,25 @@ def _target(tx: Connection, needs: StorageNeeds, bucket: Bucket | None) -> str:
 
 def _write(
     needs: StorageNeeds,
+    tx: Connection,
     run: Run,
     target: str,
-    rewrapped: Rewrapped,
-    done: int,
-    tx: Connection,
-) -> None:
-    """Record the wraps.
+    pieces: Sequence[SealedPiece],
+    wraps: Mapping[str, bytes],
+) -> int:
+    """Record the wraps; return how many.
 
     Raise `StepFailed` if the bucket was deleted; or its key, or one of the pieces', was changed,
     and the step must be repeated.
     """
     bucket = bucket_rows.keep_bucket(tx, run.account_id, run.scope_id)
-    used = {target, *(wrap.before for wrap in rewrapped.wraps)}
-    is_usable = not rewrapped.wraps or needs.bytes.hold_keys(tx, run.account_id, used)
+    used = {target, *(piece.kms_key_id for piece in pieces if piece.kms_key_id is not None)}
+    is_usable = not pieces or needs.bytes.hold_keys(tx, run.account_id, used)
     if _target(tx, needs, bucket) != target or not is_usable:
-        raise StepFailed("CHANGED_MEANWHILE", "keys were changed meanwhile")
-    moved = sum(piece_keys.rewrap(tx, run.account_id, wrap) for wrap in rewrapped.wraps)
-    runs.progress_run(tx, run.id, Progress({**rewrapped.kept, "moved": moved}, done))
+        raise changed_meanwhile()
+    return sum(
+        piece_keys.rewrap(tx, run.account_id, each, target, wraps[each.id]) for each in pieces
+    )
 
 
 def _unusable() -> StepFailed:

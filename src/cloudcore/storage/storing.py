@@ -283,9 +283,9 @@ class _Staging:
         sealed = SealedPiece(
             stored.id, piece.number, stored.kms_key_id, stored.wrapped, stored.encoding
         )
-        found = await needs.bytes.rewrap(bucket.account_id, key.id, [sealed])
-        for wrap in found.wraps:
-            stored = stored._replace(kms_key_id=wrap.kms_key_id, wrapped=wrap.wrapped)
+        found = await needs.bytes.rewrap(bucket.account_id, key.id, [sealed.wraps])
+        for wrapped in found.wraps.values():
+            stored = stored._replace(kms_key_id=key.id, wrapped=wrapped)
         return piece._replace(stored=stored)
 
 

@@ -14,6 +14,7 @@ from cloudcore.web.app import Needs, family_routes
 PATIENCE_SECONDS: Final = 0.7
 """The time a part has to answer a probe: load balancers give up after a second."""
 OK: Final = "ok"
+LEAVING: Final = "it is about to stop: send requests elsewhere"
 _ROUTE_OPTIONS: Final = {"action": None, "public": True}
 
 Probe = Callable[[], Awaitable[None]]
@@ -33,15 +34,21 @@ class Readiness:
     costs one call, however many requests come.
     """
 
-    def __init__(self, probes: Mapping[str, Probe]) -> None:
+    def __init__(self, probes: Mapping[str, Probe], is_leaving: Callable[[], bool] = bool) -> None:
+        """Take the probe of each part, and what tells that the server is about to stop."""
         self._probes = probes
+        self._is_leaving = is_leaving
         self._probing: dict[str, asyncio.Task[str]] = {}
 
     async def report(self) -> dict[str, str]:
-        """Return `OK`, or what is wrong, for each part; after `PATIENCE_SECONDS` at the latest."""
+        """Return `OK`, or what is wrong, for each part; after `PATIENCE_SECONDS` at the latest.
+
+        A server that is about to stop says so as one more part.
+        """
         tasks = {part: self._ask(part, probe) for part, probe in self._probes.items()}
         await asyncio.wait(tasks.values(), timeout=PATIENCE_SECONDS)
-        return {
+        found = {"server": LEAVING} if self._is_leaving() else {}
+        return found | {
             part: task.result() if task.done() else f"no answer within {PATIENCE_SECONDS:g} s"
             for part, task in tasks.items()
         }

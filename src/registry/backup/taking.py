@@ -1,7 +1,8 @@
 """Take a backup beside a running server: first the database, then the blobs that it names.
 
 Deletions are held from before the database is copied until the last blob is, so every blob that the
-copied database names is still there (`registry.blobstore.backups`). Pushes and pulls go on.
+copied database names is still there (`registry.blobstore.backups`; on PostgreSQL, those of all
+nodes: `fleet_locks`). Pushes and pulls go on.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -59,6 +60,7 @@ from registry.blobstore.backups import PATIENCE_SECONDS, deletions_held, noted_b
 from registry.blobstore.base import ObjectDamaged, ObjectUnknown
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.disk_io import flush_folder, make_folder
+from registry.blobstore.fleet_locks import fleet_locks
 from registry.blobstore.folders import SHARDS
 from registry.metadata.collector.generations import NamedObject, first_account
 from registry.settings import Settings
@@ -72,6 +74,16 @@ _COPY: Final = re.compile(
 
 class BackupRefused(Exception):
     """A backup to this folder would do harm, or cannot be made as asked."""
+
+
+class HoldLost(Exception):
+    """Other nodes may have deleted blobs while they were copied."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the connection to the database broke by which deletions were held, so other nodes may"
+            " have deleted blobs meanwhile: take the backup again, which copies only what is new"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +113,7 @@ def take_backup(
         BackupUnusable: `target` has a backup that this program cannot read.
         FolderBusy: another process works on `target`.
         HeldByAnother: another backup of this registry is under way.
+        HoldLost: the connection broke that held the deletions of all nodes.
 
     """
     _check_place(settings, target)
@@ -125,6 +138,7 @@ def take_backup(
                 closing(DiskFiles(settings.buckets)) as bucket_store,
                 deletions_held(settings.blobs, options.patience_seconds),
                 deletions_held(settings.buckets, options.patience_seconds),
+                _held_on_all_nodes(settings, options.patience_seconds) as check_held,
             ):
                 generation = store.generation()
                 database, damaged = _copy_database(
@@ -153,6 +167,7 @@ def take_backup(
                         prepare=lambda row: _take_back(bucket_store, row),
                     )
                     copied.damaged.extend(pieces.damaged)
+                check_held()
             manifest = Manifest(
                 format=FORMAT,
                 id=backup_id,
@@ -175,6 +190,26 @@ def take_backup(
             complete()
         _remove_rest(target, manifest)
     return manifest, copied
+
+
+@contextmanager
+def _held_on_all_nodes(settings: Settings, patience_seconds: float) -> Iterator[Callable[[], None]]:
+    """Hold the deletions of all nodes in the block; give what checks that they still are."""
+    locks = fleet_locks(settings.database, "blobs")
+    if locks is None:
+        yield lambda: None
+        return
+    from cloudcore.db.postgresql_locks import LockLost  # noqa: PLC0415 - the driver
+
+    with locks.deletions_held(patience_seconds) as held:
+
+        def check() -> None:
+            try:
+                held.check()
+            except LockLost:
+                raise HoldLost from None
+
+        yield check
 
 
 def _check_place(settings: Settings, target: Path) -> None:

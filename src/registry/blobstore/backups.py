@@ -1,8 +1,8 @@
 """What a backup does beside the blobs: it holds deletions, and notes when it runs, for metrics.
 
 A backup is another process, and its folder may be out of the server's reach. While one holds the
-lock of deletions, no process deletes an object. Both locks, that and the one of its note, are of a
-descriptor (``flock``), and end with the process.
+lock of deletions, no process of this machine deletes an object (of other machines: `fleet_locks`).
+Both locks, that and the one of its note, are of a descriptor (``flock``), and end with the process.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ from registry.blobstore.disk_io import (
     names_in,
     open_folder,
 )
+from registry.blobstore.fleet_locks import FleetLocks
 from registry.blobstore.folders import (
     SHARDS,
     Folders,
@@ -58,9 +59,15 @@ class DiskFiles:
     in its row.
     """
 
-    def __init__(self, root: Path, *, compresses: bool = False) -> None:
-        """Open the folders; with `compresses`, compress what is sealed if that pays."""
+    def __init__(
+        self, root: Path, *, compresses: bool = False, locks: FleetLocks | None = None
+    ) -> None:
+        """Open the folders; with `compresses`, compress what is sealed if that pays.
+
+        With `locks`, processes of other machines share the folders.
+        """
         self.compresses: Final = compresses
+        self._locks = locks
         self._folders = Folders(root)
         self._shared = Shared(compresses=compresses)
         self._frames = SharedFrames()
@@ -242,7 +249,11 @@ class DiskFiles:
     @contextmanager
     def deleting(self) -> Iterator[None]:
         """Keep backups from beginning; raise DeletionsHeld if one is under way."""
-        with disk_errors(), deleting(self._folders.root):
+        with ExitStack() as held:
+            if self._locks is not None:
+                held.enter_context(self._locks.deleting())
+            held.enter_context(disk_errors())
+            held.enter_context(deleting(self._folders.root))
             yield
 
     def delete(self, object_id: str) -> None:
@@ -282,7 +293,11 @@ class DiskFiles:
         with disk_errors():
             folder = open_folder("orphans", self._folders.root)  # the lock is the descriptor's
         try:
-            yield _is_locked(folder)
+            with ExitStack() as held:
+                is_alone = _is_locked(folder)
+                if is_alone and self._locks is not None:
+                    is_alone = held.enter_context(self._locks.scan_alone())
+                yield is_alone
         finally:
             os.close(folder)
 

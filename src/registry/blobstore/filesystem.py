@@ -18,6 +18,7 @@ from registry.blobstore.base import (
     StoredObject,
 )
 from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.fleet_locks import FleetLocks, fleet_locks
 from registry.blobstore.reading import (
     BlockingGrowing,
     BlockingObject,
@@ -320,13 +321,19 @@ class FilesystemStore(ThreadedStore):
     """
 
     def __init__(
-        self, root: Path, *, look_seconds: float = _LOOK_SECONDS, compresses: bool = False
+        self,
+        root: Path,
+        *,
+        look_seconds: float = _LOOK_SECONDS,
+        compresses: bool = False,
+        locks: FleetLocks | None = None,
     ) -> None:
         """Create the missing folders, and open all. Blocks.
 
-        With `compresses`, sealed objects are compressed if that pays.
+        With `compresses`, sealed objects are compressed if that pays. With `locks`, other machines
+        share the folders.
         """
-        self.files: Final = DiskFiles(root, compresses=compresses)
+        self.files: Final = DiskFiles(root, compresses=compresses, locks=locks)
         self._threads: Final = Threads("files")
         super().__init__(self.files, self._threads, look_seconds)
 
@@ -369,21 +376,22 @@ async def open_store(settings: Settings) -> AsyncIterator[BlobStore]:
         OSError: a folder cannot be created or opened.
 
     """
-    async with _opened(settings.blobs, settings) as store:
+    async with _opened(settings.blobs, "blobs", settings) as store:
         yield store
 
 
 @asynccontextmanager
 async def open_bucket_store(settings: Settings) -> AsyncIterator[FilesystemStore]:
     """Open the store of the bytes of buckets for the block, as `open_store`."""
-    async with _opened(settings.buckets, settings) as store:
+    async with _opened(settings.buckets, "buckets", settings) as store:
         yield store
 
 
 @asynccontextmanager
-async def _opened(root: Path, settings: Settings) -> AsyncIterator[FilesystemStore]:
+async def _opened(root: Path, name: str, settings: Settings) -> AsyncIterator[FilesystemStore]:
     def opened() -> FilesystemStore:
-        return FilesystemStore(root, compresses=settings.compression == "on")
+        locks = fleet_locks(settings.database, name)
+        return FilesystemStore(root, compresses=settings.compression == "on", locks=locks)
 
     with closing(Threads("opening")) as in_thread:
         store = await in_thread(opened, undo=FilesystemStore.close)

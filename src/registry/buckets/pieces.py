@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from cloudcore.storage.needs import StoredPiece
 from registry.blobstore.base import (
@@ -21,14 +20,7 @@ from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.inline import open_inline, store_inline
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
-
-
-class Seal(NamedTuple):
-    """How a new piece is sealed."""
-
-    kms_key_id: str
-    data_key: DataKey
-    wrapped: bytes
+from registry.services.blobs.sealing import Seal, key_of
 
 
 @dataclass(slots=True)
@@ -61,8 +53,8 @@ class StagedPiece:
         """Make the bytes durable, or seal them (`StagedPiece.finish`)."""
         if self.few is not None:
             data = bytes(self.few)
-            key = self.seal and self.seal.data_key
-            return self._recorded(store_inline(data, digest_of(data), self.piece_id, key))
+            stored = store_inline(data, digest_of(data), self.piece_id, key_of(self.seal))
+            return self._recorded(stored)
         stored = self.staged.commit(None)
         self.is_committed = True
         return self._recorded(stored)
@@ -87,8 +79,8 @@ class StagedPiece:
             stored.encoding,
             stored.checksum,
             stored.body,
-            self.seal and self.seal.kms_key_id,
-            self.seal and self.seal.wrapped,
+            None if self.seal is None else self.seal.kms_key_id,
+            None if self.seal is None else self.seal.wrapped,
         )
 
 

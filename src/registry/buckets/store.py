@@ -6,17 +6,18 @@ account and the piece. Small pieces are inline: their row has the bytes.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.kms.key import Key
 from cloudcore.kms.rows import KEY_ROWS, find_platform_key, key_to_bind
 from cloudcore.kms.vault import LookedAt
+from cloudcore.objects.book import Owned
+from cloudcore.objects.errors import WrapBroken
+from cloudcore.objects.wraps import Rewrapped, WrappedKey, rewrap
 from cloudcore.resource_references import Authorize, Scope
 from cloudcore.storage import errors as storage_errors
 from cloudcore.storage.needs import (
@@ -24,75 +25,16 @@ from cloudcore.storage.needs import (
     BucketBytes,
     BucketKeys,
     Looked,
-    NewWrap,
-    Owned,
-    Rewrapped,
-    SealedPiece,
     StoredPiece,
 )
 from registry import errors
 from registry.blobstore.base import PLAIN, DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.filesystem import FilesystemStore
 from registry.buckets.orphans import BucketOrphans
-from registry.buckets.pieces import OpenPieces, Seal, StagedPiece, open_piece
-from registry.errors import KmsKeyDeleted, KmsKeyDisabled
-from registry.keys import DataKeys, WrapBroken, WrappedKey
+from registry.buckets.pieces import OpenPieces, StagedPiece, open_piece
+from registry.keys import DataKeys
 from registry.metadata.blobs.wraps import hold_enabled
-
-_REASONS: Final[dict[type[Exception], str]] = {
-    KmsKeyDeleted: "key_deleted",
-    KmsKeyDisabled: "key_disabled",
-    WrapBroken: "unreadable",
-}
-
-
-async def rewrap_pieces(
-    data_keys: DataKeys, account_id: str, kms_key_id: str, pieces: Sequence[SealedPiece]
-) -> Rewrapped:
-    """Wrap the data keys of pieces under a KMS key (`BucketBytes.rewrap`).
-
-    Raise `KmsKeyDeleted` or `KmsKeyDisabled` of the KMS key to wrap under, `Unavailable` if the
-    provider of a key's material is not there.
-    """
-    kept: Counter[str] = Counter()
-    wraps: list[WrappedKey] = []
-    for piece in pieces:
-        if piece.kms_key_id is None or piece.wrapped is None:
-            kept["plain"] += 1
-        elif piece.encoding == SHREDDED:
-            kept["key_deleted"] += 1
-        else:
-            wraps.append(WrappedKey(piece.kms_key_id, piece.wrapped, piece.id))
-    wraps.sort(key=lambda wrap: wrap.kms_key_id)
-    opened: list[tuple[WrappedKey, DataKey]] = []
-    for _, group in groupby(wraps, lambda wrap: wrap.kms_key_id):
-        opened += await _open_group(data_keys, account_id, list(group), kept)
-    made = await data_keys.wrap_all(
-        account_id, kms_key_id, [(wrap.stored_id, key) for wrap, key in opened]
-    )
-    return Rewrapped(
-        [
-            NewWrap(wrap.stored_id, wrap.kms_key_id, kms_key_id, wrapped)
-            for (wrap, _), wrapped in zip(opened, made, strict=True)
-        ],
-        kept,
-    )
-
-
-async def _open_group(
-    data_keys: DataKeys, account_id: str, wraps: Sequence[WrappedKey], kept: Counter[str]
-) -> list[tuple[WrappedKey, DataKey]]:
-    """Open wraps under one key, all at once; if one does not open, each by itself."""
-    try:
-        return list(zip(wraps, await data_keys.open_all(account_id, wraps), strict=True))
-    except tuple(_REASONS) as error:
-        if len(wraps) == 1 or not isinstance(error, WrapBroken):
-            kept[_REASONS[type(error)]] += len(wraps)
-            return []
-    opened = []
-    for wrap in wraps:
-        opened += await _open_group(data_keys, account_id, [wrap], kept)
-    return opened
+from registry.services.blobs.sealing import Seal, key_of
 
 
 class Sealing(NamedTuple):
@@ -148,7 +90,7 @@ class StoreOfBuckets(BucketBytes):
             with _translated():
                 (wrapped,) = await self.sealing.keys.wrap_looked_at(looked, [(piece_id, data_key)])
             seal = Seal(looked.refs[0].key_id, data_key, wrapped)
-        staged = await self.store.stage(piece_id, seal and seal.data_key, is_fresh=True)
+        staged = await self.store.stage(piece_id, key_of(seal), is_fresh=True)
         return StagedPiece(self.store, piece_id, staged, seal, self.sealing.inline_bytes)
 
     async def open(
@@ -163,11 +105,11 @@ class StoreOfBuckets(BucketBytes):
         return OpenPieces(self.store, pieces, keys, first)
 
     async def rewrap(
-        self, account_id: str, kms_key_id: str, pieces: Sequence[SealedPiece]
+        self, account_id: str, kms_key_id: str, wraps: Sequence[Sequence[WrappedKey]], /
     ) -> Rewrapped:
         """Wrap data keys under another KMS key (`BucketBytes.rewrap`)."""
         with _translated():
-            return await rewrap_pieces(self.sealing.keys, account_id, kms_key_id, pieces)
+            return await rewrap(self.sealing.keys, account_id, kms_key_id, wraps)
 
     def hold_keys(self, tx: Connection, account_id: str, kms_key_ids: Collection[str]) -> bool:
         """Hold KMS keys, if all are enabled (`BucketBytes.hold_keys`)."""

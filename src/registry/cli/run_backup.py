@@ -17,7 +17,7 @@ from registry.backup.manifest import OBJECTS, BackupUnusable, Damage, Manifest
 from registry.backup.objects import Progress, Tell
 from registry.backup.refusals import DumpRefused, ProgramFailed
 from registry.backup.restoring import RestoreRefused, restore_backup
-from registry.backup.taking import BackupOptions, BackupRefused, take_backup
+from registry.backup.taking import BackupOptions, BackupRefused, HoldLost, take_backup
 from registry.blobstore.backups import HeldByAnother
 from registry.cli.existing_data import no_account
 from registry.cli.failure import CommandFailure, Misuse
@@ -42,7 +42,7 @@ def run_backup(options: argparse.Namespace) -> int:
             manifest, copied = take_backup(settings, target, _told(show), wanted)
     except (BackupRefused, BackupUnusable, DumpRefused) as error:
         raise Misuse(str(error)) from None
-    except (FolderBusy, ProgramFailed) as error:
+    except (FolderBusy, HoldLost, ProgramFailed) as error:
         raise CommandFailure(str(error)) from None
     except HeldByAnother:
         raise CommandFailure("another backup of this registry is under way") from None

@@ -128,19 +128,19 @@ def _lines(settings: Settings, status: ScrubStatus) -> list[str]:
     every = settings.scrubbing.scrub_every_seconds
     period = f"{every // 86400} days" if every % 86400 == 0 else duration_text(every)
     setting = f"every blob is read once in {period}, at {size_text(rate)}/s or less"
+    blobs, pieces = status.blobs, status.pieces
     verified = (
-        f"verified in that time: {status.verified_count} of {status.object_count} blobs,"
-        f" {size_text(status.verified_bytes)} of {size_text(status.stored_bytes)}"
+        f"verified in that time: {blobs.verified} of {blobs.objects} blobs,"
+        f" {size_text(blobs.verified_bytes)} of {size_text(blobs.stored_bytes)}"
     )
     lines = [setting if rate else f"turned off (scrub_rate_bytes = 0); period {period}", verified]
     if status.oldest_at is not None:
         lines.append(f"verified longest ago: {time_text(utc_text(status.oldest_at))}")
-    pieces = status.pieces
-    known = f"known to be damaged: {status.damaged_count} blobs"
-    if pieces.pieces:
+    known = f"known to be damaged: {blobs.damaged} blobs"
+    if pieces.objects:
         known += f", {pieces.damaged} pieces of buckets"
         lines.append(
-            f"and in buckets: {pieces.verified} of {pieces.pieces} pieces,"
+            f"and in buckets: {pieces.verified} of {pieces.objects} pieces,"
             f" {size_text(pieces.verified_bytes)} of {size_text(pieces.stored_bytes)}"
         )
     lines.append(known)
@@ -152,13 +152,13 @@ def _record(settings: Settings, status: ScrubStatus) -> Record:
     return {
         "every_seconds": scrubbing.scrub_every_seconds,
         "rate_bytes": scrubbing.scrub_rate_bytes,
-        "blobs": status.object_count,
-        "stored_bytes": status.stored_bytes,
-        "verified_blobs": status.verified_count,
-        "verified_bytes": status.verified_bytes,
+        "blobs": status.blobs.objects,
+        "stored_bytes": status.blobs.stored_bytes,
+        "verified_blobs": status.blobs.verified,
+        "verified_bytes": status.blobs.verified_bytes,
         "oldest_verified_at": None if status.oldest_at is None else utc_text(status.oldest_at),
-        "damaged_blobs": status.damaged_count,
-        "pieces": status.pieces.pieces,
+        "damaged_blobs": status.blobs.damaged,
+        "pieces": status.pieces.objects,
         "piece_bytes": status.pieces.stored_bytes,
         "verified_pieces": status.pieces.verified,
         "verified_piece_bytes": status.pieces.verified_bytes,

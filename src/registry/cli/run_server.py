@@ -72,7 +72,10 @@ def serve_application(
             planes=planes_of(settings),
             watched=WATCHED,
             workers=settings.workers,
-            limits=ServerLimits(request_seconds=settings.limits.request_seconds),
+            limits=ServerLimits(
+                request_seconds=settings.limits.request_seconds,
+                leaving_seconds=settings.limits.drain_seconds,
+            ),
             metrics_bind=settings.metrics_address,
             on_ready=on_ready,
             tls=settings.tls_files,

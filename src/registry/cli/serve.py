@@ -40,6 +40,7 @@ from registry.cli.run_server import (
 from registry.cli.server_options import DEFAULT_DATA, settings_of
 from registry.drivers import check_drivers
 from registry.families import FAMILIES
+from registry.fleet import join_fleet
 from registry.main import DEV_ACCOUNT, Registry, prepare
 from registry.metadata.repositories.live import find_account
 from registry.planes import planes_of
@@ -106,7 +107,7 @@ def run_serve(settings: Settings) -> int:
     Raises:
         SettingsError: there is no account yet, the root key cannot be used, no setting says under
             which URL clients reach the registry, what has a host is unknown, its zone cannot be
-            served, or this machine lacks what a driver needs.
+            served, this machine lacks what a driver needs, or other nodes run with other settings.
         Unavailable: the disk of the data is read-only.
 
     """
@@ -194,7 +195,11 @@ def _check_names(handle: str, email: str) -> None:
 
 
 async def _check(settings: Settings) -> None:
-    """Raise `SettingsError` if there is no account, or root key or catalog cannot be used."""
+    """Check what the workers need, and join the nodes that run.
+
+    Raise `SettingsError` if there is no account, root key or catalog cannot be used, or another
+    node differs.
+    """
     load_catalog(
         settings.catalog,
         settings.region,
@@ -204,7 +209,8 @@ async def _check(settings: Settings) -> None:
     )
     async with Registry(settings).open() as process:
         keyring = await check_install(settings, process.ctx)
-    key_providers(settings, keyring)
+        key_providers(settings, keyring)
+        await join_fleet(settings, process)
 
 
 async def _create(settings: Settings, handle: str, email: str) -> FirstCredentials:

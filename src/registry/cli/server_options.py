@@ -58,6 +58,12 @@ def add_serving(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--tls-key", metavar="FILE", help="the certificate's private key, PEM")
     command.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics (off)")
+    command.add_argument(
+        "--drain-seconds",
+        type=int,
+        metavar="N",
+        help="on SIGTERM serve on for so long, /readyz 503, then stop (0)",
+    )
 
 
 def add_acme(command: argparse.ArgumentParser) -> None:

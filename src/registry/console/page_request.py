@@ -12,6 +12,7 @@ from litestar.di import NamedDependency
 from litestar.response import Redirect, Response, Template
 from litestar.types import Receive, Send
 
+from cloudcore.crn import Crn
 from cloudcore.family import Family
 from cloudcore.iam.founders import Founders
 from cloudcore.serving.body import Receive as BodyReceive
@@ -87,6 +88,18 @@ class ConsoleApp:
     def services(self) -> Sequence[NounPages]:
         """Return the nouns below the menu's entry of services."""
         return [each for each in self.nouns if each.section == "services"]
+
+    @cached_property
+    def _paths(self) -> Mapping[tuple[str, str], str]:
+        return {(each.service, each.type): each.path for each in self.nouns}
+
+    def link_to(self, reference: Mapping[str, Any], account_id: str) -> str:
+        """Return the path of the page of what a reference means; empty if an account has none."""
+        if "crn" not in reference:
+            return ""
+        crn = Crn.parse(reference["crn"])
+        path = self._paths.get((crn.service, crn.type), "")
+        return f"{path}/{reference['id']}" if path and crn.account == account_id else ""
 
     @cached_property
     def event_types(self) -> Mapping[str, tuple[str, Mapping[str, str]]]:
@@ -230,9 +243,14 @@ class PageRequest:
             "host": self.console.settings.pull_host,
             "own_url": self.console.settings.own_url,
             "services": self.console.services,
+            "link_to": self._link_to,
             "now": self.console.sessions.now(),
         }
         return _Page(self, template, known | values, status)
+
+    def _link_to(self, reference: Mapping[str, Any]) -> str:
+        """Return the path of the page of what a reference of a record means, or nothing."""
+        return self.console.link_to(reference, self.acting.account_id)
 
     async def rights_of_templates(self) -> dict[str, Callable[..., bool]]:
         """Return the functions by which templates show only what the role may do."""

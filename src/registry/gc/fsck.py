@@ -29,18 +29,18 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
-from cloudcore.storage import piece_checks, recounts
+from cloudcore.storage import recounts
 from registry.blobstore.base import BlobReader, BlobStore
 from registry.blobstore.sealed_format import sealed_size
+from registry.gc.checked import BLOBS, PIECES, DamagedPiece, FoundDamage
 from registry.gc.manifest_check import manifest_problem
-from registry.gc.object_check import BLOBS, READERS, CheckProgress, FoundDamage, ObjectCheck
+from registry.gc.object_check import READERS, CheckProgress, ObjectCheck
 from registry.gc.orphans import SETTLED, begun_at, is_held
-from registry.gc.piece_marks import PIECES, DamagedPiece, all_pieces
 from registry.gc.wrap_check import WrapCheck, find_key_faults
 from registry.keys import DataKeys
 from registry.metadata.blobs import inline, stored_bytes
 from registry.metadata.collector import audit
-from registry.metadata.collector.audit import ManifestBody, Miscount, ObjectRow
+from registry.metadata.collector.audit import ManifestBody, Miscount
 from registry.metadata.collector.wrap_audit import stored_wraps, unerased_wraps
 
 _PAGE: Final = 500
@@ -112,7 +112,7 @@ async def check(
     objects = ObjectCheck(
         database, store, clock, BLOBS, partial(_add, report), tell_objects, reads=read_objects
     )
-    await objects.run(_objects(database), readers)
+    await objects.run(BLOBS.book.each(database), readers)
     async for document in _manifests(database):
         problem = manifest_problem(document)
         if problem:
@@ -126,7 +126,7 @@ async def check(
     await _check_staged(database, store, clock, report)
     await _check_strays(database, report)
     if buckets is not None:
-        total_pieces = (await database.read(piece_checks.totals, 0)).pieces
+        total_pieces = (await database.read(PIECES.book.totals, 0)).objects
 
         def tell_pieces() -> None:
             read = report.read_bytes + pieces.read_bytes
@@ -141,7 +141,7 @@ async def check(
             tell_pieces,
             reads=read_objects,
         )
-        await pieces.run(all_pieces(database), readers)
+        await pieces.run(PIECES.book.each(database), readers)
         report.piece_count = pieces.object_count
         report.read_bytes += pieces.read_bytes
         report.violations += await _miscounts(database)
@@ -282,14 +282,6 @@ async def _lost_bytes(database: Database, store: BlobStore, clock: Clock) -> lis
                 problem = f"{received} bytes acknowledged, {there} staged"
                 lost.append(Finding("I2", f"upload {each.id}", problem))
     return lost
-
-
-async def _objects(database: Database) -> AsyncIterator[ObjectRow]:
-    after = ""
-    while page := await database.read(audit.objects, after, _PAGE):
-        for row in page:
-            yield row
-        after = page[-1].id
 
 
 async def _manifests(database: Database) -> AsyncIterator[ManifestBody]:

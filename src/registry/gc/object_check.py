@@ -1,7 +1,5 @@
 """Check many stored objects, by several readers at a pace: fsck and the scrub do it so.
 
-Blobs and the pieces of buckets lie in stores alike and are checked alike; `Marks` is what differs.
-
 The stored bytes are compared with their BLAKE3 checksum or, if they are stored as they were pushed,
 with the object's digest. That needs no key, whatever their encoding.
 """
@@ -12,22 +10,21 @@ import asyncio
 import errno
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from hashlib import sha256
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar, TypeVarTuple, Unpack
+from typing import Final, Generic, NamedTuple, TypeVar, TypeVarTuple, Unpack
 
 from blake3 import blake3
 
 from cloudcore.clock import Clock
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Database
+from cloudcore.objects import damage
+from cloudcore.objects.book import ObjectRow
 from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
 from registry.blobstore.threads import Threads
 from registry.errors import StoreUnavailable
-from registry.metadata.blobs import damage
-from registry.metadata.blobs.damage import DamagedImage
-from registry.metadata.collector import audit
-from registry.metadata.collector.audit import ObjectRow
+from registry.gc.checked import Checked, F
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -103,7 +100,6 @@ READERS: Final = 4
 _BATCH: Final = 500
 _BATCH_BYTES: Final = 1 << 30
 """Objects, and bytes of them, that are read again if the process dies."""
-_IMAGES: Final = 500
 
 
 class CheckProgress(NamedTuple):
@@ -114,67 +110,6 @@ class CheckProgress(NamedTuple):
     total: int | None
     """None if not known."""
     read_bytes: int = 0
-
-
-class FoundDamage(NamedTuple):
-    """A damaged blob, and the images that need it."""
-
-    digest: str
-    problem: str
-    is_new: bool
-    """False if it was known before."""
-    images: Sequence[DamagedImage]
-    """The first 500."""
-
-
-F = TypeVar("F")
-F_co = TypeVar("F_co", covariant=True)
-
-
-class Marks(Protocol[F_co]):
-    """Where the outcome of checks is recorded; each a part of a transaction."""
-
-    def confirm(self, tx: Connection, rows: Sequence[ObjectRow], now: int, /) -> None:
-        """Note when objects that are whole were verified, and remove their marks."""
-        ...
-
-    def is_unchanged(self, tx: Connection, row: ObjectRow, /) -> bool:
-        """Return False if the object is gone, was verified since, or has other bytes now."""
-        ...
-
-    def mark(self, tx: Connection, row: ObjectRow, damage: str, now: int, /) -> bool:
-        """Mark an object as damaged; return False if it already is, or is not unchanged."""
-        ...
-
-    def describe(self, tx: Connection, row: ObjectRow, problem: str, /, *, is_new: bool) -> F_co:
-        """Return what is told of a damaged object."""
-        ...
-
-
-class MarksOfBlobs(Marks[FoundDamage]):
-    """Those of blobs."""
-
-    def confirm(self, tx: Connection, rows: Sequence[ObjectRow], now: int) -> None:
-        """Note when blobs were verified (`Marks.confirm`)."""
-        confirm(tx, rows, now)
-
-    def is_unchanged(self, tx: Connection, row: ObjectRow) -> bool:
-        """Look whether a blob was changed (`Marks.is_unchanged`)."""
-        return audit.is_unchanged(tx, row)
-
-    def mark(self, tx: Connection, row: ObjectRow, found: str, now: int) -> bool:
-        """Mark a blob as damaged (`Marks.mark`)."""
-        return damage.mark(tx, row.account_id, row.stored_id, row.verified_at, found, now)
-
-    def describe(
-        self, tx: Connection, row: ObjectRow, problem: str, *, is_new: bool
-    ) -> FoundDamage:
-        """Tell which images need a damaged blob (`Marks.describe`)."""
-        images = damage.images_of(tx, row.account_id, [row.id], _IMAGES)
-        return FoundDamage(row.digest, problem, is_new, images)
-
-
-BLOBS: Final = MarksOfBlobs()
 
 
 async def work_through(
@@ -211,7 +146,7 @@ class ObjectCheck(Generic[F]):
         database: Database,
         store: BlobReader,
         clock: Clock,
-        marks: Marks[F],
+        checked: Checked[F],
         found: Callable[[F], None],
         tell: Callable[[], None] = lambda: None,
         *,
@@ -225,7 +160,7 @@ class ObjectCheck(Generic[F]):
         self._database = database
         self._store = store
         self._clock = clock
-        self._marks = marks
+        self._checked = checked
         self._found = found
         self._tell = tell
         self._pace = pace or Pace()
@@ -264,18 +199,18 @@ class ObjectCheck(Generic[F]):
     async def _confirm(self) -> None:
         verified, self._verified, self._verified_bytes = self._verified, [], 0
         if verified:
-            await self._database.write_relaxed(self._marks.confirm, verified, self._clock())
+            await self._database.write_relaxed(
+                self._checked.book.confirm_all, verified, self._clock()
+            )
 
     async def _report(self, row: ObjectRow, state: ObjectState, problem: str) -> None:
-        marks = self._marks
-        if not await self._database.read(marks.is_unchanged, row):
+        book, describe = self._checked.book, self._checked.describe
+        if not await self._database.read(book.is_unchanged, row):
             return  # it was swept, verified or written anew during the check
         is_new = state.damage is not None and await self._database.write(
-            marks.mark, row, state.damage, self._clock()
+            book.mark, row.account_id, row.stored_id, row.verified_at, state.damage, self._clock()
         )
-        self._found(
-            await self._database.read(lambda tx: marks.describe(tx, row, problem, is_new=is_new))
-        )
+        self._found(await self._database.read(describe, row, problem, is_new))
 
 
 class ObjectState(NamedTuple):
@@ -358,12 +293,3 @@ def _unreadable(error: StoreUnavailable) -> ObjectState:
     is_damage = isinstance(refusal, OSError) and refusal.errno == errno.EIO
     problem = f"its bytes cannot be read: {error.message}"
     return ObjectState(problem, damage.UNREADABLE if is_damage else None)
-
-
-def confirm(tx: Connection, rows: Sequence[ObjectRow], now: int) -> None:
-    """Remove the marks of objects that were read and are whole, and set their `verified_at`.
-
-    Skip those that were marked since: hours may lie between reading the first and the last.
-    """
-    for row in rows:
-        damage.confirm(tx, row.account_id, row.stored_id, row.verified_at, row.damage, now)

@@ -12,12 +12,15 @@ They are deleted after `gc_orphan_seconds` if they still have no row.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from cloudcore.clock import MICROSECONDS
+from cloudcore.clock import MICROSECONDS, Clock
+from cloudcore.objects.book import Owned
 from registry.blobstore.base import (
     BlobSweeper,
     BlobWriter,
@@ -103,6 +106,128 @@ def together(places: Iterable[Found]) -> Found:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Whose bytes lie in a store, and what is done with those that no row of theirs names."""
+
+    what: str
+    sweeper: BlobSweeper
+    writer: BlobWriter
+    clock: Clock
+    owned: Owned
+    may_judge: Callable[[], Awaitable[bool]]
+    """Return False, and log it, if the database is not the one of the bytes."""
+    kept: int
+    """Microseconds for which what is set aside is kept."""
+
+    async def find(self, place: str, since: int) -> tuple[int, Sequence[str]]:
+        """Return how many files of a place were begun `since`, and those of them without a row."""
+        ids = ids_in(self.sweeper, place)
+        listed = [each async for each in ids if not since or begun_at(each) >= since]
+        return len(listed), await self._without_rows(listed)
+
+    async def set_aside(self, object_id: str) -> bool:
+        """Lock an orphan and set it aside, unless it has a row; return True if that was done."""
+        try:
+            staged = await self.writer.resume(object_id)
+        except (StageBusy, ObjectUnknown):
+            return False  # it is being written, or gone
+        async with aclosing(staged):
+            if await self.owned([object_id]):
+                return False
+            return await self.sweeper.set_aside(object_id, self.clock())
+
+    async def tend(self) -> None:
+        """Put back the orphans that have a row; delete the others when their time is over."""
+        await self.take_back()
+        await self.remove_overdue()
+
+    async def take_back(self) -> int:
+        """Put back every orphan that has a row; return how many.
+
+        Log those that the store fails to put back, and go on with the others.
+        """
+        orphans = [orphan.object_id for orphan in await list_orphans(self.sweeper)]
+        count = failed = 0
+        for start in range(0, len(orphans), _BATCH):
+            for object_id in await self.owned(orphans[start : start + _BATCH]):
+                try:
+                    count += await self.sweeper.take_back(object_id)
+                except StoreUnavailable as error:
+                    failed, refusal = failed + 1, error
+        if failed:
+            _log.error("%d %s that rows own could not be put back: %s", failed, self.what, refusal)
+        if count:
+            _log.warning("put back %d %s that had been set aside: rows own them", count, self.what)
+        return count
+
+    async def remove_overdue(self) -> int:
+        """Delete the orphans that were set aside long enough ago and have no row; return how many.
+
+        Delete nothing if the database is not the one last used with the bytes. Log those that the
+        store fails to delete, and go on with the others.
+        """
+        before = self.clock() - self.kept
+        overdue = {
+            each.object_id: each
+            for each in await list_orphans(self.sweeper)
+            if each.set_aside_at <= before
+        }
+        if not overdue or not await self.may_judge():
+            return 0
+        count = failed = 0
+        for object_id in await self._without_rows(list(overdue)):
+            try:
+                await self.sweeper.delete_orphan(overdue[object_id])
+                count += 1
+            except DeletionsHeld:
+                return count  # a turn after the backup goes on
+            except StoreUnavailable as error:
+                failed, refusal = failed + 1, error
+        if failed:
+            words = "%d %s that belong to no row cannot be deleted: %s"
+            _log.error(words, failed, self.what, refusal)
+        if count:
+            words = "deleted %d %s that had been set aside and belong to no row"
+            _log.warning(words, count, self.what)
+        return count
+
+    async def _without_rows(self, object_ids: Sequence[str]) -> list[str]:
+        found: list[str] = []
+        for start in range(0, len(object_ids), _BATCH):
+            batch = object_ids[start : start + _BATCH]
+            known = await self.owned(batch)
+            found += [each for each in batch if each not in known]
+        return found
+
+
+def blobs_of(ctx: ServiceContext, sweeper: BlobSweeper) -> Tenant:
+    """Return the registry, whose blobs lie in a store."""
+    return Tenant(
+        "stored files",
+        sweeper,
+        ctx.writer,
+        ctx.clock,
+        lambda ids: ctx.database.read(audit.owned, ids),
+        partial(may_judge, ctx, sweeper),
+        ctx.delays.orphan,
+    )
+
+
+def due_places(
+    sweeper: BlobSweeper, now: int, since: int | None
+) -> Iterator[tuple[Sequence[str], int]]:
+    """Yield the places to scan in a turn, and since when what is looked at there was begun.
+
+    Give `since` in the first turn of a process.
+    """
+    partitions = sweeper.partitions()
+    yield [STAGED], 0
+    if since is not None:
+        yield partitions, since
+    yield [partitions[now // (EVERY_SECONDS * MICROSECONDS) % len(partitions)]], 0
+
+
 class OrphanScan:
     """The scans of one process: each turn sets aside orphans of staged bytes and of one partition.
 
@@ -122,16 +247,15 @@ class OrphanScan:
             return await self._scan() if is_alone else 0
 
     async def _scan(self) -> int:
-        await tend_orphans(self._ctx, self._sweeper)
+        await blobs_of(self._ctx, self._sweeper).tend()
         if not await may_judge(self._ctx, self._sweeper):
             return 0
-        moved = await scan(self._ctx, self._sweeper, [STAGED])
-        partitions = self._sweeper.partitions()
-        if self._is_first:
-            moved += await scan(self._ctx, self._sweeper, partitions, since=self._since)
-            self._is_first = False
-        place = self._ctx.clock() // (EVERY_SECONDS * MICROSECONDS) % len(partitions)
-        return moved + await scan(self._ctx, self._sweeper, [partitions[place]])
+        moved = 0
+        since = self._since if self._is_first else None
+        for places, begun in due_places(self._sweeper, self._ctx.clock(), since):
+            moved += await scan(self._ctx, self._sweeper, places, since=begun)
+        self._is_first = False
+        return moved
 
 
 def places_of(sweeper: BlobSweeper) -> Sequence[str]:
@@ -191,9 +315,9 @@ async def set_orphans_aside(
     except (DatabaseWentBack, TooNew) as error:
         _log.error("%s", error)
         return 0
-    moved = 0
+    tenant, moved = blobs_of(ctx, sweeper), 0
     for object_id in found.orphans:
-        moved += await _set_aside(ctx, sweeper, object_id)
+        moved += await tenant.set_aside(object_id)
     return moved
 
 
@@ -204,7 +328,7 @@ async def find_orphans(
 
     Skip uploads begun before `since`, in microseconds since the epoch.
     """
-    files, unowned = await _find(ctx, ids_in(sweeper, place), since)
+    files, unowned = await blobs_of(ctx, sweeper).find(place, since)
     now = ctx.clock()
     settled = [each for each in unowned if begun_at(each) + SETTLED <= now]
     orphans = [each for each in settled if not await is_held(ctx.writer, each)]
@@ -290,31 +414,6 @@ async def ids_in(sweeper: BlobSweeper, place: str) -> AsyncIterator[str]:
             yield object_id
 
 
-async def _find(
-    ctx: ServiceContext, ids: AsyncIterator[str], since: int
-) -> tuple[int, Sequence[str]]:
-    """Return how many of `ids` were begun `since`, and those of them without a row."""
-    listed = [each async for each in ids if not since or begun_at(each) >= since]
-    orphans: list[str] = []
-    for start in range(0, len(listed), _BATCH):
-        batch = listed[start : start + _BATCH]
-        owned = await ctx.database.read(audit.owned, batch)
-        orphans += [object_id for object_id in batch if object_id not in owned]
-    return len(listed), orphans
-
-
-async def _set_aside(ctx: ServiceContext, sweeper: BlobSweeper, object_id: str) -> bool:
-    """Lock an orphan and set it aside, unless it has a row; return True if it was set aside."""
-    try:
-        staged = await ctx.writer.resume(object_id)
-    except (StageBusy, ObjectUnknown):
-        return False  # it is being written, or gone
-    async with aclosing(staged):
-        if await ctx.database.read(audit.owned, [object_id]):
-            return False
-        return await sweeper.set_aside(object_id, ctx.clock())
-
-
 async def list_orphans(sweeper: BlobSweeper) -> Sequence[Orphan]:
     """Return every orphan, the oldest first."""
     return sorted(
@@ -324,63 +423,5 @@ async def list_orphans(sweeper: BlobSweeper) -> Sequence[Orphan]:
 
 
 async def take_back_owned(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
-    """Put back every orphan that has a row; return how many.
-
-    Log those that the store fails to put back, and go on with the others.
-    """
-    orphans = await list_orphans(sweeper)
-    count = failed = 0
-    for start in range(0, len(orphans), _BATCH):
-        batch = [orphan.object_id for orphan in orphans[start : start + _BATCH]]
-        for object_id in await ctx.database.read(audit.owned, batch):
-            try:
-                count += await sweeper.take_back(object_id)
-            except StoreUnavailable as error:
-                failed, refusal = failed + 1, error
-    if failed:
-        _log.error("%d stored files that rows own could not be put back: %s", failed, refusal)
-    if count:
-        _log.warning("put back %d stored files that had been set aside: rows own them", count)
-    return count
-
-
-async def remove_overdue(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
-    """Delete the orphans that were set aside long enough ago and have no row; return how many.
-
-    Delete nothing if the database is not the one last used with the blobs. Log those that the store
-    fails to delete, and go on with the others.
-    """
-    before = ctx.clock() - ctx.delays.orphan
-    overdue = [each for each in await list_orphans(sweeper) if each.set_aside_at <= before]
-    if not overdue:
-        return 0
-    try:
-        await check_generation(ctx, sweeper)
-    except DatabaseWentBack as error:
-        _log.error("%s", error)
-        return 0
-    count = failed = 0
-    for start in range(0, len(overdue), _BATCH):
-        batch = overdue[start : start + _BATCH]
-        owned = await ctx.database.read(audit.owned, [orphan.object_id for orphan in batch])
-        for orphan in batch:
-            if orphan.object_id in owned:
-                continue
-            try:
-                await sweeper.delete_orphan(orphan)
-                count += 1
-            except DeletionsHeld:
-                return count  # a turn after the backup goes on
-            except StoreUnavailable as error:
-                failed, refusal = failed + 1, error
-    if failed:
-        _log.error("%d stored files that belong to no row cannot be deleted: %s", failed, refusal)
-    if count:
-        _log.warning("deleted %d stored files that had been set aside and belong to no row", count)
-    return count
-
-
-async def tend_orphans(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
-    """Put back the orphans that have a row, and delete the others when their time is over."""
-    await take_back_owned(ctx, sweeper)
-    await remove_overdue(ctx, sweeper)
+    """Put back every orphan of the blobs that has a row (`Tenant.take_back`); return how many."""
+    return await blobs_of(ctx, sweeper).take_back()

@@ -23,24 +23,22 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.errors import NotFound
 from cloudcore.jobs.schedule import Scheduled
 from cloudcore.jobs.tables import chores
-from cloudcore.storage import piece_checks
-from cloudcore.storage.piece_checks import Totals
+from cloudcore.objects.book import FIRST, Book, ObjectRow, Totals
 from registry.blobstore.base import BlobReader, BlobStore, DeletionsHeld
 from registry.counted import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
 from registry.errors import StoreUnavailable
+from registry.gc.checked import (
+    BLOBS,
+    PIECES,
+    Checked,
+    DamagedPiece,
+    FoundDamage,
+    tell_damage,
+)
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.manifest_check import FoundManifest, ManifestCheck, all_manifests, manifests_of
-from registry.gc.object_check import BLOBS, CheckProgress, FoundDamage, Marks, ObjectCheck, Pace
-from registry.gc.piece_marks import (
-    PIECES,
-    DamagedPiece,
-    all_pieces,
-    due_pieces,
-    tell_damage,
-    tell_damaged_piece,
-)
+from registry.gc.object_check import CheckProgress, ObjectCheck, Pace
 from registry.metadata.collector import audit, scrub
-from registry.metadata.collector.audit import ObjectRow
 from registry.oci.reference import Name
 from registry.services.context import ServiceContext
 from registry.setting_groups import Scrubbing
@@ -61,16 +59,6 @@ _LOGGED: Final = 20
 """Images of a damaged blob that are named in the log."""
 
 _log = logging.getLogger(__name__)
-
-
-class _Read(NamedTuple):
-    """What is read: whose rows say what is due, and where its bytes are."""
-
-    what: str
-    store: BlobStore
-    due: Callable[[Connection, int, tuple[int, str], int], list[ObjectRow]]
-    marks: Marks[Any]
-    tell: Callable[[ServiceContext, Any], None]
 
 
 def scrub_chores(
@@ -112,11 +100,9 @@ class ObjectScrub:
         self._scrubbing = scrubbing
         self._monotonic = monotonic
         self._new_pace = pace
-        self._reads = [_Read("blobs", store, scrub.due_objects, BLOBS, tell_damage)]
+        self._reads: list[tuple[Checked[Any], BlobStore]] = [(BLOBS, store)]
         if buckets is not None:
-            self._reads.append(
-                _Read("pieces of buckets", buckets, due_pieces, PIECES, tell_damaged_piece)
-            )
+            self._reads.append((PIECES, buckets))
 
     async def turn(self) -> int:
         """Read the blobs and pieces that are due, one after the other; return how many.
@@ -135,40 +121,44 @@ class ObjectScrub:
         pace = self._new_pace(self._scrubbing.scrub_rate_bytes)
         ends_at = self._monotonic() + _TURN_SECONDS
         order, self._reads = self._reads, self._reads[1:] + self._reads[:1]
-        return sum([await self._read(each, ends_at, pace) for each in order])
+        return sum([await self._read(*each, ends_at, pace) for each in order])
 
-    async def _read(self, read: _Read, ends_at: float, pace: Pace) -> int:
-        turn = _Turn(self._ctx, read.tell)
+    async def _read(
+        self, checked: Checked[Any], store: BlobStore, ends_at: float, pace: Pace
+    ) -> int:
+        turn = _Turn(self._ctx)
         check: ObjectCheck[Any] = ObjectCheck(
             self._ctx.database,
-            read.store,
+            store,
             self._ctx.clock,
-            read.marks,
+            checked,
             turn.note,
             turn.count,
             pace=pace,
         )
         turn.check = check
-        await check.run(self._due(read, turn, ends_at), readers=1)
+        await check.run(self._due(checked.book, store, turn, ends_at), readers=1)
         if turn.is_suspicious:
             raise StoreUnavailable(
-                f"the first {_SUSPICIOUS} {read.what} of a turn of the scrub are all damaged: is"
-                f" the disk of the {read.what} mounted? The next turn goes on"
+                f"the first {_SUSPICIOUS} {checked.what} of a turn of the scrub are all damaged:"
+                f" is the disk of the {checked.what} mounted? The next turn goes on"
             )
         return check.object_count
 
-    async def _due(self, read: _Read, turn: _Turn, ends_at: float) -> AsyncIterator[ObjectRow]:
+    async def _due(
+        self, book: Book, store: BlobStore, turn: _Turn, ends_at: float
+    ) -> AsyncIterator[ObjectRow]:
         verified_before = self._ctx.clock() - self._scrubbing.every
         look_at = 0.0
-        after = scrub.FIRST
-        while page := await self._ctx.database.read(read.due, verified_before, after, _PAGE):
+        after = FIRST
+        while page := await self._ctx.database.read(book.due, verified_before, after, _PAGE):
             for row in page:
                 now = self._monotonic()
                 if now >= ends_at or turn.is_suspicious:
                     return
                 if now >= look_at:
                     look_at = now + _LOOK_SECONDS
-                    if isinstance((await read.store.delete([])).refusal, DeletionsHeld):
+                    if isinstance((await store.delete([])).refusal, DeletionsHeld):
                         return
                 yield row
             after = page[-1].verified_at, page[-1].id
@@ -177,9 +167,8 @@ class ObjectScrub:
 class _Turn:
     """What one turn has counted and found."""
 
-    def __init__(self, ctx: ServiceContext, tell: Callable[[ServiceContext, Any], None]) -> None:
+    def __init__(self, ctx: ServiceContext) -> None:
         self._ctx = ctx
-        self._tell = tell
         self._counted_objects = self._counted_bytes = 0
         self._damaged = 0
         self.check: ObjectCheck[Any]
@@ -194,7 +183,7 @@ class _Turn:
 
     def note(self, found: FoundDamage | DamagedPiece) -> None:
         """Tell of a damaged blob or piece."""
-        self._tell(self._ctx, found)
+        tell_damage(self._ctx, found)
         self._damaged += 1
         if self._damaged == self.check.object_count + 1 == _SUSPICIOUS:
             self.is_suspicious = True
@@ -223,18 +212,14 @@ async def scrub_manifests(ctx: ServiceContext, scrubbing: Scrubbing) -> int:
 class ScrubStatus(NamedTuple):
     """How many blobs were verified in the last period; moments in microseconds."""
 
-    object_count: int
-    stored_bytes: int
-    verified_count: int
-    verified_bytes: int
-    damaged_count: int
+    blobs: Totals
     oldest_at: int | None
     """The earliest moment at which one of the blobs was last verified; None without blobs."""
     turn_ended_at: int | None
     is_failed: bool
     """True if the last turn failed."""
     pieces: Totals
-    """Of buckets, counted likewise."""
+    """Of buckets."""
 
 
 async def scrub_status(database: Database, since: int) -> ScrubStatus:
@@ -243,15 +228,14 @@ async def scrub_status(database: Database, since: int) -> ScrubStatus:
 
 
 def _status(tx: Connection, since: int) -> ScrubStatus:
-    counted = audit.verified_totals(tx, since)
     turns = [each for each in chores(tx) if each.name == OBJECT_CHORE]
     turn = turns[0] if turns else None
     return ScrubStatus(
-        *counted,
+        BLOBS.book.totals(tx, since),
         oldest_at=scrub.oldest_verified_at(tx),
         turn_ended_at=turn.ended_at if turn else None,
         is_failed=turn is not None and turn.is_failed,
-        pieces=piece_checks.totals(tx, since),
+        pieces=PIECES.book.totals(tx, since),
     )
 
 
@@ -335,7 +319,7 @@ async def scrub_all(
     pieces = ObjectCheck(
         database, buckets, clock, PIECES, report.pieces.append, tell_pieces, pace=pace
     )
-    await pieces.run(all_pieces(database, clock() - scope.older_than))
+    await pieces.run(PIECES.book.each(database, clock() - scope.older_than))
     return report
 
 
@@ -346,12 +330,9 @@ async def _objects(
 
     The pages are read while objects are verified, which changes no order.
     """
-    after = ""
     if not scope.repository_ids:
-        while page := await database.read(scrub.all_objects, verified_before, after, _WHOLE_PAGE):
-            for row in page:
-                yield row
-            after = page[-1].id
+        async for row in BLOBS.book.each(database, verified_before):
+            yield row
     seen: set[str] = set()
     for repository_id in scope.repository_ids:
         after = ""

@@ -10,10 +10,12 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Database
 from cloudcore.errors import Unavailable
 from cloudcore.kms.providers import MaterialBroken
+from cloudcore.objects.errors import WrapBroken
+from cloudcore.objects.wraps import WrappedKey
 from registry.blobstore.base import BlobReader, DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.inline import open_inline
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
-from registry.keys import DataKeys, WrapBroken, WrappedKey
+from registry.keys import DataKeys
 from registry.metadata.blobs.inline import read_body
 from registry.metadata.collector.wrap_audit import (
     ObjectFault,

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from cloudcore.compute.keeper.commands import run
 from cloudcore.compute.metadata_server import ADDRESS, PORT
+from cloudcore.nodes.keeper_commands import run
 
 INSTANCE_FD: Final = 100
 """The descriptor by which the instance's namespace is known, in the keeper and its children."""

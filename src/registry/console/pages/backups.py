@@ -35,9 +35,14 @@ PROOFS: Final = {
     "never": "Never restored: nobody knows that it can be",
     "pending": "A proof waits for its turn",
     "running": "Is being restored as a proof",
-    "succeeded": "Was restored, and its checksums are right",
+    "succeeded": "Was restored",
     "failed": "Could not be restored",
 }
+WAYS: Final = {
+    "checksums": "each page has the right checksum",
+    "rows": "each row could be read; the server that was backed up has no checksums of pages",
+}
+"""How a proof was made."""
 
 
 @post(_ALL)
@@ -126,6 +131,7 @@ async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageR
         complaint=complaint,
         restoring=restoring_of(record),
         proofs=PROOFS,
+        ways=WAYS,
         **await _read(page, record),
     )
 

@@ -83,6 +83,18 @@ _REGISTERED: Final = (
         is_more=True,
     ),
 )
+_CREDENTIALS: Final = (
+    Input(
+        "new_password",
+        "New password",
+        "secret",
+        "It is tried, then sealed.",
+        1000,
+        is_required=True,
+    ),
+    Input("new_username", "Role", "code", "Empty: as before.", 63, is_more=True),
+    Input("new_ca", "Roots of its certificate", "pem", "Empty: as before.", is_more=True),
+)
 _ENDPOINT: Final = ("host", "port", "database", "username", "password", "ca")
 _SCHEDULE: Final = (
     Input(
@@ -154,7 +166,8 @@ async def _read_panel(page: PageRequest, record: Shown) -> Mapping[str, Any]:
         "scheduling": _SCHEDULE,
         "scheduled": schedule,
         "restoring": restoring,
-        "panel_fields": [each.field for each in (*_SCHEDULE, *restoring)],
+        "credentials": _CREDENTIALS,
+        "panel_fields": [each.field for each in (*_SCHEDULE, *restoring, *_CREDENTIALS)],
     }
 
 
@@ -283,6 +296,23 @@ async def _send(page: PageRequest, body: Mapping[str, object], prefix: str) -> P
     if "password" not in made:
         return page.go(there, "The cluster was registered, and is being looked at.")
     return show_password(page, made["password"], there, "It is being made.", record["name"])
+
+
+@post(f"{CLUSTER.path_of_one}/change-credentials")
+async def change_credentials(page: InjectedPage) -> PageResponse:
+    """Change how a cluster that runs elsewhere is come in to."""
+    try:
+        given = read_inputs(_CREDENTIALS, page.form)
+        body = {name.removeprefix("new_"): value for name, value in given.items()}
+        await page.api.change("POST", f"{api_of(page, CLUSTER)}/change-credentials", body)
+    except WrongInput as wrong:
+        return await show_one(page, CLUSTER, wrong.complaint)
+    except Refused as error:
+        wrong_field = complaint_within(error, "new_", ("password", "username", "ca"))
+        if error.params.get("reason") == "endpoint_unreachable":
+            wrong_field = wrong_field._replace(field="new_password")
+        return await show_one(page, CLUSTER, wrong_field)
+    return page.go(path_of(page, CLUSTER), "The server takes them; they are stored.")
 
 
 @post(f"{CLUSTER.path_of_one}/schedule")

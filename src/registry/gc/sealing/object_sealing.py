@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Final
 
 from cloudcore.db.base import Connection
+from cloudcore.objects.book import ObjectRow
 from registry.blobstore.base import (
     BlobStore,
     DataKey,
@@ -26,13 +27,13 @@ from registry.blobstore.base import (
 )
 from registry.blobstore.inline import store_inline
 from registry.errors import DigestMismatch, KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
-from registry.gc.object_check import BLOBS, FoundDamage, ObjectCheck, Pace
+from registry.gc.checked import BLOBS, FoundDamage
+from registry.gc.object_check import ObjectCheck, Pace
 from registry.keys import DataKeys
 from registry.metadata.blobs.damage import switch_bytes
 from registry.metadata.blobs.inline import add_body
 from registry.metadata.blobs.wraps import put_wrap, seal_uses
 from registry.metadata.collector import plain_objects
-from registry.metadata.collector.audit import ObjectRow
 from registry.metadata.encryption_bindings import SharedKey
 from registry.oci.digest import Digest
 from registry.services.blobs.recording import new_object

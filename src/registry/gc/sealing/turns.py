@@ -16,15 +16,16 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection, Database
 from cloudcore.jobs.schedule import Scheduled
 from cloudcore.jobs.tables import chores
+from cloudcore.objects.book import ObjectRow
 from registry.blobstore.base import BlobStore, DeletionsHeld
 from registry.counted import SEALED_BYTES, SEALED_OBJECTS
 from registry.errors import StoreUnavailable
+from registry.gc.checked import FoundDamage, tell_damage
 from registry.gc.generations import DatabaseWentBack, check_generation
-from registry.gc.object_check import FoundDamage, Pace, work_through
-from registry.gc.piece_marks import tell_damage
+from registry.gc.object_check import Pace, work_through
 from registry.gc.sealing.object_sealing import Outcome, Sealer
-from registry.metadata.collector import audit, plain_objects
-from registry.metadata.collector.audit import ObjectRow
+from registry.metadata.blobs.book import BLOB_BOOK
+from registry.metadata.collector import plain_objects
 from registry.metadata.collector.plain_objects import PlainTotals, Position
 from registry.services.context import ServiceContext
 
@@ -164,12 +165,12 @@ async def seal_status(database: Database) -> SealStatus:
 
 
 def _status(tx: Connection) -> SealStatus:
-    counted = audit.verified_totals(tx, 0)
+    counted = BLOB_BOOK.totals(tx, 0)
     turn = next((each for each in chores(tx) if each.name == CHORE), None)
     return SealStatus(
         plain_objects.count_plain(tx),
-        counted[0],
-        counted[1],
+        counted.objects,
+        counted.stored_bytes,
         turn_ended_at=turn.ended_at if turn else None,
         is_failed=turn is not None and turn.is_failed,
     )

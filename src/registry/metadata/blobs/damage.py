@@ -1,15 +1,11 @@
-"""Marks of damaged objects, which a push of the same bytes heals; switch objects to new bytes.
-
-Bytes are named by their stored id, which changes when they are written anew, and `verified_at`
-changes when they are verified. So a reader that found the old bytes damaged cannot mark others.
-"""
+"""Damaged objects and the images that need them; switch objects to new bytes, which heals them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import and_, bindparam, func, select, text
+from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
@@ -32,15 +28,6 @@ from registry.metadata.tables import (
     tags,
 )
 
-ABSENT: Final = "absent"
-"""The file does not exist."""
-SIZE: Final = "size"
-"""The file is shorter or longer than the object."""
-DIGEST: Final = "digest"
-"""The bytes hash to another digest."""
-UNREADABLE: Final = "unreadable"
-"""The disk cannot read the bytes."""
-
 _o = blob_objects.c
 _l = repository_blobs.c
 _e = manifest_blobs.c
@@ -49,24 +36,6 @@ _r = repositories.c
 _c = manifest_children.c
 _MOST_TAGS: Final = 10_000
 _SHOWN_TAGS: Final = 5
-_MARK: Final = Statement(
-    blob_objects.update()
-    .where(
-        given(_o.account_id, _o.stored_id),
-        _o.verified_at == bindparam("verified_before"),
-        _o.damage.is_(None),
-    )
-    .values(damage=bindparam("found"), damaged_at=bindparam("now"))
-)
-_CONFIRM: Final = Statement(
-    blob_objects.update()
-    .where(
-        given(_o.account_id, _o.stored_id),
-        _o.verified_at == bindparam("verified_before"),
-        func.coalesce(_o.damage, text("''")) == bindparam("damage_before"),
-    )
-    .values(damage=text("NULL"), damaged_at=text("NULL"), verified_at=bindparam("now"))
-)
 _DAMAGED: Final = Statement(
     page(
         select(_o.id, _o.digest, _o.size, _o.damage, _o.damaged_at)
@@ -154,50 +123,6 @@ def image_text(handle: str, repository: str, digest: str, tags: Sequence[str]) -
     """Return ``HANDLE/REPOSITORY@DIGEST (TAG, …)``."""
     shown = f" ({', '.join(tags)})" if tags else ""
     return f"{handle}/{repository}@{digest}{shown}"
-
-
-def mark(
-    tx: Connection, account_id: str, stored_id: str, verified_at: int, damage: str, now: int
-) -> bool:
-    """Mark the object that has these bytes as damaged.
-
-    Return False if it is already marked or gone, has other bytes now, or they were verified since
-    `verified_at` was read. Read that before the bytes.
-    """
-    return (
-        tx.execute(
-            _MARK,
-            account_id=account_id,
-            stored_id=stored_id,
-            verified_before=verified_at,
-            found=damage,
-            now=now,
-        )
-        == 1
-    )
-
-
-def confirm(
-    tx: Connection,
-    account_id: str,
-    stored_id: str,
-    verified_at: int,
-    damage: str | None,
-    now: int,
-) -> None:
-    """Remove the mark of the object whose bytes are whole; they were verified `now`.
-
-    Change nothing if it has other bytes now, or was verified or marked since `verified_at` and
-    `damage` were read. Read those before the bytes.
-    """
-    tx.execute(
-        _CONFIRM,
-        account_id=account_id,
-        stored_id=stored_id,
-        verified_before=verified_at,
-        damage_before=damage or "",
-        now=now,
-    )
 
 
 def damaged_objects(tx: Connection, account_id: str, limit: int) -> list[DamagedObject]:

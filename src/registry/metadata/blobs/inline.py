@@ -16,7 +16,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
-from registry.metadata.blobs import damage
+from cloudcore.objects import damage
 from registry.metadata.control_tables import quarantined_objects
 from registry.metadata.tables import blob_objects, inline_bytes
 

@@ -11,7 +11,6 @@ from sqlalchemy import (
     Table,
     and_,
     bindparam,
-    case,
     exists,
     func,
     literal_column,
@@ -23,6 +22,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
+from registry.metadata.blobs.book import HAS_BYTES
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
     deleted_manifest_children,
@@ -34,7 +34,6 @@ from registry.metadata.control_tables import (
 from registry.metadata.pull_through.tables import deleted_missing_blobs, missing_blobs
 from registry.metadata.tables import (
     blob_objects,
-    inline_bytes,
     manifest_blobs,
     manifest_bodies,
     manifest_children,
@@ -49,24 +48,6 @@ _o, _m, _r, _l = blob_objects.c, manifests.c, repositories.c, repository_blobs.c
 _t, _f = deleted_tags.c, repository_folders.c
 _d = deleted_manifests.c
 _path: Final = accounts.c.handle.concat(literal_column("'/'")).concat(_r.name)
-
-
-class ObjectRow(NamedTuple):
-    """An object's row, with its stored bytes if they are inline."""
-
-    id: str
-    digest: str
-    account_id: str
-    stored_id: str
-    stored_size: int
-    encoding: str
-    is_inline: bool
-    checksum: str | None
-    """BLAKE3 of the stored bytes, in hex; None if their sha256 is the digest."""
-    verified_at: int
-    damage: str | None
-    body: bytes | None
-    """The stored bytes of an inline object; None if they are lost, or in the store."""
 
 
 class SessionRow(NamedTuple):
@@ -117,33 +98,6 @@ _COUNTS: Final = Statement(
         select(func.count()).select_from(manifests).scalar_subquery(),
     )
 )
-HAS_BYTES: Final[ColumnElement[bool]] = literal_column("blob_objects.state <> 'shredded'")
-"""A shredded object has no bytes, and that is no damage."""
-
-
-def select_objects() -> Select[Any]:
-    """Return a query for `ObjectRow`s, of all objects that have bytes."""
-    return (
-        select(*(_o[name] for name in ObjectRow._fields[:-1]), inline_bytes.c.body)
-        .select_from(blob_objects)
-        .outerjoin(inline_bytes, and_(_o.is_inline, inline_bytes.c.stored_id == _o.stored_id))
-        .where(HAS_BYTES)
-    )
-
-
-_OBJECTS: Final = _after(select_objects(), _o.id)
-_zero: Final[ColumnElement[int]] = literal_column("0")
-_is_verified = and_(_o.damage.is_(None), _o.verified_at >= bindparam("since"))
-_VERIFIED: Final = Statement(
-    select(
-        func.count(),
-        func.coalesce(func.sum(_o.stored_size), _zero),
-        func.coalesce(func.sum(case((_is_verified, literal_column("1")), else_=_zero)), _zero),
-        func.coalesce(func.sum(case((_is_verified, _o.stored_size), else_=_zero)), _zero),
-        func.count(_o.damage),
-    ).where(HAS_BYTES)
-)
-_OBJECT: Final = Statement(select(_o.id).where(given(_o.id, _o.stored_id, _o.verified_at)))
 _u, _q = uploads.c, quarantined_objects.c
 _OWNED: Final = Statement(
     union_all(
@@ -305,29 +259,6 @@ def totals(tx: Connection) -> tuple[int, int]:
     row = tx.row(_COUNTS)
     assert row is not None
     return int(row[0]), int(row[1])
-
-
-def objects(tx: Connection, after: str, limit: int) -> list[ObjectRow]:
-    """Return a page of objects, by id."""
-    return [ObjectRow(*row) for row in tx.rows(_OBJECTS, after=after, limit=limit)]
-
-
-def verified_totals(tx: Connection, since: int) -> tuple[int, int, int, int, int]:
-    """Count the objects that have bytes, and those of them that were verified `since`.
-
-    Return the number of objects and of their stored bytes, both of the verified ones, and the
-    number of those known to be damaged.
-    """
-    row = tx.row(_VERIFIED, since=since)
-    assert row is not None
-    return int(row[0]), int(row[1]), int(row[2]), int(row[3]), int(row[4])
-
-
-def is_unchanged(tx: Connection, row: ObjectRow) -> bool:
-    """Return True if an object still exists with these bytes, and they were not verified since."""
-    return (
-        tx.row(_OBJECT, id=row.id, stored_id=row.stored_id, verified_at=row.verified_at) is not None
-    )
 
 
 def owned(tx: Connection, ids: Sequence[str]) -> set[str]:

@@ -13,8 +13,8 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
+from registry.metadata.blobs.book import HAS_BYTES
 from registry.metadata.blobs.inline import drop_quarantined_bodies
-from registry.metadata.collector.audit import HAS_BYTES
 from registry.metadata.control_tables import quarantined_objects, store_generations
 from registry.metadata.tables import blob_objects, ended_uploads, uploads
 
@@ -30,6 +30,7 @@ _ADD: Final = Statement(
 )
 _FIND: Final = Statement(select(_g.noted_at).where(given(_g.id)))
 _NEWEST_AT: Final = Statement(select(func.max(_g.noted_at)))
+_NEWEST_ID: Final = Statement(page(select(_g.id).order_by(_g.noted_at.desc(), _g.id.desc())))
 _FORGET: Final = Statement(
     store_generations.delete().where(_g.noted_at < bindparam("before"), _g.accepted_at.is_(None))
 )
@@ -64,6 +65,12 @@ def is_known(tx: Connection, generation: str) -> bool:
 def newest_at(tx: Connection) -> int | None:
     """Return when the newest generation began; None if no blob store was ever used."""
     row = tx.row(_NEWEST_AT)
+    return None if row is None else row[0]
+
+
+def newest(tx: Connection) -> str | None:
+    """Return the newest generation; None if no blob store was ever used."""
+    row = tx.row(_NEWEST_ID, limit=1)
     return None if row is None else row[0]
 
 

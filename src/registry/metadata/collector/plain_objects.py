@@ -21,8 +21,9 @@ from sqlalchemy import (
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
+from cloudcore.objects.book import ObjectRow
+from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.wraps import find_uses
-from registry.metadata.collector.audit import ObjectRow, select_objects
 from registry.metadata.encryption_bindings import SharedKey, effective_keys
 from registry.metadata.tables import blob_objects
 
@@ -51,14 +52,12 @@ class PlainTotals(NamedTuple):
 
 _NEXT: Final = Statement(
     page(
-        select_objects()
-        .where(
+        BLOB_BOOK.rows.where(
             _IS_PLAIN,
             _o.damage.is_(None),
             tuple_(_o.account_id, _o.id)
             > tuple_(bindparam("after_account"), bindparam("after_id")),
-        )
-        .order_by(_o.account_id, _o.id)
+        ).order_by(_o.account_id, _o.id)
     )
 )
 _TOTALS: Final = Statement(

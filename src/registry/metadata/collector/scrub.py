@@ -16,8 +16,9 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
+from cloudcore.objects.book import ObjectRow
+from registry.metadata.blobs.book import BLOB_BOOK, HAS_BYTES
 from registry.metadata.blobs.damage import image_text, tags_of
-from registry.metadata.collector.audit import HAS_BYTES, ObjectRow, select_objects
 from registry.metadata.tables import (
     blob_objects,
     manifest_bodies,
@@ -33,8 +34,6 @@ _o, _l, _b, _m, _r = (
     manifests.c,
     repositories.c,
 )
-FIRST: Final = (-1, "")
-"""Before every object."""
 
 
 class StoredManifest(NamedTuple):
@@ -59,27 +58,11 @@ class ManifestUse(NamedTuple):
         return image_text(self.handle, self.repository, self.digest, self.tags)
 
 
-_BEFORE: Final = _o.verified_at < bindparam("verified_before")
-_DUE: Final = Statement(
-    page(
-        select_objects()
-        .where(
-            _o.damage.is_(None),
-            _BEFORE,
-            tuple_(_o.verified_at, _o.id) > tuple_(bindparam("after_at"), bindparam("after_id")),
-        )
-        .order_by(_o.verified_at, _o.id)
-    )
-)
-_ALL: Final = Statement(
-    page(select_objects().where(_BEFORE, _o.id > bindparam("after")).order_by(_o.id))
-)
 _OF_REPOSITORY: Final = Statement(
     page(
-        select_objects()
-        .join(repository_blobs, _l.object_id == _o.id)
+        BLOB_BOOK.rows.join(repository_blobs, _l.object_id == _o.id)
         .where(
-            _BEFORE,
+            _o.verified_at < bindparam("verified_before"),
             given(_l.repository_id),
             _l.digest > bindparam("after"),
         )
@@ -126,29 +109,10 @@ _IMAGES: Final = Statement(
 )
 
 
-def due_objects(
-    tx: Connection, verified_before: int, after: tuple[int, str], limit: int
-) -> list[ObjectRow]:
-    """Return a page of undamaged objects last verified before a moment, the oldest first.
-
-    `after` is the `verified_at` and id of the last one of the page before; at first `FIRST`.
-    """
-    rows = tx.rows(
-        _DUE, verified_before=verified_before, after_at=after[0], after_id=after[1], limit=limit
-    )
-    return [ObjectRow(*row) for row in rows]
-
-
-def all_objects(tx: Connection, verified_before: int, after: str, limit: int) -> list[ObjectRow]:
-    """Return a page of objects last verified before a moment, damaged ones too, by id."""
-    rows = tx.rows(_ALL, verified_before=verified_before, after=after, limit=limit)
-    return [ObjectRow(*row) for row in rows]
-
-
 def objects_of_repository(
     tx: Connection, repository_id: str, verified_before: int, after: str, limit: int
 ) -> list[ObjectRow]:
-    """Return a page of a repository's objects, as `all_objects`, by digest."""
+    """Return a page of a repository's objects, last verified before a moment, by digest."""
     rows = tx.rows(
         _OF_REPOSITORY,
         repository_id=repository_id,

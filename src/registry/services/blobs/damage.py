@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
+from cloudcore.objects import damage
 from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
-from registry.metadata.blobs import damage
-from registry.metadata.blobs.damage import DamagedImage, DamagedObject
+from registry.metadata.blobs.book import BLOB_BOOK
+from registry.metadata.blobs.damage import (
+    DamagedImage,
+    DamagedObject,
+    damaged_objects,
+    images_of,
+)
 from registry.metadata.blobs.objects import Link
 
 if TYPE_CHECKING:  # which has what is below
@@ -65,7 +71,7 @@ async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
     """
     try:
         is_new = await ctx.database.write(
-            damage.mark, link.account_id, link.stored_id, link.verified_at, found, ctx.clock()
+            BLOB_BOOK.mark, link.account_id, link.stored_id, link.verified_at, found, ctx.clock()
         )
     except Unavailable:
         _log.exception("blob %s is damaged (%s), and cannot be marked", link.digest, found)
@@ -85,12 +91,12 @@ def list_damaged(
     tx: Connection, account_id: str
 ) -> Sequence[tuple[DamagedObject, Sequence[DamagedImage]]]:
     """Return the first damaged blobs of an account, by digest, each with images that need it."""
-    objects = damage.damaged_objects(tx, account_id, MAX_LISTED)
+    objects = damaged_objects(tx, account_id, MAX_LISTED)
     if not objects:
         return []
     ids = [each.id for each in objects]
     images: dict[str, list[DamagedImage]] = defaultdict(list)
-    for image in damage.images_of(tx, account_id, ids, MAX_LISTED):
+    for image in images_of(tx, account_id, ids, MAX_LISTED):
         images[image.object_id].append(image)
     return [(each, images[each.id]) for each in objects]
 

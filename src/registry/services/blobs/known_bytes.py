@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
+from cloudcore.objects import damage
+from cloudcore.objects.errors import WrapBroken
 from registry.blobstore.base import PLAIN, DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.inline import open_inline
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
-from registry.keys import WrapBroken
-from registry.metadata.blobs import damage, wraps
 from registry.metadata.blobs import objects as blobs
+from registry.metadata.blobs import wraps
 from registry.metadata.blobs.damage import switch_bytes
 from registry.metadata.blobs.inline import read_body
 from registry.metadata.blobs.objects import KeptObject, NewObject

@@ -12,6 +12,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from cloudcore.db.base import Connection
 from cloudcore.kms.vault import LookedAt
+from cloudcore.objects import damage
+from cloudcore.objects.errors import WrapBroken
+from cloudcore.objects.wraps import WrappedKey
 from cloudcore.serving.body import begin_stream
 from registry.blobstore.base import (
     PLAIN,
@@ -29,9 +32,9 @@ from registry.errors import (
     NameUnknown,
     StoreUnavailable,
 )
-from registry.keys import DataKeys, WrapBroken, WrappedKey
-from registry.metadata.blobs import damage
+from registry.keys import DataKeys
 from registry.metadata.blobs import objects as blobs
+from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.objects import Link
 from registry.metadata.blobs.seen_links import see_links
 from registry.oci.digest import Digest
@@ -227,7 +230,7 @@ async def _is_back(ctx: ServiceContext, link: Link) -> bool:
     if await find_link_damage(ctx.reader, link) is not None:
         return False
     seen = link.account_id, link.stored_id, link.verified_at, link.damage
-    await ctx.database.write(damage.confirm, *seen, _NEVER_VERIFIED)
+    await ctx.database.write(BLOB_BOOK.confirm, *seen, _NEVER_VERIFIED)
     return True
 
 

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.kms.vault import LookedAt
+from cloudcore.objects.errors import WrapBroken
+from cloudcore.objects.wraps import WrappedKey
 from cloudcore.quotas.limits import Use
 from registry.blobstore.base import DataKey, ObjectUnknown
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled
-from registry.keys import WrapBroken, WrappedKey
 from registry.metadata.blobs.uploads import Upload, UploadWrap
 from registry.metadata.encryption_bindings import EffectiveKey, effective_key
 from registry.metadata.repositories import live as repositories

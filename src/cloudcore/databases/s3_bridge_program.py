@@ -1,4 +1,4 @@
-"""The bridge: TLS for pgBackRest, which speaks nothing else, before the S3 endpoint of the install.
+"""The S3 bridge: TLS for pgBackRest, which speaks nothing else, before the install's S3 endpoint.
 
 This file is run as a program of the standard library alone, so that gigabytes of backups do not
 pass through a process that serves. It relays bytes and knows no credentials. It ends with its

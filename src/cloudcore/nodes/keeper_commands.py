@@ -1,4 +1,4 @@
-"""Programs that the keeper runs and waits for."""
+"""Programs that a keeper runs and waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The S3 endpoint of the install as programs reach it that speak TLS alone: by `bridge`."""
+"""A bridge to the install's S3 endpoint, for programs that speak TLS alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cloudcore.databases import bridge
+from cloudcore.databases import s3_bridge_program
 from cloudcore.databases.archive import BackupFailed
 
 NAME: Final = "entrepot-bridge"
@@ -74,7 +74,7 @@ class Bridge:
         try:
             os.write(descriptor, self.certificate + key)
             running = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", bridge.__file__),
+                *(sys.executable, "-I", "-S", s3_bridge_program.__file__),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env={},

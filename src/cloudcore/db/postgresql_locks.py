@@ -1,0 +1,133 @@
+"""Locks that processes of several machines take in turn, held in the PostgreSQL that they share.
+
+A lock is of a connection of its own (an advisory lock of its session), so it ends with the process
+that holds it, and with the connection: whoever needs it for long asks from time to time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Final
+
+import psycopg
+from psycopg.errors import LockNotAvailable
+
+from cloudcore.db.postgresql import connect
+from cloudcore.errors import Unavailable
+
+_LOCKS: Final = 0x656E6C6B
+"""First number of all these locks; the second one is of the schema, for each install, and name."""
+_PLACE: Final = f"({_LOCKS}, hashtext(current_schema() || ' ' || %s))"
+_ALONE: Final = f"SELECT pg_advisory_lock{_PLACE}"
+_TRY_ALONE: Final = f"SELECT pg_try_advisory_lock{_PLACE}"
+_TRY_SHARED: Final = f"SELECT pg_try_advisory_lock_shared{_PLACE}"
+_PATIENT: Final = """
+SET statement_timeout = 0; SET idle_session_timeout = 0; SET lock_timeout = '{milliseconds}ms'
+"""
+
+
+class LockTaken(Exception):
+    """Another process holds the lock."""
+
+
+class LockLost(Exception):
+    """The connection that held the lock broke: others may have taken it meanwhile."""
+
+
+class HeldLock:
+    """A lock that this process holds."""
+
+    def __init__(self, raw: psycopg.Connection) -> None:
+        self._raw = raw
+
+    def check(self) -> None:
+        """Check that the lock was held until now. Blocks.
+
+        Raises:
+            LockLost: perhaps it was not.
+
+        """
+        try:
+            self._raw.execute("SELECT 1")
+        except psycopg.Error as error:
+            raise LockLost(str(error).strip()) from error
+
+
+class SharedLock:
+    """A lock that many hold together, or one alone. All of its calls block."""
+
+    def __init__(self, url: str, name: str) -> None:
+        """Name the lock, for all processes of an install with the database at `url`."""
+        self._url = url
+        self._name = name
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Hold it together with others in the block; a breaking connection does not end the block.
+
+        Raises:
+            LockTaken: one holds it alone, or waits for that.
+            Unavailable: the database cannot be reached.
+
+        """
+        with self._taken(_TRY_SHARED):
+            yield
+
+    @contextmanager
+    def alone(self) -> Iterator[HeldLock]:
+        """Hold it alone in the block, if nobody has it now.
+
+        Raises:
+            LockTaken: others hold it.
+            Unavailable: the database cannot be reached.
+
+        """
+        with self._taken(_TRY_ALONE) as held:
+            yield held
+
+    @contextmanager
+    def alone_within(self, patience_seconds: float) -> Iterator[HeldLock]:
+        """Wait until nobody else has it, then hold it alone in the block, for as long as it takes.
+
+        Whoever wants to share it from now on is refused, so that the wait ends.
+
+        Raises:
+            LockTaken: others hold it after `patience_seconds`.
+            Unavailable: the database cannot be reached.
+
+        """
+        milliseconds = max(1, round(patience_seconds * 1000))
+        with self._connected() as raw:
+            try:
+                raw.execute(_PATIENT.format(milliseconds=milliseconds).encode(), prepare=False)
+                raw.execute(_ALONE.encode(), [self._name])
+            except LockNotAvailable:
+                raise LockTaken from None
+            except psycopg.Error as error:
+                raise _unavailable(error) from error
+            yield HeldLock(raw)
+
+    @contextmanager
+    def _taken(self, query: str) -> Iterator[HeldLock]:
+        with self._connected() as raw:
+            try:
+                found = raw.execute(query.encode(), [self._name]).fetchone()
+            except psycopg.Error as error:
+                raise _unavailable(error) from error
+            if found != (True,):
+                raise LockTaken
+            yield HeldLock(raw)
+
+    @contextmanager
+    def _connected(self) -> Iterator[psycopg.Connection]:
+        try:
+            raw = connect(self._url)
+        except psycopg.Error as error:
+            raise _unavailable(error) from error
+        with closing(raw):
+            yield raw
+
+
+def _unavailable(error: psycopg.Error) -> Unavailable:
+    return Unavailable(f"a lock in the database cannot be taken: {str(error).strip()}")

@@ -1,0 +1,77 @@
+"""What all machines of an install have in common: the settings that must be the same on each.
+
+A machine that starts compares its own with those that the others run by. The rows are the settings
+of the last that started; they change only while no other machine runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import Column, Table, Text, select
+
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import insert_new, insert_or_change
+from cloudcore.db.schema import ByteOrdered, metadata
+from cloudcore.db.statement import Statement
+from cloudcore.nodes.node import Node
+from cloudcore.nodes.rows import claim, list_running
+
+fleet_settings = Table(
+    "fleet_settings",
+    metadata,
+    Column("name", ByteOrdered, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+_f = fleet_settings.c
+_FIELDS: Final = ("name", "value")
+_ADD: Final = Statement(insert_new(fleet_settings, _FIELDS))
+_PUT: Final = Statement(insert_or_change(fleet_settings, _FIELDS))
+_LOCK: Final = Statement(select(_f.name, _f.value).order_by(_f.name).with_for_update())
+
+
+class Difference(NamedTuple):
+    """A setting that is another one here than on the machines that run."""
+
+    name: str
+    here: str
+    there: str
+
+
+class Joined(NamedTuple):
+    """What a machine found when it began."""
+
+    others: Sequence[str]
+    """Names of the other machines that run."""
+    differences: Sequence[Difference]
+    """If there are any, the machine has not joined."""
+
+
+def join(
+    tx: Connection, node: Node, identity: str, settings: Mapping[str, str], now: int
+) -> Joined:
+    """Say that a machine is there, if its settings are those of the machines that run.
+
+    Machines that begin at once do so one after the other. Settings that only one version of the
+    program knows are compared by machines of that version.
+
+    Raises:
+        Conflict: another machine has its name.
+
+    """
+    for name, value in sorted(settings.items()):
+        tx.execute(_ADD, name=name, value=value)
+    kept: dict[str, str] = dict(tx.rows(_LOCK))
+    differences = [
+        Difference(name, value, kept[name])
+        for name, value in sorted(settings.items())
+        if kept[name] != value
+    ]
+    others = [each.name for each in list_running(tx, now) if each.name != node.name]
+    if differences and others:
+        return Joined(others, differences)
+    for each in differences:
+        tx.execute(_PUT, name=each.name, value=each.here)
+    claim(tx, node, identity, now)
+    return Joined(others, ())

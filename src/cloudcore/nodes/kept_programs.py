@@ -1,0 +1,102 @@
+"""Programs of this machine, each with a folder and a keeper: what their drivers do alike."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
+
+from cloudcore.nodes import kept_process
+from cloudcore.nodes.keeper import STATE
+from cloudcore.nodes.kept_process import Kept
+
+PACKAGES: Final = Path(__file__).parents[2]
+TO_END: Final = 30.0
+"""Seconds that a killed keeper, and all below it, may take to be gone."""
+T = TypeVar("T")
+
+
+class OneAtATime:
+    """Does things to programs in threads of its own, one thing a program at a time."""
+
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        """Use these threads, which wait for programs."""
+        self._threads = threads
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()
+
+    async def run(self, act: Callable[[], T]) -> T:
+        """Call something in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, act)
+
+    async def alone(self, program_id: str, act: Callable[[], T]) -> T:
+        """Call something in a thread, while nothing else is done to a program."""
+        async with self.held(program_id):
+            return await self.run(act)
+
+    @asynccontextmanager
+    async def held(self, program_id: str) -> AsyncIterator[None]:
+        """Let nothing else be done to a program in the block."""
+        async with self._locks.setdefault(program_id, asyncio.Lock()):
+            yield
+
+
+def keeper_command(module: str, options: Sequence[str]) -> Sequence[str]:
+    """Return the command that runs `main` of a module as a keeper, in new namespaces (unshare(1)).
+
+    The keeper is killed with that command.
+    """
+    begin = f"import sys; sys.path.append({str(PACKAGES)!r})"
+    run = f"{begin}; from {module} import main; main()"
+    namespaces = ("--net", "--mount", "--pid", "--fork", "--kill-child")
+    return ("unshare", *options, *namespaces, sys.executable, "-I", "-S", "-c", run)
+
+
+def living(folder: Path) -> Kept | None:
+    """Return the keeper of a folder that has not ended; wait for one that is about to."""
+    kept = kept_process.find(folder)
+    if kept is None or read_json(folder / STATE).get("status") != "stopped":
+        return kept
+    if not kept.wait(TO_END):
+        kept.signal(signal.SIGKILL)
+    return None
+
+
+def kill(folder: Path) -> bool:
+    """Kill the keeper of a folder with all below it; return False if it does not end in time."""
+    kept = kept_process.find(folder)
+    if kept is None:
+        return True
+    kept.signal(signal.SIGKILL)
+    return kept.wait(TO_END)
+
+
+def write_file(
+    path: Path, content: bytes, mode: int = 0o600, owner: tuple[int, int] | None = None
+) -> None:
+    """Replace a file by one with this content, mode and owner."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    opened = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(opened, "wb") as file:
+        file.write(content)
+        os.fchmod(opened, mode)
+        if owner is not None:
+            os.fchown(opened, *owner)
+    new.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a file of ours; an empty one if it is not there, or torn."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,228 @@
+"""What is on record of stored bytes: when they were verified, and whether they are damaged.
+
+Bytes are named by their *stored id*. Others have another one, and `verified_at` changes when they
+are verified. So who has found bytes damaged marks neither others nor what was found whole since.
+
+The scrub goes by `verified_at`, the longest ago first (0: never, or that is unknown). So whoever
+continues it needs no other record of where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Table,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    select,
+    text,
+    tuple_,
+)
+
+from cloudcore.db.base import Connection, Database, Row
+from cloudcore.db.statement import Statement, page
+
+FIRST: Final = (-1, "")
+"""Before every object, in the order in which they were verified."""
+EVER: Final = 1 << 62
+"""A moment after every other."""
+_PAGE: Final = 500
+Owned = Callable[[Sequence[str]], Awaitable[Collection[str]]]
+"""Returns those of some stored ids that rows name, whatever these rows are."""
+_ZERO: Final[ColumnElement[int]] = literal_column("0")
+
+
+class ObjectRow(NamedTuple):
+    """An object's row, with its stored bytes if they are inline."""
+
+    id: str
+    digest: str
+    account_id: str
+    stored_id: str
+    stored_size: int
+    encoding: str
+    is_inline: bool
+    checksum: str | None
+    """BLAKE3 of the stored bytes, in hex; None if their sha256 is the digest."""
+    verified_at: int
+    damage: str | None
+    body: bytes | None
+    """The stored bytes of an inline object; None if they are lost, or in the store."""
+
+
+class Totals(NamedTuple):
+    """How many objects have bytes, and how many of them were verified of late."""
+
+    objects: int
+    stored_bytes: int
+    verified: int
+    verified_bytes: int
+    damaged: int
+    """Known to be."""
+
+
+class Book:
+    """The statements over one tenant's table, and what runs them; each a part of a transaction.
+
+    `rows` is a query for the `ObjectRow`s of the table, `stored_id` the column that names their
+    bytes, and `has_bytes` the condition that a row has some. An index of ``verified_at, id`` has
+    the rows that it holds for and whose `damage` is null.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        rows: Select[Any],
+        *,
+        stored_id: ColumnElement[str],
+        has_bytes: ColumnElement[bool],
+    ) -> None:
+        of = table.c
+        self.table: Final = table
+        before = of.verified_at < bindparam("verified_before")
+        bytes_of = of.account_id == bindparam("account_id"), stored_id == bindparam("bytes_id")
+        seen = *bytes_of, of.verified_at == bindparam("verified_at_before")
+        is_verified = of.damage.is_(None) & (of.verified_at >= bindparam("since"))
+        self.rows: Final = rows.where(has_bytes)
+        """The query for the objects that have bytes, for further conditions."""
+        self._due: Final = Statement(
+            page(
+                self.rows.where(
+                    of.damage.is_(None),
+                    before,
+                    tuple_(of.verified_at, of.id)
+                    > tuple_(bindparam("after_at"), bindparam("after_id")),
+                ).order_by(of.verified_at, of.id)
+            )
+        )
+        self._all: Final = Statement(
+            page(self.rows.where(before, of.id > bindparam("after")).order_by(of.id))
+        )
+        self._totals: Final = Statement(
+            select(
+                func.count(),
+                func.coalesce(func.sum(of.stored_size), _ZERO),
+                func.coalesce(func.sum(case((is_verified, text("1")), else_=_ZERO)), _ZERO),
+                func.coalesce(func.sum(case((is_verified, of.stored_size), else_=_ZERO)), _ZERO),
+                func.count(of.damage),
+            ).where(has_bytes)
+        )
+        self._is_unchanged: Final = Statement(
+            select(of.id).where(*seen, of.id == bindparam("object_id"), has_bytes)
+        )
+        self._mark: Final = Statement(
+            table.update()
+            .where(*seen, of.damage.is_(None), has_bytes)
+            .values(damage=bindparam("found"), damaged_at=bindparam("now"))
+        )
+        self._confirm: Final = Statement(
+            table.update()
+            .where(*seen, func.coalesce(of.damage, text("''")) == bindparam("damage_before"))
+            .values(damage=text("NULL"), damaged_at=text("NULL"), verified_at=bindparam("now"))
+        )
+
+    @property
+    def statements(self) -> dict[str, Statement]:
+        """Return the statements by name, for tests that look at all."""
+        return {
+            name.removeprefix("_"): each
+            for name, each in vars(self).items()
+            if isinstance(each, Statement)
+        }
+
+    def due(
+        self, tx: Connection, verified_before: int, after: tuple[int, str], limit: int
+    ) -> list[ObjectRow]:
+        """Return a page of undamaged objects last verified before a moment, the oldest first.
+
+        `after` is the `verified_at` and id of the last one of the page before; at first `FIRST`.
+        """
+        at = {"after_at": after[0], "after_id": after[1]}
+        return _rows(tx.rows(self._due, verified_before=verified_before, **at, limit=limit))
+
+    def all(
+        self, tx: Connection, after: str, limit: int, verified_before: int = EVER
+    ) -> list[ObjectRow]:
+        """Return a page of objects last verified before a moment, damaged ones too, by id."""
+        return _rows(tx.rows(self._all, verified_before=verified_before, after=after, limit=limit))
+
+    async def each(
+        self, database: Database, verified_before: int = EVER
+    ) -> AsyncIterator[ObjectRow]:
+        """Yield the objects of all accounts that were last verified before a moment."""
+        after = ""
+        while found := await database.read(self.all, after, _PAGE, verified_before):
+            for row in found:
+                yield row
+            after = found[-1].id
+
+    def totals(self, tx: Connection, since: int) -> Totals:
+        """Count the objects that have bytes, and those verified `since`. Reads every row."""
+        row = tx.row(self._totals, since=since)
+        assert row is not None
+        return Totals(*map(int, row))
+
+    def is_unchanged(self, tx: Connection, row: ObjectRow) -> bool:
+        """Return False if an object is gone, has other bytes now, or was verified since."""
+        seen = _seen(row.account_id, row.stored_id, row.verified_at)
+        return tx.row(self._is_unchanged, **seen, object_id=row.id) is not None
+
+    def mark(
+        self,
+        tx: Connection,
+        account_id: str,
+        stored_id: str,
+        verified_at: int,
+        damage: str,
+        now: int,
+    ) -> bool:
+        """Mark the object that has these bytes as damaged.
+
+        Return False if it is already marked or gone, has other bytes now, or they were verified
+        since `verified_at` was read. Read that before the bytes.
+        """
+        seen = _seen(account_id, stored_id, verified_at)
+        return tx.execute(self._mark, **seen, found=damage, now=now) == 1
+
+    def confirm(
+        self,
+        tx: Connection,
+        account_id: str,
+        stored_id: str,
+        verified_at: int,
+        damage: str | None,
+        now: int,
+    ) -> None:
+        """Remove the mark of the object whose bytes are whole; they were verified `now`.
+
+        Change nothing if it has other bytes now, or was verified or marked since `verified_at` and
+        `damage` were read. Read those before the bytes.
+        """
+        seen = _seen(account_id, stored_id, verified_at)
+        tx.execute(self._confirm, **seen, damage_before=damage or "", now=now)
+
+    def confirm_all(self, tx: Connection, rows: Sequence[ObjectRow], now: int) -> None:
+        """Confirm objects that were read and are whole.
+
+        Those stay that were marked since: hours may lie between reading the first and the last.
+        """
+        for row in rows:
+            self.confirm(tx, row.account_id, row.stored_id, row.verified_at, row.damage, now)
+
+
+def _seen(account_id: str, stored_id: str, verified_at: int) -> dict[str, Any]:
+    return {
+        "account_id": account_id,
+        "bytes_id": stored_id,
+        "verified_at_before": verified_at,
+    }
+
+
+def _rows(rows: Sequence[Row]) -> list[ObjectRow]:
+    return [ObjectRow(*row) for row in rows]

@@ -1,0 +1,112 @@
+"""Rewrap: let what is stored be opened by another KMS key, in steps of a job.
+
+Each step takes some *uses* of stored bytes, wraps their data keys under the key to move to, and
+moves the uses to these wraps in one transaction. If another key is to be moved to meanwhile, the
+run begins anew with that one.
+
+A use whose key is disabled or deleted stays: else who may rewrap could read what the key's owner
+has shut.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from cloudcore.db.base import Connection, Database
+from cloudcore.jobs.kinds import Done, Next, StepFailed
+from cloudcore.jobs.queue import Job
+from cloudcore.jobs.runs import Progress, Run, progress_run
+from cloudcore.objects.wraps import CLOSED, Rewrapped, WrappedKey
+
+COUNTS: Final = ("moved", "plain", "key_disabled", "key_deleted", "unreadable")
+"""The counters of a run.
+
+*moved* to the key; others stay as they are: *plain* ones have no key; that of others is disabled,
+or its deletion is pending (*key_disabled*), or it was deleted (*key_deleted*, also if they are
+shredded); *unreadable*: no key opens the data key.
+"""
+_log = logging.getLogger(__name__)
+
+
+class Use(Protocol):
+    """Something that reads stored bytes through a KMS key."""
+
+    @property
+    def stored_id(self) -> str:
+        """Return the id of the bytes."""
+        ...
+
+    @property
+    def obstacle(self) -> str | None:
+        """Return why it cannot move, as a name of `COUNTS`, by what its row says; or None."""
+        ...
+
+    @property
+    def wraps(self) -> Sequence[WrappedKey]:
+        """Return the wraps of the data key that may be opened, the one to try first before all."""
+        ...
+
+
+U = TypeVar("U", bound=Use)
+
+
+class Portion(NamedTuple, Generic[U]):
+    """What one step looks at."""
+
+    target: str
+    """The KMS key to move to."""
+    uses: Sequence[U]
+    looked_at: int
+    """With those that are there already."""
+    next: Any
+    """The cursor of the next step; None after the last."""
+    total: int | None = None
+    """Uses that are left, if the run begins with this key; else None."""
+
+
+async def run_step(
+    database: Database,
+    rewrap: Callable[[str, str, Sequence[Sequence[WrappedKey]]], Awaitable[Rewrapped]],
+    run: Run,
+    job: Job,
+    read: Callable[[Connection, Run, Any], Portion[U]],
+    write: Callable[[Connection, Run, str, Sequence[U], Mapping[str, bytes]], int],
+    unusable: Callable[[], StepFailed],
+) -> Next | Done:
+    """Wrap the data keys of the next uses; return the change that moves them.
+
+    `read` finds the portion at a cursor, `write` moves uses to wraps by stored id and returns how
+    many; both raise `StepFailed` if the step must be repeated, or the run ended. `unusable` is
+    raised if the key to move to has been closed.
+    """
+    portion = await database.read(read, run, job.cursor)
+    movable = [use for use in portion.uses if use.obstacle is None]
+    try:
+        wraps = {use.stored_id: use.wraps for use in movable}
+        made = await rewrap(run.account_id, portion.target, list(wraps.values()))
+    except CLOSED:
+        raise unusable() from None
+    kept = Counter(use.obstacle for use in portion.uses if use.obstacle is not None)
+    moving = [use for use in movable if use.stored_id in made.wraps]
+    for use in movable:
+        if use.stored_id not in made.wraps:
+            why = made.kept.get(use.stored_id, "unreadable")
+            kept[why] += 1
+            if why == "unreadable":
+                _log.error("no key opens the data key of %s", use)
+    total = None if portion.total is None else run.done + portion.total
+
+    def change(tx: Connection) -> None:
+        moved = write(tx, run, portion.target, moving, made.wraps)
+        done = run.done + portion.looked_at
+        progress_run(tx, run.id, Progress({**kept, "moved": moved}, done, total))
+
+    return Done(change) if portion.next is None else Next(portion.next, change)
+
+
+def changed_meanwhile() -> StepFailed:
+    """Return the failure of a step that must be repeated."""
+    return StepFailed("CHANGED_MEANWHILE", "stored bytes or keys were changed meanwhile")

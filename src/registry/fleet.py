@@ -1,0 +1,113 @@
+"""Join the nodes that serve the same install: same settings, same root key, same blobs.
+
+What a client gets must not depend on the node that answers. So a node that differs in a setting
+that matters to clients, or to what one node decides for another, is refused at its start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Final
+
+from cloudcore.errors import Conflict, Unavailable
+from cloudcore.nodes.fleet import Difference, join
+from cloudcore.nodes.watching import open_folder
+from registry.blobstore.base import BlobSweeper
+from registry.metadata.collector import generations
+from registry.process import Process
+from registry.services.context import ServiceContext
+from registry.setting_names import GROUPS
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
+
+SAME: Final = (
+    *("public_url", "allowed_hosts", "family_hosts", "s3_host", "s3_any_region", "region"),
+    *("founders", "operators", "container_password_seconds", "audit_seconds"),
+    *("sealing", "kms_provider", "kms_aws_key", "cors_origins", "mirrors"),
+    *("oidc_internal_origins", "upstream_allowed", "webhook_allowed", "smtp_from"),
+    *("certificate_grants", "certificate_zone", "certificate_url", "dns_name_servers"),
+    *("certificate_acme_directory", "payment_processor", "stripe_endpoint"),
+    *("email_sending", "email_rate", "bounce_domain"),
+    *("max_blob_bytes", "upload_idle_seconds", "max_open_uploads", "max_bucket_bytes"),
+    *("max_open_uploads_per_repository", "inline_max_bytes", "touch_after_seconds"),
+    *("gc_grace_seconds", "gc_condemned_seconds", "gc_quarantine_seconds", "gc_orphan_seconds"),
+    # Whichever node takes the request gives them to what is then placed on another.
+    *("database_ports", "network_ipv6_ranges", "balancer_vips"),
+)
+"""The settings that are the same on all nodes, none of which is secret."""
+_LOOKS: Final = 50
+_LOOK_SECONDS: Final = 0.1
+"""Time between a generation's row and its note in the store, which another node may just write."""
+
+_log = logging.getLogger(__name__)
+
+
+def shared_settings(settings: Settings) -> Mapping[str, str]:
+    """Return the settings that are the same on all nodes, as text."""
+    groups = (settings, *(getattr(settings, name) for name in GROUPS))
+    found = {
+        name: str(getattr(group, name)) for name in SAME for group in groups if hasattr(group, name)
+    }
+    if not settings.public_url:
+        found["public_url"] = settings.url
+    catalog = settings.catalog.read_bytes()
+    return found | {"catalog_file": f"SHA-256 {sha256(catalog).hexdigest()[:16]}"}
+
+
+async def join_fleet(settings: Settings, process: Process) -> None:
+    """Say that this node is there, if it is one of those that run.
+
+    Raises:
+        SettingsError: another node has its name, a setting is another one than on those that run,
+            or the blobs are.
+
+    """
+    ctx = process.ctx
+    node = settings.node.node(settings.data)
+    shared = shared_settings(settings)
+    try:
+        identity = await asyncio.to_thread(open_folder, node)
+        joined = await ctx.database.write(join, node, identity, shared, ctx.clock())
+    except Conflict as error:
+        raise SettingsError(f"node_name: {error}") from None
+    except (OSError, Unavailable) as error:  # a full disk, on which what is there is served
+        _log.warning("whether other nodes run with other settings is not known: %s", error)
+        return
+    if joined.differences:
+        raise SettingsError(_refusal(joined.differences, joined.others))
+    if joined.others and not await _is_their_store(ctx, process.store):
+        raise SettingsError(
+            f"{settings.blobs} has not the blobs of the nodes that run ({_listed(joined.others)}):"
+            " all nodes have one store; is its disk mounted?"
+        )
+
+
+async def _is_their_store(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
+    """Return False if the other nodes have noted their last generation in another store.
+
+    One that the database does not know is told of elsewhere (`registry.gc.generations`).
+    """
+    for _ in range(_LOOKS):
+        newest = await ctx.database.read(generations.newest)
+        noted = await sweeper.generation()
+        if noted == newest:
+            return True
+        if noted is not None and not await ctx.database.read(generations.is_known, noted):
+            return True
+        await asyncio.sleep(_LOOK_SECONDS)
+    return False
+
+
+def _refusal(differences: Sequence[Difference], others: Sequence[str]) -> str:
+    told = "; ".join(f"{each.name} is {each.here!r}, not {each.there!r}" for each in differences)
+    return (
+        f"this node differs from those that run ({_listed(others)}): {told}. Give all nodes the"
+        " same; to change it, stop all of them first (docs/fleet.md)"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,68 @@
+"""A node is killed in the middle of an upload, and the other goes on from what was acknowledged.
+
+Two processes of ``entrepot serve`` with one PostgreSQL and one folder of blobs, each with a data
+folder of its own, as two machines have: neither can tell whether the other's process lives.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.nodes import NODES, LiveFleet, digest_of, initialized_fleet, place_of, until, with_query
+
+pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(300)]
+
+REPOSITORY: Final = "acme/app"
+LAYER: Final = bytes(range(256)) * 4000
+FIRST: Final = 300_000
+SENT: Final = 600_000
+
+
+@pytest.fixture
+def fleet(postgresql_url: str, tmp_path: Path) -> Iterator[LiveFleet]:
+    with initialized_fleet(tmp_path, postgresql_url) as made:
+        for name in NODES:
+            made.start(name)
+        yield made
+
+
+def test_an_upload_of_a_killed_node_goes_on_at_the_other(fleet: LiveFleet) -> None:
+    east, west = (fleet.nodes[name] for name in NODES)
+    signed = east.bearer(REPOSITORY)
+    place = place_of(east.data_plane("POST", f"/v2/{REPOSITORY}/blobs/uploads/", signed))
+    patched = east.data_plane("PATCH", place, signed, content=LAYER[:FIRST])
+    assert patched.status_code == 202, patched.text
+    place = place_of(patched)
+    with socket.create_connection(("127.0.0.1", east.registry.port)) as client:
+        head = (
+            f"PATCH {place} HTTP/1.1\r\nHost: a\r\nAuthorization: {signed['Authorization']}\r\n"
+            f"Content-Length: {len(LAYER) - FIRST}\r\nExpect: 100-continue\r\n\r\n"
+        )
+        client.sendall(head.encode())
+        assert client.recv(12) == b"HTTP/1.1 100"  # so the node holds the upload
+        client.sendall(LAYER[FIRST:SENT])
+        east.registry.process.send_signal(signal.SIGKILL)
+        east.registry.process.wait()
+    found = west.data_plane("GET", place, signed)
+    assert (found.status_code, found.headers["Range"]) == (204, f"0-{FIRST - 1}")
+
+    def go_on() -> str:
+        """Return where the upload goes on, once the lease of the dead node has ended."""
+        stands = {"Content-Range": f"{FIRST}-{len(LAYER) - 1}"}
+        answer = west.data_plane("PATCH", place, signed, content=LAYER[FIRST:], headers=stands)
+        assert answer.status_code in {202, 429, 409, 503}, answer.text
+        return place_of(answer) if answer.status_code == 202 else ""
+
+    last = until(go_on)
+    put = west.data_plane("PUT", with_query(last, {"digest": digest_of(LAYER)}), signed)
+    assert put.status_code == 201, put.text
+    again = fleet.start("east")
+    for node in (again, west):
+        pulled = node.data_plane("GET", f"/v2/{REPOSITORY}/blobs/{digest_of(LAYER)}", signed)
+        assert pulled.content == LAYER

@@ -1,0 +1,176 @@
+"""Nodes of one install: which may join those that run, and what the refused one is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.jobs.running import running
+from cloudcore.nodes import rows
+from cloudcore.nodes.node import Watch
+from cloudcore.nodes.watching import NodeWatcher, open_folder
+from registry import fleet as joining
+from registry.fleet import SAME, join_fleet, shared_settings
+from registry.gc.generations import Generations
+from registry.main import Registry
+from registry.node_settings import NodeSettings
+from registry.process import Process
+from registry.setting_groups import Limits
+from registry.setting_names import NAMES
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
+from tests.databases import on_both_databases
+from tests.inprocess import ManualClock
+
+
+class Fleet:
+    """Nodes with one database, each with a folder of its own."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.folder = folder
+        self.clock = ManualClock()
+        self.clock.now = 1_800_000_000 * MICROSECONDS
+        (folder / "blobs").mkdir()
+
+    def settings(
+        self,
+        name: str,
+        blobs: str = "blobs",
+        **given: Any,  # noqa: ANN401 - settings of any type
+    ) -> Settings:
+        """Return the settings of a node whose blobs are in a folder that others may have too."""
+        data = self.folder / name
+        data.mkdir(exist_ok=True)
+        if not (data / "blobs").is_symlink():
+            (data / "blobs").symlink_to(self.folder / blobs)
+        values = {"public_url": "https://registry.example.com", **given}
+        return Settings(
+            data=data, database_url=self.url, node=NodeSettings(node_name=name), **values
+        )
+
+    @asynccontextmanager
+    async def opened(self, settings: Settings) -> AsyncIterator[Process]:
+        async with Registry(settings, clock=self.clock).open() as process:
+            yield process
+
+    async def join(self, settings: Settings) -> None:
+        """Have a node join, and note a generation as its workers do."""
+        async with self.opened(settings) as process:
+            await join_fleet(settings, process)
+            await Generations(process.ctx, process.store).begin()
+
+    async def stop(self, settings: Settings) -> None:
+        """Have the process of a node that watches its machine stop in order."""
+        async with self.opened(settings) as process:
+            node = settings.node.node(settings.data)
+            watched = asyncio.Event()
+
+            async def watch() -> None:
+                watched.set()
+
+            found = NodeWatcher(
+                process.ctx.database,
+                self.clock,
+                node,
+                open_folder(node),
+                [Watch("test", 60, watch)],
+            )
+            async with running(found):
+                await watched.wait()
+
+
+@pytest.fixture
+def fleet(metadata_url: str, tmp_path: Path) -> Fleet:
+    return Fleet(metadata_url, tmp_path)
+
+
+@on_both_databases
+async def test_a_node_that_differs_from_those_that_run_is_refused(fleet: Fleet) -> None:
+    await fleet.join(fleet.settings("east"))
+    await fleet.join(fleet.settings("west", port=5001, workers=2, limits=Limits(drain_seconds=9)))
+    other = fleet.settings("south", sealing="off", limits=Limits(max_blob_bytes=5))
+    with pytest.raises(SettingsError) as refused:
+        await fleet.join(other)
+    assert str(refused.value) == (
+        "this node differs from those that run (east, west): max_blob_bytes is '5', not"
+        " '107374182400'; sealing is 'off', not 'on'. Give all nodes the same; to change it, stop"
+        " all of them first (docs/fleet.md)"
+    )
+    async with fleet.opened(other) as process:
+        found = await process.ctx.database.read(rows.list_nodes)
+    assert [each.name for each in found] == ["east", "west"]
+
+
+@on_both_databases
+async def test_a_setting_changes_once_no_other_node_runs(fleet: Fleet) -> None:
+    """A node that stopped in order does not run, nor one that was silent for a minute."""
+    east, west = fleet.settings("east"), fleet.settings("west")
+    await fleet.join(east)
+    await fleet.join(west)
+    await fleet.stop(east)
+    new = fleet.settings("east", sealing="off")
+    with pytest.raises(SettingsError, match=r"those that run \(west\)"):
+        await fleet.join(new)
+    fleet.clock.now += (rows.LOST_SECONDS + 1) * MICROSECONDS
+    await fleet.join(new)
+    with pytest.raises(SettingsError, match="sealing is 'on', not 'off'"):
+        await fleet.join(west)
+
+
+async def test_a_node_alone_restarts_with_what_it_likes(fleet: Fleet) -> None:
+    for sealing in ("on", "off", "on"):
+        await fleet.join(fleet.settings("east", sealing=sealing))
+
+
+async def test_two_machines_with_one_name_are_refused(fleet: Fleet) -> None:
+    await fleet.join(fleet.settings("east"))
+    twin = Settings(
+        data=fleet.folder / "twin",
+        database_url=fleet.url,
+        public_url="https://registry.example.com",
+        node=NodeSettings(node_name="east"),
+    )
+    twin.data.mkdir()
+    with pytest.raises(SettingsError, match="node_name: another machine runs as 'east'"):
+        await fleet.join(twin)
+
+
+async def test_prices_and_urls_are_compared_by_what_clients_see(fleet: Fleet) -> None:
+    settings = fleet.settings("east")
+    prices = fleet.folder / "catalog.json"
+    prices.write_text(json.dumps(json.loads(settings.catalog.read_text())))
+    await fleet.join(settings)
+    with pytest.raises(SettingsError, match="catalog_file is 'SHA-256 "):
+        await fleet.join(fleet.settings("west", catalog_file=str(prices)))
+    with pytest.raises(
+        SettingsError, match=r"public_url is 'http://127\.0\.0\.1:5001', not 'https"
+    ):
+        await fleet.join(fleet.settings("west", public_url="", port=5001))
+
+
+async def test_a_node_without_the_blobs_of_the_others_is_refused(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joining, "_LOOKS", 2)
+    (fleet.folder / "unmounted").mkdir()
+    await fleet.join(fleet.settings("east"))
+    with pytest.raises(SettingsError, match=r"has not the blobs of the nodes that run \(east\)"):
+        await fleet.join(fleet.settings("west", "unmounted"))
+
+
+def test_what_must_be_the_same_is_a_setting_and_no_secret() -> None:
+    assert {*SAME} <= {*NAMES}
+    assert len({*SAME}) == len(SAME)
+    secrets = {"database_url", "smtp_url", "root_key_file", "stripe_key_file", "tls_key"}
+    assert not secrets & {*SAME}
+    shared = shared_settings(Settings(data=Path(), limits=Limits(max_blob_bytes=7)))
+    assert shared["max_blob_bytes"] == "7"
+    assert {*SAME, "catalog_file"} == {*shared}

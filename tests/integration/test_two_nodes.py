@@ -1,0 +1,277 @@
+"""Two processes of ``entrepot serve`` with one PostgreSQL: nothing that matters is in one alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import httpx
+import psycopg
+import pytest
+
+from cloudcore.clock import uuid7
+from tests.databases import program, program_environment
+from tests.entrepot import ADMIN
+from tests.nodes import (
+    NODES,
+    LiveFleet,
+    LiveNode,
+    digest_of,
+    initialized_fleet,
+    place_of,
+    until,
+    with_query,
+)
+from tests.postgresql import free_port
+
+pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(300)]
+
+LAYER: Final = b"a layer " * 4000
+
+
+@pytest.fixture(scope="module")
+def fleet(postgresql_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
+    with initialized_fleet(tmp_path_factory.mktemp("fleet"), postgresql_url) as made:
+        for name in NODES:
+            made.start(name)
+        yield made
+
+
+@pytest.fixture
+def east(fleet: LiveFleet) -> LiveNode:
+    return fleet.nodes["east"]
+
+
+@pytest.fixture
+def west(fleet: LiveFleet) -> LiveNode:
+    return fleet.nodes["west"]
+
+
+@pytest.fixture
+def repository() -> str:
+    """Return a name that no other test of this file has."""
+    return f"acme/app-{uuid7()[-12:]}"
+
+
+def until_pulled(node: LiveNode, repository: str, signed: dict[str, str], wanted: str) -> None:
+    until(lambda: node.digest_of_tag(repository, signed, "now") == wanted)
+
+
+def test_an_upload_begun_on_one_node_goes_on_and_ends_on_the_other(
+    east: LiveNode, west: LiveNode, repository: str
+) -> None:
+    signed = east.bearer(repository)  # of one node, taken by both
+    begun = east.data_plane("POST", f"/v2/{repository}/blobs/uploads/", signed)
+    place, parts = place_of(begun), [LAYER[:20_000], LAYER[20_000:30_000], LAYER[30_000:]]
+    received = 0
+    for node, part in zip((east, west, east), parts, strict=True):
+        stands = f"{received}-{received + len(part) - 1}"
+        answer = node.data_plane(
+            "PATCH", place, signed, content=part, headers={"Content-Range": stands}
+        )
+        assert answer.status_code == 202, answer.text
+        place, received = place_of(answer), received + len(part)
+        assert answer.headers["Range"] == f"0-{received - 1}"
+    put = west.data_plane("PUT", with_query(place, {"digest": digest_of(LAYER)}), signed)
+    assert put.status_code == 201, put.text
+    for node in (east, west):
+        pulled = node.data_plane("GET", f"/v2/{repository}/blobs/{digest_of(LAYER)}", signed)
+        assert pulled.content == LAYER
+
+
+def test_a_kept_answer_of_one_node_is_not_given_after_a_change_on_the_other(
+    fleet: LiveFleet, east: LiveNode, west: LiveNode, repository: str
+) -> None:
+    """Also while the connection breaks again and again by which a node hears of commits."""
+    signed = east.bearer(repository)
+    digests = [east.push_image(repository, signed, "now", str(number)) for number in range(4)]
+    with psycopg.connect(fleet.database, autocommit=True) as watched:
+        for number in range(12):
+            wanted = digests[number % 4]
+            if number > 4:
+                watched.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE query LIKE '%pg_current_snapshot()%' AND pid <> pg_backend_pid()"
+                )
+            content = east.manifest(repository, signed, wanted).content
+            east.put_manifest(repository, signed, "now", content)
+            assert east.digest_of_tag(repository, signed, "now") == wanted
+            until_pulled(west, repository, signed, wanted)
+            seen = {west.digest_of_tag(repository, signed, "now") for _ in range(10)}
+            assert seen == {wanted}, "an answer from before was given once more"
+
+
+def test_what_is_revoked_on_one_node_is_refused_by_the_other(
+    fleet: LiveFleet, east: LiveNode, west: LiveNode
+) -> None:
+    name = f"ci-{uuid7()[-12:]}"
+    made = east.call("POST", "/v1/service-accounts", {"name": name})["service_account"]
+    keys = f"/v1/service-accounts/{made['id']}/access-keys"
+    key = west.call("POST", keys)["access_key"]
+    document = {
+        "version": "1",
+        "statements": [{"effect": "allow", "actions": ["*"], "resources": ["*"]}],
+    }
+    policy = east.call("POST", "/v1/policies", {"name": name, "document": document})["policy"]
+    attachments = f"/v1/policies/{policy['id']}/attachments"
+    attached = west.call("POST", attachments, {"service_account": made["id"]})["attachment"]
+    answer = httpx.post(
+        f"{west.url}/v1/oauth/token",
+        data={"grant_type": "client_credentials"},
+        auth=(key["access_key_id"], key["secret_access_key"]),
+        timeout=60,
+    )
+    signed = {"Authorization": f"Bearer {answer.json()['access_token']}"}
+
+    def listed(node: LiveNode) -> int:
+        return httpx.get(f"{node.url}/v1/queues", headers=signed, timeout=60).status_code
+
+    assert [listed(east), listed(west)] == [200, 200]
+    east.call("DELETE", f"{attachments}/{attached['id']}")
+    assert listed(west) == 403
+    west.call("DELETE", f"{keys}/{key['id']}")
+    assert listed(east) == 401
+
+
+def test_a_key_disabled_on_one_node_opens_nothing_on_the_other(
+    east: LiveNode, west: LiveNode
+) -> None:
+    key = east.call("POST", "/v1/keys", {"name": f"k-{uuid7()[-12:]}"})["key"]
+    sealed = west.call("POST", f"/v1/keys/{key['id']}/encrypt", {"plaintext": "aGVsbG8="})
+    opening = {"ciphertext": sealed["ciphertext"]}
+    for node in (east, west):
+        opened = node.call("POST", f"/v1/keys/{key['id']}/decrypt", opening)
+        assert opened["plaintext"] == "aGVsbG8="
+    east.call("POST", f"/v1/keys/{key['id']}/disable")
+    refused = west.ask("POST", f"/v1/keys/{key['id']}/decrypt", opening)
+    assert refused.status_code == 409, refused.text
+
+
+def test_an_idempotency_key_counts_on_both(east: LiveNode, west: LiveNode) -> None:
+    body, header = {"name": f"jobs-{uuid7()[-12:]}"}, {"Idempotency-Key": uuid7()}
+    first = east.ask("POST", "/v1/queues", body, **header)
+    again = west.ask("POST", "/v1/queues", body, **header)
+    assert first.status_code == again.status_code == 201
+    assert first.json() == again.json()
+    other = west.ask("POST", "/v1/queues", {"name": "another"}, **header)
+    assert other.json()["error"]["code"] == "IDEMPOTENCY_KEY_REUSED"
+    created = [
+        node.ask("POST", "/v1/queues", {"name": f"q-{uuid7()[-12:]}"}, **{"Idempotency-Key": each})
+        for each in (uuid7(), uuid7())
+        for node in (east, west)
+    ]
+    assert {each.status_code for each in created} <= {201, 422, 409}
+
+
+def test_a_message_sent_on_one_node_wakes_who_waits_on_the_other(
+    east: LiveNode, west: LiveNode
+) -> None:
+    queue = east.call("POST", "/v1/queues", {"name": f"wake-{uuid7()[-12:]}"})["queue"]
+    messages = f"/v1/queues/{queue['id']}/messages"
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(west.call, "POST", f"{messages}/lease", {"wait_seconds": 20})
+        east.call("POST", messages, {"messages": [{"body": "hello"}]})
+        (leased,) = waiting.result()["messages"]
+    assert leased["body"] == "hello"
+    assert east.call("POST", f"{messages}/lease", {})["messages"] == []
+
+
+def test_requests_to_both_count_in_one_window(east: LiveNode, west: LiveNode) -> None:
+    def statuses(node: LiveNode, times: int) -> list[int]:
+        return [httpx.get(f"{node.url}/v1/prices").status_code for _ in range(times)]
+
+    assert statuses(east, 40) == [200] * 40
+    assert statuses(west, 21) == [200] * 20 + [429]
+    assert statuses(east, 1) == [429]
+
+
+def test_wrong_passwords_at_both_count_together(east: LiveNode, west: LiveNode) -> None:
+    """And the state of a sign-in, which is in its form, is taken by the other node."""
+
+    def attempt(shown: LiveNode, posted: LiveNode) -> int:
+        page = (
+            "/v1/oauth/authorize?response_type=code&client_id=cli&state=s"
+            "&redirect_uri=urn:ietf:wg:oauth:2.0:oob&code_challenge_method=S256"
+            "&code_challenge=E9Melhoa2OwvFrEMTJguCHaoeK1t8URWjmAlgxYwxzk"
+        )
+        with httpx.Client(timeout=60) as browser:
+            form = re.search(r'name="form" value="([^"]*)"', browser.get(shown.url + page).text)
+            assert form is not None
+            fields = {"form": form[1], "email": ADMIN, "password": "wrong"}
+            return browser.post(f"{posted.url}/v1/oauth/authorize", data=fields).status_code
+
+    assert [attempt(east, west) for _ in range(5)] == [403] * 5
+    assert [attempt(west, east) for _ in range(5)] == [403] * 5
+    assert [attempt(east, east), attempt(east, west)] == [429] * 2
+
+
+def test_jobs_and_chores_are_taken_by_one_of_them(
+    fleet: LiveFleet, east: LiveNode, west: LiveNode
+) -> None:
+    """A run begun through a node is done once, and each chore has one turn at a time."""
+    (run,) = east.call("POST", "/v1/garbage-collection/runs").values()
+
+    def status() -> str:
+        (found,) = west.call("GET", f"/v1/garbage-collection/runs/{run['id']}").values()
+        return str(found["status"])
+
+    until(lambda: status() not in ("pending", "running"))
+    assert status() == "succeeded"
+    with psycopg.connect(fleet.database) as connection:
+        holders = connection.execute(
+            "SELECT name, count(DISTINCT lease_holder) FROM schedules GROUP BY name"
+        ).fetchall()
+    assert len(holders) > 5
+    assert all(number <= 1 for _, number in holders)
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"ENTREPOT_SEALING": "off"}, "(east, west): sealing is 'off', not 'on'"),
+        ({"ENTREPOT_DATABASE_PORTS": "30000-30009"}, "database_ports is '30000-30009', not"),
+        ({"ENTREPOT_NODE_NAME": "west"}, "another machine runs as 'west'"),
+    ],
+)
+def test_a_node_that_differs_does_not_start(
+    fleet: LiveFleet, variables: dict[str, str], words: str
+) -> None:
+    started = start_refused(fleet, fleet.data_of("north"), variables)
+    assert started.returncode == 2
+    assert words in started.stderr
+    assert started.stderr.count("\n") == 1
+
+
+def test_a_node_with_another_root_key_or_other_blobs_does_not_start(
+    fleet: LiveFleet, tmp_path: Path
+) -> None:
+    other = tmp_path / "data"
+    other.mkdir(mode=0o700)
+    (other / "root.key").write_bytes(b"k" * 32)
+    (other / "root.key").chmod(0o600)
+    started = start_refused(fleet, other, {})
+    assert started.returncode == 2
+    assert "root key" in started.stderr
+    assert started.stderr.count("\n") == 1
+    key = fleet.folder / "shared" / "root.key"
+    started = start_refused(fleet, other, {"ENTREPOT_ROOT_KEY_FILE": str(key)})
+    assert started.returncode == 2
+    assert "has not the blobs of the nodes that run (east, west)" in started.stderr
+
+
+def start_refused(
+    fleet: LiveFleet, data: Path, variables: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    settings = {**fleet.environment, "ENTREPOT_NODE_NAME": "north", **variables}
+    return subprocess.run(
+        program("registry", "serve", "--port", str(free_port()), "--data", str(data)),
+        env={**program_environment(), **settings},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )

@@ -1,0 +1,119 @@
+"""The version before the newest migration and this one, side by side on one database.
+
+A fleet is upgraded node by node: the first node of the new version migrates the tables while those
+of the old one serve (CONTRIBUTING.md, "Expand and contract").
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from registry.metadata.migrations import revisions
+from tests.databases import ROOT, program, program_environment
+from tests.nodes import LiveFleet, LiveNode, initialized_fleet, until
+from tests.postgresql import free_port
+
+pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(400)]
+
+VERSIONS: Final = "src/registry/metadata/migrations/versions"
+
+
+def git(*arguments: str) -> bytes:
+    """Return what git prints of this tree, or skip the test without its history."""
+    try:
+        ended = subprocess.run(
+            ["git", "-C", str(ROOT), *arguments], capture_output=True, check=False, timeout=60
+        )
+    except FileNotFoundError:
+        pytest.skip("git is not installed, and the version before is in its history")
+    if ended.returncode != 0:
+        pytest.skip(f"the history of the sources is not here: {ended.stderr.decode().strip()}")
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the sources from before the newest migration."""
+    newest = revisions()[-1]
+    added = git("log", "--diff-filter=A", "--format=%H", "--", f"{VERSIONS}/{newest}_*.py").split()
+    # One that is not committed yet is that of the working tree.
+    commit = f"{added[-1].decode()}^" if added else "HEAD"
+    folder = tmp_path_factory.mktemp("before")
+    with tarfile.open(fileobj=BytesIO(git("archive", commit, "src"))) as archive:
+        archive.extractall(folder)
+    names = {each.name[:4] for each in (folder / VERSIONS).glob("[0-9]*.py")}
+    assert newest not in names
+    return folder / "src"
+
+
+@pytest.fixture
+def fleet(postgresql_url: str, tmp_path: Path, before: Path) -> Iterator[LiveFleet]:
+    """Return an install that the version before has made."""
+    with initialized_fleet(tmp_path, postgresql_url, PYTHONPATH=str(before)) as made:
+        yield made
+
+
+def test_the_version_before_serves_on_while_this_one_migrates_and_serves(
+    fleet: LiveFleet, before: Path
+) -> None:
+    old = fleet.start("east")
+    kept = old.call("POST", "/v1/queues", {"name": "from-before"})["queue"]
+    new = fleet.start("west", PYTHONPATH=str(ROOT / "src"))
+    for node, other in ((old, new), (new, old)):
+        work_on(node, other)
+        assert node.call("GET", f"/v1/queues/{kept['id']}")["queue"]["name"] == "from-before"
+    for node in (old, new):
+        node.registry.stop()
+        assert "Traceback" not in node.registry.log, node.registry.log
+    refused = subprocess.run(
+        program("registry", "serve", "--port", str(free_port()), "--data", str(old.data)),
+        env={**program_environment(), **fleet.environment, "PYTHONPATH": str(before)},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert refused.returncode != 0
+    assert "run the version that wrote it or a later one" in refused.stderr
+
+
+def work_on(node: LiveNode, other: LiveNode) -> None:
+    """Do of everything a little at one node, and see it at the other."""
+    name = f"of-{node.name}"
+    for path, body in (
+        ("/v1/queues", {"name": name}),
+        ("/v1/topics", {"name": name}),
+        ("/v1/buckets", {"name": f"{name}-bucket"}),
+        ("/v1/keys", {"name": name}),
+        ("/v1/service-accounts", {"name": name}),
+        ("/v1/vpcs", {"name": name, "cidr_ipv4": "10.0.0.0/16"}),
+        ("/v1/repositories", {"name": name}),
+    ):
+        (made,) = node.call("POST", path, body).values()
+        found = other.call("GET", path)
+        assert name in str(found), path
+        assert made["id"] in str(found), path
+    push_and_pull(node, other, f"acme/{name}")
+    (run,) = node.call("POST", "/v1/garbage-collection/runs").values()
+    until(lambda: "succeeded" in str(other.call("GET", f"/v1/garbage-collection/runs/{run['id']}")))
+    document = httpx.get(f"{node.url}/v1/openapi.json", timeout=60).json()
+    for path, methods in document["paths"].items():
+        if "get" in methods and "{" not in path:
+            answer = node.ask("GET", path)
+            assert answer.status_code < 500, f"{path}: {answer.text}"
+
+
+def push_and_pull(node: LiveNode, other: LiveNode, repository: str) -> None:
+    signed = node.bearer(repository)
+    image = node.push_image(repository, signed, "now", node.name)
+    assert other.digest_of_tag(repository, other.bearer(repository), "now") == image
+    moved = other.push_image(repository, signed, "now", f"{node.name} again")
+    until(lambda: node.digest_of_tag(repository, signed, "now") == moved)
