@@ -95,8 +95,8 @@ perf-check: $(DEVELOPMENT) ## Count the work of each request; fail if it has gro
 	$(BIN)/python -m benchmarks.work $(ARGS)
 
 lock: $(DEVELOPMENT) ## Write the lock files anew; ARGS=--upgrade moves to the newest versions
-	$(LOCK) --group build --output-file requirements.txt $(ARGS)
-	$(LOCK) --group dev --constraint requirements.txt --output-file requirements-dev.txt $(ARGS)
+	$(LOCK) --group build --extra s3 --output-file requirements.txt $(ARGS)
+	$(LOCK) --group dev --extra s3 --constraint requirements.txt --output-file requirements-dev.txt $(ARGS)
 
 clean: ## Remove the environment and all caches; the registry's data stays
 	rm -rf $(VENV) dist .coverage* .hypothesis .*_cache

@@ -26,7 +26,6 @@ from cloudcore.databases.archive import (
     Listed,
     PushedWal,
     Recovery,
-    Taken,
 )
 from cloudcore.databases.backup_routes import BACKUP_HANDLERS
 from cloudcore.databases.backup_work import BACKUP_WORK
@@ -90,7 +89,7 @@ class MemoryArchive:
 
     async def back_up(
         self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
-    ) -> Taken:
+    ) -> Listed:
         self.calls.append(f"{kind} {backup_id}")
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -104,9 +103,7 @@ class MemoryArchive:
             made = self.finish(target.cluster_id, backup_id, kind)
         finally:
             self.at_once -= 1
-        return Taken(
-            made.label, made.size_bytes, made.stored_bytes, made.started_at, made.completed_at
-        )
+        return made
 
     def finish(self, cluster_id: str, backup_id: str, kind: BackupKind) -> Listed:
         """Have a backup whole, as the program does whether or not anybody waits for it."""
@@ -147,7 +144,7 @@ class MemoryArchive:
         into: Path,
         user: tuple[int, int] | None,
         *,
-        label: str | None,
+        label: str,
         target_time: int | None,
         max_bytes: int,
     ) -> Recovery:
@@ -174,7 +171,10 @@ class MemoryServers:
 
     servers: dict[str, Literal["data", "restored", "running"]] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
-    failure: ServerFailed | None = None
+    failures: list[ServerFailed] = field(default_factory=list)
+    """Of the next recoveries, one each."""
+    recovered: list[Recovery] = field(default_factory=list)
+    switched: list[str] = field(default_factory=list)
     bad_pages: bool = False
     proof: Proof = "checksums"
     has_later_wal: bool = True
@@ -194,13 +194,16 @@ class MemoryServers:
     async def adopt_restored(self, spec: ServerSpec) -> None:
         self.servers[spec.id] = "restored"
 
-    async def start(self, spec: ServerSpec, *, recovery: Recovery | None = None) -> None:
-        if self.failure is not None:
-            raise self.failure
-        is_to_moment = recovery and recovery.uses_archive and not recovery.to_end
-        if is_to_moment and not self.has_later_wal:
-            words = "recovery ended before configured recovery target was reached"
-            raise ServerFailed(f"FATAL:  {words}")
+    async def recover(self, spec: ServerSpec, recovery: Recovery) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.servers[spec.id] = "data"
+        self.recovered.append(recovery)
+
+    async def switch_wal(self, spec: ServerSpec) -> None:
+        self.switched.append(spec.id)
+
+    async def start(self, spec: ServerSpec) -> None:
         self.servers[spec.id] = "running"
 
     async def switch_wal(self, spec: ServerSpec) -> None:
@@ -210,7 +213,7 @@ class MemoryServers:
         self.servers[server_id] = "data"
 
     async def check_data(self, spec: ServerSpec) -> Proof:
-        assert self.servers[spec.id] == "running", "it was not restored"
+        assert self.servers[spec.id] == "data", "it was not restored"
         if self.bad_pages:
             raise ServerFailed("checksum verification failed in file base/5/1259")
         return self.proof

@@ -63,8 +63,7 @@ class WrittenServers:
         self.has[spec.id] = spec
         self.death.come_to("after create")
 
-    async def start(self, spec: ServerSpec, *, recovery: object = None) -> None:
-        assert recovery is None
+    async def start(self, spec: ServerSpec) -> None:
         self.death.come_to("before start")
         if self.fails:
             raise ServerFailed(self.fails)

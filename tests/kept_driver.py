@@ -85,10 +85,9 @@ async def _do(driver: Any, method: str, arguments: list[Any]) -> object:  # noqa
         arguments[0] = ServerSpec(**arguments[0]) if is_server else _instance(arguments[0])
     options: dict[str, Any] = {}
     if method == "recover":
-        spec, target_time, uses_archive, to_end = arguments
+        spec, target_time, uses_archive = arguments
+        await driver.recover(spec, Recovery(target_time, uses_archive=uses_archive))
         method, arguments = "start", [spec]
-        recovery = Recovery(target_time, uses_archive=uses_archive, to_end=to_end)
-        options = {"recovery": recovery}
     elif method == "remove" and len(arguments) > 1:
         options = {"at_once": arguments.pop()}
     done = getattr(driver, method)(*arguments, **options)

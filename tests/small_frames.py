@@ -21,6 +21,8 @@ from registry.blobstore import (
     sealed_table,
 )
 from registry.blobstore.base import DataKey
+from registry.blobstore.s3 import copying as s3_copying
+from registry.blobstore.s3 import forms
 from registry.blobstore.sealed_format import OVERHEAD
 
 SMALL_BYTES: Final = 256
@@ -36,6 +38,8 @@ _MODULES: Final = (
     sealed_staged,
     sealed_table,
     copying,
+    forms,
+    s3_copying,
 )
 
 

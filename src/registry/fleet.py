@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import Conflict, Unavailable
 from cloudcore.nodes.fleet import Difference, join
 from cloudcore.nodes.watching import open_folder
@@ -40,7 +41,8 @@ SAME: Final = (
 """The settings that are the same on all nodes, none of which is secret."""
 _LOOKS: Final = 50
 _LOOK_SECONDS: Final = 0.1
-"""Time between a generation's row and its note in the store, which another node may just write."""
+_OLD: Final = 15 * 60 * MICROSECONDS
+"""Age of a generation, before the newest one, that no store in use has."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +71,7 @@ async def join_fleet(settings: Settings, process: Process) -> None:
     node = settings.node.node(settings.data)
     shared = shared_settings(settings)
     try:
-        identity = await asyncio.to_thread(open_folder, node)
+        identity = open_folder(node)  # nothing is served yet that would wait
         joined = await ctx.database.write(join, node, identity, shared, ctx.clock())
     except Conflict as error:
         raise SettingsError(f"node_name: {error}") from None
@@ -86,18 +88,20 @@ async def join_fleet(settings: Settings, process: Process) -> None:
 
 
 async def _is_their_store(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
-    """Return False if the other nodes have noted their last generation in another store.
+    """Return False if the other nodes note their generations in another store.
 
-    One that the database does not know is told of elsewhere (`registry.gc.generations`).
+    They begin one every five minutes at least, each by its own clock. One that the database does
+    not know is told of elsewhere (`registry.gc.generations`).
     """
     for _ in range(_LOOKS):
-        newest = await ctx.database.read(generations.newest)
+        newest_at = await ctx.database.read(generations.newest_at)
         noted = await sweeper.generation()
-        if noted == newest:
-            return True
-        if noted is not None and not await ctx.database.read(generations.is_known, noted):
-            return True
-        await asyncio.sleep(_LOOK_SECONDS)
+        if newest_at is None:
+            return True  # nobody has used a store yet
+        if noted is not None:
+            began_at = await ctx.database.read(generations.began_at, noted)
+            return began_at is None or began_at > newest_at - _OLD
+        await asyncio.sleep(_LOOK_SECONDS)  # another node may just write the first one
     return False
 
 

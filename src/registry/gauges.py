@@ -95,7 +95,8 @@ async def measure(
 
     """
     now, database = ctx.clock(), ctx.database
-    gauges = await asyncio.to_thread(lambda: [*_disk(settings.blobs)])
+    place = settings.data if settings.store.store_s3_bucket else settings.blobs
+    gauges = await asyncio.to_thread(lambda: [*_disk(place)])
     data_bytes = await asyncio.to_thread(data.count_on)
     if data_bytes is not None:
         gauges.append(
@@ -147,7 +148,7 @@ def data_size(settings: Settings) -> FolderSize:
 
 
 def _disk(folder: Path) -> Iterator[Gauge]:
-    """Yield the figures of the blobs' file system. Blocks."""
+    """Yield the figures of the file system of the blobs, or of the data without them. Blocks."""
     found = os.statvfs(folder)
     yield Gauge(
         "entrepot_disk_size_bytes",

@@ -47,7 +47,7 @@ from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.health import HEALTH, Readiness, health_routes
 from registry.blobstore.base import BlobStore, BlobSweeper, ObjectUnknown
 from registry.blobstore.disk_io import check_folder_room, make_folder
-from registry.blobstore.filesystem import make_folders, open_store
+from registry.blobstore.opening import make_folders, open_store
 from registry.browsers import LoopbackGuard
 from registry.counted import DAMAGED, JOBS
 from registry.dev_keys import with_keys

@@ -12,7 +12,7 @@ from cloudcore.identity.needs import SIGNING_KEYS
 from cloudcore.kms.needs import VAULT
 from cloudcore.ports import KEYRING, Opening, Port, known, offer
 from cloudcore.web.context import AUTHENTICATOR
-from registry.blobstore.filesystem import FilesystemStore, open_bucket_store
+from registry.blobstore.opening import FileStore, open_bucket_store
 from registry.keys import DataKeys
 from registry.process import STORES, Process
 from registry.services.bearers import BearerSigner
@@ -29,7 +29,7 @@ RESOLVE_TOPIC: Final[Port[ResolveTopic]] = Port("registry.resolve_topic")
 OTHER_EVENT_TYPES: Final[Port[tuple[str, ...]]] = Port("registry.other_event_types")
 """Types of events of other families, which rules may name."""
 SERVICES: Final[Port[ServiceContext]] = Port("registry.services")
-BUCKETS: Final[Port[FilesystemStore]] = Port("registry.buckets")
+BUCKETS: Final[Port[FileStore]] = Port("registry.buckets")
 """The store of the bytes of buckets."""
 BEARERS: Final[Port[BearerTokens]] = Port("registry.bearers")
 """Signs and reads the bearers of ``/v2``."""
@@ -58,7 +58,7 @@ async def _open_services(opening: Opening) -> ServiceContext:
     )
 
 
-async def _open_buckets(opening: Opening) -> FilesystemStore:
+async def _open_buckets(opening: Opening) -> FileStore:
     settings = (await opening.get(STORES)).settings
     return await opening.resources.enter_async_context(open_bucket_store(settings))
 

@@ -127,9 +127,10 @@ class NodeSettings:
         """
         found = _PORTS.fullmatch(self.database_ports)
         first, last = (int(each) for each in found.groups()) if found else (1, 0)
-        if not first <= last <= _MOST_PORT:
+        if not first <= last < _MOST_PORT:  # the number after the last is of verifications
             raise SettingsError(
-                f"database_ports is a range such as 20000-20999, not {self.database_ports!r}"
+                "database_ports is a range such as 20000-20999, up to 65534, not"
+                f" {self.database_ports!r}"
             )
         return first, last
 

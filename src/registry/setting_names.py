@@ -15,6 +15,7 @@ from registry.node_settings import NodeSettings
 from registry.setting_groups import Delays, Limits, PlainSealing, Scrubbing
 from registry.setting_texts import PREFIX, SettingsError
 from registry.settings import Settings
+from registry.store_settings import StoreSettings
 
 CLIENT_VARIABLES: Final = frozenset(
     PREFIX + name
@@ -38,6 +39,7 @@ GROUPS: Final = {
     "delays": Delays,
     "scrubbing": Scrubbing,
     "plain_sealing": PlainSealing,
+    "store": StoreSettings,
 }
 """The groups of settings, by the fields of `Settings` that have them."""
 _GROUP_OF: Final = {item.name: name for name, group in GROUPS.items() for item in fields(group)}

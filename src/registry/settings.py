@@ -49,6 +49,7 @@ from registry.setting_texts import (
     listed_origins,
     mirrored_prefixes,
 )
+from registry.store_settings import StoreSettings
 
 _REGION: Final = re.compile(REGION_PATTERN)
 _WORDS: Final = {
@@ -167,6 +168,7 @@ class Settings:
     delays: Delays = field(default_factory=Delays)
     scrubbing: Scrubbing = field(default_factory=Scrubbing)
     plain_sealing: PlainSealing = field(default_factory=PlainSealing)
+    store: StoreSettings = field(default_factory=StoreSettings)
 
     def __post_init__(self) -> None:
         """Raise SettingsError if a value is invalid."""
@@ -177,6 +179,7 @@ class Settings:
             self.email.problem(self.smtp_url),
             self.billing.problem,
             self.node.problem,
+            self.store.problem,
         )
         if problem := next(filter(None, problems), ""):
             raise SettingsError(problem)
@@ -197,6 +200,7 @@ class Settings:
             self.delays,
             self.scrubbing,
             self.plain_sealing,
+            self.store,
         )
         for group in (self, *groups):
             check_numbers(group)

@@ -19,15 +19,19 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cloudcore.clock import uuid7
+from cloudcore.databases import archives, wal
 from cloudcore.databases.archive import (
+    GIVEN,
+    WANTED,
     BackupFailed,
     BackupTarget,
+    BucketGone,
     Recovery,
     RegisteredEndpoint,
     restore_command,
 )
 from cloudcore.databases.bucket_access import BucketAccess
-from cloudcore.databases.bucket_files import Text, folder_of, store
+from cloudcore.databases.bucket_files import folder_of, store, text
 from cloudcore.databases.pgbackrest import STANZA
 from cloudcore.databases.wal import has_files
 from cloudcore.quotas.limits import put_limit, remove_limit
@@ -146,7 +150,7 @@ async def test_what_was_backed_up_is_restored(
     assert isinstance(moment, int)
     for label, target_time, seen in (
         (incremental.label, None, of_incremental),
-        (None, moment, of_moment),
+        (incremental.label, moment, of_moment),
     ):
         restored = Server(folder / f"restored-{target_time}")
         recovery = await world.archives.restore(
@@ -169,6 +173,51 @@ async def test_what_was_backed_up_is_restored(
         finally:
             restored.stop()
             shutil.rmtree(restored.folder)
+
+
+async def test_wal_that_is_not_there_yet_is_waited_for_beside_other_restores(
+    world: ArchiveWorld, server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = world.target()
+    async with archiving(world, target, server):
+        await world.archives.back_up(target, "first", "base", lambda _: None)
+    ((segment,),) = server.sql("SELECT pg_walfile_name(pg_current_wal_insert_lsn())")
+    one, other = Server(folder / "waiting"), Server(folder / "other")
+    wanted, given = one.spool / WANTED, one.spool / GIVEN
+    async with world.archives.serving_wal(target, one.data, one.spool, one.user):
+        async with world.archives.serving_wal(target, other.data, other.spool, other.user):
+            pass  # the end of its keys is not that of others
+        for name in (str(segment), "00000002.history"):
+            (wanted / name).touch()
+        await until((given / "00000002.history.absent").exists)
+        assert not (given / f"{segment}.absent").exists()
+        await push_all(world, target, server)
+        await until((given / str(segment)).exists)
+        monkeypatch.setattr(wal, "PATIENCE_SECONDS", 0)
+        (wanted / "0000000100000000FFFFFFFF").touch()
+        await until((given / "0000000100000000FFFFFFFF.absent").exists)
+    for each in (one, other):
+        shutil.rmtree(each.folder)
+
+
+async def test_a_backup_without_room_on_the_machine_is_not_restored(
+    world: ArchiveWorld, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = world.target()
+    async with archiving(world, target, server):
+        made = await world.archives.back_up(target, "first", "base", lambda _: None)
+    monkeypatch.setattr(archives, "_SPARE", 1)
+    with pytest.raises(BackupFailed, match="there is room for 0 here"):
+        await world.archives.restore(
+            target, tmp_path, None, label=made.label, target_time=None, max_bytes=1000 * MIB
+        )
+
+
+async def test_of_a_bucket_that_was_deleted_nothing_is_left_to_delete(world: ArchiveWorld) -> None:
+    gone = world.target()._replace(bucket_id=uuid7(world.needs.clock()))
+    with pytest.raises(BucketGone):
+        await world.archives.listed(gone)
+    await world.archives.remove_all(gone)
 
 
 def _recovery(restored: Server, target_time: int | None) -> str:
@@ -451,7 +500,7 @@ async def test_the_keys_of_a_run_open_its_cluster_alone_and_end_with_it(
     access = BucketAccess(world.needs, world.roles)
     own = folder_of(target.cluster_id)
     for key in (own + "mine", folder_of("other") + "mine"):
-        await store(world.needs, world.bucket, key, Text(b"some bytes"))
+        await store(world.needs, world.bucket, key, text(b"some bytes"))
     async with access.keys(target, "a-run", 900) as keys:
         boto = world.boto(keys.session)
         assert boto.get_object(Bucket="backups", Key=own + "mine")["Body"].read() == b"some bytes"

@@ -11,10 +11,14 @@ from typing import Final, TypeVar, cast
 
 from registry.blobstore.base import BlobStore, Staged
 from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.s3.bucket import Bucket
+from registry.blobstore.s3.parts import part_bytes
+from registry.blobstore.s3.store import S3Store
 from registry.blobstore.sealed_format import sealed_size
 from registry.blobstore.sealed_table import compressed_bytes
 from registry.oci.digest import digest_of
 from tests.memory_store import MemoryStore
+from tests.s3_servers import SERVERS, credentials, settings_for
 from tests.sealing_store import SealingStore
 from tests.small_frames import KEY
 
@@ -24,7 +28,10 @@ DATA = random.Random(7).randbytes(350_001).hex().encode()[:700_001]
 KINDS: Final = (
     *("filesystem", "memory", "filesystem-sealed", "memory-sealed"),
     *("filesystem-packed", "memory-packed"),
+    *("moto", "moto-packed", "seaweedfs", "seaweedfs-sealed"),
 )
+_SMALL_PARTS: Final = 100_000
+"""Of moto, which takes parts of any size: `DATA` has several, unless it is packed."""
 
 
 @contextmanager
@@ -33,12 +40,35 @@ def opened_store(kind: str, folder: Path) -> Iterator[BlobStore]:
     place, _, sealed = kind.partition("-")
     packed = sealed == "packed"
     with ExitStack() as stack:
-        found: BlobStore = (
-            MemoryStore(compresses=packed)
-            if place == "memory"
-            else stack.enter_context(closing(FilesystemStore(folder, compresses=packed)))
-        )
+        found: BlobStore
+        if place == "memory":
+            found = MemoryStore(compresses=packed)
+        elif place in SERVERS:
+            stack.enter_context(credentials())
+            sizes = small_parts if place == "moto" else part_bytes
+            bucket = Bucket(settings_for(place))
+            found = stack.enter_context(
+                closing(S3Store(bucket, compresses=packed, look_seconds=0.02, sizes=sizes))
+            )
+        else:
+            found = stack.enter_context(closing(FilesystemStore(folder, compresses=packed)))
         yield cast("BlobStore", SealingStore(found, KEY)) if sealed else found
+
+
+def small_parts(number: int) -> int:
+    """Return the size of a part of moto."""
+    return _SMALL_PARTS + number
+
+
+def keeps_unflushed(store: BlobStore) -> bool:
+    """Return True if bytes that were not flushed are there after their hold."""
+    found = store.store if isinstance(store, SealingStore) else store
+    return not isinstance(found, S3Store)
+
+
+def ends_copied(store: BlobStore) -> bool:
+    """Return True if a copy may end the upload that it is made of, for its former writer."""
+    return not keeps_unflushed(store)
 
 
 def is_sealing(store: BlobStore) -> bool:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext, suppress
 from pathlib import Path
 
 import pytest
 from blake3 import blake3
 
 from registry.blobstore.base import BlobStore, ObjectDamaged, ObjectUnknown, StageBusy
-from registry.errors import DigestMismatch
+from registry.blobstore.filesystem import FilesystemStore
+from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import ALGORITHMS, digest_of
 from tests.contract.blob_stores import (
     DATA,
     KINDS,
+    ends_copied,
     is_sealing,
+    keeps_unflushed,
     listed,
     new_id,
     opened_store,
@@ -28,7 +31,6 @@ from tests.contract.blob_stores import (
     stored_size,
     write,
 )
-from tests.memory_store import MemoryStore
 
 BAD_IDS = (
     "",
@@ -118,8 +120,9 @@ async def test_a_copy_goes_on_whatever_the_writer_of_its_source_does(
         async with aclosing(copy):
             assert copy.offset == 250_000
             if not is_object:
-                write(source, b"by one that has lost its lease")
-                source.flush()
+                with suppress(StoreUnavailable) if ends_copied(store) else nullcontext():
+                    write(source, b"by one that has lost its lease")
+                    source.flush()
             write(copy, DATA[250_000:])
             copy.flush()
         if not is_object:
@@ -137,7 +140,7 @@ async def test_no_copy_is_made_of_fewer_bytes_than_were_acknowledged(store: Blob
         for absent in (source_id, new_id()):
             with pytest.raises(ObjectUnknown):
                 await store.stage_copy(copy_id, absent, 6, data_key=None)
-    assert await staged_sizes(store, (source_id, 5))
+        assert await staged_sizes(store, (source_id, 5))
     await (await store.stage(copy_id, None)).aclose()
 
 
@@ -195,7 +198,8 @@ async def test_stored_bytes_are_read_without_a_key(store: BlobStore) -> None:
 async def test_a_file_region_if_there_is_one_holds_the_bytes(store: BlobStore) -> None:
     async with aclosing(await store.open(await put(store, DATA))) as stored:
         region = stored.file_region(100, 300_000)
-        assert (region is None) == (is_sealing(store) or isinstance(store, MemoryStore))
+        in_files = isinstance(store, FilesystemStore)
+        assert (region is None) == (is_sealing(store) or not in_files)
         if region is not None:
             assert os.pread(region.descriptor, region.count, region.offset) == DATA[100:300_000]
 
@@ -257,7 +261,7 @@ async def test_a_resumed_upload_goes_on_at_the_acknowledged_offset(store: BlobSt
         digests = staged.flush()
         write(staged, b"never acknowledged")
     async with aclosing(await store.resume(upload_id)) as staged:
-        assert is_sealing(store) or staged.offset == 318
+        assert is_sealing(store) or staged.offset == (318 if keeps_unflushed(store) else 300)
         await staged.rewind(300, digests, data_key=None)
         assert staged.offset == 300
         write(staged, DATA[300:])
@@ -418,7 +422,8 @@ async def test_a_fresh_id_is_staged_when_there_are_bytes(store: BlobStore) -> No
                 await store.resume(object_id)
         assert await read(store, object_id) == data
     staged = await store.stage(object_id, None, is_fresh=True)
-    with pytest.raises(StageBusy):
+    with pytest.raises(StageBusy):  # noqa: PT012 - with the first bytes, or with the commit
         write(staged, b"x")
+        staged.commit(digest_of(b"x"))
     await staged.aclose()
     assert await read(store, object_id) == DATA

@@ -12,10 +12,14 @@ from typing import cast
 
 import pytest
 
-from registry.blobstore.base import BlobStore, OpenObject, StagedDropped
+from registry.blobstore.base import BlobStore, ObjectUnknown, OpenObject, StagedDropped
 from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.s3.bucket import Bucket
+from registry.blobstore.s3.store import S3Store
 from registry.oci.digest import digest_of
+from registry.store_settings import StoreSettings
 from tests.memory_store import MemoryStore
+from tests.s3_servers import credentials, settings_for
 from tests.sealing_store import SealingStore
 from tests.small_frames import KEY, SMALL_BYTES, compressible, small_frames
 
@@ -24,15 +28,24 @@ NEVER = 3600.0
 """Seconds between two looks: a reader that misses a signal hangs."""
 
 
-@pytest.fixture(params=["filesystem", "memory", "memory-sealed"])
+@pytest.fixture(params=["filesystem", "memory", "memory-sealed", "seaweedfs", "seaweedfs-sealed"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BlobStore]:
-    if request.param == "memory":
+    if request.param.startswith("seaweedfs"):
+        with credentials(), closing(s3_store(NEVER)) as found:
+            sealing = request.param.endswith("sealed")
+            yield cast("BlobStore", SealingStore(found, KEY)) if sealing else found
+    elif request.param == "memory":
         yield MemoryStore()
     elif request.param == "memory-sealed":
         yield cast("BlobStore", SealingStore(MemoryStore(), KEY))
     else:
         with closing(FilesystemStore(tmp_path / "blobs", look_seconds=NEVER)) as filesystem:
             yield filesystem
+
+
+def s3_store(look_seconds: float, settings: StoreSettings | None = None) -> S3Store:
+    """Return a store on SeaweedFS: a new one, or as another process has it."""
+    return S3Store(Bucket(settings or settings_for("seaweedfs")), look_seconds=look_seconds)
 
 
 class Following:
@@ -158,7 +171,7 @@ async def test_a_reader_that_leaves_is_forgotten(store: BlobStore) -> None:
         following._task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await following.end()
-        assert isinstance(store, FilesystemStore | MemoryStore | SealingStore)
+        assert isinstance(store, FilesystemStore | MemoryStore | SealingStore | S3Store)
         assert not store.signals.followers
 
 
@@ -178,6 +191,27 @@ async def test_another_process_sees_the_bytes_grow(tmp_path: Path) -> None:
                 await following.has(5 * count)
             await asyncio.to_thread(staged.commit, digest_of(b"part part "))
             assert await following.end() == b"part part "
+
+
+async def test_another_process_sees_what_is_in_a_bucket_when_it_is_committed() -> None:
+    """S3 gives no bytes of parts before."""
+    settings = settings_for("seaweedfs")
+    with (
+        credentials(),
+        closing(s3_store(NEVER, settings)) as ours,
+        closing(s3_store(0.02, settings)) as other,
+    ):
+        with pytest.raises(ObjectUnknown):
+            await other.open_staged(UPLOAD)
+        async with (
+            aclosing(await ours.stage(UPLOAD, None)) as staged,
+            aclosing(await other.open_staged(UPLOAD)) as opened,
+        ):
+            following = Following(opened, 2)
+            await asyncio.to_thread(staged.write, memoryview(b"bytes"))
+            await asyncio.to_thread(staged.flush)
+            await asyncio.to_thread(staged.commit, digest_of(b"bytes"))
+            assert await following.end() == b"tes"
 
 
 @pytest.mark.parametrize("look_seconds", [NEVER, 0])

@@ -60,8 +60,10 @@ def modules() -> Iterator[tuple[ModuleType, str]]:
 def all_statements() -> dict[str, Statement]:
     """Return every statement of the product by its dotted name."""
     named: dict[int, tuple[str, Statement]] = {}
-    for module, _ in modules():
+    for module, source in modules():
         for name, value in vars(module).items():
+            if isinstance(value, Book) and f"{name}: Final = Book(" not in source:
+                continue  # it is imported
             for key, each in _within(value):
                 suffix = f"[{key}]" if each is not value else ""
                 named.setdefault(id(each), (f"{module.__name__}.{name}{suffix}", each))

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from cloudcore.clock import uuid7
 from cloudcore.databases import backup_rows
-from cloudcore.databases.archive import BackupFailed, BackupProgramMissing
+from cloudcore.databases.archive import BackupFailed, BackupProgramMissing, BucketGone
 from cloudcore.databases.backup import FAILED, SUCCEEDED
+from cloudcore.databases.backup_work import PLACING
 from cloudcore.databases.cluster import Cluster
 from cloudcore.db.base import Database
 from cloudcore.jobs.worker import JobWorker
+from cloudcore.nodes.rows import claim, look
 from tests.backup_world import KEEP_TWO, SIZE, BackupWorld, open_backups
 from tests.control_plane import ACCOUNT
 from tests.databases import on_both_databases
@@ -408,6 +411,34 @@ async def test_a_deletion_that_fails_says_so_and_goes_on_and_holds_up_nobody(
     second = await world.made(cluster)
     await world.work(after=120)
     assert [each["id"] for each in await world.list(cluster)] == [second["id"]]
+
+
+async def test_a_backup_whose_bucket_was_deleted_goes(world: BackupWorld, cluster: Cluster) -> None:
+    made = await world.made(cluster)
+    world.archive.failures.append(BucketGone("the bucket was deleted"))
+    await world.delete(made)
+    await world.work()
+    assert await world.list(cluster) == []
+
+
+async def test_a_backup_whose_machine_is_lost_says_so_until_that_is_back(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    whole = await world.made(cluster)
+    waiting = await world.back_up(cluster)
+
+    async def seen() -> list[tuple[str, list[str]]]:
+        await look(world.database, world.clock, [PLACING])
+        found = [await world.show(each) for each in (whole, waiting)]
+        return [(each["status"], [fault["code"] for fault in each["faults"]]) for each in found]
+
+    assert await seen() == [("succeeded", []), ("pending", [])]
+    world.clock.pass_seconds(120)
+    assert await seen() == [("succeeded", []), ("pending", ["NODE_LOST"])]
+    await world.database.write(claim, world.needs.node, uuid7(), world.clock())
+    assert await seen() == [("succeeded", []), ("pending", [])]
+    await world.work()
+    assert (await world.show(waiting))["status"] == "succeeded"
 
 
 async def test_older_bases_go_with_what_needs_them_but_never_the_last_that_succeeded(

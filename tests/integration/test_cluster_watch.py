@@ -11,6 +11,7 @@ from cloudcore.databases.cluster import Cluster
 from cloudcore.databases.rows import CLUSTERS
 from cloudcore.databases.server_watch import ServerWatch
 from cloudcore.db.base import Connection
+from cloudcore.errors import Unavailable
 from cloudcore.resources.record import Reference
 from tests.cluster_world import World, open_world
 from tests.databases import on_both_databases
@@ -163,6 +164,22 @@ async def test_a_server_whose_data_are_gone_is_not_made_anew(
     assert (found.status, found.faults[0].occurrences) == ("unavailable", 1)
     assert "does not have its data" in found.faults[0].message
     assert world.machine.created == [cluster.id]
+
+
+async def test_a_server_that_cannot_be_looked_after_holds_up_no_other(
+    world: World, cluster: Cluster, watch: ServerWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = await world.create("other")
+    await world.settle(2)
+
+    async def refuses(_names: object) -> None:
+        raise Unavailable("the authority is away")
+
+    monkeypatch.setattr(world.authority, "issue", refuses)
+    world.machine.certified[cluster.id] = 1
+    world.machine.running.discard(other.id)
+    await watch.turn()
+    assert (await world.there(other)).status == "unavailable"
 
 
 async def test_a_certificate_is_renewed_after_a_third_of_its_life(

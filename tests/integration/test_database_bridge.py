@@ -65,6 +65,21 @@ async def test_bytes_come_through(tmp_path: Path, speaks_tls: bool) -> None:
             await bridge.close()
 
 
+async def test_a_renewed_certificate_of_our_server_is_taken(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+    pinned, _ = self_signed(tmp_path / "old", "s3.example.com")
+    renewed = self_signed(tmp_path / "new", "s3.example.com")
+    async with echoing(renewed) as port:
+        bridge = Bridge(S3Endpoint("127.0.0.1", port, "s3.example.com", pinned))
+        try:
+            await bridge.port()
+            renewed[0].replace(pinned)
+            assert await asked(bridge, b"bytes") == b"bytes"
+        finally:
+            await bridge.close()
+
+
 async def test_another_server_than_ours_gets_nothing(tmp_path: Path) -> None:
     for name in ("ours", "theirs"):
         (tmp_path / name).mkdir()

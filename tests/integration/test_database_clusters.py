@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 
@@ -22,6 +23,10 @@ from cloudcore.jobs.worker import _commit
 from cloudcore.nodes import rows as node_rows
 from cloudcore.quotas.limits import put_limit
 from cloudcore.resources.record import Reference
+from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.buckets import BUCKETS
+from cloudcore.storage.errors import InvalidBucketState
+from cloudcore.storage.tables import BUCKET_ROWS
 from tests.cluster_world import NODE, PASSWORD, World, open_world
 from tests.compute_world import Died
 from tests.databases import on_both_databases
@@ -198,6 +203,61 @@ async def test_a_bucket_is_the_account_s_own_and_needs_the_right_to_write(world:
     assert asked == [("storage:GetBucket", crn), writes]
     with pytest.raises(NotFound):
         await world.create("other", bucket="missing")
+
+
+async def test_a_bucket_is_not_deleted_while_a_cluster_needs_it(world: World) -> None:
+    bucket = await _bucket(world)
+    first = await world.create("shop", bucket=bucket.name)
+    await world.settle(2)
+    second = await world.create("other", bucket=bucket.name)
+    await world.settle(2)
+
+    async def refused() -> str:
+        now = world.identity.now
+        with pytest.raises(InvalidBucketState) as raised:
+            await world.database.write(BUCKETS.remove, bucket, now)
+        return str(raised.value.params["user"])
+
+    assert await refused() == "database cluster shop"
+    with pytest.raises(ConstraintViolated):  # also if nobody had looked
+        await world.database.write(BUCKET_ROWS.remove, bucket, world.identity.now)
+    await world.delete(first)
+    assert await refused() == "database cluster shop", "its files are there yet"
+    await world.settle(4)
+    assert await refused() == "database cluster other"
+    await world.delete(second)
+    await world.settle(4)
+    await world.database.write(BUCKETS.remove, bucket, world.identity.now)
+
+
+async def test_of_a_new_cluster_and_the_deletion_of_its_bucket_one_is_refused(
+    world: World,
+) -> None:
+    for number in range(8):
+        await world.claim()  # time passes
+        bucket = await _bucket(world, f"backups-{number}")
+        made, gone = await asyncio.gather(
+            world.create(f"shop-{number}", bucket=bucket.name),
+            world.database.write(BUCKETS.remove, bucket, world.identity.now),
+            return_exceptions=True,
+        )
+        found = await world.database.read(BUCKET_ROWS.find, world.account.id, bucket.id)
+        if isinstance(made, Cluster):
+            assert isinstance(gone, InvalidBucketState)
+            assert found is not None
+            await world.delete(made)
+            await world.settle(3)
+        else:
+            assert isinstance(made, NotFound)
+            assert (gone, found) == (None, None)
+
+
+async def _bucket(world: World, name: str = "backups") -> Bucket:
+    await world.add_bucket(name)
+    find, of = BUCKET_ROWS.find_named, (world.account.id, "local")
+    found = await world.database.read(find, *of, name)
+    assert found is not None
+    return found
 
 
 async def test_what_is_being_deleted_is_not_changed(world: World) -> None:

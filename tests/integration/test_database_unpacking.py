@@ -58,7 +58,7 @@ async def restored(world: StorageWorld, bucket: Bucket, tar: bytes, into: Path) 
     target = BackupTarget(uuid7(), ACME, 15, bucket.id, "registered")
     label = uuid7()
     key = f"{bucket_files.folder_of(target.cluster_id)}base/{label}.tar.gz"
-    await bucket_files.store(world.needs, bucket, key, bucket_files.Text(tar))
+    await bucket_files.store(world.needs, bucket, key, bucket_files.text(tar))
     user = (65534, 65534) if os.geteuid() == 0 else None
     if user is not None:
         await asyncio.to_thread(os.chown, into, *user)

@@ -162,8 +162,22 @@ async def test_a_node_without_the_blobs_of_the_others_is_refused(
     monkeypatch.setattr(joining, "_LOOKS", 2)
     (fleet.folder / "unmounted").mkdir()
     await fleet.join(fleet.settings("east"))
+    west = fleet.settings("west", "unmounted")
     with pytest.raises(SettingsError, match=r"has not the blobs of the nodes that run \(east\)"):
-        await fleet.join(fleet.settings("west", "unmounted"))
+        await fleet.join(west)
+
+
+async def test_a_node_with_a_store_that_was_used_before_is_refused(fleet: Fleet) -> None:
+    """As after a move of the blobs, when one machine has still the old disk."""
+    (fleet.folder / "old").mkdir()
+    west = fleet.settings("west", "old")
+    await fleet.join(west)
+    fleet.clock.now += 3600 * MICROSECONDS
+    await fleet.join(fleet.settings("east"))
+    with pytest.raises(SettingsError, match=r"has not the blobs of the nodes that run \(east\)"):
+        await fleet.join(west)
+    fleet.clock.now += 3600 * MICROSECONDS  # whoever is alone is right
+    await fleet.join(west)
 
 
 def test_what_must_be_the_same_is_a_setting_and_no_secret() -> None:

@@ -113,16 +113,14 @@ LOOSE: Final = {
     "cloudcore.queue.queues._LIST_LIVE": "a sweep of all; no request's",
     "cloudcore.queue.queues._LIST_DELETED": "a sweep of what was deleted",
     "cloudcore.storage.bucket_rows._FIND_PUBLIC": "a preflight, which nobody signs; gives CORS",
-    "cloudcore.storage.piece_rows._ALL_STORED": "fsck and backup read everything; no request's",
-    "cloudcore.storage.piece_rows._TOTAL_STORED": "of a backup, all of it",
     "cloudcore.storage.piece_rows._LIST_CONDEMNED": "a sweep of what is nobody's",
     **{
-        f"{book}[{statement}]": "the scrub reads everything; no request does"
+        f"{book}[{statement}]": "the scrub and backups read everything; no request does"
         for book in (
             "cloudcore.storage.piece_book.PIECE_BOOK",
-            "registry.gc.checked.BLOB_BOOK",  # the first module that has its name
+            "registry.metadata.blobs.book.BLOB_BOOK",
         )
-        for statement in ("due", "all", "totals")
+        for statement in ("due", "all", "totals", "count_stored", "list_stored")
     },
     "cloudcore.storage.piece_keys._CLOSED_KEY": "a sweep of what deleted keys sealed",
     "cloudcore.storage.upload_rows._LIST_ABANDONED": "a sweep of what is over",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -261,6 +262,25 @@ def test_a_node_with_another_root_key_or_other_blobs_does_not_start(
     started = start_refused(fleet, other, {"ENTREPOT_ROOT_KEY_FILE": str(key)})
     assert started.returncode == 2
     assert "has not the blobs of the nodes that run (east, west)" in started.stderr
+
+
+def test_a_node_that_leaves_is_not_ready_and_serves_on(fleet: LiveFleet, east: LiveNode) -> None:
+    """And it does not count as one that runs once it has stopped in order."""
+    south = fleet.start("south", "--drain-seconds", "3600")
+    assert south.readiness().status_code == 200
+    south.registry.process.send_signal(signal.SIGTERM)
+    found = until(lambda: (answer := south.readiness()).status_code == 503 and answer)
+    assert found.json() == {
+        "server": "it is about to stop: send requests elsewhere",
+        "database": "ok",
+        "reads": "ok",
+        "writes": "ok",
+    }
+    assert south.ask("GET", "/v1/queues").status_code == 200
+    assert east.readiness().status_code == 200
+    assert south.registry.stop() == 0
+    started = start_refused(fleet, fleet.data_of("north"), {"ENTREPOT_SEALING": "off"})
+    assert "(east, west): sealing" in started.stderr
 
 
 def start_refused(

@@ -14,7 +14,7 @@ from cloudcore.threads import DOCUMENTS, SLOW_KEYS
 from registry.blobstore import cached_lookup
 from registry.blobstore.base import BlobStore, ObjectUnknown, StageBusy
 from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.filesystem import make_folders, open_store
+from registry.blobstore.opening import make_folders, open_store
 from registry.blobstore.staged_file import StagedFile
 from registry.blobstore.stored_file import open_cached
 from registry.blobstore.threads import Threads, each_of

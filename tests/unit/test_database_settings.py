@@ -46,6 +46,7 @@ def test_no_server_runs_until_the_operator_wants_it() -> None:
         ("ports", "20000"),
         ("ports", "3000-2000"),
         ("ports", "20000-70000"),
+        ("ports", "20000-65535"),
         ("ports", "80-90"),
         ("first_uid", "1000"),
         ("networks", "10.0.0.1/8"),

@@ -1,8 +1,8 @@
-"""Where backups of clusters are kept, as the rest of the family sees it.
+"""The archive of backups, as the rest of the family uses it.
 
-A server has no credentials and reaches nothing. What it archives it puts in its spool folder
-(`archive_command`), from which `Archive.push_wal` takes it. What it wants back while it recovers it
-asks for there (`restore_command`), and gets as long as `Archive.serving_wal` is open.
+A server has neither credentials nor a network. It archives WAL into its spool folder
+(`archive_command`), and `Archive.push_wal` moves it to the bucket. While it recovers, it asks
+there for WAL (`restore_command`), and `Archive.serving_wal` answers.
 """
 
 from __future__ import annotations
@@ -15,19 +15,23 @@ from typing import Final, Literal, NamedTuple, Protocol
 BackupKind = Literal["base", "incremental"]
 
 SPOOL_FILES: Final = 64
-"""Most WAL files that wait to be archived; beyond them a server keeps its WAL to itself."""
+"""WAL files that a spool holds at most; more stay in the data of the server."""
 WANTED: Final = "wanted"
-"""The folder in the spool in which a recovering server makes a file of the name that it wants."""
+"""The folder in the spool in which a recovering server creates a file named as the WAL it needs."""
 GIVEN: Final = "given"
-"""The folder in the spool in which it then appears, or `NAME.absent`."""
+"""The folder in the spool in which it finds that WAL, or `NAME.absent`."""
 
 
 class BackupProgramMissing(Exception):
-    """Backups of a cluster cannot be made or restored here; the message names what is missing."""
+    """No backup or restore is possible here; the message names the missing program or setting."""
 
 
 class BackupFailed(Exception):
-    """A run failed; the message says what to do, with the program's own last lines, no secret."""
+    """A run failed; the message has the program's last lines and no secret."""
+
+
+class BucketGone(BackupFailed):
+    """The bucket was deleted, with all backups in it."""
 
 
 class RegisteredEndpoint(NamedTuple):
@@ -38,15 +42,16 @@ class RegisteredEndpoint(NamedTuple):
     username: str
     password: str
     ca: str | None
-    """Roots in PEM; then the name in its certificate must be `host`. None: TLS, whoever it is."""
+    """PEM certificates of the authorities that may have issued its certificate, which must then be
+    for `host`. None: the connection is encrypted, and its certificate is not checked."""
 
     def __repr__(self) -> str:
-        """Return what is no secret."""
+        """Return the address alone: the password must not get into logs."""
         return f"RegisteredEndpoint({self.host!r}, {self.port})"
 
 
 class BackupTarget(NamedTuple):
-    """A cluster, and where its backups go."""
+    """A cluster and the bucket of its backups."""
 
     cluster_id: str
     account_id: str
@@ -60,85 +65,76 @@ class BackupTarget(NamedTuple):
     """Of a managed one: `ServerSpec.port`."""
 
 
-class Taken(NamedTuple):
-    """A backup that is whole."""
+class Listed(NamedTuple):
+    """A complete backup in the bucket."""
 
     label: str
+    kind: BackupKind
+    backup_id: str | None
+    """What `Archive.back_up` was given; None if another program made the backup."""
+    base_label: str | None
+    """The label of the base backup at the start of the chain of an incremental one."""
     size_bytes: int
-    """Of the files that a restore makes."""
+    """Of the files that a restore writes."""
     stored_bytes: int
-    """Of what this backup added to the bucket."""
+    """Of the objects that this backup added to the bucket."""
     started_at: int
     """Microseconds since the epoch, as all times here."""
     completed_at: int
 
 
-class Listed(NamedTuple):
-    """A backup that the bucket has."""
-
-    label: str
-    kind: BackupKind
-    backup_id: str | None
-    """As `Archive.back_up` was told; None if somebody else has made it."""
-    base_label: str | None
-    """Of an incremental one: the base that it needs, directly or not."""
-    size_bytes: int
-    stored_bytes: int
-    started_at: int
-    completed_at: int
-
-
 class Recovery(NamedTuple):
-    """What a server does with restored files before it takes connections for writing."""
+    """How far a server replays WAL after a restore, before it takes connections."""
 
     target_time: int | None
-    """Where it stops and becomes a server of its own; None: where the backup is consistent."""
+    """Replay stops before the first transaction that was committed after this moment. None: as soon
+    as the files of the backup are consistent."""
     uses_archive: bool
-    """It asks for WAL (`restore_command`); else all that it needs is among the files."""
-    to_end: bool = False
-    """It takes all WAL that there is, in place of the time: none of it is from after that."""
+    """WAL comes from the archive (`restore_command`); else it is among the restored files."""
+    is_to_end: bool = False
+    """Replay all WAL of the archive, whatever `target_time` is."""
 
 
 class PushedWal(NamedTuple):
-    """What a look into a spool came to."""
+    """The result of `Archive.push_wal`."""
 
     pushed: int
-    """Files that are in the bucket now, and gone from the spool."""
+    """How many files were moved to the bucket."""
     error: str | None
-    """Why others are not."""
+    """Why the next one could not be moved."""
 
 
 class Archive(Protocol):
-    """Makes, lists, deletes and restores backups; nothing here knows the rows of backups.
+    """Makes, lists, deletes and restores backups, without knowing their rows.
 
-    Everything may be done again after a death at any point. All raise `BackupFailed`.
+    Each call may be repeated after the service was killed at any point. All raise `BackupFailed`.
     """
 
     def check(self, target: BackupTarget, kind: BackupKind = "base") -> None:
-        """Return if this machine can back the cluster up, or raise `BackupProgramMissing`."""
+        """Raise `BackupProgramMissing` if this machine cannot back the cluster up."""
         ...
 
     async def back_up(
         self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
-    ) -> Taken:
-        """Make a backup; a run of the same cluster that a dead service has left is ended first.
+    ) -> Listed:
+        """Make a backup, after a run of the cluster that a killed service has left has ended.
 
-        Look for `backup_id` in `listed` before it is done again. `tell` gets the percentage done,
-        0 to 100, ascending, from the event loop. WAL must be pushed meanwhile. Never makes a base
-        where an incremental one was asked for.
+        Look for `backup_id` in `listed` before you call this again. `tell` is called with the
+        percentage done, 0 to 100, ascending. WAL must be pushed meanwhile. An incremental backup
+        that was asked for is never made as a base.
         """
         ...
 
     async def listed(self, target: BackupTarget) -> Sequence[Listed]:
-        """Return the backups that are whole, oldest first: what is true after a death."""
+        """Return the complete backups, oldest first, also after a service was killed."""
         ...
 
     async def remove(self, target: BackupTarget, labels: Sequence[str]) -> None:
-        """Delete backups, and the incremental ones that need them. No error for what is gone."""
+        """Delete backups, and the incremental ones that need them; ignore those that are gone."""
         ...
 
     async def remove_all(self, target: BackupTarget) -> None:
-        """Delete everything that the bucket has of a cluster, its WAL too."""
+        """Delete all backups and all WAL of a cluster."""
         ...
 
     async def restore(
@@ -147,28 +143,31 @@ class Archive(Protocol):
         into: Path,
         user: tuple[int, int] | None,
         *,
-        label: str | None,
+        label: str,
         target_time: int | None,
         max_bytes: int,
     ) -> Recovery:
-        """Fill a folder with the files of a backup; what was in it is deleted.
+        """Replace the content of a folder by the files of a backup; return how to recover from it.
 
-        `target` is the cluster that was backed up. The files belong to `user`, and are hostile:
-        whoever writes into the bucket made them. Without `label` it is the newest backup that was
-        complete at `target_time`. More than `max_bytes` fail.
+        `target` is the cluster that was backed up. The files belong to `user`. They are not to be
+        trusted: everyone who may write to the bucket may have changed them. Raise `BackupFailed` if
+        they have more than `max_bytes`, or more than the disk has room for.
         """
         ...
 
     def serving_wal(
         self, target: BackupTarget, data: Path, spool: Path, user: tuple[int, int] | None
     ) -> AbstractAsyncContextManager[None]:
-        """Give a server that recovers the WAL of `target` that it asks for, until it is left."""
+        """Answer the requests for WAL of a recovering server in the block.
+
+        WAL that is not in the bucket yet is waited for, some minutes at most.
+        """
         ...
 
     async def push_wal(self, target: BackupTarget, spool: Path) -> PushedWal:
-        """Move what a managed server has put into its spool to the bucket, oldest first.
+        """Move the WAL in the spool of a managed server to the bucket, oldest first.
 
-        Raises nothing: what fails stays in the spool for the next call.
+        What cannot be moved stays there for the next call, and is no exception.
         """
         ...
 
@@ -176,7 +175,8 @@ class Archive(Protocol):
 def archive_command(spool: str, most: int = SPOOL_FILES) -> str:
     """Return a server's ``archive_command``, for the spool as the server sees it.
 
-    A file appears there whole or not at all. pgBackRest makes no backup unless its name is in it.
+    A file appears there complete or not at all. pgBackRest refuses to make a backup unless the
+    command has its name, so a comment has it.
     """
     return (
         f"test -e {spool}/%f && cmp -s %p {spool}/%f || "

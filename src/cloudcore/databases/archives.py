@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,16 +16,17 @@ from cloudcore.databases.archive import (
     BackupKind,
     BackupProgramMissing,
     BackupTarget,
+    BucketGone,
     Listed,
     PushedWal,
     Recovery,
-    Taken,
 )
 from cloudcore.databases.basebackups import BaseBackups
 from cloudcore.databases.bucket_access import BucketAccess
-from cloudcore.databases.bucket_files import delete_files, folder_of
-from cloudcore.databases.confined_runs import User
-from cloudcore.databases.pgbackrest import Repositories, ServerPlace, program
+from cloudcore.databases.bucket_files import delete_files, find_bucket, folder_of
+from cloudcore.databases.confinement import User
+from cloudcore.databases.pgbackrest import Repositories, Repository, ServerPlace, program
+from cloudcore.databases.restored_data import size_of
 from cloudcore.databases.s3_bridge import Bridge
 from cloudcore.iam.service_roles import ServiceRoles
 from cloudcore.outbound.addresses import Network
@@ -33,8 +34,10 @@ from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.tables import BUCKET_ROWS
 
 _MEASURE_SECONDS: Final = 1
+_SPARE: Final = 0.1
+"""The part of the free disk that a restore leaves to what else runs on the machine."""
 Places = Callable[[BackupTarget], ServerPlace]
-"""Returns where the server of a managed cluster is on this machine."""
+"""Returns the folders of the server of a managed cluster on this machine."""
 
 
 class Archives:
@@ -49,9 +52,9 @@ class Archives:
         places: Places,
         networks: Sequence[Network] = (),
     ) -> None:
-        """Reach the S3 endpoint by `bridge`; None: the install has none.
+        """Take what backups need; `bridge` is None if the install has no S3 endpoint.
 
-        `networks` are what registered servers may be in besides the public internet.
+        `networks` are those that registered servers may be in besides the public internet.
         """
         self._storage = storage
         self._base_backups = BaseBackups(storage, networks)
@@ -73,7 +76,7 @@ class Archives:
 
     async def back_up(
         self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
-    ) -> Taken:
+    ) -> Listed:
         """Make a backup."""
         self.check(target, kind)
         if target.type == "registered":
@@ -82,9 +85,7 @@ class Archives:
             async with self._opened().changing(target) as repository:
                 made = await repository.back_up(backup_id, kind, self._places(target), tell)
         tell(100)
-        return Taken(
-            made.label, made.size_bytes, made.stored_bytes, made.started_at, made.completed_at
-        )
+        return made
 
     async def listed(self, target: BackupTarget) -> Sequence[Listed]:
         """Return what the bucket has."""
@@ -103,9 +104,8 @@ class Archives:
 
     async def remove_all(self, target: BackupTarget) -> None:
         """Delete all that the bucket has of a cluster, and the role that could read it."""
-        place = target.account_id, target.bucket_id
-        bucket = await self._storage.database.read(BUCKET_ROWS.find, *place)
-        if bucket is not None:  # else there is nothing
+        with suppress(BucketGone):  # then nothing is left in it
+            bucket = await find_bucket(self._storage, target)
             await delete_files(self._storage, bucket, folder_of(target.cluster_id))
         await self._access.forget(target)
 
@@ -115,22 +115,24 @@ class Archives:
         into: Path,
         user: User,
         *,
-        label: str | None,
+        label: str,
         target_time: int | None,
         max_bytes: int,
     ) -> Recovery:
         """Fill a folder with the files of a backup."""
-        chosen = _chosen(await self.listed(target), label, target_time)
-        if chosen.size_bytes > max_bytes:
-            raise BackupFailed(f"the backup has {chosen.size_bytes} bytes: {max_bytes} have room")
+        found = [each for each in await self.listed(target) if each.label == label]
+        if not found:
+            raise BackupFailed("the bucket has no such backup")
         await asyncio.to_thread(_empty, into)
+        most = min(max_bytes, _room(into))
+        if found[0].size_bytes > most:
+            size = found[0].size_bytes
+            raise BackupFailed(f"the backup has {size} bytes, and there is room for {most} here")
         if target.type == "registered":
-            await self._base_backups.restore(target, into, user, chosen.label, max_bytes)
+            await self._base_backups.restore(target, into, user, label, most)
             return Recovery(None, uses_archive=False)
-        async with self._opened().opened(target, f"{target.cluster_id}-restore") as repository:
-            await _within(
-                max_bytes, into, repository.restore(chosen.label, ServerPlace(into, user))
-            )
+        async with self._for_one_restore(target) as repository:
+            await _within(most, into, repository.restore(label, ServerPlace(into, user)))
         return Recovery(target_time, uses_archive=target_time is not None)
 
     @asynccontextmanager
@@ -140,7 +142,7 @@ class Archives:
         """Give a server that recovers the WAL that it asks for."""
         place = ServerPlace(data, user)
         async with (
-            self._opened().opened(target, f"{target.cluster_id}-recovery") as repository,
+            self._for_one_restore(target) as repository,
             wal.serving(repository, spool, place),
         ):
             yield
@@ -155,6 +157,13 @@ class Archives:
             return PushedWal(0, str(error))
         return await wal.push(repository, spool, self._places(target))
 
+    def _for_one_restore(self, target: BackupTarget) -> AbstractAsyncContextManager[Repository]:
+        """Open a repository under a name of its own: others may restore from it at once.
+
+        The end of a session ends all sessions of its name.
+        """
+        return self._opened().opened(target, f"restore-{self._storage.new_id()}")
+
     def _opened(self) -> Repositories:
         if self._repositories is None:
             raise BackupProgramMissing(
@@ -164,15 +173,9 @@ class Archives:
         return self._repositories
 
 
-def _chosen(found: Sequence[Listed], label: str | None, target_time: int | None) -> Listed:
-    """Return the backup of a label, or the newest that was complete at a time."""
-    if label is not None:
-        fits = [each for each in found if each.label == label]
-    else:
-        fits = [each for each in found if target_time is None or each.completed_at <= target_time]
-    if not fits:
-        raise BackupFailed("the bucket has no such backup" if label else "no backup is that old")
-    return fits[-1]
+def _room(folder: Path) -> int:
+    """Return how many bytes a restore may write to the disk of a folder."""
+    return int(shutil.disk_usage(folder).free * (1 - _SPARE))
 
 
 def _empty(folder: Path) -> None:
@@ -184,22 +187,18 @@ def _empty(folder: Path) -> None:
 
 
 async def _within(most: int, folder: Path, running: Coroutine[object, object, None]) -> None:
-    """Run what fills a folder, and end it if that gets more bytes: what is restored may lie."""
+    """Run what fills a folder; cancel it if there are more bytes than the backup says it has."""
     run = asyncio.create_task(running)
     try:
         while not run.done():
-            await asyncio.wait([run], timeout=_MEASURE_SECONDS)
-            if await asyncio.to_thread(_measured, folder) > most:
+            begun = time.monotonic()
+            if (await asyncio.to_thread(size_of, folder) or 0) > most:
                 raise BackupFailed(f"the backup has more than {most} bytes")
+            pause = max(_MEASURE_SECONDS, 10 * (time.monotonic() - begun))  # a walk over all files
+            await asyncio.wait([run], timeout=pause)
+        if (await asyncio.to_thread(size_of, folder) or 0) > most:
+            raise BackupFailed(f"the backup has more than {most} bytes")
         await run
     finally:
         run.cancel()
         await asyncio.gather(run, return_exceptions=True)
-
-
-def _measured(folder: Path) -> int:
-    return sum(
-        os.lstat(Path(at, name)).st_blocks * 512
-        for at, _, names in os.walk(folder)
-        for name in names
-    )

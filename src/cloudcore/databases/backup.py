@@ -11,7 +11,7 @@ from cloudcore.databases.archive import BackupKind
 from cloudcore.databases.cluster import CLUSTER, SERVICE
 from cloudcore.databases.server import Proof
 from cloudcore.errors import InvalidInput
-from cloudcore.nodes.placed import Placed
+from cloudcore.nodes.placed import NODE_LOST, Placed
 from cloudcore.resources.record import Reference, own
 from cloudcore.resources.resource import Resource, Target
 
@@ -37,7 +37,7 @@ _KINDS: Final[Mapping[str, BackupKind]] = {
 
 
 class Backup(Placed, kw_only=True, frozen=True):
-    """A backup of a cluster, which lies in the cluster's bucket."""
+    """A backup of a cluster, in the cluster's bucket."""
 
     cluster: Annotated[Reference, own()]
     kind: Annotated[BackupKind, own(heading="KIND")]
@@ -48,15 +48,15 @@ class Backup(Placed, kw_only=True, frozen=True):
     progress: Annotated[int, Meta(ge=0, le=100), own(heading="PROGRESS", form="number")] = 0
     """Percent that are done."""
     size_bytes: Annotated[int | None, own(heading="SIZE", form="size", shows_null=True)] = None
-    """Of the files that a restore makes."""
+    """Of the files that a restore writes."""
     stored_bytes: Annotated[int | None, own(heading="STORED", form="size", shows_null=True)] = None
-    """Of what it added to the bucket."""
+    """Of the objects that it added to the bucket."""
     started_at: Annotated[int | None, own(form="time", shows_null=True)] = None
     completed_at: Annotated[int | None, own(form="time", heading="COMPLETED", shows_null=True)] = (
         None
     )
     verification: Annotated[Verification, own(heading="VERIFICATION")] = "never"
-    """What its last verification came to; `never`: nobody knows that it can be restored."""
+    """The result of its last verification; `never`: it was not verified."""
     verified_at: Annotated[int | None, own(form="time", heading="VERIFIED", shows_null=True)] = None
     """When it was last shown that it can be restored."""
     verified_by: Annotated[Proof | None, own(heading="PROOF", shows_null=True)] = None
@@ -65,7 +65,7 @@ class Backup(Placed, kw_only=True, frozen=True):
     base_id: Annotated[str | None, own(shows_null=True)] = None
     """Id of the base backup that an incremental one needs."""
     label: Annotated[str, own(hidden=True)] = ""
-    """What the archive calls it; empty before it is whole."""
+    """Its name in the archive; empty until it is complete."""
 
     @property
     def crn(self) -> str:
@@ -83,6 +83,7 @@ BACKUP: Final = Resource(
     methods=(),
     told=(),
     refers={"cluster": Target(CLUSTER, CLUSTER.action("get"))},
+    warnings=frozenset({NODE_LOST}),
 )
 """The backups of clusters."""
 

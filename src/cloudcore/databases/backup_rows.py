@@ -48,7 +48,7 @@ BACKUPS: Final = Rows(
     references={"cluster": CLUSTERS},
 )
 
-# Which backup works on what the bucket has of a cluster: one at a time.
+# The backup that may change the bucket of a cluster: one at a time.
 backup_turns = Table(
     "backup_turns",
     metadata,
@@ -63,7 +63,7 @@ backup_turns = Table(
     Index("ix_backup_turns_backup_id", "backup_id"),
 )
 
-# When a cluster's schedule is to be looked at; one without a schedule has no row.
+# When a cluster's schedule is due next; a cluster without one has no row.
 backup_schedules = Table(
     "backup_schedules",
     metadata,
@@ -172,7 +172,7 @@ def count_backups(tx: Connection, account_id: str, cluster_id: str, kind: str) -
 
 
 def succeeded(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
-    """Return the backups of a cluster that are whole and stay, in the order of their ends."""
+    """Return the backups of a cluster that succeeded, in the order in which they ended."""
     return _found(tx, _SUCCEEDED, account_id, cluster_id)
 
 
@@ -182,7 +182,7 @@ def waiting(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup
 
 
 def newest_base(tx: Connection, account_id: str, cluster_id: str) -> Backup | None:
-    """Return the base backup that was whole last, or None."""
+    """Return the last base backup that succeeded, or None."""
     bases = [each for each in succeeded(tx, account_id, cluster_id) if each.kind == "base"]
     return bases[-1] if bases else None
 
@@ -194,19 +194,19 @@ def needing(tx: Connection, base: Backup) -> Sequence[Backup]:
 
 
 def remaining(tx: Connection, account_id: str, cluster_id: str, limit: int) -> Sequence[Backup]:
-    """Return some of the backups of a cluster, whatever they are, the newest first."""
+    """Return backups of a cluster of any status, the newest first."""
     found = tx.rows(_REMAINING, account_id=account_id, cluster_id=cluster_id, limit=limit)
     return [BACKUPS.record_of(row) for row in found]
 
 
 def id_of_label(tx: Connection, account_id: str, cluster_id: str, label: str) -> str | None:
-    """Return the id of the backup that the archive calls so, or None."""
+    """Return the id of the backup with a label, or None."""
     row = tx.row(_OF_LABEL, account_id=account_id, cluster_id=cluster_id, label=label)
     return None if row is None else row[0]
 
 
 def verifying_on(tx: Connection, node: str) -> Sequence[str]:
-    """Return the ids of the backups for which a machine has a server, or had when it died."""
+    """Return the ids of the backups that a machine verifies, or verified when it was killed."""
     return [row[0] for row in tx.rows(_VERIFYING, node=node)]
 
 
@@ -217,9 +217,9 @@ def set_progress(tx: Connection, found: Backup, progress: int, now: int) -> None
 
 
 def take_turn(tx: Connection, found: Backup) -> bool:
-    """Let a backup work on what the bucket has of its cluster; return False if another does.
+    """Give the turn of a cluster to a backup; return False if another backup has it.
 
-    Backups that are pending do so in the order of their requests.
+    Pending backups get it in the order of their requests.
     """
     of = {"account_id": found.account_id, "cluster_id": found.cluster.id}
     if found.status == "pending" and tx.row(_BEFORE, **of, before=found.id) is not None:
@@ -231,7 +231,7 @@ def take_turn(tx: Connection, found: Backup) -> bool:
 
 
 def release_turn(tx: Connection, found: Backup) -> None:
-    """Let others have the turn of a backup, if it has it."""
+    """Give up the turn of a backup, if it has it."""
     tx.execute(_RELEASE, backup_id=found.id, account_id=found.account_id)
 
 
@@ -241,7 +241,7 @@ def stored_bytes(tx: Connection) -> Mapping[str, int]:
 
 
 def put_due(tx: Connection, account_id: str, cluster_id: str, due_at: int | None) -> None:
-    """Store when the schedule of a cluster is to be looked at; None: it has none."""
+    """Store when the schedule of a cluster is due next; None deletes it."""
     if due_at is None:
         tx.execute(_FORGET_DUE, cluster_id=cluster_id)
     else:
@@ -249,7 +249,7 @@ def put_due(tx: Connection, account_id: str, cluster_id: str, due_at: int | None
 
 
 def move_due(tx: Connection, cluster_id: str, was: int, due_at: int | None) -> bool:
-    """Store when a schedule is to be looked at next; return False if another one has done so."""
+    """Store when a schedule is due next; return False if another process has done so."""
     if due_at is None:
         return tx.execute(_FORGET_DUE, cluster_id=cluster_id) == 1
     return tx.execute(_MOVE_DUE, of_id=cluster_id, was=was, due_at=due_at) == 1

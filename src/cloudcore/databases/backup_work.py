@@ -1,8 +1,7 @@
-"""Make backups, prove that they can be restored, and delete them: the steps of their work.
+"""The work of backups: make them, verify that they can be restored, and delete them.
 
-Of a cluster one backup at a time works on what the bucket has of it (`backup_turns`); the others
-wait, and who ends wakes them. What the archive lists is what is true: a run that a death cut off is
-looked for there before it is done again.
+One backup of a cluster at a time may change its bucket (`backup_turns`); the others wait, and are
+woken when it ends. A run that was killed is looked for in the archive before it is done again.
 """
 
 from __future__ import annotations
@@ -16,7 +15,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from cloudcore.databases import backup_rows, verifying
-from cloudcore.databases.archive import BackupFailed, BackupProgramMissing, BackupTarget, Listed
+from cloudcore.databases.archive import (
+    BackupFailed,
+    BackupProgramMissing,
+    BackupTarget,
+    BucketGone,
+    Listed,
+)
 from cloudcore.databases.backup import (
     BACKUP_FAILED,
     FAILED,
@@ -33,6 +38,7 @@ from cloudcore.databases.server import ServerFailed
 from cloudcore.databases.states import target_of, without
 from cloudcore.errors import Unavailable
 from cloudcore.jobs.faults import add_fault
+from cloudcore.nodes.rows import Placing
 from cloudcore.resources.record import DELETING
 from cloudcore.work import Again, Came, Problem, Step, Turn, Wish, Work
 
@@ -45,7 +51,7 @@ DELETION_FAILED: Final = "BACKUP_DELETION_FAILED"
 TRIES: Final = 3
 """Runs of a backup until it has failed."""
 _LOOK_SECONDS: Final = 60
-"""Between two looks of one that waits, if nobody wakes it."""
+"""Between two tries to get the turn of a cluster, unless the end of another backup comes first."""
 _TELL_SECONDS: Final = 2
 """Between two changes of the progress."""
 _STEP_SECONDS: Final = 12 * 3600
@@ -64,7 +70,7 @@ def wish(found: Backup, _now: int) -> Wish | None:
 
 
 async def _wait(found: Backup, needs: DatabaseNeeds, turn: Turn) -> Outcome:
-    """Wait until no other backup of the cluster is worked on, and what needs this one is gone."""
+    """Wait for the turn of the cluster and, to delete a base, until no incremental one needs it."""
     doing = turn.wish.generation
 
     def take(tx: Connection) -> bool:
@@ -175,14 +181,14 @@ async def _verify(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
 
 
 async def _remove(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
-    """Delete what the bucket has of a backup."""
-    cluster, target = await _of(found, needs)
-    if cluster.status == DELETING:  # its last step deletes all files at once, and reads none
-        return Came(also=_let_go)
+    """Delete the files of a backup."""
+    _cluster, target = await _of(found, needs)
     try:
         made = await _listed(found, needs, target)
         if made is not None:
             await needs.archive.remove(target, [made.label])
+    except BucketGone:
+        pass  # and with it all that the bucket had of the backup
     except (BackupFailed, BackupProgramMissing) as error:
         problem = Problem(DELETION_FAILED, str(error))
         return Came(next="wait", seconds=_LOOK_SECONDS, faults=[problem], also=_let_go)
@@ -203,7 +209,7 @@ def _release(tx: Connection, found: Backup, now: int) -> None:
 
 
 def delete_all(tx: Connection, found: Sequence[Backup], now: int) -> None:
-    """Let backups be deleted, unless they are gone."""
+    """Begin the deletion of backups, but for those that are gone."""
     for each in found:
         BACKUP_WORK.wake(tx, each, now)  # first: a step too locks its job, and then the record
         if BACKUPS.find(tx, each.account_id, each.id) is not None:
@@ -211,7 +217,7 @@ def delete_all(tx: Connection, found: Sequence[Backup], now: int) -> None:
 
 
 def note_failed(tx: Connection, cluster: Cluster, words: str, now: int) -> None:
-    """Note on a cluster that it was not backed up."""
+    """Add the fault to a cluster that a backup of it failed."""
     if CLUSTERS.find(tx, cluster.account_id, cluster.id) is None:
         return
     found = CLUSTERS.lock(tx, cluster.account_id, cluster.id)
@@ -244,7 +250,7 @@ async def _listed(found: Backup, needs: DatabaseNeeds, target: BackupTarget) -> 
 
 @asynccontextmanager
 async def _telling(found: Backup, needs: DatabaseNeeds) -> AsyncIterator[Callable[[int], None]]:
-    """Yield what takes the progress of a run, which is stored now and then."""
+    """Yield a function that takes the progress of a run; it is stored every two seconds."""
     progress, changed = 0, asyncio.Event()
 
     def tell(percent: int) -> None:
@@ -273,6 +279,10 @@ def _store_progress(found: Backup, progress: int, now: int, tx: Connection) -> N
     backup_rows.set_progress(tx, found, progress, now)
 
 
+def _needs_node(found: Backup) -> bool:
+    return wish(found, 0) is not None
+
+
 BACKUP_WORK: Final[Work[Backup, DatabaseNeeds]] = Work(
     BACKUPS,
     wish=wish,
@@ -286,3 +296,4 @@ BACKUP_WORK: Final[Work[Backup, DatabaseNeeds]] = Work(
     step_seconds=_STEP_SECONDS,
     node_of=lambda found: found.node,
 )
+PLACING: Final = Placing(BACKUPS, BACKUP_WORK.wake, None, _needs_node)

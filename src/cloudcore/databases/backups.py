@@ -14,10 +14,11 @@ from cloudcore.databases.backup import Backup
 from cloudcore.databases.backup_rows import BACKUPS
 from cloudcore.databases.backup_work import BACKUP_WORK, delete_all
 from cloudcore.databases.cluster import SERVERS_CAPABILITY, Cluster
-from cloudcore.databases.retention import dependents, restored_by
-from cloudcore.databases.rows import CLUSTERS
+from cloudcore.databases.retention import dependents
+from cloudcore.databases.rows import CLUSTERS, restoring_by_backup
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound
+from cloudcore.nodes.placed import NODE_LOST
 from cloudcore.nodes.rows import can_run
 from cloudcore.resources.record import DELETING, Reference
 
@@ -73,6 +74,7 @@ def request(
         trigger=trigger,
         status="pending",
         base_id=base_id,
+        faults=tuple(each for each in cluster.faults if each.code == NODE_LOST),
     )
     BACKUPS.add(tx, new)
     BACKUPS.counted.tell(tx, cluster.account_id, use, now)
@@ -91,7 +93,7 @@ def check_can_back_up(cluster: Cluster) -> None:
 
 
 def verify(tx: Connection, seen: Backup, now: int) -> Backup:
-    """Let a backup be restored into a server of its own; nothing happens if that is so already.
+    """Begin the verification of a backup, unless it has begun.
 
     Raises:
         NotFound: it is gone.
@@ -117,7 +119,7 @@ def check_succeeded(found: Backup) -> None:
 
 
 def delete(tx: Connection, seen: Backup, now: int, *, is_cascade: bool) -> None:
-    """Let a backup be deleted; one that runs goes when it has ended.
+    """Begin the deletion of a backup; one that runs is deleted when it has ended.
 
     Raises:
         NotFound: it is gone.
@@ -137,8 +139,9 @@ def delete(tx: Connection, seen: Backup, now: int, *, is_cascade: bool) -> None:
             reason="is_needed",
             backup=needed_by[0].id,
         )
+    restoring = restoring_by_backup(tx, found.account_id)
     for each in (*needed_by, found):
-        if user := restored_by(tx, each):
+        if user := restoring.get(each.id):
             words = f"the cluster {user} is being restored from the backup {each.id}"
             raise Conflict(words, reason="is_being_restored", cluster=user)
     delete_all(tx, (*needed_by, found), now)

@@ -19,7 +19,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from cloudcore.databases import bucket_files, unpacking
+from cloudcore.databases import bucket_files, postgres, unpacking
 from cloudcore.databases.archive import (
     BackupFailed,
     BackupProgramMissing,
@@ -27,17 +27,15 @@ from cloudcore.databases.archive import (
     Listed,
     RegisteredEndpoint,
 )
-from cloudcore.databases.confined_runs import Run, User, run, started
-from cloudcore.databases.dialling import EndpointUnreachable, addresses_of
+from cloudcore.databases.confined_runs import Run, run, started
+from cloudcore.databases.confinement import User
+from cloudcore.databases.dialling import EndpointUnreachable, addresses_of, conninfo
 from cloudcore.errors import PlatformError
 from cloudcore.outbound.addresses import Network
 from cloudcore.storage.needs import StorageNeeds
 
-_PROGRAMS: Final = Path("/usr/lib/postgresql")
-"""Where Debian keeps the programs of each major version."""
 _NOBODY: Final = 65534
 _ROOTS: Final = "/etc/roots.pem"
-_CONNECT_SECONDS: Final = 20
 _LAST_LINES: Final = 5
 _PROGRESS: Final = re.compile(r"\s{0,20}([0-9]{1,16})/([0-9]{1,16}) kB \(([0-9]{1,3})%\)")
 _MOST_NOTE: Final = 4096
@@ -46,7 +44,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 
 
 class _Note(msgspec.Struct, frozen=True):
-    """What is known of a backup; the owner of the bucket may have changed it."""
+    """The note beside a backup; everyone who may write to the bucket may have changed it."""
 
     size_bytes: _Count
     stored_bytes: _Count
@@ -60,12 +58,12 @@ class BaseBackups:
 
     storage: StorageNeeds
     networks: Sequence[Network]
-    """What they may be in besides the public internet."""
+    """Networks that servers may be in, besides the public internet."""
 
     async def back_up(
         self, target: BackupTarget, backup_id: str, tell: Callable[[int], None]
     ) -> Listed:
-        """Store what a server sends."""
+        """Back up a server."""
         assert target.endpoint is not None
         needs, begun = self.storage, self.storage.clock()
         bucket = await bucket_files.find_bucket(needs, target)
@@ -76,7 +74,7 @@ class BaseBackups:
                 tar = _key(target, backup_id, "tar.gz")
                 stored = await bucket_files.store(needs, bucket, tar, sent)
             note = _Note(sent.size_bytes, stored, begun, needs.clock())
-            text = bucket_files.Text(msgspec.json.encode(note))
+            text = bucket_files.text(msgspec.json.encode(note))
             await bucket_files.store(needs, bucket, _key(target, backup_id, "json"), text)
         except PlatformError as error:
             raise BackupFailed(f"the bucket does not take the backup: {error.message}") from None
@@ -147,17 +145,7 @@ class BaseBackups:
             addresses = await addresses_of(endpoint.host, endpoint.port, self.networks)
         except EndpointUnreachable as error:
             raise BackupFailed(str(error)) from None
-        words = {
-            "host": ",".join(endpoint.host for _ in addresses),
-            "hostaddr": ",".join(map(str, addresses)),
-            "port": str(endpoint.port),
-            "user": endpoint.username,
-            "dbname": "replication",
-            "sslmode": "require" if endpoint.ca is None else "verify-full",
-            "sslrootcert": _ROOTS,
-            "gssencmode": "disable",
-            "connect_timeout": str(_CONNECT_SECONDS),
-        }
+        words = conninfo(endpoint, addresses) | {"dbname": "replication", "sslrootcert": _ROOTS}
         files = {} if endpoint.ca is None else {_ROOTS: endpoint.ca.encode()}
         env = {"PGPASSWORD": endpoint.password, "HOME": "/nonexistent"}
         if endpoint.ca is None:
@@ -178,7 +166,7 @@ class BaseBackups:
 
 
 class _Sent:
-    """What pg_basebackup writes, to its end only if it ended well."""
+    """The output of pg_basebackup; its end is an exception if the program failed."""
 
     def __init__(self, process: asyncio.subprocess.Process, tell: Callable[[int], None]) -> None:
         self.size_bytes = 0
@@ -219,7 +207,7 @@ def program(version: int, name: str) -> str:
         BackupProgramMissing: this machine has none.
 
     """
-    found = [(int(each.name), each) for each in _PROGRAMS.glob("[0-9][0-9]")]
+    found = [(int(each.name), each) for each in postgres.PROGRAMS.glob("[0-9][0-9]")]
     for major, folder in sorted(found):
         path = folder / "bin" / name
         if major >= version and path.exists():

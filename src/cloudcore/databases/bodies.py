@@ -39,7 +39,7 @@ class GivenEndpoint(RequestBody):
     """The database that is connected to."""
     ca: Annotated[str, Meta(max_length=MOST_CA_CHARACTERS)] | None = None
     """Roots in PEM: then the server's certificate must be for `host`. Without, the connection is
-    encrypted, whoever it is with."""
+    encrypted, and its certificate is not checked."""
 
 
 class GivenCredentials(RequestBody):

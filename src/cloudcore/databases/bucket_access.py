@@ -1,7 +1,7 @@
-"""The keys with which programs reach the backups of one cluster, and nothing else.
+"""The S3 keys with which programs read and write the backups of one cluster, and nothing else.
 
-They are a session of a role that the platform makes in the account, for each cluster one. What runs
-for a moment has a session of its own, which ends with it; what runs all the time shares one.
+They are a session of a role, which the platform makes in the account for each cluster. A run has a
+session of its own, which ends with it; pushes of WAL share one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cloudcore.storage.needs import StorageNeeds
 
 _SHARED_SECONDS: Final = 3600
 _RENEWED_SECONDS: Final = 900
-"""A shared session is not used for its last quarter of an hour."""
+"""A shared session is replaced so long before it ends."""
 
 
 class Keys(NamedTuple):
@@ -42,7 +42,7 @@ class BucketAccess:
 
     @asynccontextmanager
     async def keys(self, target: BackupTarget, name: str, seconds: int) -> AsyncIterator[Keys]:
-        """Give keys that are over at the end, or after so many seconds.
+        """Yield keys that end with the block, or after so many seconds.
 
         Raises:
             BackupFailed: the bucket was deleted, or the account is suspended.
@@ -57,7 +57,7 @@ class BucketAccess:
             )
 
     async def shared_keys(self, target: BackupTarget) -> Keys:
-        """Return keys that others use too, for what runs again and again.
+        """Return keys that all pushes of WAL share.
 
         Raises:
             BackupFailed: as `keys`.

@@ -1,6 +1,6 @@
-"""What the bucket of an account has of a cluster, read and written in the account's name.
+"""Read and write the files of a cluster in a bucket, in the name of the bucket's account.
 
-So its quota of bytes and the KMS key of the bucket hold for backups as for all else in it.
+So the quota of the account and the KMS key of the bucket apply to backups as to other objects.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, Protocol, TypeVar
 
-from cloudcore.databases.archive import BackupFailed, BackupTarget
+from cloudcore.databases.archive import BackupTarget, BucketGone
 from cloudcore.errors import PlatformError
 from cloudcore.storage import multipart, objects, reading, storing
 from cloudcore.storage.bucket import Bucket
@@ -28,24 +28,19 @@ _PAGE: Final = 500
 
 
 class Source(Protocol):
-    """What bytes come from, such as the output of a program."""
+    """A source of bytes, such as the output of a program."""
 
     async def read(self, count: int, /) -> bytes:
         """Return at most so many bytes; none at the end."""
         ...
 
 
-class Text:
-    """A few bytes as a source."""
-
-    def __init__(self, text: bytes) -> None:
-        """Give these."""
-        self._left = text
-
-    async def read(self, count: int, /) -> bytes:
-        """Return the next bytes."""
-        given, self._left = self._left[:count], self._left[count:]
-        return given
+def text(content: bytes) -> Source:
+    """Return a few bytes as a source."""
+    made = asyncio.StreamReader()
+    made.feed_data(content)
+    made.feed_eof()
+    return made
 
 
 def folder_of(cluster_id: str) -> str:
@@ -57,12 +52,12 @@ async def find_bucket(needs: StorageNeeds, target: BackupTarget) -> Bucket:
     """Return the bucket of a cluster's backups.
 
     Raises:
-        BackupFailed: it was deleted.
+        BucketGone: it was deleted.
 
     """
     found = await needs.database.read(BUCKET_ROWS.find, target.account_id, target.bucket_id)
     if found is None:
-        raise BackupFailed("the bucket of the cluster's backups was deleted")
+        raise BucketGone("the bucket of the cluster's backups was deleted")
     return found
 
 
@@ -90,7 +85,7 @@ async def delete_files(needs: StorageNeeds, bucket: Bucket, prefix: str) -> None
 
 
 async def store(needs: StorageNeeds, bucket: Bucket, key: str, source: Source) -> int:
-    """Store what a source gives as one object; return its size. The object is there or not.
+    """Store the bytes of a source as one object, completely or not at all; return its size.
 
     Raises:
         PlatformError: the account has no room, the KMS key is closed, or the store failed.

@@ -18,12 +18,12 @@ from cloudcore.resources.resource import Filter, Resource
 SERVICE: Final = "database"
 Status = Literal["provisioning", "active", "updating", "stopped", "unavailable", "deleting"]
 VERSIONS: Final = (15, 16, 17)
-"""Major versions that are looked after."""
+"""Major versions that registered servers may have."""
 PUT_OBJECT: Final = "storage:PutObject"
-"""What a caller needs where the backups of a cluster go."""
+"""The action that a caller needs on the bucket that is to have the backups of a cluster."""
 SERVERS_CAPABILITY: Final = "databases"
 BACKUPS_CAPABILITY: Final = "backups"
-"""Of every machine: it backs up what runs elsewhere."""
+"""Every machine has it: it backs up registered clusters."""
 ENDPOINT_UNREACHABLE: Final = "ENDPOINT_UNREACHABLE"
 VERSION_UNSUPPORTED: Final = "VERSION_UNSUPPORTED"
 SERVER_FAILED: Final = "SERVER_FAILED"
@@ -57,18 +57,8 @@ class Endpoint(Struct, frozen=True, omit_defaults=True):
     database: str
     username: str
     ca: str | None = None
-    """Roots in PEM; then its certificate must be for `host`. None: TLS, whoever it is."""
-
-
-class Size(Struct, frozen=True):
-    """What a server that runs here may use."""
-
-    memory_mb: Annotated[int, Meta(ge=128, le=64 * 1024)] = 512
-    """MiB of memory."""
-    cpu_millis: Annotated[int, Meta(ge=100, le=64_000)] = 500
-    """Thousandths of a processor."""
-    disk_mb: Annotated[int, Meta(ge=256, le=1024 * 1024)] = 10_240
-    """MiB of its files; a server that has more is stopped."""
+    """PEM certificates of the authorities that may have issued its certificate, which must then be
+    for `host`. None: the connection is encrypted, and its certificate is not checked."""
 
 
 Cron = Annotated[str, Meta(min_length=9, max_length=100)]
@@ -98,7 +88,7 @@ class Source(Struct, frozen=True, omit_defaults=True):
     cluster_name: str
     backup_id: str | None = None
     target_time: int | None = None
-    """The moment that was asked for; None: where the backup was made."""
+    """The moment of the data, in microseconds since the epoch; None: that of the backup."""
 
 
 class Cluster(Placed, frozen=True, kw_only=True):
@@ -134,7 +124,7 @@ class Cluster(Placed, frozen=True, kw_only=True):
     endpoint: Annotated[Endpoint | None, own(hidden=True)] = None
     """Of a registered one."""
     secret: Annotated[bytes | None, own(hidden=True)] = None
-    """The password, sealed: of a registered one; of a managed one, until its server has it."""
+    """The sealed password of a registered one, or of a managed one until its server has it."""
     memory_mb: Annotated[int, Meta(ge=0, le=1 << 20), own(hidden=True)] = 0
     cpu_millis: Annotated[int, Meta(ge=0, le=1 << 20), own(hidden=True)] = 0
     disk_mb: Annotated[int, Meta(ge=0, le=1 << 20), own(hidden=True)] = 0
@@ -146,13 +136,13 @@ class Cluster(Placed, frozen=True, kw_only=True):
     """Roots of its certificate, in PEM."""
     source: Annotated[Source | None, own(hidden=True)] = None
     has_data: Annotated[bool, own(hidden=True)] = False
-    """Its files were made, or restored."""
+    """Its data were made or restored."""
     is_wanted: Annotated[bool, own(hidden=True)] = True
-    """It is to run."""
+    """Its owner wants it to run."""
     generation: Annotated[int, own(hidden=True)] = 1
-    """Counts what its owner wanted, one after the other."""
+    """Counts the changes of what its owner wants."""
     applied: Annotated[int, own(hidden=True)] = 0
-    """The generation that it has come to."""
+    """The generation that was brought about."""
     check_at: Annotated[int | None, own(hidden=True, form="time")] = None
     """When a registered one is looked at next."""
 

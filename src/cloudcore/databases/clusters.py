@@ -22,6 +22,7 @@ from cloudcore.databases.bodies import (
 )
 from cloudcore.databases.cluster import (
     BACKUPS_CAPABILITY,
+    CLUSTER,
     PUT_OBJECT,
     SERVERS_CAPABILITY,
     Cluster,
@@ -39,6 +40,7 @@ from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.record import DELETING
 from cloudcore.storage.bucket import BUCKET
+from cloudcore.storage.bucket_uses import add_use
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.web.references import ResourceRef
 
@@ -50,7 +52,7 @@ _PASSWORD_BYTES: Final = 24
 
 
 def shown_bucket(found: Cluster) -> ResourceRef | None:
-    """Return where the backups of a cluster go, in an answer."""
+    """Return the bucket of a cluster's backups in an answer."""
     if found.bucket is None:
         return None
     crn = BUCKET.crn(found.region, found.account_id, found.bucket_name)
@@ -88,12 +90,12 @@ METHODS: Final = Methods(
 
 
 def new_password() -> str:
-    """Return a password that nobody guesses."""
+    """Return a random password of 192 bits."""
     return secrets.token_urlsafe(_PASSWORD_BYTES)
 
 
 def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo) -> Cluster:
-    """Insert a cluster, whose bucket is as a request names it.
+    """Insert a cluster, whose bucket is named as in a request.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
@@ -101,16 +103,18 @@ def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo
         QuotaExceeded: the account has as much as it may have.
 
     """
-    if new.bucket is not None:
-        place = new.account_id, new.region
-        may = _right_to_fill(new, right_to)
-        found = BUCKET_ROWS.resolve(tx, *place, "bucket", new.bucket, may)
-        new = structs.replace(new, bucket=found.id, bucket_name=found.name)
-    return make_cluster(tx, new, terms)
+    if new.bucket is None:
+        return _make(tx, new, terms)
+    place = new.account_id, new.region
+    may = _right_to_fill(new, right_to)
+    found = BUCKET_ROWS.resolve(tx, *place, "bucket", new.bucket, may)
+    made = _make(tx, structs.replace(new, bucket=found.id, bucket_name=found.name), terms)
+    add_use(tx, found, made.id, f"{CLUSTER.noun} {made.name}")
+    return made
 
 
 def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
-    """Insert a cluster, whose bucket is resolved, on a machine that can have it; begin its work.
+    """Insert a cluster with the id of its bucket, on a machine with room for it; begin its work.
 
     Raises:
         Conflict: its name is taken, or no machine runs servers, or has a port left.
@@ -139,7 +143,7 @@ def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
 
 
 def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> Cluster:
-    """Let a managed cluster be started or stopped; nothing happens if that is so already.
+    """Begin to start or stop a managed cluster, unless that is wanted already.
 
     Raises:
         NotFound: it is gone.
@@ -164,7 +168,7 @@ def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> 
 
 
 def reset_password(tx: Connection, found: Cluster, sealed: bytes, now: int) -> Cluster:
-    """Store another password of a managed cluster's owner, which its server gets then.
+    """Store a new password of a managed cluster's owner; its server is given it by the work.
 
     Raises:
         NotFound: it is gone.
@@ -215,7 +219,7 @@ def check_registered(found: Cluster) -> None:
 
 
 def delete(tx: Connection, found: Cluster, now: int, *, is_cascade: bool) -> None:
-    """Let a cluster be deleted, with all of its backups.
+    """Begin the deletion of a cluster with all of its backups.
 
     Raises:
         NotFound: it is gone.

@@ -1,4 +1,4 @@
-"""Programs that read or write what is hostile, each run confined by bubblewrap.
+"""Run programs on files that are not to be trusted, each confined by bubblewrap.
 
 A run sees the programs of the machine, read-only, and the folders that it is given. It has neither
 capabilities nor a shell of ours, acts as the cluster's own user, and ends with this process, also
@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cloudcore.databases.archive import BackupFailed, BackupProgramMissing
+from cloudcore.databases.confinement import AS_ROOT, User, as_user
 
-User = tuple[int, int] | None
-"""Ids that a run has; None: those of the service, which then is not root."""
 _LAST_LINES: Final = 6
 _MOST_LINE: Final = 500
-_LIMIT: Final = 1 << 20
-"""Bytes of a line of output; a longer one is none of a program that we know."""
+_LIMIT: Final = 32 << 20
+"""Bytes of a line of output: pgBackRest lists all backups on one line, each with those it needs."""
+_MEMORY: Final = 4 << 30
+"""Bytes of address space of a program: what it reads may be made to fill the memory."""
 _ETC: Final = ("/etc/ld.so.cache", "/etc/localtime")
 _SYSTEM: Final = ("/lib", "/lib32", "/lib64", "/bin", "/sbin")
 
@@ -36,14 +37,14 @@ class Run:
     argv: Sequence[str]
     user: User
     readable: Mapping[Path, str] = field(default_factory=dict)
-    """What of this machine is where for the program."""
+    """Paths of this machine, and where the program sees them."""
     writable: Mapping[Path, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """What the program alone sees, by path: it is in memory, such as keys."""
+    """Files in memory that only the program sees, such as keys, by path."""
     env: Mapping[str, str] = field(default_factory=dict)
     has_network: bool = False
     pass_fds: Sequence[int] = ()
-    """Held by whatever belongs to the run, to its end."""
+    """Descriptors that all processes of the run hold to their end."""
 
 
 class Ended(NamedTuple):
@@ -81,7 +82,7 @@ async def run(wanted: Run, each_line: Callable[[str], None] = lambda _line: None
 async def started(
     wanted: Run, *, stdin: int = asyncio.subprocess.DEVNULL, stderr: int
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Start a program, to talk with it; what still runs at the end is killed."""
+    """Start a program and yield it; it is killed at the end of the block."""
     with ExitStack() as opened:
         uid, gid = wanted.user or (os.geteuid(), os.getegid())
         # Programs ask for the name of their user; those of the machine are none of their business.
@@ -92,7 +93,19 @@ async def started(
         # No argument: all users of the machine see those.
         words = _in_memory(opened, b"".join(f"{each}\0".encode() for each in options))
         process = await asyncio.create_subprocess_exec(
-            *("nice", "-n", "10", "bwrap", "--args", str(words), "--", *inner),
+            *(
+                "nice",
+                "-n",
+                "10",
+                "prlimit",
+                f"--as={_MEMORY}",
+                "--core=0",
+                "bwrap",
+                "--args",
+                str(words),
+                "--",
+                *inner,
+            ),
             stdin=stdin,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
@@ -133,15 +146,8 @@ def _confined(wanted: Run, files: Mapping[str, int]) -> tuple[Sequence[str], Seq
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", **wanted.env}
     for name, value in environment.items():
         options += ["--setenv", name, value]
-    inner = list(wanted.argv)
-    if wanted.user is None:
-        options.append("--unshare-user")
-    else:
-        uid, gid = wanted.user
-        options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-        ids = f"--reuid={uid}", f"--regid={gid}", "--clear-groups"
-        inner = ["setpriv", *ids, "--no-new-privs", "--", *inner]
-    return options, inner
+    options += ["--unshare-user"] if wanted.user is None else AS_ROOT
+    return options, as_user(wanted.user, wanted.argv)
 
 
 def _system() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""How the programs of a server are confined: by bubblewrap, whoever starts them.
+"""The commands that confine a server and the programs beside it, by bubblewrap.
 
 As root, a server has a user id of its own, which owns its files and nothing else. Without root it
 acts as the service's user, in a user namespace in which nothing else is mounted. Either way it sees
@@ -16,11 +16,11 @@ from cloudcore.nodes.control_groups import MIB
 from cloudcore.nodes.keeper import INFO_FD, SECCOMP_FD
 
 _INNER_ID: Final = 1000
-"""Of the user that a server is to itself without root."""
+"""The id that a server has in its own user namespace, without root."""
 _WITHOUT_ROOT: Final = (
     *("--unshare-user", "--disable-userns", "--uid", str(_INNER_ID), "--gid", str(_INNER_ID)),
 )
-_AS_ROOT: Final = ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
+AS_ROOT: Final = ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
 """To become the server's user, who has none."""
 _PARENTS: Final = ("/usr", "/usr/share", "/etc")
 _SEEN: Final = (
@@ -31,7 +31,7 @@ _SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib64")
 _SCRATCH_MB: Final = 64
 _ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/", "TZ": "UTC"}
 User = tuple[int, int] | None
-"""Ids of who runs; None: those of the service, which then is not root."""
+"""User and group id of a server; None: those of the service, if it is not root."""
 
 
 def confined(
@@ -40,31 +40,17 @@ def confined(
     *,
     folders: Mapping[Path, str],
     files: Mapping[Path, str],
-    shm_mb: int = _SCRATCH_MB,
+    shm_mb: int,
 ) -> Sequence[str]:
     """Return what a keeper runs: bubblewrap with a program, which is its first process.
 
-    The program may write into `folders` and read `files`, each with its path for the program.
+    The program may write into `folders` and read `files`, each with its path for the program. The
+    options of bwrap are in the order in which it mounts (bwrap(1)).
     """
-    ends = ("--as-pid-1", "--seccomp", str(SECCOMP_FD), "--info-fd", str(INFO_FD))
-    options = (*_options(user, folders, files, shm_mb), *ends)
-    return ("bwrap", *options, "--", *_as_user(user), *argv)
-
-
-def beside(argv: Sequence[str], user: User, folders: Mapping[Path, str]) -> Sequence[str]:
-    """Return what runs a program beside a server, without any network, to its own end."""
-    options = (*_options(user, folders, {}, _SCRATCH_MB), "--unshare-net", "--die-with-parent")
-    return ("bwrap", *options, "--", *_as_user(user), *argv)
-
-
-def _options(
-    user: User, folders: Mapping[Path, str], files: Mapping[Path, str], shm_mb: int
-) -> list[str]:
-    """Return the options of bwrap, in the order in which it mounts (bwrap(1))."""
-    return [
+    options = (
         *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup"),
         *("--hostname", "database", "--new-session", "--clearenv", "--cap-drop", "ALL"),
-        *(_WITHOUT_ROOT if user is None else _AS_ROOT),
+        *(_WITHOUT_ROOT if user is None else AS_ROOT),
         *(part for name in _PARENTS for part in ("--perms", "0755", "--dir", name)),
         *(part for name in _SEEN for part in ("--ro-bind-try", name, name)),
         *(part for name in _SYSTEM for part in _system(name)),
@@ -74,8 +60,9 @@ def _options(
         *(part for here, there in folders.items() for part in ("--bind", str(here), there)),
         *(part for here, there in files.items() for part in ("--ro-bind", str(here), there)),
         *(part for each in _ENVIRONMENT.items() for part in ("--setenv", *each)),
-        *("--chdir", "/"),
-    ]
+        *("--chdir", "/", "--as-pid-1", "--seccomp", str(SECCOMP_FD), "--info-fd", str(INFO_FD)),
+    )
+    return ("bwrap", *options, "--", *as_user(user, argv))
 
 
 def _system(name: str) -> Sequence[str]:
@@ -88,19 +75,20 @@ def _in_memory(name: str, size_mb: int) -> Sequence[str]:
     return ("--perms", "1777", "--size", str(size_mb * MIB), "--tmpfs", name)
 
 
-def _as_user(user: User) -> Sequence[str]:
+def as_user(user: User, argv: Sequence[str]) -> Sequence[str]:
+    """Return the command of a program in bubblewrap that has become another user (setpriv(1))."""
     if user is None:
-        return ()
-    ids = (f"--reuid={user[0]}", f"--regid={user[1]}")
-    return ("setpriv", *ids, "--clear-groups", "--no-new-privs", "--")
+        return argv
+    ids = (f"--reuid={user[0]}", f"--regid={user[1]}", "--clear-groups")
+    return ("setpriv", *ids, "--no-new-privs", "--", *argv)
 
 
 def password_line(user: User) -> str:
-    """Return the line of `/etc/passwd` (passwd(5)) that programs look for."""
+    """Return the line of `/etc/passwd` (passwd(5)) with the user of a server."""
     uid, gid = user or (_INNER_ID, _INNER_ID)
     return f"postgres:x:{uid}:{gid}::/:/usr/sbin/nologin\n"
 
 
 def user_of(first_uid: int, offset: int) -> User:
-    """Return the ids of a server, by the place of its port; None without root."""
+    """Return the ids of the server of a port, counted from the first port; None without root."""
     return (first_uid + offset, first_uid + offset) if os.geteuid() == 0 else None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cloudcore.outbound.addresses import Address, Network
 
 NETWORKS_SETTING: Final = "ENTREPOT_DATABASE_NETWORKS"
-_CONNECT_SECONDS: Final = 10
+_CONNECT_SECONDS: Final = "10"
 _WHOLE_SECONDS: Final = 30
 _MOST_REASON: Final = 300
 _SETS_REQUIRED_AUTH: Final = 160_000
@@ -31,7 +31,7 @@ _SETS_REQUIRED_AUTH: Final = 160_000
 
 
 class EndpointUnreachable(Exception):
-    """A server did not answer as a server of PostgreSQL; the message says why, no secret."""
+    """A server did not answer as PostgreSQL does; the message says why and has no secret."""
 
 
 def check_literal(host: str, port: int, networks: Sequence[Network]) -> None:
@@ -58,6 +58,19 @@ async def addresses_of(
     except NotAllowed as error:
         raise EndpointUnreachable(str(error)) from None
     return found
+
+
+def conninfo(endpoint: RegisteredEndpoint, addresses: Sequence[Address]) -> dict[str, str]:
+    """Return the parameters of libpq for a server, which it dials at checked addresses alone."""
+    return {
+        "host": ",".join(endpoint.host for _ in addresses),
+        "hostaddr": ",".join(map(str, addresses)),
+        "port": str(endpoint.port),
+        "user": endpoint.username,
+        "sslmode": "require" if endpoint.ca is None else "verify-full",
+        "gssencmode": "disable",
+        "connect_timeout": _CONNECT_SECONDS,
+    }
 
 
 async def server_version(
@@ -95,25 +108,19 @@ async def _connect(
 def _parameters(
     endpoint: RegisteredEndpoint, database: str, addresses: Sequence[Address], folder: Path
 ) -> dict[str, Any]:
-    """Return what libpq is told: everything, so that nothing of this machine is taken instead."""
+    """Return all parameters of libpq, so that it takes none from the environment."""
     from psycopg import pq  # noqa: PLC0415 - as above
 
     roots = folder / "roots.pem"  # without it nothing is checked (`require`)
     if endpoint.ca is not None:
         roots.write_text(endpoint.ca)
     found: dict[str, Any] = {
-        "host": ",".join(endpoint.host for _ in addresses),
-        "hostaddr": ",".join(map(str, addresses)),
-        "port": endpoint.port,
+        **conninfo(endpoint, addresses),
         "dbname": database,
-        "user": endpoint.username,
         "password": endpoint.password,
-        "sslmode": "require" if endpoint.ca is None else "verify-full",
         "sslrootcert": str(roots),
         "sslcert": str(folder / "none"),
         "sslkey": str(folder / "none"),
-        "gssencmode": "disable",
-        "connect_timeout": _CONNECT_SECONDS,
         "application_name": "entrepot",
         "client_encoding": "UTF8",
         "options": "-c search_path=pg_catalog -c statement_timeout=10s",

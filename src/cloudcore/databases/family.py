@@ -80,9 +80,9 @@ def _on_node(needs: DatabaseNeeds) -> Sequence[Watch]:
 
 
 def _placings() -> Sequence[Placing]:
-    from cloudcore.databases.work import PLACING  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases import backup_work, work  # noqa: PLC0415 - SQLAlchemy
 
-    return (PLACING,)
+    return (work.PLACING, backup_work.PLACING)
 
 
 def _samples() -> Mapping[str, Measure]:

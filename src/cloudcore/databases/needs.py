@@ -18,7 +18,7 @@ from cloudcore.ports import KEYRING, Opening, Port
 
 
 class ServerCertificate(NamedTuple):
-    """What a server shows to clients."""
+    """The certificate that a server shows to clients."""
 
     chain_pem: str
     key_pem: str
@@ -28,7 +28,7 @@ class ServerCertificate(NamedTuple):
     expires_at: int
 
     def __repr__(self) -> str:
-        """Show no key."""
+        """Return when it expires: the key must not get into logs."""
         return f"ServerCertificate({self.expires_at})"
 
 
@@ -41,14 +41,14 @@ class ServerAuthority(Protocol):
 
 
 class DatabaseTerms(NamedTuple):
-    """What the operator has set."""
+    """The settings of the operator."""
 
     address: str = "127.0.0.1"
     """Where servers of this machine listen, and what clients of them connect to."""
     first_port: int = 20_000
     last_port: int = 20_999
     networks: Sequence[Network] = ()
-    """What registered servers may be in besides the public internet."""
+    """Networks that registered servers may be in, besides the public internet."""
 
 
 SERVERS: Final[Port[ServerDriver | None]] = Port("databases.servers")

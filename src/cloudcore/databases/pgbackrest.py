@@ -1,8 +1,7 @@
 """Backups of managed clusters by pgBackRest, in a repository of the cluster's own in the bucket.
 
-The source is pgBackRest's user guide and configuration reference, 2.41 and later. What it says of
-itself (`info`) is what is true: a run that a death cut off has no backup there, and the next one
-takes its remains away.
+The source is pgBackRest's user guide and configuration reference, 2.41 and later. A run that was
+killed is not listed by its `info`, and the next run deletes what it has left.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.databases.archive import BackupFailed, BackupKind, BackupTarget, Listed
 from cloudcore.databases.bucket_access import BucketAccess, Keys
 from cloudcore.databases.bucket_files import delete_files, folder_of
-from cloudcore.databases.confined_runs import Ended, Run, User, require, run
+from cloudcore.databases.confined_runs import Ended, Run, require, run
+from cloudcore.databases.confinement import User
 from cloudcore.databases.s3_bridge import NAME, Bridge
 from cloudcore.databases.server import DATA_INSIDE, SUPERUSER
 from cloudcore.storage.needs import StorageNeeds
@@ -52,12 +52,11 @@ _FILE: Final = "DETAIL: backup file "
 _PERCENT: Final = re.compile(r", ([0-9]{1,3})(?:\.[0-9]{1,3})?%\)")
 _LABEL: Final = re.compile(r"[0-9]{8}-[0-9]{6}F(?:_[0-9]{8}-[0-9]{6}I)?")
 _ALL: Final = "9999999"
-"""Bases that `expire` leaves alone: what goes is named."""
+"""More bases than there are: `expire` deletes only the backup that it is given."""
 _ALMOST: Final = 99
-"""Percent that are done when all files are there, and their WAL is not."""
-_MOST_WORDS: Final = 1000
+"""The progress in percent when all files are stored, and their WAL is not."""
 _ENDING_SECONDS: Final = 20
-"""In which a run ends whose service was killed."""
+"""Within these a run ends whose service was killed."""
 
 
 class ServerPlace(NamedTuple):
@@ -66,7 +65,7 @@ class ServerPlace(NamedTuple):
     data: Path
     user: User
     socket_folder: Path | None = None
-    """None: it does not run, or is not to be spoken with."""
+    """None if the server does not run, or is not connected to."""
     port: int = 0
     """In the name of the socket."""
     data_inside: str = DATA_INSIDE
@@ -193,7 +192,7 @@ class Repository:
     async def back_up(
         self, backup_id: str, kind: BackupKind, place: ServerPlace, tell: Callable[[int], None]
     ) -> Listed:
-        """Make a backup of a server that runs; never a base in the place of an incremental one."""
+        """Back up a running server; never make a base in place of an incremental one."""
         if kind == "incremental" and not await self.backups():
             raise BackupFailed("there is no base backup that an incremental one could follow")
         await asyncio.to_thread(_refuse_links, place.data)
@@ -340,7 +339,7 @@ def _of_server(place: ServerPlace) -> str:
 
 
 def _listed(found: _Backup) -> Listed | None:
-    """Return what `info` says of a backup; None if no run of ours has made it."""
+    """Return a backup that `info` lists; None if its label is none of pgBackRest's."""
     if not _LABEL.fullmatch(found.label):
         return None
     base, incremental, _ = found.label.partition("_")

@@ -1,4 +1,4 @@
-"""What a PostgreSQL server is told: all by its command line, which nothing in its data overrides.
+"""The settings of a PostgreSQL server: all on its command line, which its data cannot override.
 
 ``ALTER SYSTEM`` and files in the data folder come after the command line (PostgreSQL 15, 20.1).
 """
@@ -44,7 +44,7 @@ CREATE ROLE {OWNER} LOGIN CREATEDB
 CREATE DATABASE {DATABASE} OWNER {OWNER}
 REVOKE ALL ON DATABASE postgres, template1 FROM PUBLIC
 """
-"""What a new server is told. Nobody but the platform comes into `postgres` and `template1`."""
+"""Statements for a new server. Only the platform may connect to `postgres` and `template1`."""
 
 
 def conf_files() -> Mapping[str, str]:
@@ -58,7 +58,7 @@ def program(version: int, name: str) -> str:
 
 
 def initdb(version: int) -> Sequence[str]:
-    """Return what makes the data of a new server."""
+    """Return the command that makes the data of a new server."""
     return (
         *(program(version, "initdb"), "--pgdata", DATA_INSIDE, "--username", SUPERUSER),
         *("--data-checksums", "--encoding", "UTF8", "--locale", "C.UTF-8"),
@@ -69,7 +69,7 @@ def initdb(version: int) -> Sequence[str]:
 def server(
     spec: Spec, recovery: Recovery | None = None, *, is_private: bool = False
 ) -> Sequence[str]:
-    """Return what runs a server; a private one listens on its socket alone."""
+    """Return the command of a server; a private one listens on its Unix socket alone."""
     settings = {**_common(), **_resources(spec), **_reached(spec, is_private=is_private)}
     settings |= _archive(spec, is_private=is_private)
     if is_private:
@@ -80,7 +80,7 @@ def server(
 
 
 def single_user(version: int, database: str) -> Sequence[str]:
-    """Return what reads statements, one a line, as the first superuser that a server had.
+    """Return the command of a server that runs statements from its input, one a line, as superuser.
 
     No role or database has settings there, and neither event triggers nor workers run.
     """
@@ -149,7 +149,7 @@ def _common() -> dict[str, str]:
 
 
 _QUIET: Final = {"autovacuum": "off", "max_logical_replication_workers": "0", "hot_standby": "off"}
-"""Of a server that nobody but the platform looks at: it runs nothing of what its data ask for."""
+"""Settings of a private server: it runs no workers that its data ask for."""
 
 
 def _reached(spec: Spec, *, is_private: bool) -> dict[str, str]:
@@ -209,7 +209,7 @@ def _recovery(recovery: Recovery) -> dict[str, str]:
         "restore_command": restore_command(SPOOL_INSIDE) if recovery.uses_archive else "false",
         "recovery_target_action": "promote",
     }
-    if recovery.to_end:
+    if recovery.is_to_end:
         return settings
     if recovery.target_time is None:
         return settings | {"recovery_target": "immediate"}

@@ -1,8 +1,8 @@
-"""Make a restored data folder one that may be started: everything in it is an enemy's.
+"""Make a restored data folder safe to start a server on.
 
-Whoever writes into the bucket of the backups has made its files and its catalog. What it runs is
-confined like every server; this is about what its owner and its files may do then. Nothing here
-follows a link of it.
+Everyone who may write to the bucket of the backups may have made up its files and its catalog. The
+server is confined like any other; this removes files that say how it runs, and rights of roles. No
+link in the folder is followed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _NAMES: Final = re.compile(r'\bencode = "([0-9a-f]*)"')
 
 
 def clean(data: Path, version: int) -> None:
-    """Leave plain files and folders of one user, of which none says how the server runs.
+    """Remove everything but plain files and folders, and all files that say how the server runs.
 
     Raise `ServerFailed` if they are no data of a server of this version.
     """
-    with _opened(data) as folder:
+    with open_folder(data) as folder:
         found = _read(folder, "PG_VERSION").strip()
         if found != f"{version}":
             raise ServerFailed(f"what was restored is no data of PostgreSQL {version}")
@@ -56,8 +56,8 @@ def clean(data: Path, version: int) -> None:
 
 
 def ask_for_recovery(data: Path, user: User) -> None:
-    """Let the next start recover by its settings, before it takes connections."""
-    with _opened(data) as folder:
+    """Create `recovery.signal`, so that the server recovers before it takes connections."""
+    with open_folder(data) as folder:
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open("recovery.signal", flags, 0o600, dir_fd=folder)
         try:
@@ -74,8 +74,8 @@ def remove_file(folder: int, name: str) -> None:
 
 
 def before_start(data: Path) -> None:
-    """Remove what a server has stored of its own settings, and what a killed one said of itself."""
-    with _opened(data) as folder:
+    """Remove settings that a server has stored, and the pid file of one that was killed."""
+    with open_folder(data) as folder:
         for name in ("postgresql.auto.conf", "postmaster.pid"):
             remove_file(folder, name)
 
@@ -83,7 +83,7 @@ def before_start(data: Path) -> None:
 def status_of(data: Path) -> str:
     """Return what a running server says that it does (`postmaster.pid`, its eighth line)."""
     try:
-        with _opened(data) as folder:
+        with open_folder(data) as folder:
             lines = _read(folder, "postmaster.pid").splitlines()
     except (OSError, ServerFailed):
         return ""
@@ -172,8 +172,9 @@ def catalog_of(said: str) -> Catalog:
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[int]:
-    descriptor = os.open(folder, _FOLDER)
+def open_folder(path: Path | str, folder: int | None = None) -> Iterator[int]:
+    """Open a folder, perhaps in an open one; raise `OSError` if it is none, or a link."""
+    descriptor = os.open(path, _FOLDER, dir_fd=folder)
     try:
         yield descriptor
     finally:

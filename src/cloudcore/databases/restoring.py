@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.databases import wal
@@ -20,21 +21,22 @@ if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds
 
 _MIB = 1024 * 1024
-_ENDED_EARLY: Final = "recovery ended before configured recovery target was reached"
-"""What a server says whose WAL has no commit after the moment at which it is to stop."""
-_ARCHIVING_SECONDS: Final = 420
-"""After which all WAL of a moment is in the bucket, or `ARCHIVE_FAILING` stands on its cluster: a
-minute until a server gives it away, five until a failure is a fault, and one to spare."""
+_TOO_EARLY = "recovery ended before configured recovery target was reached"
+"""What PostgreSQL says when no transaction in its WAL was committed after the moment."""
+_NO_WAL = (
+    "the bucket has no WAL of that moment, which its server has not archived: delete this cluster,"
+    " and restore to an earlier moment, or the newest backup"
+)
 
 
 async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
-    """Make the data of a new cluster from the backup that it names, and start its server once.
+    """Make the data of a new cluster from the backup that it names.
 
-    A death in between begins again from nothing: nobody has connected to it before.
+    After a death it begins anew: nobody has connected to the cluster before.
 
     Raises:
-        BackupFailed: there is nothing to restore from, or it cannot be read.
-        ServerFailed: it cannot be run.
+        BackupFailed: the backup is gone, or cannot be read; or the bucket has no WAL of the moment.
+        ServerFailed: the server does not recover.
 
     """
     source = found.source
@@ -44,18 +46,34 @@ async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
     backup = await read(BACKUPS.find, found.account_id, source.backup_id or "")
     if origin is None or backup is None or not backup.label:
         raise BackupFailed(f"the backup of {source.cluster_name} is gone; delete this cluster")
-    target = target_of(needs.keyring, origin)
-    is_all_there = False
-    if source.target_time is not None:
-        is_all_there = await _is_all_archived(needs, origin, found.created_at)
-    await restore(
-        needs,
-        target,
-        spec_of(found),
-        backup.label,
-        source.target_time,
-        is_all_archived=is_all_there,
-    )
+    target, spec = target_of(needs.keyring, origin), spec_of(found)
+    if source.target_time is None:
+        await restore(needs, target, spec, backup.label)
+        return
+    await _archive_until_now(needs, origin)
+    try:
+        await restore(needs, target, spec, backup.label, source.target_time)
+    except ServerFailed as failed:
+        if _TOO_EARLY not in str(failed):
+            raise
+        if not await _is_all_archived(needs, origin):
+            raise BackupFailed(_NO_WAL) from failed
+        # It has committed nothing after the moment: the end of its WAL is what it had then.
+        await restore(needs, target, spec, backup.label, source.target_time, is_to_end=True)
+
+
+async def _archive_until_now(needs: DatabaseNeeds, origin: Cluster) -> None:
+    """Let a server that runs here archive WAL now: else that comes within a minute of a change."""
+    if needs.servers is not None and origin.node == needs.node.name and origin.status == "active":
+        with suppress(ServerFailed):  # it has just ended, and its WAL may be there all the same
+            await needs.servers.switch_wal(spec_of(origin))
+
+
+async def _is_all_archived(needs: DatabaseNeeds, origin: Cluster) -> bool:
+    """Return True if a server was stopped in an orderly way: then it archives all that it has."""
+    found = await needs.database.read(CLUSTERS.find, origin.account_id, origin.id)
+    is_failing = found is None or any(each.code == ARCHIVE_FAILING for each in found.faults)
+    return not is_failing and found is not None and found.status == "stopped"
 
 
 async def restore(
@@ -63,15 +81,11 @@ async def restore(
     target: BackupTarget,
     spec: ServerSpec,
     label: str,
-    target_time: int | None,
+    target_time: int | None = None,
     *,
-    is_all_archived: bool = False,
+    is_to_end: bool = False,
 ) -> None:
-    """Fill a server from a backup of `target`, and start it; what it had before is deleted.
-
-    With `is_all_archived`, the bucket will get no more WAL of the time until `target_time`: a
-    server that finds nothing later has come to it.
-    """
+    """Replace the data of a server by a backup of `target`, and let it recover."""
     servers, archive = needs.servers, needs.archive
     if servers is None:
         raise ServerFailed(
@@ -84,40 +98,8 @@ async def restore(
         target, folder, paths.user, label=label, target_time=target_time, max_bytes=most
     )
     await servers.adopt_restored(spec)
-    issued = await needs.authority.issue([needs.terms.address, needs.node.name])
-    await servers.reload_certificate(spec, issued.chain_pem, issued.key_pem)
     if not recovery.uses_archive:
-        await servers.start(spec, recovery=recovery)
+        await servers.recover(spec, recovery)
         return
     async with archive.serving_wal(target, paths.data, paths.spool, paths.user):
-        try:
-            await servers.start(spec, recovery=recovery)
-        except ServerFailed as failed:
-            if target_time is None or _ENDED_EARLY not in str(failed):
-                raise
-            if not is_all_archived:
-                until = rfc3339(target_time)
-                words = f"the bucket does not have all WAL until {until} yet: it is waited for"
-                raise ServerFailed(words) from None
-            await servers.start(spec, recovery=recovery._replace(to_end=True))
-
-
-async def _is_all_archived(needs: DatabaseNeeds, origin: Cluster, since: int) -> bool:
-    """Return True if the bucket gets no more WAL of the time before `since`.
-
-    A server ends its recovery where it reads a commit of later than the moment. One that runs on
-    this machine writes such a one now, and it comes; of another one there may never be one.
-    """
-    if origin.node == needs.node.name and (servers := needs.servers) is not None:
-        spec = spec_of(origin)
-        if origin.status == "active":
-            await servers.switch_wal(spec)
-            return False
-        paths = servers.paths(spec)
-        if origin.status == "stopped" and wal.has_all_of(paths.data, paths.spool):
-            return True
-    codes = {each.code for each in origin.faults}
-    if NODE_LOST in codes:
-        return True
-    is_late = needs.clock() - since > _ARCHIVING_SECONDS * MICROSECONDS
-    return is_late and ARCHIVE_FAILING not in codes
+        await servers.recover(spec, recovery._replace(is_to_end=is_to_end))

@@ -49,6 +49,14 @@ _DUE: Final = Statement(
         .order_by(_c.id)
     )
 )
+_RESTORING: Final = Statement(
+    CLUSTERS.columns.where(
+        _c.account_id == bindparam("account_id"),
+        _c.has_data == sql("false"),
+        _c.source.is_not(None),
+        _c.status != sql("'deleting'"),
+    )
+)
 _PAGE: Final = 500
 
 
@@ -76,6 +84,13 @@ def clusters_on(tx: Connection, node: str) -> Sequence[Cluster]:
     return found
 
 
+def restoring_by_backup(tx: Connection, account_id: str) -> Mapping[str, str]:
+    """Return the names of the clusters that are yet to be restored, by the ids of the backups."""
+    found = map(CLUSTERS.record_of, tx.rows(_RESTORING, account_id=account_id))
+    sources = ((each.source, each.name) for each in found)
+    return {of.backup_id: name for of, name in sources if of and of.backup_id}
+
+
 def ports_on(tx: Connection, node: str) -> frozenset[int]:
     """Return the ports that the clusters of a machine have."""
     return frozenset(row[0] for row in tx.rows(_PORTS, node=node))
@@ -84,7 +99,7 @@ def ports_on(tx: Connection, node: str) -> frozenset[int]:
 def free_port(tx: Connection, node: str, first: int, last: int) -> int | None:
     """Return the lowest port that no cluster of a machine has; None if none is free.
 
-    Who asks holds the row of the machine, or is refused by the constraint.
+    The caller holds the row of the machine; else the constraint may refuse the port.
     """
     taken = ports_on(tx, node)
     return next((each for each in range(first, last + 1) if each not in taken), None)

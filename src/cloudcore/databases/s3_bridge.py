@@ -17,7 +17,7 @@ from cloudcore.databases.archive import BackupFailed
 NAME: Final = "entrepot-bridge"
 """The name in the bridge's certificate."""
 _LIFE: Final = timedelta(days=3650)
-"""Longer than any process: its key is in the memory of one bridge alone."""
+"""Longer than any process lives; the key is in the memory of one bridge alone."""
 
 
 class S3Endpoint(NamedTuple):
@@ -26,7 +26,7 @@ class S3Endpoint(NamedTuple):
     host: str
     port: int
     name: str
-    """What requests call it in ``Host``; buckets are in paths."""
+    """Its name in ``Host``; buckets are in paths."""
     certificate: Path | None
     """The file of the certificate that it shows; None if it speaks plain HTTP."""
 
@@ -38,7 +38,7 @@ class Bridge:
         """Lead to the endpoint."""
         self.endpoint = endpoint
         self.certificate = b""
-        """What clients trust, and only that: PEM, known once the bridge runs."""
+        """The only certificate that clients trust, in PEM; empty until the bridge runs."""
         self._port = 0
         self._running: asyncio.subprocess.Process | None = None
         self._starting = asyncio.Lock()

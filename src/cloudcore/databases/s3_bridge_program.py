@@ -29,12 +29,12 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 async def _relay(
     order: dict[str, Any],
-    pinned: ssl.SSLContext | None,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    name = order["name"] if pinned is not None else None
     try:
+        pinned = _pinned(order["pinned"]) if order["pinned"] else None
+        name = order["name"] if order["pinned"] else None
         answers, asks = await asyncio.open_connection(
             order["host"], order["port"], ssl=pinned, server_hostname=name
         )
@@ -45,17 +45,22 @@ async def _relay(
     await asyncio.gather(_pump(reader, asks), _pump(answers, writer))
 
 
+def _pinned(file: str) -> ssl.SSLContext:
+    """Trust the certificate in a file alone, whoever issued it: it is that of our own server.
+
+    The file is read for each connection, as the certificate is renewed.
+    """
+    context = ssl.create_default_context(cafile=file)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = False
+    return context
+
+
 async def _serve(order: dict[str, Any]) -> None:
     shown = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     shown.load_cert_chain(f"/proc/self/fd/{order['certificate']}")
-    pinned = None
-    if order["pinned"]:
-        # It is our own server: the very certificate that it shows is known, whoever issued it.
-        pinned = ssl.create_default_context(cafile=order["pinned"])
-        pinned.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        pinned.check_hostname = False
     server = await asyncio.start_server(
-        partial(_relay, order, pinned), "127.0.0.1", 0, ssl=shown, limit=_CHUNK
+        partial(_relay, order), "127.0.0.1", 0, ssl=shown, limit=_CHUNK
     )
     print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)

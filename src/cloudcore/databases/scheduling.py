@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,7 @@ from cloudcore.databases.cluster import Cluster, Schedule
 from cloudcore.databases.cron import read_cron
 from cloudcore.databases.rows import CLUSTERS, due_checks
 from cloudcore.databases.work import WORK
-from cloudcore.errors import Conflict, QuotaExceeded
+from cloudcore.errors import Conflict, NotFound, QuotaExceeded
 from cloudcore.resources.record import DELETING
 
 if TYPE_CHECKING:
@@ -24,18 +25,19 @@ _PAGE: Final = 100
 
 
 def put(tx: Connection, cluster: Cluster) -> None:
-    """Store when a new or changed schedule is to be looked at first."""
+    """Store when a new or changed schedule is due first."""
     due_at = _next(cluster, cluster.updated_at)
     backup_rows.put_due(tx, cluster.account_id, cluster.id, due_at)
 
 
 async def take_turns(needs: DatabaseNeeds) -> None:
-    """Ask for the backups and the proofs whose moment has come; each is late once, if at all."""
+    """Request the backups and verifications that are due; those missed meanwhile count as one."""
     now, after = needs.clock(), ""
     while found := await needs.database.read(backup_rows.due, now, after, _PAGE):
         for account_id, cluster_id, due_at in found:
             turn = partial(_take_turn, needs, account_id, cluster_id, due_at, now)
-            await needs.database.write(turn)
+            with suppress(NotFound):  # it has just been deleted
+                await needs.database.write(turn)
         after = found[-1][1]
 
 
@@ -80,7 +82,10 @@ def _take_turn(
 def _back_up(
     tx: Connection, needs: DatabaseNeeds, cluster: Cluster, kind: BackupKind, now: int
 ) -> None:
-    """Ask for a backup; that it cannot be made is a fault of the cluster."""
+    """Ask for a backup, unless one of the schedule waits; a refusal is a fault of the cluster."""
+    for each in backup_rows.waiting(tx, cluster.account_id, cluster.id):
+        if (each.status, each.trigger, each.kind) == ("pending", "schedule", kind):
+            return
     try:
         backups.request(tx, cluster, kind, "schedule", needs.new_id, now)
     except (Conflict, QuotaExceeded) as error:
@@ -93,7 +98,7 @@ def _is_due(cron: str | None, due_at: int, now: int) -> bool:
 
 
 def _next(cluster: Cluster, now: int) -> int | None:
-    """Return the first moment after one at which anything of a schedule is due; None: never."""
+    """Return the first moment after `now` at which a schedule is due; None if it is empty."""
     schedule = cluster.schedule or Schedule()
     crons = (schedule.base_cron, schedule.incremental_cron, schedule.verify_cron)
     return min((read_cron(each).after(now) for each in crons if each is not None), default=None)

@@ -1,7 +1,7 @@
-"""What runs database servers on a machine, as the rest of the family sees it.
+"""What runs database servers on a machine, as the rest of the family uses it.
 
-A server outlives the service. It is a program of somebody else's data: it has neither credentials
-nor a network, and reaches no file but its own.
+A server outlives the service. Its data are a customer's: it has neither credentials nor a network,
+and reaches only its own files.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final, Literal, NamedTuple, Protocol
 from cloudcore.databases.archive import Recovery
 
 SUPERUSER: Final = "entrepot"
-"""The role that the platform has in each server, over the socket in its private folder alone."""
+"""The role of the platform in each server; it connects by the Unix socket alone."""
 OWNER: Final = "admin"
-"""The role that the owner of a cluster has, over TLS: no superuser, and may not make roles."""
+"""The role of a cluster's owner, which connects by TLS: no superuser, and may not create roles."""
 DATABASE: Final = "main"
 """The database that belongs to `OWNER`."""
 DATA_INSIDE: Final = "/data"
-"""How a server itself calls its data folder."""
+"""The path of the data folder, as the server sees it."""
 SPOOL_INSIDE: Final = "/spool"
 Proof = Literal["checksums", "rows"]
 """How it was shown that data are whole: by each page's checksum, or by reading each row."""
@@ -41,24 +41,25 @@ class ServerSpec(NamedTuple):
     cpu_millis: int
     """Thousandths of a processor."""
     disk_mb: int
-    """Most that its folder holds; who watches it stops a server that has more."""
+    """MiB that its folder may have; a server with more is stopped."""
     port: int
-    """Where it listens on the address of the setting; unique on the machine."""
+    """Where it listens on the address of the setting; unique on the machine, as is its user, who
+    follows from it."""
     has_archive: bool = False
-    """It puts its WAL into its spool."""
+    """It archives its WAL into its spool."""
 
 
 class ServerSeen(NamedTuple):
     """What a server is now."""
 
     status: Literal["starting", "running", "stopped", "missing"]
-    """Missing: it has no data, or none that are whole."""
+    """Missing: it has no data, or incomplete ones."""
     words: str = ""
-    """Why it has stopped: the end of its log."""
+    """Why it has stopped, from the end of its log."""
     data_bytes: int = 0
-    """What its folder holds, when it was measured last."""
+    """The bytes of its folder, when they were counted last."""
     certified_at: int = 0
-    """When it got its certificate, in microseconds since the epoch; 0: it has none."""
+    """When it was given its certificate, in microseconds since the epoch; 0 if it has none."""
 
 
 class ServerPaths(NamedTuple):
@@ -69,7 +70,7 @@ class ServerPaths(NamedTuple):
     """Of the socket of `ServerSpec.port`, over which `SUPERUSER` comes in."""
     spool: Path
     user: tuple[int, int] | None
-    """The ids that it runs as, and that own its files; None: those of the service."""
+    """User and group id that it runs as and that own its files; None: those of the service."""
 
 
 class ServerDriver(Protocol):
@@ -92,35 +93,46 @@ class ServerDriver(Protocol):
         ...
 
     def restoring(self, spec: ServerSpec) -> Path:
-        """Return a folder of the server's own user, which a restore fills; `DATA_INSIDE` there."""
+        """Return the folder that a restore fills; it belongs to the server's user."""
         ...
 
     async def adopt_restored(self, spec: ServerSpec) -> None:
-        """Make what was restored the data of a server, which does not run yet.
+        """Make restored files the data of a server, which does not run yet; no error if that is so.
 
-        It is hostile. Files that say how the server runs are replaced, whatever leads out of the
-        folder is refused. No error if it was done.
+        They are not to be trusted: links are removed, and files that say how the server runs.
 
-        Raise `ServerFailed` if it cannot be, or is no such folder.
+        Raise `ServerFailed` if they are no data of this version.
         """
         ...
 
-    async def start(self, spec: ServerSpec, *, recovery: Recovery | None = None) -> None:
-        """Start a server, and return when it takes connections; no error if it does.
+    async def recover(self, spec: ServerSpec, recovery: Recovery) -> None:
+        """Let a restored server replay its WAL, and take from its roles what only `SUPERUSER` has.
 
-        With `recovery`, which is of a restored one, it recovers first, and then its roles lose what
-        no role but `SUPERUSER` may have. It is not reachable before that is done.
+        It listens on its Unix socket alone, and has stopped when this returns. No error if it was
+        done. Raise `ServerFailed`, with the end of its log, if it ends too early.
+        """
+        ...
+
+    async def start(self, spec: ServerSpec) -> None:
+        """Start a server, and return when it takes connections; no error if it does.
 
         Raise `ServerFailed`, with the end of its log, if it ends.
         """
         ...
 
+    async def switch_wal(self, spec: ServerSpec) -> None:
+        """Commit a transaction and let a running server archive all WAL up to it.
+
+        Raise `ServerFailed` if it does not answer.
+        """
+        ...
+
     async def stop(self, server_id: str) -> None:
-        """Stop a server by a fast shutdown, and kill it if that takes long; no error if it has."""
+        """Stop a server by a fast shutdown, and kill it after a minute; no error if none runs."""
         ...
 
     async def remove(self, server_id: str, *, at_once: bool = False) -> None:
-        """Stop a server and take away what it has; its data are kept for a day unless `at_once`."""
+        """Stop a server and delete its files; its data are kept for a day unless `at_once`."""
         ...
 
     async def bury(self) -> None:
@@ -146,13 +158,13 @@ class ServerDriver(Protocol):
         ...
 
     async def reload_certificate(self, spec: ServerSpec, chain_pem: str, key_pem: str) -> None:
-        """Write what a server shows to clients, and let it read it if it runs."""
+        """Write the certificate of a server, and let the server read it if it runs."""
         ...
 
     async def seen(self) -> Mapping[str, ServerSeen]:
-        """Return every server that this machine has something of, by its id."""
+        """Return all servers that have a folder on this machine, by their ids."""
         ...
 
     def paths(self, spec: ServerSpec) -> ServerPaths:
-        """Return where a server is, there or not."""
+        """Return the folders of a server, whether or not they exist."""
         ...

@@ -1,7 +1,7 @@
-"""Look after the servers of this machine: let those that ended start again, and end others.
+"""Watch the servers of this machine: restart those that ended, and remove those without a row.
 
-One process of a machine does so. To start and stop what its owner wants is the work's; a server
-that ended by itself is wanted anew, after a pause. So nobody else starts a server.
+One process of a machine does so. Servers are started by the work of their cluster alone: after a
+pause, the watch wakes it for a server that ended by itself.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from cloudcore.databases.rows import CLUSTERS
 from cloudcore.databases.server import ServerDriver, ServerFailed, ServerSeen
 from cloudcore.databases.work import WORK
 from cloudcore.db.base import Connection
+from cloudcore.errors import PlatformError
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.nodes.node import Watch
 from cloudcore.resources.record import DELETING
@@ -32,7 +33,7 @@ _CRASHES: Final = 5
 """Of a server within `_CRASH_SECONDS`, after which it is a fault."""
 _CRASH_SECONDS: Final = 600
 _ROOM_SECONDS: Final = 600
-"""That a server may have more than its disk after it was started, for its owner to delete some."""
+"""A server may have more than its disk for so long after a start, so that its owner can delete."""
 _CERTIFICATE_SECONDS: Final = 30 * 24 * 3600
 """After which a server gets another one: a third of its life."""
 _BURY_SECONDS: Final = 3600
@@ -69,10 +70,13 @@ class ServerWatch:
             if each.type == "managed" and each.has_data and _is_settled(each):
                 try:
                     await self._look(each, seen.get(each.id, _MISSING), now)
-                except ServerFailed as failed:
+                except (ServerFailed, PlatformError) as failed:  # the others are looked at too
                     _log.warning("the server %s is looked at again: %s", each.id, failed)
         for other in seen.keys() - {each.id for each in found} - {*proved}:
-            await driver.remove(other)
+            try:
+                await driver.remove(other)
+            except ServerFailed as failed:
+                _log.warning("the server %s is removed later: %s", other, failed)
         if now - self._buried_at > _BURY_SECONDS * MICROSECONDS:
             self._buried_at = now
             await driver.bury()
@@ -84,6 +88,8 @@ class ServerWatch:
         self._running_since.pop(found.id, None)
         if not found.is_wanted or seen.status == "starting":
             return
+        if seen.status == "missing" and found.status == "unavailable":
+            return  # it was noted
         if seen.status == "missing":
             words = "the machine does not have its data: restore a backup into a new cluster"
             await self._note(found, _unavailable(SERVER_FAILED, words, now), now)
@@ -112,7 +118,7 @@ class ServerWatch:
         return now >= steady_at and any(each.code == SERVER_CRASHING for each in found.faults)
 
     async def _ended(self, found: Cluster, now: int) -> None:
-        """Let a server that ended by itself start again, and pause longer if it ends again."""
+        """Have a server that ended by itself started again, after a longer pause each time."""
         seen = (await self._driver.seen()).get(found.id, _MISSING)
         if seen.status != "stopped":
             return  # it was started between the two looks

@@ -1,7 +1,8 @@
 """Database servers of this machine, each confined and kept by a process beside it.
 
 A server has a folder: `data`, `sockets` and `spool` are its own user's, the rest is the service's.
-`UNFIT` is there until data that were restored have been made fit; they are not served before.
+`unfit` is there until restored data have recovered and roles have lost their rights; they are not
+served before.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import Final, NamedTuple
 
 from cloudcore.databases import checking, postgres, restored_data
 from cloudcore.databases.archive import Recovery
-from cloudcore.databases.confinement import User, beside, confined, password_line, user_of
+from cloudcore.databases.confined_runs import Run, run
+from cloudcore.databases.confinement import User, confined, password_line, user_of
 from cloudcore.databases.server import (
     DATA_INSIDE,
     SPOOL_INSIDE,
@@ -63,11 +65,13 @@ _FAST_SECONDS: Final = 60.0
 _SINGLE_SECONDS: Final = 600.0
 _ASK_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.02
+_LONGEST_LOOK_SECONDS: Final = 0.5
 _MEASURED_SECONDS: Final = 60.0
 _PROCESSES: Final = 64
 """Of a server beside its sessions."""
 _TOLD_BYTES: Final = 2000
 _TRIAL: Final = ".trial"
+_STATEMENTS: Final = "/tmp/statements"  # noqa: S108 - of the program that reads them alone
 
 
 class Listening(NamedTuple):
@@ -89,6 +93,7 @@ class Servers:
         self._prefix = groups_prefix
         self._at_a_time = OneAtATime(_THREADS)
         self._sizes: dict[str, tuple[float, int]] = {}
+        """The size of each server, and when it is measured again."""
 
     @property
     def versions(self) -> Sequence[int]:
@@ -137,17 +142,21 @@ class Servers:
         """Clean what was restored, and move it to its place."""
         await self._at_a_time.alone(spec.id, lambda: self._adopt(spec))
 
-    async def start(self, spec: ServerSpec, *, recovery: Recovery | None = None) -> None:
-        """Start a server; what was restored recovers and is made fit first."""
+    async def recover(self, spec: ServerSpec, recovery: Recovery) -> None:
+        """Replay WAL, and make what was restored fit to be served."""
         async with self._at_a_time.held(spec.id):
-            if await self._at_a_time.run((self._folder(spec.id) / _UNFIT).exists):
-                recovery = recovery or Recovery(None, uses_archive=False)
-                private = postgres.server(spec, recovery, is_private=True)
-                await self._at_a_time.run(lambda: self._begin(spec, private))
-                await self._ready(spec)
-                await self._at_a_time.run(lambda: self._make_fit(spec))
+            await self._recover(spec, recovery)
+
+    async def start(self, spec: ServerSpec) -> None:
+        """Start a server; what was restored is made fit first, if that was not done."""
+        async with self._at_a_time.held(spec.id):
+            await self._recover(spec, Recovery(None, uses_archive=False))
             await self._at_a_time.run(lambda: self._begin(spec, postgres.server(spec)))
             await self._ready(spec)
+
+    async def switch_wal(self, spec: ServerSpec) -> None:
+        """Commit a transaction, which gets an id, and let WAL up to it be archived."""
+        await self._told(spec, "SELECT pg_current_xact_id();\nSELECT pg_switch_wal();\n")
 
     async def stop(self, server_id: str) -> None:
         """Stop a server."""
@@ -338,11 +347,19 @@ class Servers:
         except (GroupsMissing, OSError, LaunchFailed) as error:
             raise ServerFailed(str(error)) from error
 
+    async def _recover(self, spec: ServerSpec, recovery: Recovery) -> None:
+        if await self._at_a_time.run((self._folder(spec.id) / _UNFIT).exists):
+            private = postgres.server(spec, recovery, is_private=True)
+            await self._at_a_time.run(lambda: self._begin(spec, private))
+            await self._ready(spec)
+            await self._at_a_time.run(lambda: self._make_fit(spec))
+
     async def _ready(self, spec: ServerSpec) -> None:
         """Wait until a server takes connections; raise `ServerFailed` if it ends."""
-        folder = self._folder(spec.id)
-        while not await self._at_a_time.run(lambda: self._is_ready(folder)):  # noqa: ASYNC110 - another process
-            await asyncio.sleep(_LOOK_SECONDS)
+        folder, pause = self._folder(spec.id), _LOOK_SECONDS
+        while not await self._at_a_time.run(lambda: self._is_ready(folder)):
+            await asyncio.sleep(pause)
+            pause = min(1.1 * pause, _LONGEST_LOOK_SECONDS)  # a recovery may take hours
 
     def _is_ready(self, folder: Path) -> bool:
         if kept_process.find(folder) is None:
@@ -421,37 +438,33 @@ class Servers:
         return ServerSeen("running" if is_ready else "starting", "", size, certified_at)
 
     def _size(self, folder: Path) -> int:
-        measured_at, size = self._sizes.get(folder.name, (float("-inf"), 0))
-        now = time.monotonic()
-        if now - measured_at > _MEASURED_SECONDS:
+        measure_at, size = self._sizes.get(folder.name, (float("-inf"), 0))
+        begun = time.monotonic()
+        if begun > measure_at:
             size = restored_data.size_of(folder) or size
-            self._sizes[folder.name] = now, size
+            now = time.monotonic()
+            # A walk over all files: of many, it takes a hundredth of the time at most.
+            self._sizes[folder.name] = now + max(_MEASURED_SECONDS, 100 * (now - begun)), size
         return size
 
     async def _told(self, spec: ServerSpec, text: str) -> None:
-        """Tell a running server something as its superuser; raise `ServerFailed` if it refuses."""
-        psql = (postgres.program(spec.version, "psql"), "-qAtX", "-v", "ON_ERROR_STOP=1")
+        """Run statements in a running server as superuser; raise `ServerFailed` if one fails."""
         where = ("-h", postgres.SOCKETS_INSIDE, "-p", str(spec.port), "-U", SUPERUSER)
-        sockets = {self._folder(spec.id) / "sockets": postgres.SOCKETS_INSIDE}
-        argv = beside((*psql, *where, "-d", "postgres"), self._user(spec), sockets)
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
+        psql = (postgres.program(spec.version, "psql"), "-qAtX", "-v", "ON_ERROR_STOP=1")
+        paths = self.paths(spec)
+        told = Run(
+            argv=(*psql, *where, "-d", "postgres", "-f", _STATEMENTS),
+            user=paths.user,
+            readable={paths.socket_folder: postgres.SOCKETS_INSIDE},
+            files={_STATEMENTS: f"SET search_path = pg_catalog;\n{text}".encode()},
         )
         try:
             async with asyncio.timeout(_ASK_SECONDS):
-                first = "SET search_path = pg_catalog;\n"
-                _, said = await process.communicate((first + text).encode())
+                ended = await run(told)
         except TimeoutError as error:
             raise ServerFailed("it does not answer") from error
-        finally:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-        if process.returncode != 0:
-            raise ServerFailed(postgres.why_ended(said.decode(errors="replace")))
+        if ended.status != 0:
+            raise ServerFailed(postgres.why_ended(ended.said))
 
     def _folder(self, server_id: str) -> Path:
         return self._base / server_id

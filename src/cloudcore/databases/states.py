@@ -1,4 +1,4 @@
-"""What state a cluster is in, who is told, and what drivers need to know of it."""
+"""Store and tell the state of a cluster, and describe it to drivers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def observe(
     seen: Callable[[Cluster], Cluster],
     now: int,
 ) -> None:
-    """Store what was seen of a cluster, unless it is gone or being deleted.
+    """Store a change that was seen on a cluster, unless it is gone or being deleted.
 
     `seen` returns it with its new state and faults; it is pure.
     """
@@ -82,7 +82,7 @@ def open_password(keyring: Keyring, found: Cluster) -> str:
 
 
 def endpoint_of(keyring: Keyring, found: Cluster) -> RegisteredEndpoint | None:
-    """Return where a registered cluster is, with its password; None for a managed one."""
+    """Return the endpoint of a registered cluster with its password; None for a managed one."""
     if found.endpoint is None:
         return None
     of = found.endpoint

@@ -1,8 +1,8 @@
-"""Unpack a tar that whoever writes into the bucket has made, into the only folder there is.
+"""Unpack a tar that is not to be trusted into a folder.
 
-This file is run as a program of the standard library alone, confined; the tar is its standard
-input, the folder and the most bytes are its arguments. What is neither a plain file nor a folder
-ends it, and so do names that lead elsewhere or come twice. It says the reason in one line.
+This file is run confined, as a program of the standard library alone. The tar is its standard
+input; the folder and the most bytes are its arguments. It fails, and writes the reason in one line,
+for entries that are neither plain files nor folders, names outside the folder and repeated names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHUNK = 1 << 18
 
 
 def unpack(folder: str, most: int) -> None:
-    """Write all files; raise `ValueError` for what is not taken."""
+    """Write all files; raise `ValueError` for an entry that is refused."""
     left, files = most, 0
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|gz") as tar:
         for each in tar:

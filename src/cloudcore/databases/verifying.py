@@ -1,15 +1,12 @@
-"""Prove that a backup can be restored: in a server of its own, of which all data are read."""
+"""Verify that a backup can be restored: into a server of its own, all of whose data are read."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.databases import backup_rows, restoring, rows
+from cloudcore.databases import backup_rows, restoring
 from cloudcore.databases.server import ServerFailed, ServerSpec
+from cloudcore.nodes.file_locks import try_lock
 
 if TYPE_CHECKING:
     from cloudcore.databases.archive import BackupTarget
@@ -17,20 +14,20 @@ if TYPE_CHECKING:
     from cloudcore.databases.cluster import Cluster
     from cloudcore.databases.needs import DatabaseNeeds
     from cloudcore.databases.server import Proof
-    from cloudcore.db.base import Connection
 
 _MIB: Final = 1024 * 1024
 _MEMORY_MB: Final = 512
 _CPU_MILLIS: Final = 1000
 _MORE_MB: Final = 1024
 """For WAL that the server writes while it recovers."""
-_LOCK: Final = "verification.lock"
+_LOCK: Final = "databases/verification.lock"
+"""Held by the process of a machine that verifies a backup."""
 
 
 async def prove(
     needs: DatabaseNeeds, cluster: Cluster, target: BackupTarget, found: Backup
 ) -> Proof | None:
-    """Restore a backup into a server that nobody knows, read all of it, and return how.
+    """Restore a backup into a server of its own, read all of it, and return how.
 
     Return None if another one is being proved on this machine.
 
@@ -43,15 +40,15 @@ async def prove(
         raise ServerFailed(
             "this machine runs no database servers; its operator sets database_driver"
         )
-    with _alone(needs) as is_alone:
-        if not is_alone:
+    with try_lock(needs.node.folder / _LOCK) as is_ours:
+        if not is_ours:
             return None
         for left in await needs.database.read(backup_rows.verifying_on, needs.node.name):
             await servers.remove(left, at_once=True)
-        port = await needs.database.read(_port, needs)
-        spec = _spec(cluster, found, port)
+        # It listens on a Unix socket alone; the port, which no cluster has, is for that and its user.
+        spec = _spec(cluster, found, needs.terms.last_port + 1)
         try:
-            await restoring.restore(needs, target, spec, found.label, None)
+            await restoring.restore(needs, target, spec, found.label)
             return await servers.check_data(spec)
         finally:
             await servers.remove(spec.id, at_once=True)
@@ -67,30 +64,3 @@ def _spec(cluster: Cluster, found: Backup, port: int) -> ServerSpec:
         disk_mb=2 * (found.size_bytes or 0) // _MIB + _MORE_MB,
         port=port,
     )
-
-
-def _port(tx: Connection, needs: DatabaseNeeds) -> int:
-    """Return the highest port that no cluster of this machine has; new ones get the lowest."""
-    first, last = needs.terms.first_port, needs.terms.last_port
-    taken = rows.ports_on(tx, needs.node.name)
-    port = next((each for each in range(last, first - 1, -1) if each not in taken), None)
-    if port is None:
-        raise ServerFailed("the machine has no port left: the operator sets database_ports")
-    return port
-
-
-@contextmanager
-def _alone(needs: DatabaseNeeds) -> Iterator[bool]:
-    """Yield True if no other process of this machine proves a backup meanwhile."""
-    folder = needs.node.folder / "databases"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    opened = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(opened)

@@ -13,22 +13,27 @@ import os
 import re
 import shutil
 import stat
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from cloudcore.databases.archive import GIVEN, WANTED, BackupFailed, PushedWal
-from cloudcore.databases.confined_runs import Ended, User
+from cloudcore.databases.confined_runs import Ended
+from cloudcore.databases.confinement import User
 from cloudcore.databases.pgbackrest import STANZA, Repository, ServerPlace, checked
+from cloudcore.databases.restored_data import open_folder
 
 _NAME: Final = re.compile(r"[0-9A-F]{24}(?:\.partial|\.[0-9A-F]{8}\.backup)?|[0-9A-F]{8}\.history")
 _ABSENT: Final = 1
 """The exit status of ``archive-get`` when there is no such file."""
+_SEGMENT: Final = re.compile(r"[0-9A-F]{24}")
 _LOOK_SECONDS: Final = 0.1
 _PAUSE_SECONDS: Final = 2
+PATIENCE_SECONDS: Final = 150
+"""That a segment may take to get into the bucket: a server archives within a minute of a change."""
 _log = logging.getLogger(__name__)
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST: Final = 16
 """Files that one call pushes: other clusters wait for their turn too."""
 
@@ -37,7 +42,7 @@ async def push(repository: Repository, spool: Path, place: ServerPlace) -> Pushe
     """Move files of a spool to the repository, oldest first, until one fails."""
     pushed = 0
     try:
-        with _opened(spool) as folder, _staging(spool, "pushing", place.user) as staging:
+        with open_folder(spool) as folder, _staging(spool, "pushing", place.user) as staging:
             for name in _named(folder)[:_MOST]:
                 _take(folder, name, staging)
                 await _push_file(repository, staging, name, place)
@@ -52,7 +57,7 @@ async def push(repository: Repository, spool: Path, place: ServerPlace) -> Pushe
 def has_files(spool: Path) -> bool:
     """Return True if a spool has files to push."""
     try:
-        with _opened(spool) as folder:
+        with open_folder(spool) as folder:
             return bool(_named(folder))
     except OSError:
         return False
@@ -67,7 +72,7 @@ def has_all_of(data: Path, spool: Path) -> bool:
 @asynccontextmanager
 async def serving(repository: Repository, spool: Path, place: ServerPlace) -> AsyncIterator[None]:
     """Give a recovering server the files that it asks for, until it is left."""
-    with _opened(spool) as folder:
+    with open_folder(spool) as folder:
         for name in (WANTED, GIVEN):
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=folder)
@@ -95,9 +100,11 @@ async def _push_file(repository: Repository, staging: Path, name: str, place: Se
 
 
 async def _give(repository: Repository, spool: Path, folder: int, place: ServerPlace) -> None:
+    asked: dict[str, float] = {}
     while True:
         try:
-            await _give_wanted(repository, spool, folder, place)
+            if await _give_wanted(repository, spool, folder, place, asked):
+                await asyncio.sleep(_PAUSE_SECONDS)
         except (OSError, BackupFailed) as error:  # the server waits on, and it is tried again
             _log.warning("WAL for cluster %s: %s", repository.cluster_id, error)
             await asyncio.sleep(_PAUSE_SECONDS)
@@ -105,16 +112,26 @@ async def _give(repository: Repository, spool: Path, folder: int, place: ServerP
 
 
 async def _give_wanted(
-    repository: Repository, spool: Path, folder: int, place: ServerPlace
-) -> None:
+    repository: Repository, spool: Path, folder: int, place: ServerPlace, asked: dict[str, float]
+) -> bool:
+    """Give a server what it asks for; return True if some of that is not there yet.
+
+    `asked` notes when each segment was asked for first, on the monotonic clock.
+    """
+    is_waiting = False
     with (
-        _opened(WANTED, folder) as wanted,
-        _opened(GIVEN, folder) as given,
+        open_folder(WANTED, folder) as wanted,
+        open_folder(GIVEN, folder) as given,
         _staging(spool, "giving", place.user) as staging,
     ):
         for name in _named(wanted):
             words = "archive-get", f"--stanza={STANZA}", name, f"/wal/{name}"
             ended = await repository.run(*words, place=place, wal=staging)
+            if ended.status == _ABSENT and _SEGMENT.fullmatch(name):
+                now = time.monotonic()
+                if now < asked.setdefault(name, now) + PATIENCE_SECONDS:
+                    is_waiting = True
+                    continue
             if ended.status == _ABSENT:
                 (staging / name).touch()
                 os.rename(staging / name, f"{name}.absent", dst_dir_fd=given)
@@ -122,15 +139,7 @@ async def _give_wanted(
                 checked(ended)
                 os.rename(staging / name, name, dst_dir_fd=given)
             os.unlink(name, dir_fd=wanted)
-
-
-@contextmanager
-def _opened(path: Path | str, folder: int | None = None) -> Iterator[int]:
-    descriptor = os.open(path, _FOLDER, dir_fd=folder)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    return is_waiting
 
 
 @contextmanager

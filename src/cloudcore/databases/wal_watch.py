@@ -1,4 +1,4 @@
-"""Move the WAL of the servers of this machine into their buckets, all the time."""
+"""Watch the spools of this machine's servers, and move their WAL to the buckets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from cloudcore.databases import rows, states
 from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster
 from cloudcore.databases.server import ServerDriver
 from cloudcore.databases.wal import has_files
+from cloudcore.errors import PlatformError
 from cloudcore.jobs.faults import add_fault
 from cloudcore.nodes.node import Watch
 
@@ -34,7 +35,7 @@ class WalWatch:
         self._needs = needs
         self._driver = driver
         self._failing: dict[str, int] = {}
-        """Since when nothing could be pushed, by the id of the cluster."""
+        """Since when pushes fail, by the id of the cluster."""
 
     async def turn(self) -> None:
         """Push what waits in the spools of this machine, cluster by cluster."""
@@ -43,14 +44,17 @@ class WalWatch:
             if each.bucket is None or each.version is None or each.port is None:
                 continue
             spool = self._driver.paths(states.spec_of(each)).spool
+            error = None
             if has_files(spool):
-                pushed = await needs.archive.push_wal(states.target_of(needs.keyring, each), spool)
-                await self._note(each, pushed.error)
-            else:
-                await self._note(each, None)
+                try:
+                    target = states.target_of(needs.keyring, each)
+                    error = (await needs.archive.push_wal(target, spool)).error
+                except PlatformError as failed:  # of this cluster alone: others are pushed too
+                    error = failed.message
+            await self._note(each, error)
 
     async def _note(self, found: Cluster, error: str | None) -> None:
-        """Let a fault stand as long as it is one."""
+        """Add the fault that WAL is not archived after five minutes; remove it once it is."""
         now = self._needs.clock()
         is_told = any(each.code == ARCHIVE_FAILING for each in found.faults)
         if error is None:

@@ -1,4 +1,4 @@
-"""Bring a cluster about, start and stop it, look at a registered one, and delete it."""
+"""The work of clusters: make, start, stop, check and delete them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from cloudcore.databases.cluster import (
     Cluster,
 )
 from cloudcore.databases.dialling import EndpointUnreachable, server_version
-from cloudcore.databases.retention import restored_by
-from cloudcore.databases.rows import CLUSTERS
+from cloudcore.databases.rows import CLUSTERS, restoring_by_backup
 from cloudcore.databases.server import OWNER, ServerDriver, ServerFailed
 from cloudcore.databases.states import (
     endpoint_of,
@@ -34,6 +33,7 @@ from cloudcore.databases.states import (
 )
 from cloudcore.nodes.rows import Placing
 from cloudcore.resources.record import DELETING
+from cloudcore.storage.bucket_uses import remove_uses
 from cloudcore.work import Again, Came, Problem, Step, Turn, Wish, Work
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _LOOK_SECONDS: Final = 1
 _BATCH: Final = 100
 """Backups that are deleted at a time."""
 _WATCHED: Final = (SERVER_CRASHING, ARCHIVE_FAILING)
-"""Faults that are over when who watches sees so, and not because a server has started."""
+"""Faults that the watches remove, and no start of the server."""
 _OFF: Final = Problem(
     SERVERS_OFF,
     "this cluster's machine runs no database servers (any more): its operator sets database_driver",
@@ -111,7 +111,7 @@ async def _start(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
 
 
 async def _password(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
-    """Give the owner the password of the row, which then is there no more."""
+    """Set the password of the owner, and delete it from the row."""
     if (servers := needs.servers) is None:
         return Again(faults=[_OFF])
     if found.secret is not None:
@@ -138,7 +138,7 @@ async def _stop(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
 
 
 async def _check(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
-    """Look whether a registered server is there, and what it is."""
+    """Connect to a registered server, and store its version or why that failed."""
     endpoint = endpoint_of(needs.keyring, found)
     assert endpoint is not None
     assert found.endpoint is not None
@@ -182,13 +182,14 @@ def _delete_backups(tx: Connection, cluster: Cluster, now: int) -> bool:
     Those that another cluster is being restored from go when it has been.
     """
     found = backup_rows.remaining(tx, cluster.account_id, cluster.id, _BATCH)
-    staying = [each for each in found if each.status != DELETING]
-    delete_all(tx, [each for each in staying if restored_by(tx, each) is None], now)
+    restoring = restoring_by_backup(tx, cluster.account_id)
+    free = [each for each in found if each.status != DELETING and each.id not in restoring]
+    delete_all(tx, free, now)
     return not found
 
 
 async def _remove(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
-    """Take away the server, and what else its bucket has of it."""
+    """Delete the server and all files of its cluster in the bucket."""
     if found.type == "managed":
         if needs.servers is None:
             return Again(faults=[_OFF])
@@ -198,7 +199,11 @@ async def _remove(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
             await needs.archive.remove_all(target_of(needs.keyring, found))
         except BackupFailed as error:
             return Again(faults=[Problem(BACKUP_FAILED, str(error))])
-    return Came()
+    return Came(also=_free_bucket)
+
+
+def _free_bucket(tx: Connection, before: Cluster, _after: Cluster) -> None:
+    remove_uses(tx, before.account_id, before.id)
 
 
 def _came_to(status: str, found: Cluster, needs: DatabaseNeeds) -> Outcome:

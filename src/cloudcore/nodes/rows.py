@@ -105,16 +105,19 @@ class Placing:
         self,
         rows: Rows[Any],
         wake: Callable[[Connection, Any, int], None] | None = None,
-        lost_status: str = "degraded",
+        lost_status: str | None = "degraded",
+        needs_node: Callable[[Any], bool] = lambda _found: True,
     ) -> None:
-        """Take `rows` of `Placed` records, whose table has an index of ``node, id``.
+        """Take `rows` of `Placed` records; most have an index of ``node, id``.
 
         `wake` lets the work look at one whose machine is back. `lost_status` is that of one whose
-        machine is lost.
+        machine is lost; None: it keeps its status. `needs_node` returns False for one that does not
+        need its machine any more; it is pure.
         """
         self.rows: Final = rows
         self.wake: Final = wake
         self.lost_status: Final = lost_status
+        self.needs_node: Final = needs_node
         c = rows.table.c
         self.on_node: Final = Statement(
             page(
@@ -224,18 +227,20 @@ def _note_batch(
     for account_id, found_id in found:
         with suppress(NotFound):
             before: Placed = placing.rows.lock(tx, account_id, found_id)
-            after = _lost(before, placing.lost_status, now) if is_lost else _back(before)
+            after = _lost(before, placing, now) if is_lost else _back(before)
             if after != before:
                 placing.rows.save(tx, structs.replace(after, updated_at=now))
-            if placing.wake is not None and not is_lost:
+            if placing.wake is not None and not is_lost and placing.needs_node(after):
                 placing.wake(tx, after, now)
 
 
-def _lost(found: Placed, lost_status: str, now: int) -> Placed:
-    if any(each.code == NODE_LOST for each in found.faults):
+def _lost(found: Placed, placing: Placing, now: int) -> Placed:
+    is_noted = any(each.code == NODE_LOST for each in found.faults)
+    if is_noted or not placing.needs_node(found):
         return found
     words = f"the machine {found.node} was not seen for a minute; it goes on when it is back"
-    status = found.status if found.status == DELETING else lost_status
+    keeps = found.status == DELETING or placing.lost_status is None
+    status = found.status if keeps else placing.lost_status
     faults = tuple(add_fault(found.faults, NODE_LOST, words, now))
     return structs.replace(found, status=status, faults=faults)
 

@@ -7,12 +7,10 @@ that process ends for any reason, and another one goes on.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from cloudcore.clock import Clock, uuid7
@@ -20,6 +18,7 @@ from cloudcore.db.base import Database
 from cloudcore.errors import Conflict, PlatformError, Unavailable
 from cloudcore.jobs.running import BesideRequests, last_turn
 from cloudcore.nodes import rows
+from cloudcore.nodes.file_locks import try_lock
 from cloudcore.nodes.node import Node, Watch
 
 _LOCK: Final = "lock"
@@ -94,7 +93,7 @@ class NodeWatcher(BesideRequests):
     async def run(self) -> None:
         """Wait for the lock, then watch until `stop`."""
         while not self._is_stopping:
-            with _locked(self._node.folder / _LOCK) as is_ours:
+            with try_lock(self._node.folder / _LOCK) as is_ours:
                 if is_ours:
                     await self._watch()
             await self._pause(_RETRY_SECONDS)
@@ -140,18 +139,3 @@ async def _repeat(watch: Watch) -> None:
         except Exception:  # noqa: BLE001 - the next turn tries again
             _log.exception("%s failed, and is looked at again", watch.name)
         await asyncio.sleep(watch.every_seconds)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Lock a file in the block, and yield True; False if another process has it locked."""
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection, Database, Row
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, listed, page, text_list
 
 FIRST: Final = (-1, "")
 """Before every object, in the order in which they were verified."""
@@ -56,6 +56,15 @@ class ObjectRow(NamedTuple):
     """The stored bytes of an inline object; None if they are lost, or in the store."""
 
 
+class NamedObject(NamedTuple):
+    """An object whose bytes are in the store: what a backup knows of it."""
+
+    stored_id: str
+    digest: str
+    stored_size: int
+    encoding: str
+
+
 class Totals(NamedTuple):
     """How many objects have bytes, and how many of them were verified of late."""
 
@@ -72,7 +81,9 @@ class Book:
 
     `rows` is a query for the `ObjectRow`s of the table, `stored_id` the column that names their
     bytes, and `has_bytes` the condition that a row has some. An index of ``verified_at, id`` has
-    the rows that it holds for and whose `damage` is null.
+    the rows that it holds for and whose `damage` is null. `is_stored` is the condition that the
+    bytes are in the store, also if nobody needs them; of the table, statements for backups read
+    the columns of these conditions and of `NamedObject` alone.
     """
 
     def __init__(
@@ -81,7 +92,9 @@ class Book:
         rows: Select[Any],
         *,
         stored_id: ColumnElement[str],
+        digest: ColumnElement[str],
         has_bytes: ColumnElement[bool],
+        is_stored: ColumnElement[bool],
     ) -> None:
         of = table.c
         self.table: Final = table
@@ -126,6 +139,19 @@ class Book:
             .where(*seen, func.coalesce(of.damage, text("''")) == bindparam("damage_before"))
             .values(damage=text("NULL"), damaged_at=text("NULL"), verified_at=bindparam("now"))
         )
+        self._count_stored: Final = Statement(
+            select(func.count(), func.coalesce(func.sum(of.stored_size), _ZERO)).where(is_stored)
+        )
+        self._list_stored: Final = Statement(
+            page(
+                select(stored_id, digest, of.stored_size, of.encoding)
+                .where(stored_id > bindparam("after"), is_stored)
+                .order_by(stored_id)
+            )
+        )
+        self._find_stored: Final = Statement(
+            select(stored_id).where(stored_id.in_(listed("ids")), is_stored)
+        )
 
     @property
     def statements(self) -> dict[str, Statement]:
@@ -167,6 +193,21 @@ class Book:
         row = tx.row(self._totals, since=since)
         assert row is not None
         return Totals(*map(int, row))
+
+    def count_stored(self, tx: Connection) -> tuple[int, int]:
+        """Return the number of objects in the store, and of their bytes there."""
+        row = tx.row(self._count_stored)
+        assert row is not None
+        return int(row[0]), int(row[1])
+
+    def list_stored(self, tx: Connection, after: str, limit: int) -> list[NamedObject]:
+        """Return a page of the objects in the store, by stored id."""
+        rows = tx.rows(self._list_stored, after=after, limit=limit)
+        return [NamedObject(*row) for row in rows]
+
+    def find_stored(self, tx: Connection, stored_ids: Sequence[str]) -> set[str]:
+        """Return those of some stored ids that are of objects in the store."""
+        return {row[0] for row in tx.rows(self._find_stored, ids=text_list(stored_ids))}
 
     def is_unchanged(self, tx: Connection, row: ObjectRow) -> bool:
         """Return False if an object is gone, has other bytes now, or was verified since."""

@@ -16,6 +16,7 @@ from cloudcore.resources.methods import Methods
 from cloudcore.storage import bucket_rows as rows
 from cloudcore.storage import object_rows, upload_rows
 from cloudcore.storage.bucket import BUCKET, Bucket
+from cloudcore.storage.bucket_uses import check_unused
 from cloudcore.storage.cors import CorsRule
 from cloudcore.storage.errors import (
     BucketAlreadyExists,
@@ -66,8 +67,10 @@ def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
 def _empty(tx: Connection, bucket: Bucket) -> None:
     """Delete what goes with an empty bucket.
 
-    Raise `BucketNotEmpty` if it has objects, or uploads began since `end_uploads`.
+    Raise `InvalidBucketState` if something needs it, `BucketNotEmpty` if it has objects, or uploads
+    began since `end_uploads`.
     """
+    check_unused(tx, bucket)
     of = bucket.account_id, bucket.id
     if object_rows.list_keys(tx, *of, *EVERY_KEY, 1):
         raise BucketNotEmpty
@@ -84,10 +87,12 @@ BUCKETS: Final = Methods(BUCKET_ROWS, before_delete=_empty)
 async def end_uploads(needs: StorageNeeds, bucket: Bucket) -> None:
     """End all open uploads of a bucket that is to be deleted, some in each transaction.
 
-    Raise `BucketNotEmpty` if it has objects; then its uploads go on.
+    Raise `BucketNotEmpty` if it has objects, `InvalidBucketState` if something needs it; then its
+    uploads go on.
     """
 
     def end_some(tx: Connection) -> bool:
+        check_unused(tx, bucket)
         of = bucket.account_id, bucket.id
         if object_rows.list_keys(tx, *of, *EVERY_KEY, 1):
             raise BucketNotEmpty

@@ -69,6 +69,15 @@ class BucketNotEmpty(Conflict):
         super().__init__(words, reason="bucket_not_empty")
 
 
+class InvalidBucketState(Conflict):
+    """Something else needs the bucket."""
+
+    def __init__(self, user: str) -> None:
+        super().__init__(
+            f"the {user} needs the bucket; delete that first", reason="bucket_in_use", user=user
+        )
+
+
 class InvalidBucketName(InvalidInput):
     """The name of a bucket is malformed."""
 

@@ -22,11 +22,12 @@ _IS_NEEDED: Final[ColumnElement[bool]] = literal_column(
     "(storage_pieces.condemned_at IS NULL AND storage_pieces.encoding <> 'shredded')"
 )
 
+_DIGEST: Final = _ALGORITHM.concat(_p.sha256)
 PIECE_BOOK: Final = Book(
     storage_pieces,
     select(
         _p.id,
-        _ALGORITHM.concat(_p.sha256),
+        _DIGEST,
         _p.account_id,
         _p.id.label("stored_id"),
         _p.stored_size,
@@ -38,7 +39,9 @@ PIECE_BOOK: Final = Book(
         _p.body,
     ),
     stored_id=_p.id,
+    digest=_DIGEST,
     has_bytes=_IS_NEEDED,
+    is_stored=_p.body.is_(None),
 )
 
 _OBJECT_OF: Final = Statement(

@@ -125,21 +125,6 @@ _FORGET: Final = Statement(
     .returning(_p.account_id, _p.size)
 )
 _OWNED: Final = Statement(select(_p.id).where(_p.id.in_(listed("ids"))))
-_ALL_STORED: Final = Statement(
-    page(
-        columns(
-            storage_pieces,
-            ("account_id", *(name for name in _STORED if name not in ("body", "wrapped"))),
-        )
-        .where(_p.id > bindparam("after"), _p.body.is_(None))
-        .order_by(_p.id)
-    )
-)
-_TOTAL_STORED: Final = Statement(
-    select(func.count(), func.coalesce(func.sum(_p.stored_size), literal_column("0"))).where(
-        _p.body.is_(None)
-    )
-)
 _HAS_PARTS: Final = Statement(
     select(func.coalesce(func.sum(_p.size), literal_column("0"))).where(*_OF_UPLOAD)
 )
@@ -272,18 +257,6 @@ def forget_condemned(tx: Connection, piece_ids: Sequence[str]) -> None:
 def owned(tx: Connection, piece_ids: Sequence[str]) -> Collection[str]:
     """Return those of some ids that rows name, condemned ones too."""
     return {row[0] for row in tx.rows(_OWNED, ids=text_list(piece_ids))}
-
-
-def list_stored(tx: Connection, after: str, limit: int) -> list[tuple[str, StoredPiece]]:
-    """Return (account id, piece) of pieces whose bytes are in the store, by id; without keys."""
-    rows = tx.rows(_ALL_STORED, after=after, limit=limit)
-    return [(row[0], _bare(*row[1:])) for row in rows]
-
-
-def total_stored(tx: Connection) -> tuple[int, int]:
-    """Return the number of pieces whose bytes are in the store, and of their bytes there."""
-    row = tx.row(_TOTAL_STORED)
-    return (0, 0) if row is None else (int(row[0]), int(row[1]))
 
 
 def _piece(row: Row, stored: Callable[..., StoredPiece] = StoredPiece) -> Piece:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from sqlalchemy import func, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
+from cloudcore.objects.counts import Miscount
 from cloudcore.storage.bucket_rows import Held
 from cloudcore.storage.tables import (
     storage_account_bytes,
@@ -37,14 +38,6 @@ _RECORDED_BYTES: Final = Statement(
     select(_a.account_id, func.sum(_a.bytes)).group_by(_a.account_id)
 )
 _BYTES: Final = Statement(select(_p.account_id, func.sum(_p.size)).group_by(_p.account_id))
-
-
-class Miscount(NamedTuple):
-    """A bucket, or the bytes of an account, that are counted wrong."""
-
-    subject: str
-    recorded: Held | int
-    counted: Held | int
 
 
 def miscounts(tx: Connection) -> list[Miscount]:

@@ -53,6 +53,18 @@ BUCKET_ROWS: Final = Rows(
 )
 storage_buckets: Final = BUCKET_ROWS.table
 
+# What else needs a bucket, which is not deleted meanwhile, also if nothing is in it yet.
+bucket_uses = Table(
+    "bucket_uses",
+    metadata,
+    Column("bucket_id", Id, primary_key=True),
+    Column("user_id", Id, primary_key=True),
+    Column("account_id", Id, nullable=False),
+    Column("words", Text, nullable=False),
+    _reference("fk_bucket_uses_bucket", "bucket_id", "storage_buckets"),
+    Index("ix_bucket_uses_account_id_bucket_id", "account_id", "bucket_id"),
+)
+
 # What a bucket holds is the sum of its shards. Several, so that writers do not wait for one row.
 storage_counts = Table(
     "storage_counts",

@@ -17,9 +17,9 @@ from psycopg import sql
 
 from cloudcore.identity.rows.signing_keys import SigningKeyRow
 from cloudcore.identity.tables import signing_keys
+from cloudcore.objects.book import NamedObject
 from cloudcore.storage.needs import StoredPiece
 from cloudcore.storage.tables import storage_pieces
-from registry.metadata.collector.generations import NamedObject
 from registry.metadata.tables import blob_objects
 
 _PAGE: Final = 2000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -10,19 +10,15 @@ from typing import Final, NamedTuple
 from blake3 import blake3
 
 from cloudcore.db.base import Connection
-from cloudcore.storage import piece_rows
+from cloudcore.objects.book import Book, NamedObject
+from cloudcore.storage.piece_book import PIECE_BOOK
 from registry.backup.files import copy_file, sha256_of, size_of
 from registry.backup.manifest import Damage
 from registry.blobstore.disk_io import flush_folder
 from registry.blobstore.folders import SHARDS, object_path
 from registry.blobstore.staging import is_canonical_id
+from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.inline import InlineObject, inline_objects
-from registry.metadata.collector.generations import (
-    NamedObject,
-    list_objects,
-    named_among,
-    total_objects,
-)
 from registry.oci.digest import digest_of
 
 _PAGE: Final = 500
@@ -55,20 +51,11 @@ class Names(NamedTuple):
 
     stage: str
     """What the progress calls them."""
-    total: Callable[[Connection], tuple[int, int]]
-    page: Callable[[Connection, str, int], list[NamedObject]]
-    among: Callable[[Connection, Sequence[str]], Collection[str]]
+    book: Book
 
 
-def _pieces(tx: Connection, after: str, limit: int) -> list[NamedObject]:
-    return [
-        NamedObject(piece.id, f"sha256:{piece.sha256}", piece.stored_size, piece.encoding)
-        for _, piece in piece_rows.list_stored(tx, after, limit)
-    ]
-
-
-BLOBS: Final = Names("blobs", total_objects, list_objects, named_among)
-PIECES: Final = Names("pieces of buckets", piece_rows.total_stored, _pieces, piece_rows.owned)
+BLOBS: Final = Names("blobs", BLOB_BOOK)
+PIECES: Final = Names("pieces of buckets", PIECE_BOOK)
 
 
 def copy_objects(
@@ -90,7 +77,7 @@ def copy_objects(
     once more.
     Call `prepare` before an object is copied.
     """
-    total, total_bytes = names.total(tx)
+    total, total_bytes = names.book.count_stored(tx)
     damaged: list[Damage] = []
     new_objects = new_bytes = 0
     for done, row in enumerate(_named(tx, names), 1):
@@ -146,7 +133,7 @@ def remove_others(tx: Connection, objects: Path, kind: Names) -> int:
         names = [each.name for each in (objects / shard).iterdir()]
         for start in range(0, len(names), _PAGE):
             batch = names[start : start + _PAGE]
-            named = kind.among(tx, [name for name in batch if is_canonical_id(name)])
+            named = kind.book.find_stored(tx, [name for name in batch if is_canonical_id(name)])
             for name in batch:
                 if name not in named:
                     (objects / shard / name).unlink()
@@ -156,7 +143,7 @@ def remove_others(tx: Connection, objects: Path, kind: Names) -> int:
 
 def _named(tx: Connection, names: Names) -> Iterator[NamedObject]:
     after = ""
-    while rows := names.page(tx, after, _PAGE):
+    while rows := names.book.list_stored(tx, after, _PAGE):
         yield from rows
         after = rows[-1].stored_id
 

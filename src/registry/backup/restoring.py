@@ -123,6 +123,10 @@ async def _begin_anew(settings: Settings) -> None:
 def _check_empty(settings: Settings, manifest: Manifest) -> None:
     """Refuse unless data folder and database are absent, empty, or of this restoration."""
     data, is_continued = settings.data, False
+    if settings.store.store_s3_bucket:
+        raise RestoreRefused(
+            "a backup is restored to the disk, and store_s3_bucket names a bucket: unset it"
+        )
     if is_postgresql(settings.database) != (manifest.database.dump is not None):
         raise RestoreRefused(
             "the backup is of SQLite, and ENTREPOT_DATABASE_URL names another database: unset it"

@@ -22,6 +22,7 @@ from typing import Final, Literal
 from cloudcore.clock import uuid7
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.sqlite_connection import copy_database, reading, reading_live
+from cloudcore.objects.book import NamedObject
 from cloudcore.uuids import UUID_PATTERN
 from registry.backup.files import (
     PART,
@@ -62,7 +63,7 @@ from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.disk_io import flush_folder, make_folder
 from registry.blobstore.fleet_locks import fleet_locks
 from registry.blobstore.folders import SHARDS
-from registry.metadata.collector.generations import NamedObject, first_account
+from registry.metadata.collector.generations import first_account
 from registry.settings import Settings
 
 _NONE: Final[frozenset[str]] = frozenset()
@@ -213,7 +214,13 @@ def _held_on_all_nodes(settings: Settings, patience_seconds: float) -> Iterator[
 
 
 def _check_place(settings: Settings, target: Path) -> None:
-    """Raise BackupRefused if `target` is no place for a backup."""
+    """Raise BackupRefused if `target` is no place for a backup, or there are no files to copy."""
+    if settings.store.store_s3_bucket:
+        raise BackupRefused(
+            "the blobs are in a bucket (store_s3_bucket), which no backup copies: back up the"
+            " database by its own means, and protect the bucket by versions or replication"
+            " (docs/s3-store.md)"
+        )
     wanted = target.resolve()
     for place in (settings.data, settings.blobs, settings.buckets):  # two of them may be links
         own = place.resolve()

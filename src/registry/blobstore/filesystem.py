@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +18,7 @@ from registry.blobstore.base import (
     StoredObject,
 )
 from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.fleet_locks import FleetLocks, fleet_locks
+from registry.blobstore.fleet_locks import FleetLocks
 from registry.blobstore.reading import (
     BlockingGrowing,
     BlockingObject,
@@ -30,7 +30,6 @@ from registry.blobstore.staged_file import StagedFile
 from registry.blobstore.threads import Runner, Threads, each_of
 from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest
-from registry.settings import Settings
 
 
 class ThreadedStore:
@@ -366,47 +365,3 @@ class FilesystemStore(ThreadedStore):
         return (
             await super().resume(upload_id) if staged is None else self._staged(staged, upload_id)
         )
-
-
-@asynccontextmanager
-async def open_store(settings: Settings) -> AsyncIterator[BlobStore]:
-    """Open the store of the blobs for the block; create its folders if they are missing.
-
-    Raises:
-        OSError: a folder cannot be created or opened.
-
-    """
-    async with _opened(settings.blobs, "blobs", settings) as store:
-        yield store
-
-
-@asynccontextmanager
-async def open_bucket_store(settings: Settings) -> AsyncIterator[FilesystemStore]:
-    """Open the store of the bytes of buckets for the block, as `open_store`."""
-    async with _opened(settings.buckets, "buckets", settings) as store:
-        yield store
-
-
-@asynccontextmanager
-async def _opened(root: Path, name: str, settings: Settings) -> AsyncIterator[FilesystemStore]:
-    def opened() -> FilesystemStore:
-        locks = fleet_locks(settings.database, name)
-        return FilesystemStore(root, compresses=settings.compression == "on", locks=locks)
-
-    with closing(Threads("opening")) as in_thread:
-        store = await in_thread(opened, undo=FilesystemStore.close)
-        try:
-            yield store
-        finally:
-            await in_thread(store.close)
-
-
-def make_folders(settings: Settings) -> None:
-    """Create the folders of the stores before the workers open it. Blocks.
-
-    Raises:
-        OSError: as `open_store`.
-
-    """
-    DiskFiles(settings.blobs).close()
-    DiskFiles(settings.buckets).close()

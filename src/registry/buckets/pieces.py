@@ -16,8 +16,8 @@ from registry.blobstore.base import (
     Staged,
     Stored,
 )
-from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.inline import open_inline, store_inline
+from registry.blobstore.opening import FileStore
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 from registry.services.blobs.sealing import Seal, key_of
@@ -27,7 +27,7 @@ from registry.services.blobs.sealing import Seal, key_of
 class StagedPiece:
     """A new piece: kept in memory as long as it may become inline."""
 
-    store: FilesystemStore
+    store: FileStore
     piece_id: str
     staged: Staged
     seal: Seal | None
@@ -88,7 +88,7 @@ class StagedPiece:
 class OpenPieces:
     """Pieces that follow each other; the first is open, others are opened when they are reached."""
 
-    store: FilesystemStore
+    store: FileStore
     pieces: Sequence[StoredPiece]
     keys: Sequence[DataKey | None]
     first: OpenObject
@@ -148,7 +148,7 @@ class OpenPieces:
             at += piece.size
 
 
-async def open_piece(store: FilesystemStore, piece: StoredPiece, key: DataKey | None) -> OpenObject:
+async def open_piece(store: FileStore, piece: StoredPiece, key: DataKey | None) -> OpenObject:
     """Open the bytes of a piece, wherever they are."""
     if piece.body is not None:
         return open_inline(piece.body, piece.id, piece.size, key)

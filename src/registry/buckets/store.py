@@ -29,7 +29,7 @@ from cloudcore.storage.needs import (
 )
 from registry import errors
 from registry.blobstore.base import PLAIN, DataKey, ObjectDamaged, ObjectUnknown
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.opening import FileStore
 from registry.buckets.orphans import BucketOrphans
 from registry.buckets.pieces import OpenPieces, StagedPiece, open_piece
 from registry.keys import DataKeys
@@ -51,7 +51,7 @@ class Sealing(NamedTuple):
 class StoreOfBuckets(BucketBytes):
     """The bytes of all buckets, in one store."""
 
-    store: FilesystemStore
+    store: FileStore
     sealing: Sealing
     orphans: BucketOrphans
     new_id: Callable[[], str]

@@ -10,7 +10,7 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import NotFound
-from registry.blobstore.filesystem import open_bucket_store
+from registry.blobstore.opening import open_bucket_store
 from registry.cli.api import Record
 from registry.cli.existing_data import prepare_existing
 from registry.cli.failure import Missing

@@ -12,6 +12,8 @@ from cloudcore.catalog.documents import CatalogInvalid, load_catalog
 from cloudcore.family import skus_of
 from cloudcore.kms.providers import AwsMissing, AwsProvider
 from cloudcore.serving.tls_files import TlsFilesError, load_tls
+from registry.blobstore.opening import open_bucket
+from registry.blobstore.s3.trial import refusals_of
 from registry.drivers import check_drivers
 from registry.families import FAMILIES
 from registry.planes import planes_of
@@ -77,6 +79,20 @@ def _client_refusals(settings: Settings) -> Iterator[str]:
             AwsProvider(settings.kms_aws_key, settings.kms_aws_endpoint)
         except AwsMissing as error:
             yield f"kms_aws_key: {error}"
+    if settings.store.store_s3_bucket:
+        yield from _bucket_refusals(settings)
+
+
+def _bucket_refusals(settings: Settings) -> Iterator[str]:
+    """Yield what the bucket of the blobs does not do: it is tried, with an object of a trial."""
+    try:
+        bucket = open_bucket(settings)
+    except SettingsError as error:
+        yield str(error)
+        return
+    with closing(bucket):
+        for refusal in refusals_of(bucket):
+            yield f"store_s3_bucket: {refusal}"
 
 
 def _address_problem(host: str) -> str:

@@ -36,11 +36,12 @@ from registry.gc.checked import BLOBS, PIECES, DamagedPiece, FoundDamage
 from registry.gc.manifest_check import manifest_problem
 from registry.gc.object_check import READERS, CheckProgress, ObjectCheck
 from registry.gc.orphans import SETTLED, begun_at, is_held
+from registry.gc.recount import miscounted_accounts
 from registry.gc.wrap_check import WrapCheck, find_key_faults
 from registry.keys import DataKeys
-from registry.metadata.blobs import inline, stored_bytes
+from registry.metadata.blobs import inline
 from registry.metadata.collector import audit
-from registry.metadata.collector.audit import ManifestBody, Miscount
+from registry.metadata.collector.audit import ManifestBody
 from registry.metadata.collector.wrap_audit import stored_wraps, unerased_wraps
 
 _PAGE: Final = 500
@@ -105,14 +106,10 @@ async def check(
     report = Report()
     total_objects, total_manifests = await database.read(audit.totals)
 
-    def tell_objects() -> None:
-        report.object_count, report.read_bytes = objects.object_count, objects.read_bytes
-        tell(CheckProgress("blobs", report.object_count, total_objects, report.read_bytes))
-
-    objects = ObjectCheck(
-        database, store, clock, BLOBS, partial(_add, report), tell_objects, reads=read_objects
-    )
+    of, add = (database, store, clock, BLOBS), partial(_add, report)
+    objects = ObjectCheck(*of, add, tell, reads=read_objects, total=total_objects)
     await objects.run(BLOBS.book.each(database), readers)
+    report.object_count, report.read_bytes = objects.object_count, objects.read_bytes
     async for document in _manifests(database):
         problem = manifest_problem(document)
         if problem:
@@ -128,18 +125,16 @@ async def check(
     if buckets is not None:
         total_pieces = (await database.read(PIECES.book.totals, 0)).objects
 
-        def tell_pieces() -> None:
-            read = report.read_bytes + pieces.read_bytes
-            tell(CheckProgress("pieces of buckets", pieces.object_count, total_pieces, read))
-
         pieces = ObjectCheck(
             database,
             buckets,
             clock,
             PIECES,
             partial(_add_piece, report),
-            tell_pieces,
+            tell,
             reads=read_objects,
+            total=total_pieces,
+            read_before=report.read_bytes,
         )
         await pieces.run(PIECES.book.each(database), readers)
         report.piece_count = pieces.object_count
@@ -156,11 +151,7 @@ async def _miscounts(database: Database) -> list[Finding]:
     """Return what is counted wrong of buckets, also when it is counted again."""
     first = await database.read(recounts.miscounts)
     again = await database.read(recounts.miscounts) if first else []
-    return [
-        Finding("B2", each.subject, f"{each.recorded} on record, {each.counted} counted")
-        for each in again
-        if each in first
-    ]
+    return [Finding("B2", each.what, each.problem) for each in again if each in first]
 
 
 def _add(report: Report, found: FoundDamage) -> None:
@@ -182,22 +173,8 @@ async def _check_counts(database: Database, report: Report) -> None:
     while after is not None:
         found, after = await database.read(audit.miscounts, after, _PAGE)
         wrong += found
-    wrong += [each async for each in _wrong_bytes(database)]
-    report.violations += [
-        Finding("I8", count.what, f"{count.recorded} on record, {count.counted} counted")
-        for count in wrong
-    ]
-
-
-async def _wrong_bytes(database: Database) -> AsyncIterator[Miscount]:
-    """Yield the accounts whose number of stored bytes is wrong."""
-    after = ""
-    while accounts := await database.read(stored_bytes.counted_accounts, after, _PAGE):
-        for after in accounts:
-            wrong = await database.read(stored_bytes.find_miscount, after)
-            if wrong is not None:
-                subject = f"stored bytes of account {after}"
-                yield Miscount(subject, wrong.recorded, wrong.counted)
+    wrong += [found async for _, found in miscounted_accounts(database)]
+    report.violations += [Finding("I8", each.what, each.problem) for each in wrong]
 
 
 async def _check_keys(

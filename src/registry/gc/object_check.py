@@ -148,12 +148,16 @@ class ObjectCheck(Generic[F]):
         clock: Clock,
         checked: Checked[F],
         found: Callable[[F], None],
-        tell: Callable[[], None] = lambda: None,
+        tell: Callable[[CheckProgress], None] = lambda _: None,
         *,
         pace: Pace | None = None,
         reads: bool = True,
+        total: int | None = None,
+        read_before: int = 0,
     ) -> None:
         """Call `found` for each damaged object, and `tell` after each object.
+
+        The progress has the `total`, and counts the bytes from `read_before` on.
 
         Without `reads`, check only presence and size of the objects' bytes.
         """
@@ -165,6 +169,8 @@ class ObjectCheck(Generic[F]):
         self._tell = tell
         self._pace = pace or Pace()
         self._reads = reads
+        self._total = total
+        self._read_before = read_before
         self._verified: list[ObjectRow] = []
         self._verified_bytes = 0
         self.object_count = 0
@@ -194,7 +200,9 @@ class ObjectCheck(Generic[F]):
         if len(self._verified) >= _BATCH or self._verified_bytes >= _BATCH_BYTES:
             await self._confirm()
         self.object_count += 1
-        self._tell()
+        read_bytes = self._read_before + self.read_bytes
+        progress = self._checked.what, self.object_count, self._total, read_bytes
+        self._tell(CheckProgress(*progress))
 
     async def _confirm(self) -> None:
         verified, self._verified, self._verified_bytes = self._verified, [], 0

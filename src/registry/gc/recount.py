@@ -7,8 +7,11 @@ this program, or of whoever has changed rows by hand. It is said in the log, the
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
 from typing import Final
 
+from cloudcore.db.base import Database
+from cloudcore.objects.counts import Miscount
 from registry.metadata.blobs import stored_bytes
 from registry.services.context import ServiceContext
 
@@ -18,19 +21,21 @@ _log = logging.getLogger(__name__)
 
 
 async def recount_bytes(ctx: ServiceContext) -> int:
-    """Correct the stored bytes of accounts; return how many were wrong.
+    """Correct the stored bytes of accounts; return how many were wrong."""
+    wrong = 0
+    async for account_id, _ in miscounted_accounts(ctx.database):
+        found = await ctx.database.write(stored_bytes.correct_count, account_id)
+        if found is not None:
+            wrong += 1
+            _log.error("the %s were %d on record, and are %d", *found)
+    return wrong
 
-    A number that looks right is read without a lock.
-    """
-    database, wrong, after = ctx.database, 0, ""
+
+async def miscounted_accounts(database: Database) -> AsyncIterator[tuple[str, Miscount]]:
+    """Yield the accounts whose number looks wrong; it is read without a lock."""
+    after = ""
     while accounts := await database.read(stored_bytes.counted_accounts, after, _PAGE):
         for after in accounts:
-            if await database.read(stored_bytes.find_miscount, after) is None:
-                continue
-            found = await database.write(stored_bytes.correct_count, after)
+            found = await database.read(stored_bytes.find_miscount, after)
             if found is not None:
-                wrong += 1
-                _log.error(
-                    "the stored bytes of account %s were %d on record, and are %d", after, *found
-                )
-    return wrong
+                yield after, found

@@ -136,7 +136,6 @@ class ObjectScrub:
             turn.count,
             pace=pace,
         )
-        turn.check = check
         await check.run(self._due(checked.book, store, turn, ends_at), readers=1)
         if turn.is_suspicious:
             raise StoreUnavailable(
@@ -171,12 +170,11 @@ class _Turn:
         self._ctx = ctx
         self._counted_objects = self._counted_bytes = 0
         self._damaged = 0
-        self.check: ObjectCheck[Any]
         self.is_suspicious = False
 
-    def count(self) -> None:
+    def count(self, progress: CheckProgress) -> None:
         """Count what was read since the last call."""
-        objects, read = self.check.object_count, self.check.read_bytes
+        objects, read = progress.done, progress.read_bytes
         self._ctx.count(SCRUBBED_OBJECTS, objects - self._counted_objects)
         self._ctx.count(SCRUBBED_BYTES, read - self._counted_bytes)
         self._counted_objects, self._counted_bytes = objects, read
@@ -185,7 +183,7 @@ class _Turn:
         """Tell of a damaged blob or piece."""
         tell_damage(self._ctx, found)
         self._damaged += 1
-        if self._damaged == self.check.object_count + 1 == _SUSPICIOUS:
+        if self._damaged == self._counted_objects + 1 == _SUSPICIOUS:
             self.is_suspicious = True
 
 
@@ -287,14 +285,11 @@ async def scrub_all(
     # A blob that is pushed from now on is verified by its push.
     rows = _objects(database, scope, clock() - scope.older_than)
 
-    def tell_objects() -> None:
-        report.object_count, report.read_bytes = objects.object_count, objects.read_bytes
-        tell(CheckProgress("blobs", report.object_count, total, report.read_bytes))
-
     objects = ObjectCheck(
-        database, store, clock, BLOBS, report.blobs.append, tell_objects, pace=pace
+        database, store, clock, BLOBS, report.blobs.append, tell, pace=pace, total=total
     )
     await objects.run(rows)
+    report.object_count, report.read_bytes = objects.object_count, objects.read_bytes
 
     def tell_manifests() -> None:
         report.manifest_count = manifests.manifest_count
@@ -309,17 +304,10 @@ async def scrub_all(
         report.manifests += [each async for each in manifests.run(pages)]
     if buckets is None or not is_whole:
         return report
-    read_before = report.read_bytes
-
-    def tell_pieces() -> None:
-        report.piece_count = pieces.object_count
-        report.read_bytes = read_before + pieces.read_bytes
-        tell(CheckProgress("pieces of buckets", report.piece_count, None, report.read_bytes))
-
-    pieces = ObjectCheck(
-        database, buckets, clock, PIECES, report.pieces.append, tell_pieces, pace=pace
-    )
+    found, read = report.pieces.append, report.read_bytes
+    pieces = ObjectCheck(database, buckets, clock, PIECES, found, tell, pace=pace, read_before=read)
     await pieces.run(PIECES.book.each(database, clock() - scope.older_than))
+    report.piece_count, report.read_bytes = pieces.object_count, read + pieces.read_bytes
     return report
 
 

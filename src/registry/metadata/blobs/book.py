@@ -19,5 +19,7 @@ BLOB_BOOK: Final = Book(
     .select_from(blob_objects)
     .outerjoin(inline_bytes, and_(_o.is_inline, inline_bytes.c.stored_id == _o.stored_id)),
     stored_id=_o.stored_id,
+    digest=_o.digest,
     has_bytes=HAS_BYTES,
+    is_stored=and_(~_o.is_inline, HAS_BYTES),
 )

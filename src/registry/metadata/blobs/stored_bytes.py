@@ -31,6 +31,7 @@ from sqlalchemy.ext.compiler import compiles
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
+from cloudcore.objects.counts import Miscount
 from cloudcore.quotas.levels import level_told
 from cloudcore.quotas.limits import Counted, Use, refuse
 from registry.metadata.account_limits import limit_of
@@ -146,13 +147,6 @@ _ACCOUNTS: Final = Statement(
 _RECOUNT: Final = Statement(select(_s.bytes, _sum_of(_ACCOUNT)).where(given(_s.account_id)))
 
 
-class WrongCount(NamedTuple):
-    """What an account's number is, and what it should be."""
-
-    recorded: int
-    counted: int
-
-
 def find_use(tx: Connection, account_id: str) -> Use | None:
     """Return what an account has and may have; None: any number."""
     row = tx.row(_USE, account_id=account_id)
@@ -213,15 +207,16 @@ def counted_accounts(tx: Connection, after: str, limit: int) -> list[str]:
     return [row[0] for row in tx.rows(_ACCOUNTS, after=after, limit=limit)]
 
 
-def find_miscount(tx: Connection, account_id: str) -> WrongCount | None:
+def find_miscount(tx: Connection, account_id: str) -> Miscount | None:
     """Return what is wrong with the number of an account; None if it is right, or not counted."""
     row = tx.row(_RECOUNT, account_id=account_id)
     if row is None or row[0] == row[1]:
         return None
-    return WrongCount(int(row[0]), int(row[1]))
+    what = f"stored bytes of account {account_id}"
+    return Miscount(what, int(row[0]), int(row[1]))
 
 
-def correct_count(tx: Connection, account_id: str) -> WrongCount | None:
+def correct_count(tx: Connection, account_id: str) -> Miscount | None:
     """Count an account anew if its number is wrong; return what was wrong. See `begin_counting`."""
     tx.execute(_HOLD_OBJECTS)
     wrong = find_miscount(tx, account_id)

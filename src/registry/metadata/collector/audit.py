@@ -22,6 +22,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
+from cloudcore.objects.counts import Miscount
 from registry.metadata.blobs.book import HAS_BYTES
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
@@ -74,14 +75,6 @@ class ManifestBody(NamedTuple):
     body: bytes | None
     blob_edges: int
     child_edges: int
-
-
-class Miscount(NamedTuple):
-    """A counter that differs from its recount."""
-
-    what: str
-    recorded: int
-    counted: int
 
 
 def _count(column: Any, *where: Any) -> Any:  # noqa: ANN401 - SQLAlchemy expressions

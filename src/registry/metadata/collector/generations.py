@@ -1,19 +1,17 @@
-"""Generations: ids of successive states of this database; and what a backup of it names."""
+"""Generations: ids of successive states of this database, also in a backup of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from sqlalchemy import bindparam, func, literal_column, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
-from registry.metadata.blobs.book import HAS_BYTES
 from registry.metadata.blobs.inline import drop_quarantined_bodies
 from registry.metadata.control_tables import quarantined_objects, store_generations
 from registry.metadata.tables import blob_objects, ended_uploads, uploads
@@ -30,7 +28,6 @@ _ADD: Final = Statement(
 )
 _FIND: Final = Statement(select(_g.noted_at).where(given(_g.id)))
 _NEWEST_AT: Final = Statement(select(func.max(_g.noted_at)))
-_NEWEST_ID: Final = Statement(page(select(_g.id).order_by(_g.noted_at.desc(), _g.id.desc())))
 _FORGET: Final = Statement(
     store_generations.delete().where(_g.noted_at < bindparam("before"), _g.accepted_at.is_(None))
 )
@@ -59,18 +56,18 @@ _UNFINISHED: Final = (
 
 def is_known(tx: Connection, generation: str) -> bool:
     """Return True if this database has had the generation."""
-    return tx.row(_FIND, id=generation) is not None
+    return began_at(tx, generation) is not None
+
+
+def began_at(tx: Connection, generation: str) -> int | None:
+    """Return when a generation began; None if this database has never had it."""
+    row = tx.row(_FIND, id=generation)
+    return None if row is None else row[0]
 
 
 def newest_at(tx: Connection) -> int | None:
     """Return when the newest generation began; None if no blob store was ever used."""
     row = tx.row(_NEWEST_AT)
-    return None if row is None else row[0]
-
-
-def newest(tx: Connection) -> str | None:
-    """Return the newest generation; None if no blob store was ever used."""
-    row = tx.row(_NEWEST_ID, limit=1)
     return None if row is None else row[0]
 
 
@@ -108,55 +105,10 @@ def newest_owner(tx: Connection) -> str:
     return max((row[0] for row in rows if row is not None and row[0] is not None), default="")
 
 
-_o = blob_objects.c
-
-
-class NamedObject(NamedTuple):
-    """An object that the database names, and whose bytes are in the store."""
-
-    stored_id: str
-    digest: str
-    stored_size: int
-    encoding: str
-
-
-_IS_STORED: Final = (~_o.is_inline, HAS_BYTES)
-_TOTALS: Final = Statement(
-    select(func.count(), func.coalesce(func.sum(_o.stored_size), literal_column("0"))).where(
-        *_IS_STORED
-    )
-)
-_OBJECTS: Final = Statement(
-    page(
-        select(*(_o[name] for name in NamedObject._fields))
-        .where(_o.stored_id > bindparam("after"), *_IS_STORED)
-        .order_by(_o.stored_id)
-    )
-)
-_NAMED: Final = Statement(select(_o.stored_id).where(_o.stored_id.in_(listed("ids")), *_IS_STORED))
-
-
 def first_account(tx: Connection) -> str | None:
     """Return the id of the first account, which is never deleted, or None."""
     row = tx.row(_FIRST_ACCOUNT)
     return None if row is None else row[0]
-
-
-def total_objects(tx: Connection) -> tuple[int, int]:
-    """Return the number of objects in the store, and of their bytes there."""
-    row = tx.row(_TOTALS)
-    assert row is not None
-    return int(row[0]), int(row[1])
-
-
-def list_objects(tx: Connection, after: str, limit: int) -> list[NamedObject]:
-    """Return up to `limit` objects with stored ids after `after`, by stored id."""
-    return [NamedObject(*row) for row in tx.rows(_OBJECTS, after=after, limit=limit)]
-
-
-def named_among(tx: Connection, ids: Sequence[str]) -> set[str]:
-    """Return those of the stored ids that are of objects in the store."""
-    return {row[0] for row in tx.rows(_NAMED, ids=text_list(ids))}
 
 
 def forget_unfinished(tx: Connection) -> None:

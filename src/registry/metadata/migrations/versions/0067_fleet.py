@@ -8,7 +8,7 @@ from alembic import op
 from cloudcore.db.schema import ByteOrdered, Moment
 
 revision = "0067"
-down_revision = "0065"
+down_revision = "0066"
 
 
 def upgrade() -> None:

@@ -1,0 +1,96 @@
+"""Open the stores that the settings name: on the disk, or in a bucket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Final
+
+from registry.blobstore.base import BlobStore
+from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.fleet_locks import fleet_locks
+from registry.blobstore.s3.bucket import BotoMissing, Bucket
+from registry.blobstore.s3.store import S3Store
+from registry.blobstore.threads import Threads
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
+
+FileStore = FilesystemStore | S3Store
+"""A store whose `files` are opened by calls that block, in bulk threads."""
+BUCKETS: Final = "buckets/"
+"""What the keys of buckets' bytes begin with, behind the prefix of the settings."""
+
+
+@asynccontextmanager
+async def open_store(settings: Settings) -> AsyncIterator[BlobStore]:
+    """Open the store of the blobs for the block; create its folders if they are missing.
+
+    Raises:
+        OSError: a folder cannot be created or opened.
+        SettingsError: the store needs a package that is not installed.
+
+    """
+    async with _opened(_maker(settings, "blobs", settings.blobs, "")) as store:
+        yield store
+
+
+@asynccontextmanager
+async def open_bucket_store(settings: Settings) -> AsyncIterator[FileStore]:
+    """Open the store of the bytes of buckets for the block, as `open_store`."""
+    async with _opened(_maker(settings, "buckets", settings.buckets, BUCKETS)) as store:
+        yield store
+
+
+def _maker(settings: Settings, name: str, root: Path, prefix: str) -> Callable[[], FileStore]:
+    """Return what opens the store `name`: below the folder `root`, or the keys with a prefix."""
+    compresses = settings.compression == "on"
+
+    def on_disk() -> FileStore:
+        locks = fleet_locks(settings.database, name)
+        return FilesystemStore(root, compresses=compresses, locks=locks)
+
+    def in_bucket() -> FileStore:
+        locks = fleet_locks(settings.database, name)
+        return S3Store(open_bucket(settings, prefix), compresses=compresses, locks=locks)
+
+    return in_bucket if settings.store.store_s3_bucket else on_disk
+
+
+def open_bucket(settings: Settings, prefix: str = "") -> Bucket:
+    """Return the bucket of the settings.
+
+    Raises:
+        SettingsError: boto3 is not installed.
+
+    """
+    try:
+        return Bucket(settings.store, prefix)
+    except BotoMissing as error:
+        raise SettingsError(f"store_s3_bucket: {error}") from error
+
+
+@asynccontextmanager
+async def _opened(make: Callable[[], FileStore]) -> AsyncIterator[FileStore]:
+    def close(store: FileStore) -> None:
+        store.close()
+
+    with closing(Threads("opening")) as in_thread:
+        store = await in_thread(make, undo=close)
+        try:
+            yield store
+        finally:
+            await in_thread(store.close)
+
+
+def make_folders(settings: Settings) -> None:
+    """Create the folders of the stores before the workers open it. Blocks.
+
+    Raises:
+        OSError: as `open_store`.
+
+    """
+    if not settings.store.store_s3_bucket:
+        DiskFiles(settings.blobs).close()
+        DiskFiles(settings.buckets).close()

@@ -1,0 +1,368 @@
+"""Calls of S3: of one bucket, below one prefix, in bounded time.
+
+What the bucket answers becomes one of a few errors here; no other module knows those of boto3.
+Every part and object is sent with its CRC32C, which the server checks before it keeps the bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Final, NamedTuple
+
+from registry.errors import StoreUnavailable
+from registry.store_settings import StoreSettings
+
+DELETED_AT_ONCE: Final = 1000
+"""Keys in a ``DeleteObjects``, the most that S3 takes."""
+_ATTEMPTS: Final = 3
+_CONNECTIONS: Final = 64
+_MISSING: Final = frozenset({"404", "NoSuchKey", "NoSuchUpload", "NotFound"})
+_EXISTS: Final = frozenset({"412", "PreconditionFailed", "ConditionalRequestConflict"})
+_OUTSIDE: Final = frozenset({"416", "InvalidRange"})
+_UNKNOWN: Final = frozenset({"NotImplemented", "501"})
+
+_making: Final = threading.Lock()
+"""Sessions are not safe for threads, clients are."""
+_log = logging.getLogger(__name__)
+
+
+class BotoMissing(Exception):
+    """The package boto3 is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__("a store in S3 needs the package boto3: pip install 'entrepot[s3]'")
+
+
+class KeyMissing(Exception):
+    """The bucket has no such key, or no such upload."""
+
+
+class KeyExists(Exception):
+    """The bucket has such a key already, or another than was asked for."""
+
+
+class OutsideObject(Exception):
+    """A range begins behind the end of an object."""
+
+
+class Refused(StoreUnavailable):
+    """The store does not do what was asked; `code` is S3's word for why."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"the blob store refuses ({code})")
+        self.code = code
+
+
+class Head(NamedTuple):
+    """What a bucket tells of an object."""
+
+    size: int
+    etag: str
+    modified: datetime
+    token: str
+    """Of the writer (`put`); empty if it gave none."""
+
+
+class Entry(NamedTuple):
+    """An object in a listing."""
+
+    key: str
+    size: int
+    modified: datetime
+
+
+class Begun(NamedTuple):
+    """An upload in parts that has not ended."""
+
+    key: str
+    upload: str
+    begun: datetime
+
+
+class Part(NamedTuple):
+    """A part that was sent."""
+
+    etag: str
+    checksum: str
+
+
+class Ranged(NamedTuple):
+    """A range of an object on its way."""
+
+    body: Any
+    """botocore's stream."""
+    length: int
+    """Bytes of the range that there are."""
+    size: int
+    """Of the whole object."""
+    etag: str
+
+
+def crc32c(body: bytes | bytearray) -> str:
+    """Return a checksum as S3 takes it."""
+    from awscrt import checksums  # noqa: PLC0415 - a native library, for those who need it
+
+    return b64encode(checksums.crc32c(body).to_bytes(4, "big")).decode()
+
+
+class Bucket:
+    """A bucket below a prefix; its calls block, and may be made by several threads."""
+
+    def __init__(self, settings: StoreSettings, prefix: str = "") -> None:
+        """Use the bucket of the settings, below their prefix and `prefix`.
+
+        Raise `BotoMissing` if boto3 is not installed.
+        """
+        if find_spec("boto3") is None:
+            raise BotoMissing
+        self.settings: Final = settings
+        self.prefix: Final = settings.key_prefix + prefix
+        self._client: Any = None
+        self._sealing = settings.encryption_fields
+        self._is_conditional = True
+        self._place = {"Bucket": settings.store_s3_bucket}
+
+    @property
+    def client(self) -> Any:  # noqa: ANN401 - boto3 makes the class
+        """Return boto3's client, which is made at the first call: a fork must not share it."""
+        with _making:
+            if self._client is None:
+                self._client = self._made()
+            return self._client
+
+    def _made(self) -> Any:  # noqa: ANN401 - boto3 makes the class
+        from botocore.config import Config  # noqa: PLC0415
+
+        settings = self.settings
+        style = "path" if settings.store_s3_path_style == "on" else "auto"
+        config = Config(
+            connect_timeout=settings.store_s3_connect_seconds,
+            read_timeout=settings.store_s3_read_seconds,
+            retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"},
+            max_pool_connections=_CONNECTIONS,
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            s3={"addressing_style": style},
+        )
+        return _session().client(
+            "s3",
+            endpoint_url=settings.store_s3_endpoint or None,
+            region_name=settings.store_s3_region or None,
+            config=config,
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        with _making:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def head(self, key: str) -> Head:
+        """Return what there is to know of an object; raise KeyMissing if it is absent."""
+        with answered("HeadObject"):
+            found = self.client.head_object(**self._named(key))
+        token = found.get("Metadata", {}).get("hold", "")
+        return Head(found["ContentLength"], found["ETag"], found["LastModified"], token)
+
+    def find(self, key: str) -> Head | None:
+        """Return what there is to know of an object, or None if it is absent."""
+        try:
+            return self.head(key)
+        except KeyMissing:
+            return None
+
+    def get(self, key: str, start: int, stop: int, etag: str = "") -> Ranged:
+        """Begin to read a range, of which an object may have less; with `etag`, of that object.
+
+        Raises:
+            KeyMissing: it is absent.
+            KeyExists: there is another one.
+            OutsideObject: it has no byte from `start` on.
+
+        """
+        same = {"IfMatch": etag} if etag else {}
+        with answered("GetObject"):
+            found = self.client.get_object(
+                **self._named(key), Range=f"bytes={start}-{stop - 1}", **same
+            )
+        size = found.get("ContentRange", "").rpartition("/")[2]
+        count = found["ContentLength"]
+        if not size.isdigit():  # the whole object, which is what was asked for, or more
+            size = str(count)
+            if start or count > stop:
+                raise StoreUnavailable("the blob store gives no ranges of objects")
+        return Ranged(found["Body"], count, int(size), found["ETag"])
+
+    def read(self, key: str) -> bytes:
+        """Return all bytes of a small object."""
+        with answered("GetObject"):
+            return bytes(self.client.get_object(**self._named(key))["Body"].read())
+
+    def put(
+        self, key: str, body: bytes | bytearray, *, is_new: bool = False, token: str = ""
+    ) -> None:
+        """Store an object whole; with `is_new`, raise KeyExists if there is one.
+
+        `token` tells later that this call has stored it (`Head`).
+        """
+        fields: dict[str, Any] = {"ChecksumCRC32C": crc32c(body), **self._sealing}
+        if token:
+            fields["Metadata"] = {"hold": token}
+        if is_new and self._is_conditional:
+            try:
+                with answered("PutObject"):
+                    self.client.put_object(**self._named(key), Body=body, IfNoneMatch="*", **fields)
+            except Refused as error:
+                if error.code not in _UNKNOWN:
+                    raise
+                self._is_conditional = False  # this S3 knows no conditions
+            else:
+                return
+        with answered("PutObject"):
+            self.client.put_object(**self._named(key), Body=body, **fields)
+
+    def begin(self, key: str, token: str) -> str:
+        """Begin an upload in parts; return its name."""
+        with answered("CreateMultipartUpload"):
+            begun = self.client.create_multipart_upload(
+                **self._named(key),
+                ChecksumAlgorithm="CRC32C",
+                Metadata={"hold": token},
+                **self._sealing,
+            )
+        return str(begun["UploadId"])
+
+    def send_part(self, key: str, upload: str, number: int, body: bytes | bytearray) -> Part:
+        """Send a part, numbered from 1; raise KeyMissing if the upload has ended."""
+        checksum = crc32c(body)
+        with answered("UploadPart"):
+            sent = self.client.upload_part(
+                **self._named(key),
+                UploadId=upload,
+                PartNumber=number,
+                Body=body,
+                ChecksumCRC32C=checksum,
+            )
+        if sent.get("ChecksumCRC32C", checksum) != checksum:
+            raise StoreUnavailable("the blob store has kept other bytes than were sent")
+        return Part(sent["ETag"], checksum)
+
+    def complete(self, key: str, upload: str, parts: Sequence[Part]) -> None:
+        """Make parts an object; raise KeyMissing if the upload has ended."""
+        listed = [
+            {"PartNumber": number, "ETag": part.etag, "ChecksumCRC32C": part.checksum}
+            for number, part in enumerate(parts, 1)
+        ]
+        with answered("CompleteMultipartUpload"):
+            self.client.complete_multipart_upload(
+                **self._named(key), UploadId=upload, MultipartUpload={"Parts": listed}
+            )
+
+    def abort(self, key: str, upload: str) -> None:
+        """End an upload and delete its parts; do nothing if it has ended."""
+        try:
+            with answered("AbortMultipartUpload"):
+                self.client.abort_multipart_upload(**self._named(key), UploadId=upload)
+        except KeyMissing:
+            return
+
+    def begun(self, prefix: str) -> Iterator[Begun]:
+        """Yield uploads in parts that have not ended, of keys that begin with `prefix`."""
+        more: Mapping[str, str] = {}
+        while True:
+            with answered("ListMultipartUploads"):
+                page = self.client.list_multipart_uploads(
+                    **self._place, Prefix=self.prefix + prefix, **more
+                )
+            for each in page.get("Uploads", ()):
+                key = each["Key"][len(self.prefix) :]
+                yield Begun(key, each["UploadId"], each["Initiated"])
+            if not page.get("IsTruncated"):
+                return
+            more = {
+                "KeyMarker": page["NextKeyMarker"],
+                "UploadIdMarker": page["NextUploadIdMarker"],
+            }
+
+    def listed(self, prefix: str) -> Iterator[Entry]:
+        """Yield objects whose keys begin with `prefix`, in the order of their keys."""
+        more: Mapping[str, str] = {}
+        while True:
+            with answered("ListObjectsV2"):
+                page = self.client.list_objects_v2(
+                    **self._place, Prefix=self.prefix + prefix, **more
+                )
+            for each in page.get("Contents", ()):
+                yield Entry(each["Key"][len(self.prefix) :], each["Size"], each["LastModified"])
+            if not page.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def delete(self, keys: Sequence[str]) -> Mapping[str, str]:
+        """Delete objects; skip absent ones. Return why others were not deleted, by their key."""
+        failed: dict[str, str] = {}
+        for start in range(0, len(keys), DELETED_AT_ONCE):
+            named = [{"Key": self.prefix + key} for key in keys[start : start + DELETED_AT_ONCE]]
+            with answered("DeleteObjects"):
+                answer = self.client.delete_objects(
+                    **self._place, Delete={"Objects": named, "Quiet": True}
+                )
+            for each in answer.get("Errors", ()):
+                if each.get("Code") not in _MISSING:
+                    failed[each["Key"][len(self.prefix) :]] = str(each.get("Code"))
+        return failed
+
+    def delete_all(self, keys: Sequence[str]) -> None:
+        """Delete objects; skip absent ones.
+
+        Raises:
+            StoreUnavailable: one of them was not deleted.
+
+        """
+        if keys and (failed := self.delete(keys)):
+            raise Refused(next(iter(failed.values())))
+
+    def _named(self, key: str) -> Mapping[str, str]:
+        return {**self._place, "Key": self.prefix + key}
+
+
+@cache
+def _session() -> Any:  # noqa: ANN401 - boto3 makes the class
+    """Return boto3's session of this process: it reads what it knows of S3 once, for 0.2 s."""
+    import boto3  # noqa: PLC0415 - optional, and takes long
+
+    return boto3.session.Session()
+
+
+@contextmanager
+def answered(what: str) -> Iterator[None]:
+    """Raise an error of this module, or StoreUnavailable, for one of boto3 in the block."""
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415
+
+    try:
+        yield
+    except ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", "without a code"))
+        status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
+        for words, found in (
+            (_MISSING, KeyMissing),
+            (_EXISTS, KeyExists),
+            (_OUTSIDE, OutsideObject),
+        ):
+            if code in words:
+                raise found(what) from error
+        _log.error("the blob store refuses %s: %s (%s)", what, code, status)
+        raise Refused(code) from error
+    except (BotoCoreError, HTTPError, OSError) as error:
+        why = type(error).__name__
+        _log.error("the blob store does not answer to %s: %s", what, why)
+        raise StoreUnavailable(f"the blob store does not answer ({why})") from error

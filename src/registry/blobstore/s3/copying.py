@@ -1,0 +1,168 @@
+"""Read what an upload has acknowledged, whether or not its parts are an object yet.
+
+S3 gives no bytes of parts before they are one. So those that a tail names are made an object, at
+the key that they were sent to: it has no row, so nobody takes it for a blob. A former holder that
+still sends parts is refused from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Final
+
+from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown
+from registry.blobstore.s3.bucket import Bucket, KeyMissing
+from registry.blobstore.s3.forms import layout_before, open_partial
+from registry.blobstore.s3.names import TailName, object_key
+from registry.blobstore.s3.objects import S3Object
+from registry.blobstore.s3.shared import Found
+from registry.blobstore.s3.tails import Tail, TailBroken, decoded
+from registry.blobstore.sealed_format import FRAME_BYTES, FrameCipher, SealBroken
+from registry.blobstore.sealed_frames import open_frame, scratch
+from registry.blobstore.sealed_object import unseal
+from registry.errors import StoreUnavailable
+
+_PART_BYTES: Final = 1 << 20
+
+
+def read_tail(bucket: Bucket, name: TailName) -> Tail:
+    """Return a tail; raise ObjectUnknown if it is absent, or is none."""
+    try:
+        tail = decoded(bucket.read(name.key))
+    except (KeyMissing, TailBroken) as error:
+        raise ObjectUnknown(name.upload_id) from error
+    if tail.about.offset != name.offset or len(tail.stored) != name.stored - name.sent:
+        raise ObjectUnknown(name.upload_id)
+    return tail
+
+
+def tail_for(found: Found, offset: int) -> TailName | None:
+    """Return the shortest tail that has the bytes up to `offset`, or None."""
+    fitting = [each for each in found.tails if each.offset >= offset]
+    return min(fitting, key=lambda each: each.offset, default=None)
+
+
+def prefix_of(
+    bucket: Bucket, source_id: str, found: Found, data_key: DataKey | None, size: int
+) -> Iterator[memoryview]:
+    """Yield the first `size` bytes of an upload or an object, sealed ones decrypted.
+
+    Raises:
+        ObjectUnknown: there are fewer, or they do not open.
+        StoreUnavailable: the store failed.
+
+    """
+    if not size:
+        return
+    if found.is_object:
+        yield from _prefix_of_object(bucket, source_id, data_key, size)
+        return
+    name = tail_for(found, size)
+    if name is None:
+        raise ObjectUnknown(source_id)
+    tail = read_tail(bucket, name)
+    stored = _Stored(_readable(bucket, name, tail, found), tail.stored)
+    with closing(stored):
+        try:
+            if data_key is None:
+                yield from _plain(stored, tail, size)
+            else:
+                yield from _sealed(stored, tail, source_id, data_key, size)
+        except SealBroken as error:
+            raise ObjectUnknown(source_id) from error
+
+
+def _prefix_of_object(
+    bucket: Bucket, object_id: str, data_key: DataKey | None, size: int
+) -> Iterator[memoryview]:
+    stored = S3Object.open(bucket, object_key(object_id), object_id)
+    with closing(stored):
+        try:
+            opened = stored if data_key is None else unseal(stored, object_id, None, data_key)
+            if opened.length < size:
+                raise ObjectUnknown(object_id)
+            yield from opened.chunks(0, size)
+        except (ObjectDamaged, SealBroken) as error:
+            raise ObjectUnknown(object_id) from error
+
+
+def _readable(bucket: Bucket, name: TailName, tail: Tail, found: Found) -> S3Object | None:
+    """Return the bytes in parts as an object, or None if there are none; make it if need be."""
+    if not name.sent:
+        return None
+    key = object_key(name.upload_id)
+    if found.head is None and tail.about.upload is not None:
+        try:
+            bucket.complete(key, tail.about.upload, tail.about.parts)
+        except (KeyMissing, StoreUnavailable):
+            if bucket.find(key) is None:
+                raise ObjectUnknown(name.upload_id) from None
+    opened = S3Object.open(bucket, key, name.upload_id)
+    if opened.length != name.sent:
+        opened.close()
+        raise ObjectUnknown(name.upload_id)
+    return opened
+
+
+class _Stored:
+    """The stored bytes of an upload: those of its parts, and behind them the tail."""
+
+    def __init__(self, sent: S3Object | None, tail: bytes) -> None:
+        self.sent = sent
+        self.tail = tail
+        self._border = 0 if sent is None else sent.length
+        if sent is not None:
+            sent.expect(0, sent.length)
+
+    def read(self, view: memoryview, offset: int) -> None:
+        """Fill `view`; raise SealBroken if there are fewer bytes."""
+        before = max(0, min(len(view), self._border - offset))
+        if before:
+            assert self.sent is not None
+            if not self.sent.read_into(view[:before], offset):
+                raise SealBroken("there are fewer bytes")
+        behind = len(view) - before
+        start = offset + before - self._border
+        if len(self.tail) < start + behind:
+            raise SealBroken("there are fewer bytes")
+        view[before:] = self.tail[start : start + behind]
+
+    def close(self) -> None:
+        """Release the object."""
+        if self.sent is not None:
+            self.sent.close()
+
+
+def _plain(stored: _Stored, tail: Tail, size: int) -> Iterator[memoryview]:
+    if tail.about.header is not None:
+        raise SealBroken("the bytes are sealed")
+    buffer = memoryview(bytearray(min(size, _PART_BYTES)))
+    for offset in range(0, size, _PART_BYTES):
+        view = buffer[: size - offset]
+        stored.read(view, offset)
+        yield view
+
+
+def _sealed(
+    stored: _Stored, tail: Tail, source_id: str, data_key: DataKey, size: int
+) -> Iterator[memoryview]:
+    """Yield the bytes of whole frames, then those of the frame that they end in."""
+    about = tail.about
+    cipher = FrameCipher.of_header(about.header or b"", data_key, source_id)
+    layout = layout_before(cipher, about.entries)
+    out = memoryview(bytearray(FRAME_BYTES))
+    whole = about.offset // FRAME_BYTES
+    for number in range(min(whole, -(-size // FRAME_BYTES))):
+        try:
+            record = layout.record(number, FRAME_BYTES)
+        except IndexError as error:
+            raise SealBroken("the entries of a tail are cut off") from error
+        sealed = scratch()[: record.stored]
+        stored.read(sealed, record.start)
+        frame = open_frame(cipher, number, record, sealed, out)
+        yield frame[: size - number * FRAME_BYTES]
+    rest = size - whole * FRAME_BYTES
+    if rest > 0:
+        count = about.offset % FRAME_BYTES
+        yield memoryview(open_partial(cipher, whole, count, tail.partial))[:rest]

@@ -1,0 +1,413 @@
+"""The blobs of a store in a bucket: one object each, opened by id."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from registry.blobstore.base import (
+    DataKey,
+    Deleted,
+    ObjectDamaged,
+    ObjectUnknown,
+    Orphan,
+    StagedDropped,
+    StoredObject,
+)
+from registry.blobstore.fleet_locks import FleetLocks
+from registry.blobstore.s3.bucket import Bucket, Entry, Head, KeyExists, KeyMissing, Refused
+from registry.blobstore.s3.copying import prefix_of
+from registry.blobstore.s3.growing import GrowingUpload
+from registry.blobstore.s3.memory import Budget
+from registry.blobstore.s3.names import (
+    GENERATION,
+    OBJECTS,
+    PARTITIONS,
+    SCANNING,
+    STAGED,
+    object_id_of,
+    object_key,
+    objects_in,
+    tail_name,
+)
+from registry.blobstore.s3.objects import S3Object
+from registry.blobstore.s3.orphans import Marks
+from registry.blobstore.s3.parts import PartBytes, Senders, part_bytes
+from registry.blobstore.s3.shared import Found, Holds, Shared
+from registry.blobstore.s3.staged import S3Staged
+from registry.blobstore.sealed_format import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    SealBroken,
+    says_packed,
+    unsealed_size,
+)
+from registry.blobstore.sealed_object import SealedObject, unseal
+from registry.blobstore.sealed_table import SIZE_BYTES, claimed_size
+from registry.blobstore.shared_frames import SharedFrames
+from registry.blobstore.staging import canonical_id, check_size
+from registry.errors import StoreUnavailable
+
+_MIB: Final = 1 << 20
+_SCAN_LASTS: Final = timedelta(hours=1)
+"""Who began to look for orphans longer ago has died."""
+_LEFT_BEHIND: Final = timedelta(days=1)
+
+
+class S3Files:
+    """Keep blobs in a bucket (`registry.blobstore.s3.names`). Its calls block.
+
+    Who may write to an upload session is decided by the lease in its row; within this process, a
+    second writer is refused here too.
+    """
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        *,
+        compresses: bool = False,
+        sizes: PartBytes = part_bytes,
+        holds: Holds | None = None,
+        locks: FleetLocks | None = None,
+    ) -> None:
+        """Use a bucket; with `compresses`, compress what is sealed if that pays.
+
+        `sizes` are those of parts. Stores of one process that share a bucket share `holds`.
+        With `locks`, processes of other machines share the bucket.
+        """
+        self.compresses: Final = compresses
+        self.bucket: Final = bucket
+        self._senders = Senders(Budget(bucket.settings.store_s3_buffer_mb * _MIB), sizes)
+        self._shared = Shared(bucket, self._senders, holds or Holds(), compresses=compresses)
+        self._marks = Marks(self._shared)
+        self._frames = SharedFrames()
+        self._scanning = threading.Lock()
+        self._locks = locks
+
+    @property
+    def budget(self) -> Budget:
+        """Return the memory of uploads."""
+        return self._senders.budget
+
+    def close(self) -> None:
+        """Release the threads and connections; what was opened can still be read."""
+        self._senders.close()
+        self.bucket.close()
+
+    def open(
+        self, object_id: str, size: int | None = None, data_key: DataKey | None = None
+    ) -> S3Object | SealedObject:
+        """Open an object (`BlobReader.open`)."""
+        stored = S3Object.open(self.bucket, object_key(canonical_id(object_id)), object_id)
+        self._keep(object_id)
+        if data_key is not None:
+            return unseal(stored, object_id, size, data_key, self._frames)
+        try:
+            check_size(stored.length, size)
+        except ObjectDamaged:
+            stored.close()
+            raise
+        return stored
+
+    def open_staged(
+        self, upload_id: str, data_key: DataKey | None = None
+    ) -> S3Object | SealedObject | GrowingUpload:
+        """Open staged bytes that grow (`BlobReader.open_staged`)."""
+        name = canonical_id(upload_id)
+        held = self.held(name)
+        if held is None or held.form is None:
+            with suppress(ObjectUnknown):
+                return self.open(name, data_key=data_key)
+            if not self.is_staged(name):
+                raise ObjectUnknown(name)
+        return GrowingUpload(self, name, data_key)
+
+    def open_stored(self, object_id: str, stored_size: int) -> S3Object:
+        """Open the stored bytes of an object (`BlobReader.open_stored`)."""
+        opened = self.open(object_id, stored_size)
+        assert isinstance(opened, S3Object)
+        return opened
+
+    def check(self, object_id: str, stored_size: int) -> None:
+        """Check the presence and size of an object (`BlobReader.check`)."""
+        try:
+            head = self.bucket.head(object_key(canonical_id(object_id)))
+        except KeyMissing as error:
+            raise ObjectUnknown(object_id) from error
+        self._keep(object_id)
+        check_size(head.size, stored_size)
+
+    def stage(
+        self,
+        upload_id: str,
+        algorithm: str | None = None,
+        data_key: DataKey | None = None,
+        *,
+        is_fresh: bool = False,
+    ) -> S3Staged:
+        """Begin to stage bytes under a new id (`BlobWriter.stage`)."""
+        name = canonical_id(upload_id)
+        return S3Staged.create(self._shared, name, algorithm, data_key, is_fresh=is_fresh)
+
+    def resume(self, upload_id: str) -> S3Staged:
+        """Hold staged bytes, or an object without a row, again (`BlobWriter.resume`)."""
+        name = canonical_id(upload_id)
+        staged = S3Staged.take_up(self._shared, name)
+        try:
+            self._keep(name)
+        except BaseException:
+            staged.close()
+            raise
+        return staged
+
+    def stage_copy(
+        self,
+        upload_id: str,
+        source_id: str,
+        size: int,
+        data_key: DataKey | None = None,
+        source_key: DataKey | None = None,
+    ) -> S3Staged:
+        """Begin to stage bytes with a copy of others (`BlobWriter.stage_copy`)."""
+        source = canonical_id(source_id)
+        staged = self.stage(upload_id, data_key=data_key)
+        try:
+            self._keep(source)
+            found = self._shared.find(source)
+            staged.fill(prefix_of(self.bucket, source, found, source_key, size))
+        except BaseException:
+            staged.discard()
+            raise
+        return staged
+
+    def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
+        """Return the offset at which an upload can continue (`BlobWriter.resumable`)."""
+        name = canonical_id(upload_id)
+        self._keep(name)
+        found = self._shared.look(name)
+        if found.is_object and found.head is not None:
+            size = found.head.size
+            return min(received, self._unsealed_size(name, found.head) if is_sealed else size)
+        there = max((each.offset for each in found.tails), default=0)
+        if received <= there:
+            return received
+        return there // FRAME_BYTES * FRAME_BYTES if is_sealed else there
+
+    def discard(self, upload_id: str) -> None:
+        """Delete what is staged under an id (`BlobWriter.discard`)."""
+        name = canonical_id(upload_id)
+        self._shared.holds.take(name)
+        try:
+            self._shared.discard(name)
+        finally:
+            self._shared.holds.release(name)
+
+    def check_room(self) -> None:
+        """Check that the bucket answers; how much room there is, S3 does not tell."""
+        self.bucket.find(GENERATION)
+
+    def held(self, upload_id: str) -> S3Staged | None:
+        """Return the writer of this process that holds an upload, or None."""
+        return self._shared.holds.find(upload_id)
+
+    def is_staged(self, upload_id: str) -> bool:
+        """Return True if an upload has begun and is no object."""
+        found = self._shared.look(upload_id)
+        return not found.is_nothing and not found.is_object
+
+    def acknowledged(
+        self, upload_id: str, data_key: DataKey | None, more_than: int
+    ) -> bytes | None:
+        """Return what an upload has acknowledged, if it is in a tail and has more bytes.
+
+        Return nothing if it cannot be read, or has no more.
+
+        Raises:
+            StagedDropped: the upload is gone.
+
+        """
+        found = self._shared.look(upload_id)
+        if found.is_nothing:
+            raise StagedDropped(f"the upload {upload_id} was discarded")
+        last = max(found.tails, key=lambda each: each.offset, default=None)
+        if found.head is not None or last is None or last.sent or last.offset <= more_than:
+            return None
+        try:
+            views = prefix_of(self.bucket, upload_id, found, data_key, last.offset)
+            return b"".join(bytes(view) for view in views)
+        except ObjectUnknown:  # it was replaced just now
+            return None
+
+    def is_set_aside(self, object_id: str) -> bool:
+        """Return True if this process knows that bytes are set aside."""
+        return self._marks.is_known(object_id)
+
+    def partitions(self) -> Sequence[str]:
+        """Return all pairs of hex digits in which ids end."""
+        return PARTITIONS
+
+    def list_objects(self, partition: str | None = None) -> Iterator[StoredObject]:
+        """Yield every object, or those of a partition, but for orphans."""
+        if partition is None:
+            orphans = {each.object_id for each in self._marks.listed()}
+            yield from self._objects(OBJECTS, orphans)
+        else:
+            yield from self._objects(objects_in(partition), self._marks.in_partition(partition))
+
+    def list_ids(self, partition: str) -> Iterator[str]:
+        """Yield the ids of a partition's objects (`BlobSweeper.list_ids`)."""
+        return (each.object_id for each in self.list_objects(partition))
+
+    def list_staged(self) -> Iterator[StoredObject]:
+        """Yield all staged bytes by upload id, but for orphans; delete what a commit has left.
+
+        Of those that this process holds, the sizes are what they have so far.
+        """
+        orphans = {each.object_id for each in self._marks.listed()}
+        held = self._shared.holds.every()
+        for name, staged in held.items():
+            if staged.is_staged and name not in orphans:
+                yield StoredObject(name, staged.offset)
+        tails: dict[str, list[Entry]] = {}
+        for entry in self.bucket.listed(STAGED):
+            found = tail_name(entry.key)
+            if found is not None and found.upload_id not in held:
+                tails.setdefault(found.upload_id, []).append(entry)
+        uploads = {object_id_of(each.key) for each in self.bucket.begun(OBJECTS)} - {None}
+        for name in {*tails, *(each for each in uploads if each)} - held.keys() - orphans:
+            entries = tails.get(name, [])
+            if self._is_left(name, entries):
+                continue
+            sizes = [each.stored for each in map(tail_name, (e.key for e in entries)) if each]
+            yield StoredObject(name, max(sizes, default=0))
+
+    def delete(self, object_id: str) -> None:
+        """Delete an object's bytes; do nothing if it is absent."""
+        self.bucket.delete_all([object_key(canonical_id(object_id))])
+
+    def delete_every(self, object_ids: Sequence[str]) -> Deleted:
+        """Delete objects, 1,000 a call (`BlobSweeper.delete`)."""
+        keys = {object_key(canonical_id(each)): each for each in object_ids}
+        try:
+            with self.deleting():
+                failed = self.bucket.delete(list(keys))
+        except StoreUnavailable as error:
+            return Deleted([], error)
+        deleted = [each for key, each in keys.items() if key not in failed]
+        refusal = Refused(next(iter(failed.values()))) if failed else None
+        return Deleted(deleted, refusal)
+
+    @contextmanager
+    def deleting(self) -> Iterator[None]:
+        """Keep backups from beginning in the block (`FleetLocks.deleting`)."""
+        if self._locks is None:
+            yield
+            return
+        with self._locks.deleting():
+            yield
+
+    def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
+        """Make an object, or staged bytes, an orphan (`BlobSweeper.set_aside`)."""
+        return self._marks.set_aside(canonical_id(object_id), moment, staged_too=staged_too)
+
+    def list_orphans(self) -> Iterator[Orphan]:
+        """Yield every orphan."""
+        return self._marks.listed()
+
+    def take_back(self, object_id: str) -> bool:
+        """Put an orphan back where it was (`BlobSweeper.take_back`)."""
+        return self._marks.take_back(canonical_id(object_id))
+
+    def delete_orphan(self, orphan: Orphan) -> None:
+        """Delete the bytes of an orphan; do nothing if it is absent."""
+        with self.deleting():
+            self._marks.delete(orphan)
+
+    @contextmanager
+    def scan_alone(self) -> Iterator[bool]:
+        """Give True to one process at a time.
+
+        Two may scan at once if one takes more than an hour. That does no harm: a mark is set twice.
+        """
+        if not self._scanning.acquire(blocking=False):
+            yield False
+            return
+        try:
+            is_alone = self._begins_to_scan()
+            try:
+                yield is_alone
+            finally:
+                if is_alone:
+                    self.bucket.delete_all([SCANNING])
+        finally:
+            self._scanning.release()
+
+    def generation(self) -> str | None:
+        """Return the noted generation, or None."""
+        try:
+            return self.bucket.read(GENERATION).decode("ascii", "replace").strip()
+        except KeyMissing:
+            return None
+
+    def note_generation(self, generation: str) -> None:
+        """Note the generation of the database (`BlobSweeper.note_generation`)."""
+        self.bucket.put(GENERATION, f"{generation}\n".encode())
+
+    def _keep(self, object_id: str) -> None:
+        """Take the mark of an orphan away that somebody needs, if this process knows of it."""
+        if self._marks.is_known(object_id):
+            self._marks.take_back(object_id)
+
+    def _objects(self, prefix: str, orphans: set[str]) -> Iterator[StoredObject]:
+        for entry in self.bucket.listed(prefix):
+            object_id = object_id_of(entry.key)
+            if object_id is not None and object_id not in orphans:
+                yield StoredObject(object_id, entry.size)
+
+    def _unsealed_size(self, object_id: str, head: Head) -> int:
+        """Return the size of a sealed object; 0 if its stored bytes are none of one."""
+        key, end = object_key(object_id), head.size
+        if end < HEADER_BYTES + SIZE_BYTES:
+            return 0
+        if not says_packed(self._bytes(key, 0, HEADER_BYTES)):
+            try:
+                return unsealed_size(end)
+            except SealBroken:
+                return 0
+        return claimed_size(self._bytes(key, end - SIZE_BYTES, end))
+
+    def _bytes(self, key: str, start: int, stop: int) -> bytes:
+        return bytes(self.bucket.get(key, start, stop).body.read())
+
+    def _is_left(self, upload_id: str, entries: Sequence[Entry]) -> bool:
+        """Return True if an upload is an object; delete what its commit has left, if it is old.
+
+        An object that is being made staged bytes again has newer tails: those are left alone.
+        """
+        tails = frozenset(each for each in map(tail_name, (e.key for e in entries)) if each)
+        head = self.bucket.find(object_key(upload_id))
+        found = Found(head, tails)
+        if head is None or not found.is_object or self.held(upload_id) is not None:
+            return False
+        self.bucket.delete_all([e.key for e in entries if e.modified < head.modified])
+        key = object_key(upload_id)
+        for begun in list(self.bucket.begun(key)):
+            if begun.key == key and begun.begun < head.modified - _LEFT_BEHIND:
+                self.bucket.abort(key, begun.upload)
+        return True
+
+    def _begins_to_scan(self) -> bool:
+        for _ in range(2):
+            try:
+                self.bucket.put(SCANNING, b"", is_new=True)
+            except KeyExists:
+                head = self.bucket.find(SCANNING)
+                if head is not None and datetime.now(UTC) - head.modified < _SCAN_LASTS:
+                    return False
+                self.bucket.delete_all([SCANNING])
+            else:
+                return True
+        return False

@@ -1,0 +1,227 @@
+"""Objects of a bucket, open for reading: by ranges, each asked again from where it broke."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, Final
+
+from registry.blobstore.base import ObjectUnknown
+from registry.blobstore.s3.bucket import (
+    Bucket,
+    KeyExists,
+    KeyMissing,
+    OutsideObject,
+    answered,
+)
+from registry.blobstore.sealed_object import StoredBytes
+from registry.blobstore.staging import checked_range
+from registry.errors import StoreUnavailable
+
+FIRST_BYTES: Final = 256 * 1024
+"""Bytes that are read with the opening: a small object needs no second call."""
+_READ_BYTES: Final = 256 * 1024
+_TRIES: Final = 4
+"""How often a read may break in a row without a byte."""
+_ALL_TRIES: Final = 16
+_PAUSE_SECONDS: Final = 0.1
+
+_log = logging.getLogger(__name__)
+
+
+class S3Object(StoredBytes):
+    """An object of a bucket; its first bytes are in memory."""
+
+    closes_slowly = False
+
+    def __init__(self, bucket: Bucket, key: str, length: int, etag: str, first: bytes) -> None:
+        self._bucket = bucket
+        self._key = key
+        self._length = length
+        self._etag = etag
+        self._first = memoryview(first)
+        self._lock = threading.Lock()
+        self._stream: _Stream | None = None
+        self._expected = (0, 0)
+
+    @classmethod
+    def open(cls, bucket: Bucket, key: str, object_id: str) -> S3Object:
+        """Open an object.
+
+        Raises:
+            ObjectUnknown: there is none.
+            StoreUnavailable: the store failed.
+
+        """
+        try:
+            found = bucket.get(key, 0, FIRST_BYTES)
+        except KeyMissing as error:
+            raise ObjectUnknown(object_id) from error
+        except OutsideObject:  # it is empty, or was just replaced
+            try:
+                head = bucket.head(key)
+            except KeyMissing as error:
+                raise ObjectUnknown(object_id) from error
+            return cls(bucket, key, head.size, head.etag, b"")
+        first = memoryview(bytearray(found.length))
+        with closing(_Stream(bucket, key, found.etag, 0, found.length, found.body)) as stream:
+            stream.fill(first)
+        return cls(bucket, key, found.size, found.etag, bytes(first))
+
+    @property
+    def length(self) -> int:
+        """Return the number of stored bytes."""
+        return self._length
+
+    def file_region(self, start: int = 0, stop: int | None = None) -> None:
+        """Return None, as it is in no file."""
+        checked_range(start, stop, self._length)
+
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range in order through one buffer of 256 KiB.
+
+        Raises:
+            StoreUnavailable: reading failed, or the object is another one by now.
+
+        """
+        return self._read(*checked_range(start, stop, self._length))
+
+    def _read(self, offset: int, end: int) -> Iterator[memoryview]:
+        if offset == end:
+            return
+        known = min(end, len(self._first))
+        behind = max(offset, known)
+        with closing(self._stream_of(behind, end)) as stream:
+            if offset < known:
+                yield self._first[offset:known]
+            buffer = memoryview(bytearray(min(end - behind, _READ_BYTES)))
+            while stream.position < end:
+                view = buffer[: end - stream.position]
+                stream.fill(view)
+                yield view
+
+    def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:
+        """Fill `view` (`StoredBytes`)."""
+        end = offset + len(view)
+        if end > self._length:
+            return False
+        known = self._first[offset : min(end, len(self._first))]
+        if len(known) == len(view):
+            view[:] = known
+            return True
+        if not wait:
+            return False
+        with self._lock:
+            view[: len(known)] = known
+            self._read_behind(view[len(known) :], offset + len(known))
+        return True
+
+    def _read_behind(self, view: memoryview, offset: int) -> None:
+        """Read on in the range that was expected, or else these bytes alone."""
+        end = offset + len(view)
+        stream = self._stream
+        if stream is None or stream.position != offset or stream.end < end:
+            self._drop_stream()
+            first, last = self._expected
+            is_expected = first <= offset <= end <= last
+            stream = self._stream = self._stream_of(offset, last if is_expected else end)
+        stream.fill(view)
+        if stream.position == stream.end:
+            self._drop_stream()
+
+    def expect(self, offset: int, count: int) -> None:
+        """Have the next read in a range ask for all of it."""
+        self._expected = (offset, min(offset + count, self._length))
+
+    def close(self) -> None:
+        """End what is being read; calling it again does nothing."""
+        with self._lock:
+            self._drop_stream()
+
+    def _stream_of(self, start: int, end: int) -> _Stream:
+        return _Stream(self._bucket, self._key, self._etag, start, end)
+
+    def _drop_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+
+class _Gone(StoreUnavailable):
+    """An object was deleted, or replaced, while it was read."""
+
+
+class _Stream:
+    """A range on its way, from `position` to `end`.
+
+    It is asked for at once, since a deleted object can be read on, but not be opened. The system
+    reads ahead, as much as fits the buffers of the connection.
+    """
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        key: str,
+        etag: str,
+        start: int,
+        end: int,
+        body: Any = None,  # noqa: ANN401 - boto3 makes the class
+    ) -> None:
+        self._bucket = bucket
+        self._key = key
+        self._etag = etag
+        self.position = start
+        self.end: Final = end
+        self._left = _ALL_TRIES
+        self._body = body
+        if body is None and start < end:
+            self._ask()
+
+    def fill(self, view: memoryview) -> None:
+        """Fill `view` with the next bytes; ask again where it breaks.
+
+        Raises:
+            StoreUnavailable: it broke too often, or the object is another one by now.
+
+        """
+        broken = 0
+        while view:
+            try:
+                count = self._read_some(view)
+            except StoreUnavailable as error:
+                broken += 1
+                self._left -= 1
+                if broken >= _TRIES or self._left <= 0 or isinstance(error, _Gone):
+                    raise
+                _log.warning("a read from the blob store broke and goes on: %s", error.message)
+                self.close()
+                time.sleep(_PAUSE_SECONDS * (2 ** (broken - 1) - 1))
+            else:
+                self.position += count
+                view = view[count:]
+                broken = 0
+
+    def _read_some(self, view: memoryview) -> int:
+        if self._body is None:
+            self._ask()
+        with answered("GetObject"):
+            count = int(self._body.readinto(view))
+        if not count:
+            raise StoreUnavailable("a stored object is shorter than it was")
+        return count
+
+    def _ask(self) -> None:
+        try:
+            found = self._bucket.get(self._key, self.position, self.end, self._etag)
+        except (KeyMissing, KeyExists, OutsideObject) as error:
+            raise _Gone("a stored object was deleted while it was read") from error
+        self._body = found.body
+
+    def close(self) -> None:
+        """End it; calling it again does nothing."""
+        body, self._body = self._body, None
+        if body is not None:
+            body.close()

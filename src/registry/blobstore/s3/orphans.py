@@ -1,0 +1,80 @@
+"""Orphans in a bucket: nothing is moved, but a mark beside it says since when it is one.
+
+A mark is an empty object; its key tells the rest. So bytes that are needed after all can be read
+all the while, and whoever finds that they have a row takes the mark away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from registry.blobstore.base import Orphan
+from registry.blobstore.s3.names import (
+    ORPHANS,
+    object_key,
+    orphan_key,
+    orphan_of,
+    orphans_in,
+    orphans_of,
+)
+from registry.blobstore.s3.shared import Shared
+
+
+class Marks:
+    """The marks of a bucket. The ids of those that this process has set or seen are in memory."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._known: set[str] = set()
+
+    def is_known(self, object_id: str) -> bool:
+        """Return True if this process knows of a mark of these bytes."""
+        return object_id in self._known
+
+    def set_aside(self, object_id: str, moment: int, *, staged_too: bool) -> bool:
+        """Mark an object, or staged bytes; return False if they are absent, or marked."""
+        bucket = self._shared.bucket
+        if any(True for _ in bucket.listed(orphans_of(object_id))):
+            return False
+        found = self._shared.look(object_id)
+        if found.is_nothing or not (found.is_object or staged_too):
+            return False
+        if found.is_object and found.head is not None:
+            size = found.head.size
+        else:
+            size = max((each.stored for each in found.tails), default=0)
+        orphan = Orphan(object_id, moment, found.is_object, size)
+        bucket.put(orphan_key(orphan), b"")
+        self._known.add(object_id)
+        return True
+
+    def listed(self, prefix: str = ORPHANS) -> Iterator[Orphan]:
+        """Yield every orphan whose key begins with `prefix`."""
+        for entry in self._shared.bucket.listed(prefix):
+            orphan = orphan_of(entry.key)
+            if orphan is not None:
+                self._known.add(orphan.object_id)
+                yield orphan
+
+    def in_partition(self, partition: str) -> set[str]:
+        """Return the ids of a partition's orphans."""
+        return {each.object_id for each in self.listed(orphans_in(partition))}
+
+    def take_back(self, object_id: str) -> bool:
+        """Take the marks of some bytes away; return False if there are none."""
+        bucket = self._shared.bucket
+        keys = [entry.key for entry in bucket.listed(orphans_of(object_id))]
+        bucket.delete_all(keys)
+        self._known.discard(object_id)
+        return bool(keys)
+
+    def delete(self, orphan: Orphan) -> None:
+        """Delete the bytes of an orphan, then its mark; do nothing if the mark is gone."""
+        bucket, key = self._shared.bucket, orphan_key(orphan)
+        if bucket.find(key) is None:
+            return
+        self._shared.discard(orphan.object_id)
+        gone = [object_key(orphan.object_id)] if orphan.is_object else []
+        bucket.delete_all(gone)
+        bucket.delete_all([key])
+        self._known.discard(orphan.object_id)

@@ -1,0 +1,453 @@
+"""The staged bytes of an upload: parts that were sent, and what is still in memory."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+
+from blake3 import blake3
+
+from registry.blobstore.base import (
+    DataKey,
+    ObjectDamaged,
+    ObjectUnknown,
+    StageBusy,
+    Stored,
+)
+from registry.blobstore.s3.bucket import KeyExists
+from registry.blobstore.s3.copying import prefix_of, read_tail, tail_for
+from registry.blobstore.s3.forms import Form, PlainForm, SealedForm
+from registry.blobstore.s3.names import TailName, object_key
+from registry.blobstore.s3.objects import S3Object
+from registry.blobstore.s3.parts import PartWriter
+from registry.blobstore.s3.shared import Found, Shared
+from registry.blobstore.s3.tails import Description, Tail
+from registry.blobstore.sealed_object import unseal
+from registry.blobstore.staging import IDENTITY, RunningDigests, State, verified, wanted_algorithms
+from registry.errors import DigestMismatch, StoreUnavailable
+from registry.oci.digest import Digest, new_hasher
+
+
+class S3Staged:
+    """Staged bytes of `S3Files`; see `Staged`.
+
+    Whether resumed bytes are sealed, `rewind` tells by its data key.
+    """
+
+    def __init__(self, shared: Shared, upload_id: str, found: Found, state: State) -> None:
+        self._shared = shared
+        self._upload_id = upload_id
+        self._key = object_key(upload_id)
+        self._found = found
+        self._state = state
+        self._data_key: DataKey | None = None
+        self._digests = RunningDigests({}, {})
+        self._writer, self._form = self._new_form()
+        self._last: TailName | None = None
+        """The tail that has all bytes, if there is one."""
+        self._acknowledged = 0
+        self._flushed: int | None = None
+        self._is_whole = False
+        """The object has all bytes, but nobody has verified them."""
+        self._is_let_go = False
+        shared.holds.set(upload_id, self)
+
+    @classmethod
+    def create(
+        cls,
+        shared: Shared,
+        upload_id: str,
+        algorithm: str | None,
+        data_key: DataKey | None,
+        *,
+        is_fresh: bool,
+    ) -> S3Staged:
+        """Begin with no bytes; raise StageBusy if something has the id.
+
+        That is asked of the bucket, unless the id `is_fresh`: then the commit finds it.
+        """
+        shared.holds.take(upload_id)
+        try:
+            staged = cls(shared, upload_id, Found(None, frozenset()), State.HELD)
+            staged._data_key = data_key
+            staged._begin_anew(algorithm)
+            if not is_fresh:
+                staged._claim()
+        except BaseException:
+            shared.holds.release(upload_id)
+            raise
+        return staged
+
+    @classmethod
+    def take_up(cls, shared: Shared, upload_id: str) -> S3Staged:
+        """Hold what the bucket has of an upload; raise ObjectUnknown if that is nothing.
+
+        What this process knows of it need not be asked for.
+        """
+        shared.holds.take(upload_id)
+        try:
+            tails = shared.known_tails(upload_id)
+            found = Found(None, tails) if tails else shared.find(upload_id)
+            return cls(shared, upload_id, found, State.OPENED)
+        except BaseException:
+            shared.holds.release(upload_id)
+            raise
+
+    @property
+    def offset(self) -> int:
+        """Return the number of bytes; before `rewind`, of those that a tail has."""
+        if self._state is State.OPENED:
+            return max((each.offset for each in self._found.tails), default=0)
+        return self._form.length
+
+    @property
+    def is_staged(self) -> bool:
+        """Return True if the bytes are no object."""
+        if self._state is State.OPENED:
+            return not self._found.is_object
+        return self._state is State.HELD
+
+    @property
+    def form(self) -> Form | None:
+        """Return the bytes, if they are held and not committed."""
+        return self._form if self._state is State.HELD else None
+
+    @property
+    def closes_slowly(self) -> bool:
+        """Return True if parts may be on their way."""
+        return not self._is_let_go and self._writer.upload is not None
+
+    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:  # noqa: ARG002
+        """Return False: the bucket is asked."""
+        return False
+
+    def rewind(
+        self,
+        offset: int,
+        digests: Mapping[str, str] | None = None,
+        algorithm: str | None = None,
+        data_key: DataKey | None = None,
+    ) -> None:
+        """Go to the acknowledged `offset`, by the tail that has it, or what is in memory.
+
+        An object becomes staged bytes again. So do parts, if the bytes are not in a tail: they are
+        read, and sent again.
+        """
+        if offset < 0:
+            raise ObjectUnknown(self._upload_id)
+        if self._state is State.OPENED:
+            self._data_key = data_key
+            self._state = State.HELD
+            try:
+                self._go_to(offset, digests or {}, algorithm)
+            except BaseException:
+                self._state = State.OPENED
+                raise
+        else:
+            self._held()
+            if (self._data_key is None) != (data_key is None):
+                raise ValueError("the data key of staged bytes cannot be taken away or added")
+            if offset > self.offset:
+                raise ObjectUnknown(self._upload_id)
+            self._go_back(offset, digests or {}, algorithm)
+        self._acknowledged, self._flushed = offset, None
+
+    def write(self, view: memoryview, /) -> None:
+        """Append bytes and hash them; send the parts that they fill."""
+        self._held()
+        self._unfold()
+        with self._condemning():
+            self._form.append(view)
+        self._last = None
+        self._digests.update(view)
+
+    def flush(self) -> Mapping[str, str]:
+        """Send what fills a part, and store the rest as a tail."""
+        self._held()
+        self._unfold()
+        if self._flushed is not None:
+            self._acknowledged = self._flushed
+        if self._last is None:
+            with self._condemning():
+                self._store_tail()
+        self._flushed = self.offset
+        return self._digests.finished()
+
+    def commit(self, expected: Digest | None) -> Stored:
+        """Verify the bytes and make them an object.
+
+        If not all of them were hashed here, and they are not in memory, they become one first, and
+        are then read: it has no row, so nobody takes it for a blob.
+        """
+        self._held()
+        algorithm = IDENTITY if expected is None else expected.algorithm
+        size, digests = self.offset, self._known_digests(algorithm)
+        if digests is not None:
+            digest, alias = verified(digests, expected)
+        checksum = self._form.checksum()
+        if not self._is_whole:
+            with self._condemning():
+                self._form.finish()
+                checksum = self._form.checksum()
+                stored_size = self._writer.length
+                self._writer.complete()
+            self._is_whole = True
+            self._stored_size = stored_size
+        if digests is None or (checksum is None and self._data_key is not None):
+            with self._condemning():
+                digests, checksum = self._read_again(size, algorithm)
+            digest, alias = verified(digests, expected)
+        self._state = State.COMMITTED
+        self._drop_tails()
+        encoding = self._form.encoding
+        return Stored(self._upload_id, digest, alias, size, self._stored_size, encoding, checksum)
+
+    def discard(self) -> None:
+        """Delete the staged bytes; do nothing if they are an object or no longer held."""
+        if self._is_let_go or self._state is State.COMMITTED:
+            return
+        try:
+            if self.is_staged or self._state is State.CONDEMNED:
+                self._delete()
+        finally:
+            self._let_go()
+
+    def close(self) -> None:
+        """End the hold and keep what was flushed, and its hashers for the next request."""
+        if self._is_let_go:
+            return
+        if self._state is State.HELD and self._last is not None and self._digests.hashers:
+            self._shared.hashers.put(self._upload_id, self._digests.hashers)
+        if self._state is State.HELD and not self._found.tails and not self._is_whole:
+            self._writer.abort()  # nothing of it was flushed
+        self._let_go()
+
+    def fill(self, views: Iterator[memoryview]) -> None:
+        """Append the bytes of another upload."""
+        for view in views:
+            self.write(view)
+
+    def _new_form(self) -> tuple[PartWriter, Form]:
+        shared = self._shared
+        writer = PartWriter(shared.bucket, self._key, str(uuid.uuid4()), shared.senders)
+        key = self._data_key
+        if key is None:
+            return writer, PlainForm(writer)
+        return writer, SealedForm(writer, self._upload_id, key, compresses=shared.compresses)
+
+    def _begin_anew(self, algorithm: str | None) -> None:
+        self._writer.abort()
+        self._writer, self._form = self._new_form()
+        self._digests = RunningDigests.of_nothing(algorithm)
+        self._last = None
+        self._is_whole = False
+
+    def _claim(self) -> None:
+        """Store a tail without bytes, so that nobody else begins with this id."""
+        if self._shared.bucket.find(self._key) is not None:
+            raise StageBusy(self._upload_id)
+        if any(True for _ in self._shared.tails_of(self._upload_id)):
+            raise StageBusy(self._upload_id)
+        name = TailName(self._upload_id, 0, 0, 0)
+        empty = Tail(Description(0), b"").encoded()
+        try:
+            self._shared.bucket.put(name.key, empty, is_new=True)
+        except KeyExists as error:
+            raise StageBusy(self._upload_id) from error
+        self._note_tails(frozenset({name}))
+        self._last = name
+
+    def _go_to(self, offset: int, known: Mapping[str, str], algorithm: str | None) -> None:
+        """Go to an offset in what the bucket has."""
+        found = self._found
+        if not offset:
+            self._begin_anew(algorithm)
+            if found.head is not None:
+                self._shared.bucket.delete_all([self._key])
+            return
+        name = tail_for(found, offset)
+        if found.head is None and name is not None and name.offset == offset:
+            self._load(name, known)
+            return
+        if found.head is None and name is None:
+            raise ObjectUnknown(self._upload_id)
+        if found.head is None and name is not None:
+            self._load(name, {})
+            if self._form.cut(offset):
+                self._last = None
+                return
+        self._restage(offset, algorithm)
+
+    def _go_back(self, offset: int, known: Mapping[str, str], algorithm: str | None) -> None:
+        """Go to an offset before the end of what is held."""
+        if self._is_whole:
+            self._unfold()
+        if not offset:
+            self._begin_anew(algorithm)
+            return
+        if offset == self.offset:
+            return
+        if not self._form.cut(offset):
+            name = tail_for(self._found, offset)
+            if name is None or name.offset != offset:
+                raise ObjectUnknown(self._upload_id)
+            self._writer.close()
+            self._load(name, known)
+            return
+        self._last = None
+        self._digests = RunningDigests({}, {})
+
+    def _load(self, name: TailName, known: Mapping[str, str]) -> None:
+        """Go on behind a tail; its bytes hash to what is `known`."""
+        try:
+            tail = read_tail(self._shared.bucket, name)
+        except ObjectUnknown:
+            self._shared.forget(self._upload_id)
+            raise
+        self._writer, self._form = self._new_form()
+        about = tail.about
+        if about.upload is not None:
+            self._writer.token = about.token
+            self._writer.restore(about.upload, about.parts, name.sent)
+        self._writer.refill(tail.stored)
+        if not self._form.restore(tail):
+            self._writer.close()
+            raise ObjectUnknown(self._upload_id)
+        hasher = self._shared.checksums.take(self._upload_id, tail)
+        if hasher is not None and isinstance(self._form, SealedForm):
+            self._form.take_hasher(hasher)
+        self._last = name
+        hashers = self._shared.hashers.take(self._upload_id, known)
+        self._digests = RunningDigests(hashers, known)
+
+    def _restage(self, offset: int, algorithm: str | None) -> None:
+        """Make the first bytes of an object, or of parts, staged bytes that can go on.
+
+        They are in a new tail before the object is deleted.
+        """
+        shared, found = self._shared, self._found
+        if found.head is None:  # its parts become an object to be read, which is to be deleted
+            found = Found(None, frozenset(shared.tails_of(self._upload_id)))
+        views = prefix_of(shared.bucket, self._upload_id, found, self._data_key, offset)
+        self._begin_anew(algorithm)
+        with closing(views), self._condemning():  # type: ignore[type-var]
+            for view in views:
+                self._form.append(view)
+                self._digests.update(view)
+            if self._form.length != offset:
+                raise ObjectUnknown(self._upload_id)
+            self._store_tail()
+            shared.bucket.delete_all([self._key])
+        self._found = Found(None, self._found.tails)
+
+    def _unfold(self) -> None:
+        """Make an object that was not verified staged bytes again."""
+        if self._is_whole:
+            size = self.offset
+            self._found = self._shared.look(self._upload_id)
+            self._restage(size, None)
+            self._digests = RunningDigests({}, {})
+
+    def _store_tail(self) -> None:
+        stored = self._writer.settle()
+        sealed = self._form.sealed()
+        if len(stored) != self._writer.length - self._writer.sent:  # the header was just stored
+            stored = self._writer.settle()
+        about = Description(
+            self.offset,
+            self._writer.upload,
+            self._writer.token,
+            list(self._writer.parts),
+            sealed.header,
+            sealed.entries,
+            len(sealed.partial),
+        )
+        tail = Tail(about, stored, sealed.partial)
+        name = TailName(self._upload_id, self.offset, self._writer.sent, self._writer.length)
+        with self._shared.senders.budget.taken(len(stored)):
+            self._shared.bucket.put(name.key, tail.encoded())
+        if isinstance(self._form, SealedForm) and self._form.hasher is not None:
+            self._shared.checksums.put(self._upload_id, tail, self._form.hasher)
+        self._last = name
+        kept = {each for each in self._found.tails if each.offset == self._acknowledged}
+        dropped = self._found.tails - kept - {name}
+        self._note_tails(frozenset(kept | {name}))
+        with suppress(StoreUnavailable):  # what is left is deleted at the end
+            self._shared.bucket.delete_all([each.key for each in dropped])
+
+    def _note_tails(self, tails: frozenset[TailName]) -> None:
+        self._found = Found(self._found.head, tails)
+        self._shared.remember(self._upload_id, tails)
+
+    def _drop_tails(self) -> None:
+        self._shared.forget(self._upload_id)
+        with suppress(StoreUnavailable):  # a listing finds them
+            self._shared.bucket.delete_all([each.key for each in self._found.tails])
+
+    def _delete(self) -> None:
+        is_remote = self._found.tails or self._found.uploads or self._state is not State.HELD
+        self._writer.abort()
+        if self._is_whole:
+            self._shared.bucket.delete_all([self._key])
+        if is_remote:
+            self._shared.discard(self._upload_id)
+
+    def _known_digests(self, algorithm: str) -> dict[str, str] | None:
+        """Return the digests of all bytes, as far as those in memory tell, or None."""
+        missing = self._digests.missing(wanted_algorithms(algorithm))
+        if not missing:
+            return self._digests.finished()
+        hashers = {name: new_hasher(name) for name in missing}
+        if self._is_whole or not self._form.hash_into(hashers):
+            return None
+        return self._digests.finished() | {name: h.hexdigest() for name, h in hashers.items()}
+
+    def _read_again(self, size: int, algorithm: str) -> tuple[dict[str, str], str | None]:
+        """Return the digests of the object's bytes, and its checksum if it is sealed."""
+        hashers = {name: new_hasher(name) for name in wanted_algorithms(algorithm)}
+        bucket, checksum = self._shared.bucket, None
+        try:
+            if self._data_key is not None:
+                hasher = blake3()
+                with closing(S3Object.open(bucket, self._key, self._upload_id)) as stored:
+                    for chunk in stored.chunks():
+                        hasher.update(chunk)
+                checksum = hasher.hexdigest()
+            opened = S3Object.open(bucket, self._key, self._upload_id)
+            key = self._data_key
+            bytes_ = opened if key is None else unseal(opened, self._upload_id, size, key)
+            with closing(bytes_):
+                for chunk in bytes_.chunks():
+                    for each in hashers.values():
+                        each.update(chunk)
+        except (ObjectUnknown, ObjectDamaged) as error:
+            raise StoreUnavailable("the staged bytes cannot be read again") from error
+        return {name: each.hexdigest() for name, each in hashers.items()}, checksum
+
+    def _held(self) -> None:
+        if self._state is State.CONDEMNED:
+            raise StoreUnavailable("the blob store failed; what was written since is discarded")
+        if self._state is not State.HELD:
+            raise ValueError(f"the staged bytes are {self._state.value}")
+
+    @contextmanager
+    def _condemning(self) -> Iterator[None]:
+        """After an error in the block, this hold can write nothing more.
+
+        The next one has what was acknowledged before.
+        """
+        try:
+            yield
+        except (DigestMismatch, StageBusy):
+            raise
+        except BaseException:
+            self._state = State.CONDEMNED
+            self._shared.forget(self._upload_id)
+            raise
+
+    def _let_go(self) -> None:
+        self._is_let_go = True
+        self._state = State.ENDED
+        self._writer.close()
+        self._shared.holds.release(self._upload_id)

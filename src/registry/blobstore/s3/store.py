@@ -1,0 +1,80 @@
+"""The blob store in a bucket: its calls are made in threads, since each waits for the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, cast
+
+from registry.blobstore.base import DataKey, Deleted, OpenObject, Staged
+from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.filesystem import ThreadedStore
+from registry.blobstore.fleet_locks import FleetLocks
+from registry.blobstore.reading import ThreadedObject
+from registry.blobstore.s3.bucket import Bucket
+from registry.blobstore.s3.files import S3Files
+from registry.blobstore.s3.growing import GrowingObject, GrowingUpload
+from registry.blobstore.s3.parts import PartBytes, part_bytes
+from registry.blobstore.s3.shared import Holds
+from registry.blobstore.staged_file import StagedFile
+from registry.blobstore.threads import Threads
+
+_AT_ONCE: Final = 32
+_LOOK_SECONDS: Final = 0.5
+"""Between looks for the commit of another process: each is a request."""
+
+
+class S3Store(ThreadedStore):
+    """Keep blobs in a bucket (`S3Files`)."""
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        *,
+        compresses: bool = False,
+        look_seconds: float = _LOOK_SECONDS,
+        sizes: PartBytes = part_bytes,
+        holds: Holds | None = None,
+        locks: FleetLocks | None = None,
+    ) -> None:
+        """Use a bucket, as `S3Files` does."""
+        self.files: Final = S3Files(
+            bucket, compresses=compresses, sizes=sizes, holds=holds, locks=locks
+        )
+        self._threads: Final = Threads("s3", _AT_ONCE)
+        super().__init__(cast("DiskFiles", self.files), self._threads, look_seconds)
+
+    def close(self) -> None:
+        """Release the store and its threads. Blocks."""
+        super().close()
+        self._threads.close()
+
+    async def open_staged(self, upload_id: str, data_key: DataKey | None = None) -> OpenObject:
+        """Open staged bytes that grow (`BlobReader.open_staged`)."""
+        opened = await self._run(
+            self.files.open_staged, upload_id, data_key, undo=lambda each: each.close()
+        )
+        if isinstance(opened, GrowingUpload):
+            return GrowingObject(opened, upload_id, self._run, self.signals, self._look_seconds)
+        return ThreadedObject(opened, self._run)
+
+    async def stage(
+        self,
+        upload_id: str,
+        data_key: DataKey | None,
+        algorithm: str | None = None,
+        *,
+        is_fresh: bool = False,
+    ) -> Staged:
+        """Begin to stage bytes under a new id (`BlobWriter.stage`)."""
+        if not is_fresh:
+            return await super().stage(upload_id, data_key, algorithm)
+
+        def begin() -> StagedFile:
+            staged = self.files.stage(upload_id, algorithm, data_key, is_fresh=True)
+            return cast("StagedFile", staged)
+
+        return self._staged(None, upload_id, begin)
+
+    async def delete(self, object_ids: Sequence[str]) -> Deleted:
+        """Delete the bytes of objects (`BlobSweeper.delete`)."""
+        return await self._run(self.files.delete_every, object_ids)

@@ -1,0 +1,99 @@
+"""Settings of where the bytes of blobs and buckets are: on the disk, or in a bucket of S3."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_PREFIX: Final = re.compile(r"(?:[A-Za-z0-9._=-]+/)*[A-Za-z0-9._=-]*")
+_REGION: Final = re.compile(r"[a-z0-9-]{0,63}")
+_ENCRYPTION: Final = re.compile(r"|AES256|aws:kms(?::[A-Za-z0-9:/_.-]{1,512})?")
+_LONGEST_PREFIX: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """The store of the bytes; without a bucket, it is in the folder `data`."""
+
+    store_s3_bucket: str = ""
+    """Bucket of the bytes; empty: they are on the disk."""
+    store_s3_endpoint: str = ""
+    """URL of the S3; empty: AWS's own of the region."""
+    store_s3_region: str = ""
+    """Region that requests are signed for; empty: that of boto3's configuration."""
+    store_s3_prefix: str = ""
+    """What all keys begin with, such as ``entrepot``."""
+    store_s3_path_style: Literal["on", "off"] = "on"
+    """Whether the bucket is in the path of URLs, or in their host."""
+    store_s3_connect_seconds: int = 2
+    """Longest time to connect."""
+    store_s3_read_seconds: int = 10
+    """Longest time without a byte of an answer."""
+    store_s3_encryption: str = ""
+    """How the server encrypts: ``AES256``, ``aws:kms`` or ``aws:kms:KEY``; empty: as it does by
+    itself."""
+    store_s3_buffer_mb: int = 256
+    """MiB of uploads that a process keeps in memory at most, until they are sent."""
+
+    @property
+    def problem(self) -> str:
+        """Return what is wrong, or an empty text."""
+        if not self.store_s3_bucket:
+            return ""
+        if not _BUCKET.fullmatch(self.store_s3_bucket):
+            return f"store_s3_bucket: {self.store_s3_bucket!r} is no name of a bucket"
+        if not _PREFIX.fullmatch(self.store_s3_prefix) or (
+            len(self.store_s3_prefix) > _LONGEST_PREFIX
+        ):
+            return (
+                f"store_s3_prefix: {self.store_s3_prefix!r} is none such as entrepot or teams/one:"
+                " letters, digits and ._=-, with slashes between"
+            )
+        if not _REGION.fullmatch(self.store_s3_region):
+            return f"store_s3_region: {self.store_s3_region!r} is no name such as eu-central-1"
+        if self.store_s3_endpoint and not _is_url(self.store_s3_endpoint):
+            return (
+                f"store_s3_endpoint: {self.store_s3_endpoint!r} is no URL such as"
+                " https://s3.example.com"
+            )
+        if self.store_s3_path_style not in ("on", "off"):
+            return f"store_s3_path_style is on or off, not {self.store_s3_path_style!r}"
+        if not _ENCRYPTION.fullmatch(self.store_s3_encryption):
+            return (
+                "store_s3_encryption is AES256, aws:kms or aws:kms:KEY, not"
+                f" {self.store_s3_encryption!r}"
+            )
+        return ""
+
+    @property
+    def key_prefix(self) -> str:
+        """Return what all keys begin with: nothing, or a text that ends with a slash."""
+        prefix = self.store_s3_prefix.strip("/")
+        return f"{prefix}/" if prefix else ""
+
+    @property
+    def encryption_fields(self) -> Mapping[str, str]:
+        """Return the fields of ``PutObject`` that say how the server encrypts."""
+        if not self.store_s3_encryption.startswith("aws:kms"):
+            kind = self.store_s3_encryption
+            return {"ServerSideEncryption": kind} if kind else {}
+        key = self.store_s3_encryption.removeprefix("aws:kms").removeprefix(":")
+        return {"ServerSideEncryption": "aws:kms", **({"SSEKMSKeyId": key} if key else {})}
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        return False
+    return (
+        parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and parts.path in ("", "/")
+        and not (parts.query or parts.fragment or parts.username)
+    )

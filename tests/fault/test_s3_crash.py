@@ -1,0 +1,132 @@
+"""SIGKILL at every call of S3 that an upload makes: what was acknowledged is there, and right.
+
+A child process is forked for each kill and dies after one call: that is before the next one. What
+is left is taken up by another process, which knows nothing of it. A run tries every second call;
+``SOAK=20`` tries all, of twenty times as many uploads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+import botocore.client
+import pytest
+
+from registry.blobstore.base import DataKey
+from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.s3.bucket import Bucket
+from registry.blobstore.s3.files import S3Files
+from registry.store_settings import StoreSettings
+from tests.fault.uploads import Acknowledged, Plan, check_recovered, plans, upload
+from tests.s3_servers import credentials, settings_for
+from tests.small_frames import KEY, PACKED_KEY, small_frames
+from tests.soak import IS_SOAK, times
+
+SEEDS = times(1)
+EVERY = 1 if IS_SOAK else 2
+
+
+@pytest.fixture(params=[None, KEY, PACKED_KEY], ids=["plain", "sealed", "packed"])
+def key(request: pytest.FixtureRequest) -> Iterator[DataKey | None]:
+    with small_frames(), credentials():
+        yield request.param
+
+
+def opened(settings: StoreSettings) -> Any:  # noqa: ANN401 - it has the calls of DiskFiles
+    """Return the store as a new process has it, with parts of some hundred bytes."""
+    return S3Files(Bucket(settings), compresses=True, sizes=lambda number: 300 + number)
+
+
+def plan_of(seed: int, key: DataKey | None) -> Plan:
+    """Return an upload of several requests, of which one is empty."""
+    return plans(seed, key)[-1]
+
+
+class Calls:
+    """Counts the calls of S3 of this process, and dies at one of them."""
+
+    def __init__(self, when: int = -1) -> None:
+        self.when = when
+        self.names: list[str] = []
+
+    def watch(self, patch: pytest.MonkeyPatch) -> None:
+        """Stand between boto3 and the server."""
+        original = botocore.client.BaseClient._make_api_call
+
+        def call(client: Any, name: str, fields: Any) -> Any:  # noqa: ANN401 - boto3's
+            number = len(self.names)
+            self.names.append(name)
+            try:
+                return original(client, name, fields)
+            finally:
+                if number == self.when:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        patch.setattr(botocore.client.BaseClient, "_make_api_call", call)
+
+
+def run_and_die(settings: StoreSettings, plan: Plan, calls: Calls) -> Acknowledged:
+    """Upload in a child that dies at a call; return what it had acknowledged."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            _upload(settings, plan, calls, writer)
+        except BaseException as error:  # noqa: BLE001 - the child must not run the parent's tests
+            print(repr(error), file=sys.__stderr__)
+            os._exit(1)
+        os._exit(0)
+    os.close(writer)
+    rows = Acknowledged()
+    with os.fdopen(reader) as lines:
+        for line in lines:
+            rows(*json.loads(line))
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status), f"call {calls.when} was never made"
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    return rows
+
+
+def _upload(settings: StoreSettings, plan: Plan, calls: Calls, writer: int) -> None:
+    def acknowledge(upload_id: str, offset: int, digests: Mapping[str, str]) -> None:
+        line = json.dumps([upload_id, offset, dict(digests)]) + "\n"
+        os.write(writer, line.encode())
+
+    with pytest.MonkeyPatch.context() as patch:
+        calls.watch(patch)
+        upload(opened(settings), plan, acknowledge)
+
+
+def clear(store: DiskFiles, plan: Plan) -> None:
+    store.discard(plan.upload_id)
+    store.delete(plan.upload_id)
+    assert list(store.list_objects()) == []
+    assert list(store.list_staged()) == []
+
+
+@pytest.mark.timeout(300 + 200 * SEEDS)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_kill_at_any_call_loses_nothing_acknowledged(seed: int, key: DataKey | None) -> None:
+    settings, plan, calls = settings_for("moto"), plan_of(seed, key), Calls()
+    with closing(opened(settings)) as store, pytest.MonkeyPatch.context() as patch:
+        calls.watch(patch)
+        upload(store, plan, Acknowledged())
+        clear(store, plan)
+    made = {"PutObject", "UploadPart", "CreateMultipartUpload", "CompleteMultipartUpload"}
+    assert made <= set(calls.names), "the upload no longer makes them all"
+    acknowledged = runs = 0
+    last = max(at for at, name in enumerate(calls.names) if name == "CompleteMultipartUpload")
+    for when in range(3, last, EVERY):
+        rows = run_and_die(settings, plan, Calls(when))
+        acknowledged, runs = acknowledged + len(rows.offsets), runs + 1
+        with closing(opened(settings)) as store:
+            check_recovered(store, plan, rows)
+            clear(store, plan)
+    assert runs > 10
+    assert acknowledged > runs // 2
