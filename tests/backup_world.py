@@ -31,6 +31,7 @@ from cloudcore.databases.backup_routes import BACKUP_HANDLERS
 from cloudcore.databases.backup_work import BACKUP_WORK
 from cloudcore.databases.cluster import Cluster, Endpoint, Retention, Schedule
 from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms, ServerCertificate
+from cloudcore.databases.restoring import TOO_EARLY
 from cloudcore.databases.routes import CLUSTER_HANDLERS
 from cloudcore.databases.rows import CLUSTERS
 from cloudcore.databases.server import (
@@ -175,11 +176,10 @@ class MemoryServers:
     """Of the next recoveries, one each."""
     recovered: list[Recovery] = field(default_factory=list)
     switched: list[str] = field(default_factory=list)
+    has_later_wal: bool = True
+    """The archive has WAL of a commit after the moment that a server is restored to."""
     bad_pages: bool = False
     proof: Proof = "checksums"
-    has_later_wal: bool = True
-    """Of what is restored to a moment: a commit of later than that."""
-    switched: list[str] = field(default_factory=list)
     versions: Sequence[int] = (15,)
 
     def check(self) -> None:
@@ -197,6 +197,8 @@ class MemoryServers:
     async def recover(self, spec: ServerSpec, recovery: Recovery) -> None:
         if self.failures:
             raise self.failures.pop(0)
+        if recovery.uses_archive and not (self.has_later_wal or recovery.is_to_end):
+            raise ServerFailed(f"FATAL:  {TOO_EARLY}")
         self.servers[spec.id] = "data"
         self.recovered.append(recovery)
 
@@ -205,9 +207,6 @@ class MemoryServers:
 
     async def start(self, spec: ServerSpec) -> None:
         self.servers[spec.id] = "running"
-
-    async def switch_wal(self, spec: ServerSpec) -> None:
-        self.switched.append(spec.id)
 
     async def stop(self, server_id: str) -> None:
         self.servers[server_id] = "data"

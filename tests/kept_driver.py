@@ -85,8 +85,9 @@ async def _do(driver: Any, method: str, arguments: list[Any]) -> object:  # noqa
         arguments[0] = ServerSpec(**arguments[0]) if is_server else _instance(arguments[0])
     options: dict[str, Any] = {}
     if method == "recover":
-        spec, target_time, uses_archive = arguments
-        await driver.recover(spec, Recovery(target_time, uses_archive=uses_archive))
+        spec, target_time, uses_archive, is_to_end = arguments
+        recovery = Recovery(target_time, uses_archive=uses_archive, is_to_end=is_to_end)
+        await driver.recover(spec, recovery)
         method, arguments = "start", [spec]
     elif method == "remove" and len(arguments) > 1:
         options = {"at_once": arguments.pop()}

@@ -333,14 +333,16 @@ def test_a_copy_from_elsewhere_gets_an_owner_who_reads_and_writes_it(
         session.execute("CREATE DATABASE shop")
         session.execute("CREATE ROLE clerk LOGIN PASSWORD 'clerk-1' CREATEROLE SUPERUSER")
     try:
-        shop = psycopg.conninfo.make_conninfo(postgresql_url, dbname="shop")
-        with psycopg.connect(shop, autocommit=True) as session:
-            session.execute("CREATE TABLE orders AS SELECT generate_series(1, 10) AS a")
+        for name in ("shop", "postgres"):
+            there = psycopg.conninfo.make_conninfo(postgresql_url, dbname=name)
+            with psycopg.connect(there, autocommit=True) as session:
+                session.execute("CREATE TABLE orders AS SELECT generate_series(1, 10) AS a")
         spec = restored(machine, driving, copy_of(machine, postgresql_url))
     finally:
         with psycopg.connect(postgresql_url, autocommit=True) as session:
             session.execute("DROP DATABASE shop")
             session.execute("DROP ROLE clerk")
+            session.execute("DROP TABLE IF EXISTS orders")
     driving("set_password", spec, "admin", PASSWORD)
     with machine.owner(spec, "shop") as session:
         assert session.execute("SELECT count(*) FROM orders").fetchone() == (10,)
@@ -350,6 +352,10 @@ def test_a_copy_from_elsewhere_gets_an_owner_who_reads_and_writes_it(
             session.execute("UPDATE pg_catalog.pg_authid SET rolsuper = true")
         found = session.execute("SELECT rolname FROM pg_roles WHERE rolsuper").fetchall()
         assert found == [("entrepot",)]
+    with machine.owner(spec, "restored_postgres") as session:
+        assert session.execute("SELECT count(*) FROM orders").fetchone() == (10,)
+    with machine.superuser(spec, "postgres") as session:
+        assert session.execute("SELECT to_regclass('orders')").fetchone() == (None,)
     with machine.owner(spec):
         pass
     driving("remove", spec["id"], True)

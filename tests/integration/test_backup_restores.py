@@ -10,16 +10,17 @@ import pytest
 from msgspec import structs
 
 from cloudcore.databases import scheduling
-from cloudcore.databases.cluster import Cluster, Schedule
+from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster, Schedule
+from cloudcore.databases.rows import CLUSTERS
 from cloudcore.databases.server import ServerFailed
 from cloudcore.db.base import Database
-from cloudcore.wire import rfc3339
-from tests.backup_world import BackupWorld, open_backups
+from cloudcore.jobs.faults import Fault
+from cloudcore.nodes.placed import NODE_LOST
+from tests.backup_world import NODE, BackupWorld, open_backups
 from tests.databases import on_both_databases
 
 pytestmark = on_both_databases
 HOUR = 3600
-TOO_EARLY = "recovery ended before configured recovery target was reached"
 
 
 @pytest.fixture
@@ -85,70 +86,6 @@ async def test_a_restore_to_a_moment_takes_the_newest_backup_before_it(
     assert all(not each.endswith("None") for each in restores)
 
 
-async def test_a_running_server_archives_what_it_has_before_a_restore_to_a_moment(
-    world: BackupWorld, cluster: Cluster
-) -> None:
-    await world.made(cluster)
-    made = await _restored_to_now(world, cluster)
-    await world.work()
-    assert world.servers.switched == [cluster.id]
-    assert await _status(world, made) == ("active", [])
-    assert [each.is_to_end for each in world.servers.recovered] == [False]
-
-
-async def test_a_moment_after_the_last_change_of_a_stopped_server_is_the_end_of_its_wal(
-    world: BackupWorld, cluster: Cluster
-) -> None:
-    await world.made(cluster)
-    await world.ask("POST", f"/{cluster.id}/stop")
-    await world.work()
-    made = await _restored_to_now(world, cluster)
-    world.servers.failures.append(ServerFailed(f"FATAL: {TOO_EARLY}"))
-    await world.work()
-    assert world.servers.switched == []
-    assert await _status(world, made) == ("active", [])
-    assert [each.is_to_end for each in world.servers.recovered] == [True]
-
-
-async def test_a_moment_of_which_there_is_no_wal_is_a_fault_that_says_so(
-    world: BackupWorld, cluster: Cluster
-) -> None:
-    await world.made(cluster)
-    made = await _restored_to_now(world, cluster)
-    world.servers.failures.append(ServerFailed(f"FATAL: {TOO_EARLY}"))
-    await world.work()
-    status, (words,) = await _status(world, made)
-    assert (status, "no WAL of that moment" in words) == ("provisioning", True)
-    assert world.servers.recovered == []
-
-
-async def test_a_backup_stays_while_the_cluster_that_waits_for_it_is_stopped(
-    world: BackupWorld, cluster: Cluster
-) -> None:
-    backup = await world.made(cluster)
-    _, made = await _asked(world, cluster, {"name": "copy"}, f"/backups/{backup['id']}")
-    await world.ask("POST", f"/{made['cluster']['id']}/stop")
-    await world.work()
-    assert await _status(world, made) == ("stopped", [])
-    assert (await world.delete(backup)).status_code == 409
-    await world.ask("DELETE", f"/{made['cluster']['id']}")
-    assert (await world.delete(backup)).status_code == 202
-
-
-async def _restored_to_now(world: BackupWorld, cluster: Cluster) -> dict[str, Any]:
-    world.clock.pass_seconds(10)
-    moment = rfc3339(world.clock())
-    status, made = await _asked(world, cluster, {"name": "copy", "target_time": moment})
-    assert status == 202, made
-    return made
-
-
-async def _status(world: BackupWorld, made: dict[str, Any]) -> tuple[str, list[str]]:
-    """Return the status of a new cluster, and the words of its faults."""
-    found = (await world.ask("GET", f"/{made['cluster']['id']}")).json()["cluster"]
-    return found["status"], [each["message"] for each in found["faults"]]
-
-
 @pytest.mark.parametrize("moment", ["2000-01-01T00:00:00Z", "2100-01-01T00:00:00Z"])
 async def test_a_moment_out_of_the_window_is_a_conflict_that_says_the_window(
     world: BackupWorld, cluster: Cluster, moment: str
@@ -187,6 +124,17 @@ async def test_what_cannot_be_restored_is_refused(
         body = {**body, "backup": backup["id"]}
     found, answer = await _asked(world, cluster, body)
     assert found == status, answer
+
+
+async def test_a_disk_that_a_backup_does_not_fit_into_is_refused(world: BackupWorld) -> None:
+    small = await world.add_cluster("small", disk_mb=2)  # it was full, and a backup has all of it
+    backup = await world.made(small)
+    one = f"/backups/{backup['id']}"
+    status, refused = await _asked(world, small, {"name": "copy"}, one)
+    assert (status, refused["error"]["params"]["field"]) == (400, "size.disk_mb")
+    assert "at least 3" in refused["error"]["message"]
+    status, _ = await _asked(world, small, {"name": "copy", "size": {}}, one)
+    assert status == 202
 
 
 async def test_a_backup_that_did_not_succeed_is_not_restored(
@@ -291,7 +239,7 @@ async def test_a_backup_stays_while_the_restore_of_it_is_stopped(
     world: BackupWorld, cluster: Cluster
 ) -> None:
     backup = await world.made(cluster)
-    world.servers.failure = ServerFailed("FATAL: no memory")
+    world.servers.failures.append(ServerFailed("FATAL: no memory"))
     _, made = await _asked(world, cluster, {"name": "copy"}, f"/backups/{backup['id']}")
     copy = f"/{made['cluster']['id']}"
     await world.work()
@@ -299,7 +247,6 @@ async def test_a_backup_stays_while_the_restore_of_it_is_stopped(
     await world.work()
     assert (await world.ask("GET", copy)).json()["cluster"]["status"] == "stopped"
     assert (await world.delete(backup)).status_code == 409
-    world.servers.failure = None
     await world.ask("POST", f"{copy}/start")
     await world.work()
     assert (await world.ask("GET", copy)).json()["cluster"]["status"] == "active"

@@ -478,6 +478,19 @@ async def test_a_deleted_cluster_takes_its_backups_along(
     assert world.archive.backups == {}
 
 
+async def test_a_cluster_whose_backup_is_still_to_be_made_goes_only_with_it(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    await world.back_up(cluster)
+    answer = await world.ask("DELETE", f"/{cluster.id}")
+    assert (answer.status_code, answer.json()["error"]["params"]["reason"]) == (409, "has_backups")
+    world.archive.failures += [BackupFailed("no")] * 3
+    for _ in range(3):
+        await world.work(after=300)
+    assert (await world.list(cluster))[0]["status"] == "failed"
+    assert (await world.ask("DELETE", f"/{cluster.id}")).status_code == 202
+
+
 async def test_a_deleted_cluster_goes_though_nobody_can_read_its_backups(
     world: BackupWorld, cluster: Cluster
 ) -> None:

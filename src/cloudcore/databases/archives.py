@@ -31,7 +31,6 @@ from cloudcore.databases.s3_bridge import Bridge
 from cloudcore.iam.service_roles import ServiceRoles
 from cloudcore.outbound.addresses import Network
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.tables import BUCKET_ROWS
 
 _MEASURE_SECONDS: Final = 1
 _SPARE: Final = 0.1

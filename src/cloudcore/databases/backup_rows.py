@@ -98,6 +98,11 @@ _COUNT: Final = Statement(
 _SUCCEEDED: Final = Statement(
     BACKUPS.columns.where(*_OF_CLUSTER, _HAS_FILES).order_by(_b.completed_at, _b.id)
 )
+_KEPT: Final = Statement(
+    BACKUPS.columns.where(
+        *_OF_CLUSTER, sql("database_backups.status IN ('pending', 'running', 'succeeded')")
+    ).order_by(_b.id)
+)
 _BEFORE: Final = Statement(
     select(_b.id)
     .where(*_OF_CLUSTER, _b.status == sql("'pending'"), _b.id < bindparam("before"))
@@ -174,6 +179,11 @@ def count_backups(tx: Connection, account_id: str, cluster_id: str, kind: str) -
 def succeeded(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
     """Return the backups of a cluster that succeeded, in the order in which they ended."""
     return _found(tx, _SUCCEEDED, account_id, cluster_id)
+
+
+def kept(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
+    """Return the backups of a cluster that are whole and stay, or are still to be made."""
+    return _found(tx, _KEPT, account_id, cluster_id)
 
 
 def waiting(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:

@@ -104,11 +104,12 @@ def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo
 
     """
     if new.bucket is None:
-        return _make(tx, new, terms)
+        return make_cluster(tx, new, terms)
     place = new.account_id, new.region
     may = _right_to_fill(new, right_to)
     found = BUCKET_ROWS.resolve(tx, *place, "bucket", new.bucket, may)
-    made = _make(tx, structs.replace(new, bucket=found.id, bucket_name=found.name), terms)
+    placed = structs.replace(new, bucket=found.id, bucket_name=found.name)
+    made = make_cluster(tx, placed, terms)
     add_use(tx, found, made.id, f"{CLUSTER.noun} {made.name}")
     return made
 
@@ -228,7 +229,7 @@ def delete(tx: Connection, found: Cluster, now: int, *, is_cascade: bool) -> Non
     """
     WORK.wake(tx, found, now)
     old = CLUSTERS.lock(tx, found.account_id, found.id)
-    if not is_cascade and (backups := backup_rows.succeeded(tx, old.account_id, old.id)):
+    if not is_cascade and (backups := backup_rows.kept(tx, old.account_id, old.id)):
         raise Conflict(
             f"the cluster has {len(backups)} backups, such as {backups[-1].id}; delete them, or say"
             " cascade=true",

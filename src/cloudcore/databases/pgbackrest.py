@@ -11,7 +11,8 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,6 +56,13 @@ _ALL: Final = "9999999"
 """More bases than there are: `expire` deletes only the backup that it is given."""
 _ALMOST: Final = 99
 """The progress in percent when all files are stored, and their WAL is not."""
+_NOISE: Final = re.compile(r"P[0-9]{2} +(?:DETAIL|INFO): |\s*(?:\*\*\* |<\?xml|[a-z0-9-]+: )")
+"""Lines that tell nobody why a run failed: its progress, counters, and headers of HTTP."""
+_S3_ERROR: Final = re.compile(r"<Error><Code>([^<]*)</Code><Message>([^<]*)</Message>.*")
+_KEPT_LINES: Final = 60
+"""Of a run: an error of S3 comes with all headers."""
+_LAST_LINES: Final = 6
+_MOST_WORDS: Final = 1000
 _ENDING_SECONDS: Final = 20
 """Within these a run ends whose service was killed."""
 
@@ -136,6 +144,12 @@ class Repository:
         `wal` is a folder that it sees as ``/wal``. It may write there, and with `writes` into the
         data folder, and nowhere else.
         """
+        said = deque[str](maxlen=_KEPT_LINES)
+
+        def read(line: str) -> None:
+            said.append(line)
+            each_line(line)
+
         port = await self.bridge.port()
         config = self._config(port) + ("" if place is None else _of_server(place))
         readable: dict[Path, str] = {}
@@ -158,15 +172,17 @@ class Repository:
                 has_network=True,
                 pass_fds=() if self.lock is None else (self.lock,),
             ),
-            each_line,
+            read,
         )
-        return ended._replace(said=self._without_secrets(ended.said))
+        return ended._replace(said=self._told(said))
 
-    def _without_secrets(self, said: str) -> str:
+    def _told(self, lines: Iterable[str]) -> str:
+        """Return what the owner is told: the last lines without headers, counters and secrets."""
+        said = "\n".join([each.strip() for each in lines if not _NOISE.match(each)][-_LAST_LINES:])
         session = self.keys.session
         for secret in (session.secret_access_key, session.session_token):
             said = said.replace(secret, "…")
-        return said
+        return _S3_ERROR.sub(r"\1: \2", said)[:_MOST_WORDS]
 
     async def backups(self) -> Sequence[Listed]:
         """Return what `info` lists, oldest first; raise `BackupFailed` if it could not read it."""
@@ -180,7 +196,7 @@ class Repository:
             raise BackupFailed(f"what the bucket says of its backups is odd: {error}") from None
         for status in (each.status for stanza in stanzas for each in stanza.repo):
             if status.code not in _READ:  # it ends well then too, and lists nothing
-                words = self._without_secrets(status.message)[:_MOST_WORDS]
+                words = self._told(status.message.splitlines())
                 raise BackupFailed(f"pgBackRest cannot read the bucket: {words}")
         found = [_listed(each) for stanza in stanzas for each in stanza.backup]
         return sorted((each for each in found if each), key=lambda each: each.completed_at)

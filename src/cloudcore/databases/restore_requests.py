@@ -12,7 +12,7 @@ from cloudcore.databases.cluster import Cluster, Source
 from cloudcore.databases.clusters import RightTo
 from cloudcore.databases.rows import CLUSTERS
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict
+from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.wire import rfc3339
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def create(
 
     Raises:
         NotFound: the cluster or the backup is gone.
+        InvalidInput: the disk of the new one is smaller than what it is to have.
         Conflict: the backup has not succeeded, or there is none that was whole at the time; or as
             for any new cluster.
 
@@ -64,6 +65,10 @@ def create(
         assert wanted.target_time is not None
         backup = _whole_at(tx, origin, wanted.target_time, now)
     size = wanted.size or _size_like(origin, backup)
+    if (backup.size_bytes or 0) > size.disk_mb * _MIB:
+        least = -(-(backup.size_bytes or 0) // _MIB)
+        words = f"size.disk_mb: at least {least}, which the files of the backup have"
+        raise InvalidInput(words, field="size.disk_mb", reason="out_of_range")
     new = Cluster(
         id=wanted.id,
         account_id=origin.account_id,

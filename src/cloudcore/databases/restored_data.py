@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -25,6 +25,8 @@ _OURS: Final = (
     *("postmaster.pid", "postmaster.opts", "current_logfiles"),
 )
 """Files that say how a server runs, or that another one was."""
+OTHERS_DATABASE: Final = "restored_postgres"
+"""What the database `postgres` of a server that ran elsewhere is called here."""
 _SIZE_SECONDS: Final = 30
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAMES: Final = re.compile(r'\bencode = "([0-9a-f]*)"')
@@ -155,13 +157,26 @@ class Catalog(NamedTuple):
     has_owner: bool
 
     @property
+    def _renamed(self) -> Mapping[str, str]:
+        """Return which databases get another name: ours of these is the platform's alone."""
+        is_renamed = self.is_foreign and OTHERS_DATABASE not in self.databases
+        return {"postgres": OTHERS_DATABASE} if is_renamed and "postgres" in self.databases else {}
+
+    @property
     def owning(self) -> str:
         """Return what gives the owner its role and databases; of foreign ones it may use all."""
         first = "" if self.has_owner else f"CREATE ROLE {OWNER}\n"
+        for name, new in self._renamed.items():
+            first += f"ALTER DATABASE {name} RENAME TO {new}\n"
         for name in (DATABASE, "postgres"):
-            if name not in self.databases:
+            if name not in self.databases or name in self._renamed:
                 first += f"CREATE DATABASE {name}\n"
         return first + _OWNING + (_USING if self.is_foreign else "")
+
+    @property
+    def owned(self) -> frozenset[str]:
+        """Return the databases that there are after `owning`."""
+        return frozenset({*self.databases, *self._renamed.values(), DATABASE, "postgres"})
 
 
 def catalog_of(said: str) -> Catalog:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.databases import wal
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds
 
 _MIB = 1024 * 1024
-_TOO_EARLY = "recovery ended before configured recovery target was reached"
+TOO_EARLY: Final = "recovery ended before configured recovery target was reached"
 """What PostgreSQL says when no transaction in its WAL was committed after the moment."""
-_NO_WAL = (
-    "the bucket has no WAL of that moment, which its server has not archived: delete this cluster,"
-    " and restore to an earlier moment, or the newest backup"
-)
+_ARCHIVING_SECONDS: Final = 420
+"""After this time all WAL of a moment is in the bucket, or `ARCHIVE_FAILING` stands on the cluster:
+a minute until a server gives it away, five until a failure is a fault, and one to spare."""
 
 
 async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
@@ -35,8 +34,8 @@ async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
     After a death it begins anew: nobody has connected to the cluster before.
 
     Raises:
-        BackupFailed: the backup is gone, or cannot be read; or the bucket has no WAL of the moment.
-        ServerFailed: the server does not recover.
+        BackupFailed: the backup is gone, or cannot be read.
+        ServerFailed: the server does not recover, or the bucket does not have its WAL yet.
 
     """
     source = found.source
@@ -50,30 +49,40 @@ async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
     if source.target_time is None:
         await restore(needs, target, spec, backup.label)
         return
-    await _archive_until_now(needs, origin)
+    is_all_archived = await _archive_until_now(needs, origin, found.created_at)
     try:
         await restore(needs, target, spec, backup.label, source.target_time)
     except ServerFailed as failed:
-        if _TOO_EARLY not in str(failed):
+        if TOO_EARLY not in str(failed):
             raise
-        if not await _is_all_archived(needs, origin):
-            raise BackupFailed(_NO_WAL) from failed
+        if not is_all_archived:
+            until = rfc3339(source.target_time)
+            words = f"the bucket does not have all WAL until {until} yet: it is waited for"
+            raise ServerFailed(words) from failed
         # It has committed nothing after the moment: the end of its WAL is what it had then.
         await restore(needs, target, spec, backup.label, source.target_time, is_to_end=True)
 
 
-async def _archive_until_now(needs: DatabaseNeeds, origin: Cluster) -> None:
-    """Let a server that runs here archive WAL now: else that comes within a minute of a change."""
-    if needs.servers is not None and origin.node == needs.node.name and origin.status == "active":
-        with suppress(ServerFailed):  # it has just ended, and its WAL may be there all the same
-            await needs.servers.switch_wal(spec_of(origin))
+async def _archive_until_now(needs: DatabaseNeeds, origin: Cluster, since: int) -> bool:
+    """Return True if the bucket gets no more WAL of the time before `since`.
 
-
-async def _is_all_archived(needs: DatabaseNeeds, origin: Cluster) -> bool:
-    """Return True if a server was stopped in an orderly way: then it archives all that it has."""
-    found = await needs.database.read(CLUSTERS.find, origin.account_id, origin.id)
-    is_failing = found is None or any(each.code == ARCHIVE_FAILING for each in found.faults)
-    return not is_failing and found is not None and found.status == "stopped"
+    A server ends its recovery at the first commit after the moment. One that runs on this machine
+    makes such a commit now, and archives it; another one may never make one.
+    """
+    if origin.node == needs.node.name and (servers := needs.servers) is not None:
+        spec = spec_of(origin)
+        if origin.status == "active":
+            with suppress(ServerFailed):  # it has just ended, and its WAL may be there all the same
+                await servers.switch_wal(spec)
+            return False
+        paths = servers.paths(spec)
+        if origin.status == "stopped" and wal.has_all_of(paths.data, paths.spool):
+            return True
+    codes = {each.code for each in origin.faults}
+    if NODE_LOST in codes:
+        return True
+    is_late = needs.clock() - since > _ARCHIVING_SECONDS * MICROSECONDS
+    return is_late and ARCHIVE_FAILING not in codes
 
 
 async def restore(

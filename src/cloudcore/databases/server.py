@@ -143,13 +143,6 @@ class ServerDriver(Protocol):
         """Give a role of a running server another password, which is not logged."""
         ...
 
-    async def switch_wal(self, spec: ServerSpec) -> None:
-        """Let a running server note that it is now, and give away its WAL until then.
-
-        Raise `ServerFailed` if it does not.
-        """
-        ...
-
     async def check_data(self, spec: ServerSpec) -> Proof:
         """Read all data of a server that was restored for this alone; return how.
 

@@ -176,10 +176,6 @@ class Servers:
         verifier = await self._at_a_time.run(lambda: postgres.verifier(password))
         await self._told(spec, f"ALTER ROLE \"{name}\" PASSWORD '{verifier}';\n")
 
-    async def switch_wal(self, spec: ServerSpec) -> None:
-        """End the file of WAL that the server writes, with a commit of this moment in it."""
-        await self._told(spec, "SELECT pg_current_xact_id();\nSELECT pg_switch_wal();\n")
-
     async def check_data(self, spec: ServerSpec) -> Proof:
         """Read all data; without checksums the server is started, which nobody else reaches."""
         paths = self.paths(spec)
@@ -242,7 +238,7 @@ class Servers:
         said = self._single(spec, "template1", restored_data.ROLES)
         catalog = restored_data.catalog_of(said)
         self._single(spec, "template1", catalog.owning)
-        for each in {*catalog.databases, "postgres", "main"}:
+        for each in catalog.owned:
             self._single(spec, each, restored_data.EVERYWHERE)
         (self._folder(spec.id) / _UNFIT).unlink()
 

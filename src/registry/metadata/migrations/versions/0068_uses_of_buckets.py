@@ -7,8 +7,8 @@ from alembic import op
 
 from cloudcore.db.schema import Id
 
-revision = "0067"
-down_revision = "0066"
+revision = "0068"
+down_revision = "0067"
 
 
 def upgrade() -> None:
