@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import pwd
 import re
@@ -58,6 +59,24 @@ async def until(holds: Callable[[], bool]) -> None:
     """Wait until something of other processes is so; the test's own time limit is the end."""
     while not holds():  # noqa: ASYNC110 - what other processes do sets no event
         await asyncio.sleep(0.02)
+
+
+def runs_of(program: str, above: int) -> list[int]:
+    """Return the processes of a program that a process has begun, directly or not."""
+    parents, named = {}, []
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            name, fields = (each / "stat").read_text().rsplit(")", 1)
+            parents[int(each.name)] = int(fields.split()[1])
+            if name.endswith(f"({program}"):
+                named.append(int(each.name))
+
+    def is_below(process: int) -> bool:
+        while process > 1 and process != above:
+            process = parents.get(process, 0)
+        return process == above
+
+    return [each for each in named if is_below(each)]
 
 
 class Server:
@@ -184,7 +203,7 @@ class ArchiveWorld:
         return Archives(self.needs, self.roles, bridge, self.folder / "archive", places), bridge
 
     async def back_up_elsewhere(
-        self, target: BackupTarget, server: Server
+        self, target: BackupTarget, server: Server, backup_id: str = "killed"
     ) -> asyncio.subprocess.Process:
         """Begin a backup by another service, which tells what is done, line by line."""
         order = {
@@ -196,6 +215,7 @@ class ArchiveWorld:
                 str(server.data),
             ],
             "target": target,
+            "backup_id": backup_id,
         }
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.archive_worker", json.dumps(order)),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from cloudcore.databases import s3_bridge_program
 from cloudcore.databases.archive import BackupFailed
 from cloudcore.databases.s3_bridge import NAME, Bridge, S3Endpoint
 from registry.database_archive import s3_endpoint
@@ -78,6 +81,42 @@ async def test_a_renewed_certificate_of_our_server_is_taken(tmp_path: Path) -> N
             assert await asked(bridge, b"bytes") == b"bytes"
         finally:
             await bridge.close()
+
+
+async def test_a_killed_bridge_comes_back_for_those_who_know_it() -> None:
+    async with echoing(None) as port:
+        bridge = Bridge(S3Endpoint("127.0.0.1", port, "localhost", None))
+        try:
+            assert await asked(bridge, b"before") == b"before"
+            first, trusted = await bridge.port(), bridge.certificate
+            for each in bridges():
+                os.kill(each, signal.SIGKILL)
+            context = ssl.create_default_context(cadata=trusted.decode())
+            assert await answered(first, context, b"after") == b"after"  # nobody asked for its port
+            assert await bridge.port() == first
+        finally:
+            await bridge.close()
+
+
+async def answered(port: int, trusted: ssl.SSLContext, sent: bytes) -> bytes:
+    """Return what comes back from a bridge, once there is one."""
+    while True:
+        with suppress(OSError):
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=trusted, server_hostname=NAME
+            )
+            writer.write(sent)
+            said = await reader.readexactly(len(sent))
+            writer.close()
+            return said
+        await asyncio.sleep(0.05)
+
+
+def bridges() -> list[int]:
+    """Return the bridges that this process has started."""
+    listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    program = s3_bridge_program.__file__.encode()
+    return [int(each) for each in listed if program in Path(f"/proc/{each}/cmdline").read_bytes()]
 
 
 async def test_another_server_than_ours_gets_nothing(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from cloudcore.databases.archive import BackupFailed
 
 NAME: Final = "entrepot-bridge"
 """The name in the bridge's certificate."""
+_AGAIN_SECONDS: Final = 1
 _LIFE: Final = timedelta(days=3650)
 """Longer than any process lives; the key is in the memory of one bridge alone."""
 
@@ -39,9 +40,11 @@ class Bridge:
         self.endpoint = endpoint
         self.certificate = b""
         """The only certificate that clients trust, in PEM; empty until the bridge runs."""
+        self._key = b""
         self._port = 0
         self._running: asyncio.subprocess.Process | None = None
         self._starting = asyncio.Lock()
+        self._following: asyncio.Task[None] | None = None
 
     async def port(self) -> int:
         """Return the port on 127.0.0.1, once the bridge runs.
@@ -59,20 +62,39 @@ class Bridge:
         async with self._starting:
             if self._running is None or self._running.returncode is not None:
                 self._running, self._port = await self._start()
+            if self._following is None or self._following.done():
+                self._following = asyncio.create_task(self._follow(), name="the bridge to S3")
             return self._port
+
+    async def _follow(self) -> None:
+        """Start another bridge in the place of one that was killed: runs go on over that.
+
+        Else pgBackRest would try for hours to reach one that is not there any more.
+        """
+        while self._running is not None:
+            await self._running.wait()
+            await asyncio.sleep(_AGAIN_SECONDS)
+            async with self._starting:
+                if self._running.returncode is not None:
+                    with suppress(BackupFailed):  # the log says why; it is tried again
+                        self._running, self._port = await self._start()
 
     async def close(self) -> None:
         """End the bridge, if it runs."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
         if self._running is not None:
             with suppress(ProcessLookupError):
                 self._running.kill()
             await self._running.wait()
 
     async def _start(self) -> tuple[asyncio.subprocess.Process, int]:
-        self.certificate, key = _certified()
+        if not self._key:
+            self.certificate, self._key = _certified()
         descriptor = os.memfd_create("bridge")
         try:
-            os.write(descriptor, self.certificate + key)
+            os.write(descriptor, self.certificate + self._key)
             running = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", s3_bridge_program.__file__),
                 stdin=asyncio.subprocess.PIPE,
@@ -87,12 +109,14 @@ class Bridge:
         pinned = self.endpoint.certificate
         order = self.endpoint._asdict() | {
             "certificate": descriptor,
+            "listens": self._port,  # as one before: what runs knows that one's port
             "pinned": None if pinned is None else str(pinned),
         }
         running.stdin.write(json.dumps(order).encode() + b"\n")
         said = await running.stdout.readline()
         if not said:
             await running.wait()
+            self._port = 0  # another program may have it now
             raise BackupFailed("the bridge to the S3 endpoint does not start; the log says why")
         return running, int(said)
 

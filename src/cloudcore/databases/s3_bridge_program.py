@@ -60,7 +60,7 @@ async def _serve(order: dict[str, Any]) -> None:
     shown = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     shown.load_cert_chain(f"/proc/self/fd/{order['certificate']}")
     server = await asyncio.start_server(
-        partial(_relay, order), "127.0.0.1", 0, ssl=shown, limit=_CHUNK
+        partial(_relay, order), "127.0.0.1", order["listens"], ssl=shown, limit=_CHUNK
     )
     print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
