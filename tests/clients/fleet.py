@@ -12,6 +12,7 @@ import shutil
 import signal
 import ssl
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -125,7 +126,8 @@ class Fleet:
         ports = (f"-{name}={port}" for name, port in self._store_ports.items())
         given = {name: self._meant(text) for name, text in service["environment"].items()}
         environment = {**os.environ, **given, "HOME": str(folder)}
-        program = require_tool("weed")
+        beside_python = str(Path(sys.executable).parent)
+        program = shutil.which("weed", path=beside_python) or require_tool("weed")
         with (folder / "log").open("ab") as log:
             self._store = subprocess.Popen(
                 [program, *words, "-ip.bind=127.0.0.1", "-volume.max=100", *ports, *_NO_LAKES],
