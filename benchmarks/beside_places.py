@@ -176,6 +176,7 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/threads.py:__init__": Place(why=_MAKES),
     "cloudcore/web/app.py:json": Place(("large bodies",)),
     "cloudcore/web/streams.py:_send_file": Place(why=_ELSEWHERE, uses=2),
+    "registry/blobstore/disk_cache.py:__init__": Place(why=_OUTSIDE),
     "registry/blobstore/filesystem.py:__init__": Place(why=_MAKES),
     "registry/blobstore/opening.py:_opened": Place(why=_STARTS),
     "registry/blobstore/s3/parts.py:pool": Place(why=_OUTSIDE, uses=2),

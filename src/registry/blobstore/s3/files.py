@@ -358,10 +358,14 @@ class S3Files:
 
     @contextmanager
     def scan_alone(self) -> Iterator[bool]:
-        """Give True to one process at a time.
+        """Give True to one process at a time, by the lock of all nodes if there is one.
 
-        Two may scan at once if one takes more than an hour. That does no harm: a mark is set twice.
+        Else an object tells, for an hour. Two that scan at once do no harm: a mark is set twice.
         """
+        if self._locks is not None:
+            with self._locks.scan_alone() as is_alone:
+                yield is_alone
+            return
         if not self._scanning.acquire(blocking=False):
             yield False
             return
