@@ -102,7 +102,7 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/compute/routes.py:get_instance_logs": Place(
         why="reads ten megabytes at most of two files; computes nothing"
     ),
-    "cloudcore/databases/archives.py:_within": Place(why=_RUNS),
+    "cloudcore/databases/archives.py:_within": Place(why=_RUNS, uses=2),
     "cloudcore/databases/archives.py:restore": Place(why=_RUNS),
     "cloudcore/databases/backup_routes.py:_check_programs": Place(
         why="looks for programs in a few folders; computes nothing"
@@ -110,13 +110,11 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/databases/s3_bridge.py:_start": Place(why=_ONCE),
     "cloudcore/databases/bucket_files.py:__call__": Place(why=_RUNS, uses=2),
     "cloudcore/databases/confined_runs.py:started": Place(why=_RUNS),
-    "cloudcore/databases/dialling.py:server_version": Place(why=_OUTSIDE),
     "cloudcore/databases/pgbackrest.py:back_up": Place(why=_RUNS),
     "cloudcore/databases/restored_data.py:remove_tree": Place(why=_ON_MACHINE),
     "cloudcore/databases/restored_data.py:size_of": Place(why=_ON_MACHINE),
     "cloudcore/databases/servers.py:": Place(why=_MAKES),
     "cloudcore/databases/servers.py:__init__": Place(why=_PROGRAMS_RUN),
-    "cloudcore/databases/servers.py:_told": Place(why=_ON_MACHINE),
     "cloudcore/db/postgresql.py:__init__": Place(why=_ONE_THREAD),
     "cloudcore/db/postgresql.py:close": Place(why=_STARTS, uses=2),
     "cloudcore/db/postgresql_watch.py:_wake": Place(why=_ONE_THREAD),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
-from cloudcore.databases.archive import BackupTarget
+from cloudcore.databases.archive import BackupTarget, RegisteredEndpoint
 from cloudcore.databases.archives import Archives
 from cloudcore.databases.pgbackrest import ServerPlace
 from cloudcore.databases.s3_bridge import Bridge, S3Endpoint
@@ -29,10 +30,13 @@ async def _back_up(order: dict[str, Any]) -> None:
             Bridge(S3Endpoint("127.0.0.1", order["s3_port"], "localhost", None)),
             Path(order["folder"]),
             lambda _target: place,
+            [ip_network("127.0.0.0/8")],
         )
         target = BackupTarget(*order["target"])
+        if target.endpoint is not None:
+            target = target._replace(endpoint=RegisteredEndpoint(*target.endpoint))
         _tell(0)
-        await archives.back_up(target, "killed", "base", _tell)
+        await archives.back_up(target, order["backup_id"], "base", _tell)
 
 
 def _tell(percent: int) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import pwd
 import re
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import ip_network
@@ -20,10 +22,15 @@ import psycopg
 from botocore.config import Config
 
 from cloudcore.account_rows import find_account
+from cloudcore.acme.key_files import key_pem
+from cloudcore.certificate import authority
+from cloudcore.certificate.authority import Places as PublishedAt
+from cloudcore.certificate.keys import new_private_key
 from cloudcore.clock import uuid7
 from cloudcore.databases.archive import BackupTarget, RegisteredEndpoint, archive_command
 from cloudcore.databases.archives import Archives, Places
 from cloudcore.databases.bucket_files import folder_of, list_files
+from cloudcore.databases.needs import ServerCertificate
 from cloudcore.databases.pgbackrest import ServerPlace
 from cloudcore.databases.s3_bridge import Bridge, S3Endpoint
 from cloudcore.databases.server import SUPERUSER
@@ -44,13 +51,14 @@ from tests.postgresql import UNPRIVILEGED, free_port, run, server_programs
 
 SPOOL_FILES: Final = 8
 """That wait, in these tests."""
+_HOUR: Final = 3600 * 1_000_000
 Boto = Any
 """boto3's clients have no types."""
 PASSWORD: Final = "o'neill \\ s3cret"
 """Of the role that copies the server from elsewhere, over TLS alone."""
 _ACCESS: Final = f"""\
 local all {SUPERUSER} trust
-hostssl replication copier 127.0.0.1/32 scram-sha-256
+hostssl replication,postgres copier 127.0.0.1/32 scram-sha-256
 """
 
 
@@ -60,11 +68,29 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.02)
 
 
+def runs_of(program: str, above: int) -> list[int]:
+    """Return the processes of a program that a process has begun, directly or not."""
+    parents, named = {}, []
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            name, fields = (each / "stat").read_text().rsplit(")", 1)
+            parents[int(each.name)] = int(fields.split()[1])
+            if name.endswith(f"({program}"):
+                named.append(int(each.name))
+
+    def is_below(process: int) -> bool:
+        while process > 1 and process != above:
+            process = parents.get(process, 0)
+        return process == above
+
+    return [each for each in named if is_below(each)]
+
+
 class Server:
     """A PostgreSQL that is reached by its socket and over TLS, and archives into its spool."""
 
-    def __init__(self, folder: Path) -> None:
-        """Keep all files in a folder, which is made."""
+    def __init__(self, folder: Path, programs: Path | None = None) -> None:
+        """Keep all files in a folder, which is made; `programs` are not those of the machine."""
         self.folder = folder
         self.data, self.sockets, self.spool = folder / "data", folder / "sockets", folder / "spool"
         self.port = free_port()
@@ -76,7 +102,7 @@ class Server:
         for each in (self.data, self.sockets, self.spool):
             each.mkdir(mode=0o700)
             shutil.chown(each, UNPRIVILEGED, UNPRIVILEGED)
-        self._programs = server_programs()
+        self._programs = programs or server_programs()
         found = pwd.getpwnam(UNPRIVILEGED)
         self.user = found.pw_uid, found.pw_gid
 
@@ -84,7 +110,7 @@ class Server:
     def place(self) -> ServerPlace:
         return ServerPlace(self.data, self.user, self.sockets, self.port, str(self.data))
 
-    def make(self) -> None:
+    def make(self, *, has_checksums: bool = True) -> None:
         """Make an empty cluster."""
         self._run(
             *("initdb", "--pgdata", self.data, "--username", SUPERUSER, "--auth", "trust"),
@@ -93,7 +119,7 @@ class Server:
                 "C",
                 "--encoding",
                 "UTF8",
-                "--data-checksums",
+                *(("--data-checksums",) if has_checksums else ()),
                 "--no-sync",
                 "--wal-segsize=1",
             ),
@@ -148,6 +174,21 @@ class Server:
         run(self._programs / program, *words, account=UNPRIVILEGED)
 
 
+class OwnAuthority:
+    """Issues certificates of a root that nobody knows."""
+
+    async def issue(self, names: Sequence[str]) -> ServerCertificate:
+        now = time.time_ns() // 1000
+        places = PublishedAt("http://localhost/certificate", "http://localhost/list")
+        root = authority.new_root("outage", now)
+        issuing = authority.new_issuing(root, "outage", places, now)
+        key = new_private_key("ecdsa-p256")
+        made = authority.issue(issuing, list(names), key.public_key(), places, now)
+        chain = authority.pem(made) + authority.pem(issuing.certificate)
+        roots = authority.pem(root.certificate)
+        return ServerCertificate(chain, key_pem(key).decode(), roots, now + _HOUR)
+
+
 @dataclass
 class ArchiveWorld:
     """What the tests of one file share."""
@@ -184,7 +225,7 @@ class ArchiveWorld:
         return Archives(self.needs, self.roles, bridge, self.folder / "archive", places), bridge
 
     async def back_up_elsewhere(
-        self, target: BackupTarget, server: Server
+        self, target: BackupTarget, server: Server, backup_id: str = "killed"
     ) -> asyncio.subprocess.Process:
         """Begin a backup by another service, which tells what is done, line by line."""
         order = {
@@ -196,6 +237,7 @@ class ArchiveWorld:
                 str(server.data),
             ],
             "target": target,
+            "backup_id": backup_id,
         }
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.archive_worker", json.dumps(order)),

@@ -158,7 +158,13 @@ class MemoryArchive:
 
     @asynccontextmanager
     async def serving_wal(
-        self, target: BackupTarget, data: Path, spool: Path, user: tuple[int, int] | None
+        self,
+        target: BackupTarget,
+        data: Path,
+        spool: Path,
+        user: tuple[int, int] | None,
+        *,
+        waits: bool = False,
     ) -> AsyncIterator[None]:
         yield
 

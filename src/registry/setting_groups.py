@@ -28,6 +28,7 @@ _RANGES: Final = {
     "store_s3_connect_seconds": (1, 60),
     "store_s3_read_seconds": (1, 300),
     "store_s3_buffer_mb": (64, 1024**2),
+    "cache_bytes": (0, 1024**5),
     "container_password_seconds": (900, _MOST_SECONDS),
     "scrub_every_seconds": (3600, _MOST_SECONDS),
     "inline_max_bytes": (0, MOST_INLINE_BYTES),

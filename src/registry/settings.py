@@ -594,6 +594,11 @@ class Settings:
         return self.data.absolute() / "buckets"
 
     @property
+    def cache(self) -> Path:
+        """Return the folder of what this machine keeps of a bucket; it may be deleted."""
+        return self.data.absolute() / "cache"
+
+    @property
     def blobs(self) -> Path:
         """Return the folder of the blob store."""
         return self.data.absolute() / "blobs"

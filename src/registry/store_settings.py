@@ -38,6 +38,9 @@ class StoreSettings:
     itself."""
     store_s3_buffer_mb: int = 256
     """MiB of uploads that a process keeps in memory at most, until they are sent."""
+    cache_bytes: int = 0
+    """Bytes that this machine keeps of the bucket on its own disk; 0: none. Without a bucket it has
+    no effect."""
 
     @property
     def problem(self) -> str:

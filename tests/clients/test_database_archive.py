@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
 import re
@@ -20,7 +19,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cloudcore.clock import uuid7
-from cloudcore.databases import archives, wal
+from cloudcore.databases import archives
 from cloudcore.databases.archive import (
     GIVEN,
     WANTED,
@@ -44,6 +43,7 @@ from tests.archive_world import (
     ArchiveWorld,
     Server,
     open_archive_world,
+    runs_of,
     until,
 )
 from tests.certificates import self_signed
@@ -166,7 +166,8 @@ async def test_what_was_backed_up_is_restored(
         restored.configure(archives=False, more=_recovery(restored, target_time))
         if recovery.uses_archive:
             restored.own("recovery.signal")
-        async with world.archives.serving_wal(target, restored.data, restored.spool, restored.user):
+        place = restored.data, restored.spool, restored.user
+        async with world.archives.serving_wal(target, *place, waits=True):
             await asyncio.to_thread(restored.start)
             await until(restored.is_up)
         try:
@@ -177,26 +178,25 @@ async def test_what_was_backed_up_is_restored(
 
 
 async def test_wal_that_is_not_there_yet_is_waited_for_beside_other_restores(
-    world: ArchiveWorld, server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+    world: ArchiveWorld, server: Server, folder: Path
 ) -> None:
     target = world.target()
     async with archiving(world, target, server):
         await world.archives.back_up(target, "first", "base", lambda _: None)
     ((segment,),) = server.sql("SELECT pg_walfile_name(pg_current_wal_insert_lsn())")
-    one, other = Server(folder / "waiting"), Server(folder / "other")
+    one, other = Server(folder / "waiting"), Server(folder / "hasty")
     wanted, given = one.spool / WANTED, one.spool / GIVEN
-    async with world.archives.serving_wal(target, one.data, one.spool, one.user):
-        async with world.archives.serving_wal(target, other.data, other.spool, other.user):
-            pass  # the end of its keys is not that of others
+    async with world.archives.serving_wal(target, server.data, one.spool, one.user, waits=True):
+        async with world.archives.serving_wal(target, server.data, other.spool, other.user):
+            (other.spool / WANTED / str(segment)).touch()
+            await until((other.spool / GIVEN / f"{segment}.absent").exists)
+        # The end of its keys is not that of others.
         for name in (str(segment), "00000002.history"):
             (wanted / name).touch()
         await until((given / "00000002.history.absent").exists)
         assert not (given / f"{segment}.absent").exists()
         await push_all(world, target, server)
         await until((given / str(segment)).exists)
-        monkeypatch.setattr(wal, "PATIENCE_SECONDS", 0)
-        (wanted / "0000000100000000FFFFFFFF").touch()
-        await until((given / "0000000100000000FFFFFFFF.absent").exists)
     for each in (one, other):
         shutil.rmtree(each.folder)
 
@@ -227,7 +227,7 @@ def _recovery(restored: Server, target_time: int | None) -> str:
     return (
         f"restore_command = '{restore_command(str(restored.spool))}'\n"
         f"recovery_target_time = '{_written(target_time)}'\nrecovery_target_action = 'promote'\n"
-        "hot_standby = off\n"
+        "hot_standby = off\nrecovery_prefetch = off\n"
     )
 
 
@@ -362,7 +362,7 @@ async def test_pgbackrest_that_is_killed_is_a_fault_and_is_done_again(
     target = world.target()
 
     def kill(_percent: int) -> None:
-        for each in runs_of_pgbackrest():
+        for each in runs_of("pgbackrest", os.getpid()):
             os.kill(each, signal.SIGKILL)
 
     async with archiving(world, target, server):
@@ -376,7 +376,7 @@ async def test_pgbackrest_that_is_killed_is_a_fault_and_is_done_again(
 
 
 @pytest.mark.parametrize("percent", [0, 1])
-async def test_a_service_that_is_killed_leaves_nothing_that_runs_or_is_taken_for_a_backup(
+async def test_d6_a_service_that_is_killed_leaves_nothing_that_runs_or_that_info_lists(
     world: ArchiveWorld, server: Server, percent: int
 ) -> None:
     target = world.target()
@@ -511,24 +511,6 @@ async def test_the_keys_of_a_run_open_its_cluster_alone_and_end_with_it(
     with pytest.raises(ClientError, match=r"InvalidToken|ExpiredToken|InvalidAccessKeyId"):
         boto.get_object(Bucket="backups", Key=own + "mine")
     await world.archives.remove_all(target)
-
-
-def runs_of_pgbackrest() -> list[int]:
-    """Return the processes of pgBackRest that this process has begun."""
-    parents, named = {}, []
-    for each in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            name, fields = (each / "stat").read_text().rsplit(")", 1)
-            parents[int(each.name)] = int(fields.split()[1])
-            if name.endswith("(pgbackrest"):
-                named.append(int(each.name))
-
-    def is_ours(process: int) -> bool:
-        while process > 1 and process != os.getpid():
-            process = parents.get(process, 0)
-        return process == os.getpid()
-
-    return [each for each in named if is_ours(each)]
 
 
 def is_free(lock: Path) -> bool:

@@ -72,6 +72,15 @@ PAGES_OF_DATABASES: Final = {"docs/databases.md"}
 PAGES_OF_BACKUPS: Final = {"docs/backup.md", "docs/backup-postgresql.md"}
 """Run by `tests.clients.test_docs_backup`."""
 
+PAGES_OF_FLEETS: Final = {
+    "docs/how-to/compose.md",
+    "docs/how-to/haproxy.md",
+    "docs/how-to/kubernetes.md",
+}
+"""Not run: they need images, a proxy of the machine and a cluster. What they start,
+`tests.clients.test_fleet` starts as processes, and `tests.unit.test_chart` checks.
+"""
+
 NOT_RUN: Final = {
     "make dev": "builds .venv out of the package index; the test has one, and starts 'dev'",
     "make test": "runs this test too",
@@ -294,4 +303,5 @@ def test_every_page_with_commands_is_run_or_listed() -> None:
         | PAGES_OF_INSTANCES
         | PAGES_OF_BACKUPS
         | PAGES_OF_DATABASES
+        | PAGES_OF_FLEETS
     )

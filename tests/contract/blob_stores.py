@@ -28,7 +28,7 @@ DATA = random.Random(7).randbytes(350_001).hex().encode()[:700_001]
 KINDS: Final = (
     *("filesystem", "memory", "filesystem-sealed", "memory-sealed"),
     *("filesystem-packed", "memory-packed"),
-    *("moto", "moto-packed", "seaweedfs", "seaweedfs-sealed"),
+    *("moto", "moto-packed", "seaweedfs", "seaweedfs-sealed", "entrepot"),
 )
 _SMALL_PARTS: Final = 100_000
 """Of moto, which takes parts of any size: `DATA` has several, unless it is packed."""
@@ -44,7 +44,7 @@ def opened_store(kind: str, folder: Path) -> Iterator[BlobStore]:
         if place == "memory":
             found = MemoryStore(compresses=packed)
         elif place in SERVERS:
-            stack.enter_context(credentials())
+            stack.enter_context(credentials(place))
             sizes = small_parts if place == "moto" else part_bytes
             bucket = Bucket(settings_for(place))
             found = stack.enter_context(

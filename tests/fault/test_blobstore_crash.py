@@ -1,155 +1,21 @@
 """SIGKILL at every file operation of an upload: what was acknowledged is there, and right.
 
-A child process is forked for each kill and runs whole uploads; it
-dies before, after or in the middle of one operation. ``SOAK=20`` in the environment makes twenty
-times as many runs, each with some 150 kills.
+``SOAK=20`` in the environment makes twenty times as many runs, each with some 150 kills.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
-from pathlib import Path
-
 import pytest
 
-from registry.blobstore.base import DataKey
-from registry.blobstore.disk_files import DiskFiles
-from tests.fault.operations import WATCHED, Operation, watched
-from tests.fault.uploads import Acknowledged, Plan, check_recovered, plans, upload
-from tests.small_frames import KEY, PACKED_KEY, small_frames
+from tests.fault.small_process import run_small
+from tests.fault.upload_kills import KEYS
 from tests.soak import times
 
 SEEDS = times(3)
 
 
-class Killer:
-    """Ends this process at operation number `when`, counted from 0."""
-
-    def __init__(self, when: int, moment: str) -> None:
-        self.when = when
-        self.moment = moment
-        self.count = 0
-
-    def __call__(self, operation: Operation) -> object:
-        """Make the call unless it is the last one."""
-        self.count += 1
-        if self.count - 1 != self.when:
-            return operation.call()
-        if self.moment == "after":
-            with suppress(OSError):
-                operation.call()
-        if self.moment == "torn" and operation.name == "pwrite":
-            descriptor, view, offset = operation.arguments
-            os.lseek(descriptor, offset, os.SEEK_SET)
-            os.write(descriptor, view[: len(view) // 2])
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError
-
-
-@pytest.fixture(params=[None, KEY, PACKED_KEY], ids=["plain", "sealed", "packed"])
-def key(request: pytest.FixtureRequest) -> Iterator[DataKey | None]:
-    with small_frames():
-        yield request.param
-
-
-@pytest.fixture
-def store() -> Iterator[DiskFiles]:
-    memory = Path("/dev/shm")  # a kill leaves the page cache whole, so no disk is needed
-    with (
-        tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder,
-        closing(DiskFiles(Path(folder), compresses=True)) as filesystem,
-    ):
-        yield filesystem
-
-
-def run(seed: int, key: DataKey | None) -> list[Plan]:
-    """Return two uploads, so that the second dies beside a first that is complete."""
-    return plans(seed, key)[seed % 3 :][:2]
-
-
-def moments(store: DiskFiles, seed: int, key: DataKey | None) -> list[tuple[int, str]]:
-    """Return every operation of a run, by number, with each moment at which to die."""
-    found: list[tuple[int, str]] = []
-    names: list[str] = []
-
-    def note(operation: Operation) -> object:
-        torn = ["torn"] if operation.name == "pwrite" else []
-        found.extend((len(names), moment) for moment in ["before", "after", *torn])
-        names.append(operation.name)
-        return operation.call()
-
-    with watched(note):
-        for plan in run(seed, key):
-            upload(store, plan, Acknowledged())
-    clear(store, seed, key)
-    assert set(names) == {*WATCHED, "flock"} - {"unlink"}, "uploads no longer exercise them all"
-    return found
-
-
-def clear(store: DiskFiles, seed: int, key: DataKey | None) -> None:
-    for plan in run(seed, key):
-        store.discard(plan.upload_id)
-        store.delete(plan.upload_id)
-
-
-def run_and_die(
-    store: DiskFiles, seed: int, key: DataKey | None, when: int, moment: str
-) -> Acknowledged:
-    """Upload in a child that dies at operation `when`; return what it had acknowledged."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            _upload_all(store, seed, key, Killer(when, moment), writer)
-        except BaseException as error:  # noqa: BLE001 - the child must not run the parent's tests
-            print(repr(error), file=sys.__stderr__)
-            os._exit(1)
-        os._exit(0)
-    os.close(writer)
-    rows = Acknowledged()
-    with os.fdopen(reader) as lines:
-        for line in lines:
-            rows(*json.loads(line))
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status), f"operation {when} was never reached"
-    assert os.WTERMSIG(status) == signal.SIGKILL
-    return rows
-
-
-def _upload_all(
-    store: DiskFiles, seed: int, key: DataKey | None, killer: Killer, writer: int
-) -> None:
-    def acknowledge(upload_id: str, offset: int, digests: Mapping[str, str]) -> None:
-        line = json.dumps([upload_id, offset, dict(digests)]) + "\n"
-        os.write(writer, line.encode())
-
-    with watched(killer):
-        for plan in run(seed, key):
-            upload(store, plan, acknowledge)
-
-
 @pytest.mark.timeout(120 + 30 * SEEDS)
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_kill_at_any_operation_loses_nothing_acknowledged(
-    store: DiskFiles, seed: int, key: DataKey | None
-) -> None:
-    acknowledgements = commits = 0
-    possible = moments(store, seed, key)
-    for when, moment in possible:
-        rows = run_and_die(store, seed, key, when, moment)
-        acknowledgements += len(rows.offsets)
-        commits += len(rows.committed)
-        for plan in run(seed, key):
-            check_recovered(store, plan, rows)
-        clear(store, seed, key)
-    assert list(store.list_objects()) == []
-    assert list(store.list_staged()) == []
-    assert len(possible) > 100
-    assert acknowledgements > len(possible)
-    assert commits > len(possible) // 3
+@pytest.mark.parametrize("key", KEYS)
+def test_a_kill_at_any_operation_loses_nothing_acknowledged(key: str, seed: int) -> None:
+    run_small("tests.fault.upload_kills", key, str(seed))

@@ -1,57 +1,16 @@
-"""SIGKILL at every step of collector and orphan scan: the next runs finish, nothing is lost.
-
-A child process is forked for each kill. It dies before or after one call to the database or
-to the system that changes something.
-"""
+"""SIGKILL at every step of collector and orphan scan: the next runs finish, nothing is lost."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import shutil
-import signal
-import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from registry.blobstore.filesystem import FilesystemStore
-from registry.setting_groups import Limits
-from tests.fault.collected import check_clean, check_needed, clean, fill
-from tests.fault.operations import Operation, watched
-from tests.fault.seams import SteppingDatabase, Steps
-from tests.inprocess import IN_FILES, START, ManualClock, Registry, open_registry
-from tests.recount import check_counters, object_ids, querying
-
-HOUR = 3600 * 10**6
-Scenario = Callable[[Registry, FilesystemStore], Awaitable[None]]
-
-
-class Killer(Steps):
-    """Counts steps, and ends this process at one of them."""
-
-    def __init__(self, when: int | None) -> None:
-        super().__init__()
-        self.when = when
-
-    def take(self, step: str) -> None:
-        """Take a step, or die."""
-        if len(self.taken) == self.when:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self.taken.append(step)
-
-    def operation(self, operation: Operation) -> object:
-        """Make a system call, a step before and one after it if it changes anything."""
-        if operation.name in ("open", "flock"):
-            return operation.call()
-        self.take(f"before {operation.name}")
-        result = operation.call()
-        self.take(f"after {operation.name}")
-        return result
+from tests.fault.collector_kills import KINDS
+from tests.fault.small_process import run_small
 
 
 @pytest.fixture
@@ -62,106 +21,8 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def play(
-    data: Path,
-    scenario: Scenario,
-    steps: Steps | None = None,
-    *,
-    hours: int = 4,
-    limits: Limits | None = None,
-    seals: bool = False,
-) -> None:
-    """Run a scenario over the rows and files of a folder, so many hours after the beginning."""
-
-    async def run(store: FilesystemStore) -> None:
-        async with open_registry(
-            f"sqlite:///{data}/metadata.db",
-            store,
-            clock=ManualClock(START + hours * HOUR),
-            limits=limits,
-            seals=seals,
-            around=lambda database: SteppingDatabase(database, steps or Steps()),
-        ) as registry:
-            await scenario(registry, store)
-
-    with closing(FilesystemStore(data / "blobs")) as store:
-        asyncio.run(run(store))
-
-
-async def clean_twice(registry: Registry, store: FilesystemStore) -> None:
-    """Check what is needed, and after two collections that nothing else is left."""
-    await check_needed(registry, store)
-    await clean(registry, store)
-    await clean(registry, store)
-    await check_clean(registry, store)
-
-
-def collect_and_die(data: Path, when: int, *, seals: bool) -> bool:
-    """Collect in a child that dies at a step; say whether it came so far."""
-    child = os.fork()
-    if child == 0:
-        try:
-            killer = Killer(when)
-            with watched(killer.operation):
-                play(data, clean, killer, seals=seals)
-        except BaseException:  # noqa: BLE001 - told by the parent
-            sys.excepthook(*sys.exc_info())
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    if os.WIFEXITED(status):
-        assert os.WEXITSTATUS(status) == 0, "the child failed; its standard error says why"
-        return False
-    assert os.WTERMSIG(status) == signal.SIGKILL
-    return True
-
-
-class Copy(NamedTuple):
-    """What a folder held, to be put back: its few files, and not its many folders."""
-
-    data: Path
-    files: Mapping[Path, bytes]
-
-    @classmethod
-    def of(cls, data: Path) -> Copy:
-        """Take a copy of a folder."""
-        return cls(data, {path: path.read_bytes() for path in _files(data)})
-
-    def put_back(self) -> None:
-        """Let the folder hold what it held."""
-        for path in _files(self.data):
-            path.unlink()
-        for path, content in self.files.items():
-            path.write_bytes(content)
-
-
-def _files(data: Path) -> list[Path]:
-    return [path for path in data.rglob("*") if path.is_file()]
-
-
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("limits", "seals"),
-    [(IN_FILES, False), (Limits(), False), (IN_FILES, True)],
-    ids=["files", "inline", "sealed"],
-)
-def test_a_kill_at_any_step_costs_nothing(
-    migrated_file: Path,
-    folder: Path,
-    limits: Limits,
-    seals: bool,
-) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kill_at_any_step_costs_nothing(migrated_file: Path, folder: Path, kind: str) -> None:
     shutil.copy(migrated_file, folder / "metadata.db")
-    play(folder, fill, hours=0, limits=limits, seals=seals)
-    copy = Copy.of(folder)
-    kills = 0
-    while collect_and_die(folder, kills, seals=seals):
-        play(folder, clean_twice, hours=8, seals=seals)
-        with querying(f"sqlite:///{folder}/metadata.db") as query:
-            check_counters(query, "dev")
-            with closing(FilesystemStore(folder / "blobs")) as store:
-                assert {each.object_id for each in store.files.list_objects()} == object_ids(query)
-            assert list(query("SELECT id FROM runs WHERE state = 'running'")) == []
-        copy.put_back()
-        kills += 1
-    assert kills > 30
+    run_small("tests.fault.collector_kills", str(folder), kind)

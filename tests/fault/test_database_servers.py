@@ -200,6 +200,18 @@ def test_a_server_is_bounded(machine: ServerMachine, server: Spec) -> None:
         assert session.execute("SELECT 1").fetchone() == (1,)
 
 
+def test_keepers_are_together_in_a_group_that_gives_way_to_the_service(
+    machine: ServerMachine, server: Spec
+) -> None:
+    known = machine.keeper(server["id"])
+    keeper = Path(f"/proc/{known}/task/{known}/children").read_text().split()[0]
+    groups = Path(f"/proc/{keeper}/cgroup").read_text().splitlines()
+    group = next(line.split(":")[2] for line in groups if ":cpu:" in line)
+    assert group.endswith("/entrepot-keepers")
+    assert (Path("/sys/fs/cgroup/cpu") / group[1:] / "cpu.shares").read_text() == "512\n"
+    assert int(keeper) not in machine.processes(server["id"])
+
+
 def test_a_server_outlives_who_started_it_and_is_adopted(
     machine: ServerMachine, server: Spec
 ) -> None:

@@ -337,6 +337,13 @@ async def test_d7_the_cluster_of_another_account_is_missing(
         ("POST", f"{one}/verify", None),
         ("POST", f"{one}/restore", restore),
         ("POST", f"/{cluster.id}/restore", {**restore, "backup": made["id"]}),
+        ("GET", f"/{cluster.id}", None),
+        ("PATCH", f"/{cluster.id}", {"description": "mine"}),
+        ("POST", f"/{cluster.id}/start", None),
+        ("POST", f"/{cluster.id}/stop", None),
+        ("POST", f"/{cluster.id}/reset-password", None),
+        ("POST", f"/{cluster.id}/change-credentials", {"password": "x"}),
+        ("DELETE", f"/{cluster.id}", None),
     ):
         answer = await world.ask(method, path, body, token="stranger")
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "NOT_FOUND"), path

@@ -12,8 +12,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from registry.setting_names import NAMES
+from registry.setting_texts import PREFIX
 from tests.chart_manifests import CHART, EXAMPLES, HELM, RENDERED, header, render
 
+SETTINGS: Final = {f"{PREFIX}{name.upper()}" for name in NAMES}
 VERSIONS: Final = ("1.28", "1.37")
 """The oldest Kubernetes that the chart takes, and the newest that is known."""
 
@@ -62,13 +65,23 @@ def test_helm_renders_the_same_where_it_is_installed(example: Path) -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
-def test_containers_are_confined(example: Path) -> None:
+def test_containers_are_confined_and_told_settings_that_there_are(example: Path) -> None:
     for container, pod in containers(example):
         assert pod["securityContext"]["runAsNonRoot"]
         assert container["securityContext"]["readOnlyRootFilesystem"]
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
         given = [each["name"] for each in container.get("env", ())]
         assert len(given) == len(set(given))
+        assert {name for name in given if name.startswith(PREFIX)} <= SETTINGS
+
+
+@pytest.mark.parametrize("file", ["container/compose.yaml", "fleet/compose.yaml"])
+def test_compose_files_tell_settings_that_there_are(file: str) -> None:
+    services = yaml.safe_load((HELM.parent / file).read_text())["services"]
+    given = {name for each in services.values() for name in each.get("environment", ())}
+    told = {name for name in given if name.startswith(PREFIX)}
+    assert told
+    assert told <= SETTINGS
 
 
 def test_every_value_is_in_the_schema() -> None:

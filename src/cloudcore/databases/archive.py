@@ -156,11 +156,17 @@ class Archive(Protocol):
         ...
 
     def serving_wal(
-        self, target: BackupTarget, data: Path, spool: Path, user: tuple[int, int] | None
+        self,
+        target: BackupTarget,
+        data: Path,
+        spool: Path,
+        user: tuple[int, int] | None,
+        *,
+        waits: bool = False,
     ) -> AbstractAsyncContextManager[None]:
         """Answer the requests for WAL of a recovering server in the block.
 
-        WAL that is not in the bucket yet is waited for, some minutes at most.
+        With `waits`, WAL that is not in the bucket yet is waited for, some minutes at most.
         """
         ...
 

@@ -35,6 +35,8 @@ from cloudcore.storage.needs import StorageNeeds
 _MEASURE_SECONDS: Final = 1
 _SPARE: Final = 0.1
 """The part of the free disk that a restore leaves to what else runs on the machine."""
+_PATIENCE_SECONDS: Final = 150
+"""WAL is waited for so long: a server archives within a minute of a change."""
 Places = Callable[[BackupTarget], ServerPlace]
 """Returns the folders of the server of a managed cluster on this machine."""
 
@@ -136,13 +138,13 @@ class Archives:
 
     @asynccontextmanager
     async def serving_wal(
-        self, target: BackupTarget, data: Path, spool: Path, user: User
+        self, target: BackupTarget, data: Path, spool: Path, user: User, *, waits: bool = False
     ) -> AsyncIterator[None]:
         """Give a server that recovers the WAL that it asks for."""
         place = ServerPlace(data, user)
         async with (
             self._for_one_restore(target) as repository,
-            wal.serving(repository, spool, place),
+            wal.serving(repository, spool, place, _PATIENCE_SECONDS if waits else 0),
         ):
             yield
 

@@ -37,6 +37,8 @@ from cloudcore.storage.needs import StorageNeeds
 _NOBODY: Final = 65534
 _ROOTS: Final = "/etc/roots.pem"
 _LAST_LINES: Final = 5
+_BY_SIGNAL: Final = 128
+"""What `bwrap` adds to the signal that has ended a program, as a status."""
 _PROGRESS: Final = re.compile(r"\s{0,20}([0-9]{1,16})/([0-9]{1,16}) kB \(([0-9]{1,3})%\)")
 _MOST_NOTE: Final = 4096
 _ID: Final = re.compile(r"[0-9a-f-]{36}")
@@ -181,7 +183,9 @@ class _Sent:
         data = await self._process.stdout.read(count)
         if not data:
             await self._following
-            if await self._process.wait() != 0:
+            if status := await self._process.wait():
+                if status > _BY_SIGNAL:
+                    self._said.append(f"it was ended by signal {status - _BY_SIGNAL}")
                 raise BackupFailed("pg_basebackup failed: " + "\n".join(self._said))
         return data
 

@@ -208,6 +208,8 @@ def _recovery(recovery: Recovery) -> dict[str, str]:
     settings = {
         "restore_command": restore_command(SPOOL_INSIDE) if recovery.uses_archive else "false",
         "recovery_target_action": "promote",
+        # It would ask for WAL after the moment, which may not be there yet (PostgreSQL 15).
+        "recovery_prefetch": "off",
     }
     if recovery.is_to_end:
         return settings

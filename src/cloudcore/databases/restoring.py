@@ -50,17 +50,8 @@ async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
         await restore(needs, target, spec, backup.label)
         return
     is_all_archived = await _archive_until_now(needs, origin, found.created_at)
-    try:
-        await restore(needs, target, spec, backup.label, source.target_time)
-    except ServerFailed as failed:
-        if TOO_EARLY not in str(failed):
-            raise
-        if not is_all_archived:
-            until = rfc3339(source.target_time)
-            words = f"the bucket does not have all WAL until {until} yet: it is waited for"
-            raise ServerFailed(words) from failed
-        # It has committed nothing after the moment: the end of its WAL is what it had then.
-        await restore(needs, target, spec, backup.label, source.target_time, is_to_end=True)
+    moment = source.target_time
+    await restore(needs, target, spec, backup.label, moment, is_all_archived=is_all_archived)
 
 
 async def _archive_until_now(needs: DatabaseNeeds, origin: Cluster, since: int) -> bool:
@@ -92,9 +83,12 @@ async def restore(
     label: str,
     target_time: int | None = None,
     *,
-    is_to_end: bool = False,
+    is_all_archived: bool = False,
 ) -> None:
-    """Replace the data of a server by a backup of `target`, and let it recover."""
+    """Replace the data of a server by a backup of `target`, and let it recover.
+
+    With `is_all_archived`, the bucket gets no more WAL of the time until `target_time`.
+    """
     servers, archive = needs.servers, needs.archive
     if servers is None:
         raise ServerFailed(
@@ -110,5 +104,16 @@ async def restore(
     if not recovery.uses_archive:
         await servers.recover(spec, recovery)
         return
-    async with archive.serving_wal(target, paths.data, paths.spool, paths.user):
-        await servers.recover(spec, recovery._replace(is_to_end=is_to_end))
+    waits = not is_all_archived
+    async with archive.serving_wal(target, paths.data, paths.spool, paths.user, waits=waits):
+        try:
+            await servers.recover(spec, recovery)
+        except ServerFailed as failed:
+            if target_time is None or TOO_EARLY not in str(failed):
+                raise
+            if waits:
+                until = rfc3339(target_time)
+                words = f"the bucket does not have all WAL until {until} yet: it is waited for"
+                raise ServerFailed(words) from failed
+            # Nothing was committed after the moment: the end of the WAL is what there was then.
+            await servers.recover(spec, recovery._replace(is_to_end=True))

@@ -46,6 +46,7 @@ from cloudcore.nodes.kept_programs import (
     kill,
     living,
     read_json,
+    settle,
     write_file,
 )
 from cloudcore.nodes.node import DriverUnusable
@@ -491,16 +492,6 @@ class _Bounds(NamedTuple):
     memory_mb: int
     cpu_millis: int
     processes: int
-
-
-def settle(made: Path, place: Path) -> None:
-    """Give a whole folder its name, so that it is there after a loss of power too."""
-    made.rename(place)
-    folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _written_at(path: Path) -> int:

@@ -45,7 +45,7 @@ async def prove(
             return None
         for left in await needs.database.read(backup_rows.verifying_on, needs.node.name):
             await servers.remove(left, at_once=True)
-        # It listens on a Unix socket alone, of the port that no cluster has and for its user.
+        # It listens on a Unix socket alone; that and its user are of a port that no cluster has.
         spec = _spec(cluster, found, needs.terms.last_port + 1)
         try:
             await restoring.restore(needs, target, spec, found.label)

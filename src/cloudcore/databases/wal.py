@@ -14,7 +14,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -31,8 +31,6 @@ _ABSENT: Final = 1
 _SEGMENT: Final = re.compile(r"[0-9A-F]{24}")
 _LOOK_SECONDS: Final = 0.1
 _PAUSE_SECONDS: Final = 2
-PATIENCE_SECONDS: Final = 150
-"""That a segment may take to get into the bucket: a server archives within a minute of a change."""
 _log = logging.getLogger(__name__)
 _MOST: Final = 16
 """Files that one call pushes: other clusters wait for their turn too."""
@@ -70,15 +68,20 @@ def has_all_of(data: Path, spool: Path) -> bool:
 
 
 @asynccontextmanager
-async def serving(repository: Repository, spool: Path, place: ServerPlace) -> AsyncIterator[None]:
-    """Give a recovering server the files that it asks for, until it is left."""
+async def serving(
+    repository: Repository, spool: Path, place: ServerPlace, patience_seconds: float
+) -> AsyncIterator[None]:
+    """Give a recovering server the files that it asks for, in the block.
+
+    A segment that the repository does not have is waited for so long.
+    """
     with open_folder(spool) as folder:
         for name in (WANTED, GIVEN):
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=folder)
                 if place.user is not None:
                     os.chown(name, *place.user, dir_fd=folder, follow_symlinks=False)
-        giving = asyncio.create_task(_give(repository, spool, folder, place))
+        giving = asyncio.create_task(_give(repository, spool, folder, place, patience_seconds))
         try:
             yield
         finally:
@@ -99,11 +102,19 @@ async def _push_file(repository: Repository, staging: Path, name: str, place: Se
     checked(ended)
 
 
-async def _give(repository: Repository, spool: Path, folder: int, place: ServerPlace) -> None:
-    asked: dict[str, float] = {}
+async def _give(
+    repository: Repository, spool: Path, folder: int, place: ServerPlace, patience: float
+) -> None:
+    until: dict[str, float] = {}
+    """Until when each segment is waited for, on the monotonic clock."""
+
+    def is_waited_for(name: str) -> bool:
+        now = time.monotonic()
+        return bool(_SEGMENT.fullmatch(name)) and now < until.setdefault(name, now + patience)
+
     while True:
         try:
-            if await _give_wanted(repository, spool, folder, place, asked):
+            if await _give_wanted(repository, spool, folder, place, is_waited_for):
                 await asyncio.sleep(_PAUSE_SECONDS)
         except (OSError, BackupFailed) as error:  # the server waits on, and it is tried again
             _log.warning("WAL for cluster %s: %s", repository.cluster_id, error)
@@ -112,12 +123,13 @@ async def _give(repository: Repository, spool: Path, folder: int, place: ServerP
 
 
 async def _give_wanted(
-    repository: Repository, spool: Path, folder: int, place: ServerPlace, asked: dict[str, float]
+    repository: Repository,
+    spool: Path,
+    folder: int,
+    place: ServerPlace,
+    is_waited_for: Callable[[str], bool],
 ) -> bool:
-    """Give a server what it asks for; return True if some of that is not there yet.
-
-    `asked` notes when each segment was asked for first, on the monotonic clock.
-    """
+    """Give a server what it asks for; return True if some of that is not there yet."""
     is_waiting = False
     with (
         open_folder(WANTED, folder) as wanted,
@@ -127,11 +139,9 @@ async def _give_wanted(
         for name in _named(wanted):
             words = "archive-get", f"--stanza={STANZA}", name, f"/wal/{name}"
             ended = await repository.run(*words, place=place, wal=staging)
-            if ended.status == _ABSENT and _SEGMENT.fullmatch(name):
-                now = time.monotonic()
-                if now < asked.setdefault(name, now) + PATIENCE_SECONDS:
-                    is_waiting = True
-                    continue
+            if ended.status == _ABSENT and is_waited_for(name):
+                is_waiting = True
+                continue
             if ended.status == _ABSENT:
                 (staging / name).touch()
                 os.rename(staging / name, f"{name}.absent", dst_dir_fd=given)

@@ -96,7 +96,8 @@ class NodeWatcher(BesideRequests):
             with try_lock(self._node.folder / _LOCK) as is_ours:
                 if is_ours:
                     await self._watch()
-            await self._pause(_RETRY_SECONDS)
+            if not self._is_stopping:  # there is little time then, and a pause has been woken
+                await self._pause(_RETRY_SECONDS)
         if self._has_name:  # a process of this machine that goes on says that it is there
             await last_turn(self._note_stopped, "the end of this machine")
 

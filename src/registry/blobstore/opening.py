@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from registry.blobstore.base import BlobStore
+from registry.blobstore.disk_cache import DiskCache
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.fleet_locks import fleet_locks
@@ -53,7 +54,10 @@ def _maker(settings: Settings, name: str, root: Path, prefix: str) -> Callable[[
 
     def in_bucket() -> FileStore:
         locks = fleet_locks(settings.database, name)
-        return S3Store(open_bucket(settings, prefix), compresses=compresses, locks=locks)
+        most = settings.store.cache_bytes
+        cache = DiskCache(settings.cache, most) if most else None
+        bucket = open_bucket(settings, prefix)
+        return S3Store(bucket, compresses=compresses, locks=locks, cache=cache)
 
     return in_bucket if settings.store.store_s3_bucket else on_disk
 

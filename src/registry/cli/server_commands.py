@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from registry.cli.parser import Verbs, later
+from registry.cli.parser import Verbs, later, load
 from registry.cli.server_options import (
     add_acme,
     add_allowed_hosts,
@@ -116,13 +116,11 @@ def add_parsers(commands: Verbs) -> None:
 
 def _dev(options: argparse.Namespace) -> int:
     settings = settings_of(options)
-    from registry.cli.dev import run_dev  # noqa: PLC0415
-
-    return run_dev(settings)
+    status: int = load("dev").run_dev(settings)
+    return status
 
 
 def _serve(options: argparse.Namespace) -> int:
     settings = settings_of(options)
-    from registry.cli.serve import run_serve  # noqa: PLC0415
-
-    return run_serve(settings)
+    status: int = load("serve").run_serve(settings)
+    return status

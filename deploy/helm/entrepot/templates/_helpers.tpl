@@ -58,6 +58,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 - name: ENTREPOT_STORE_S3_PATH_STYLE
   value: {{ .Values.s3.pathStyle | quote }}
+- name: ENTREPOT_CACHE_BYTES
+  value: {{ .Values.cache.bytes | quote }}
 {{- with .Values.s3.existingSecret }}
 - name: AWS_ACCESS_KEY_ID
   valueFrom: {secretKeyRef: {name: {{ . | quote }}, key: access-key-id}}
@@ -163,7 +165,7 @@ spec:
       emptyDir: {}
     {{- if eq .Values.mode "fleet" }}
     - name: data
-      emptyDir: {}
+      emptyDir: {{- with .Values.cache.sizeLimit }} {sizeLimit: {{ . | quote }}}{{ else }} {}{{ end }}
     {{- end }}
     {{- with .Values.rootKey.existingSecret }}
     - name: root-key-secret

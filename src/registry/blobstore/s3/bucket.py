@@ -10,18 +10,19 @@ import logging
 import threading
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
+from registry.blobstore.s3.circuit import Circuit
 from registry.errors import StoreUnavailable
 from registry.store_settings import StoreSettings
 
 DELETED_AT_ONCE: Final = 1000
 """Keys in a ``DeleteObjects``, the most that S3 takes."""
-_ATTEMPTS: Final = 3
+_ATTEMPTS: Final = 2
 _CONNECTIONS: Final = 64
 _MISSING: Final = frozenset({"404", "NoSuchKey", "NoSuchUpload", "NotFound"})
 _EXISTS: Final = frozenset({"412", "PreconditionFailed", "ConditionalRequestConflict"})
@@ -125,6 +126,7 @@ class Bucket:
         self.settings: Final = settings
         self.prefix: Final = settings.key_prefix + prefix
         self._client: Any = None
+        self._circuit = Circuit()
         self._sealing = settings.encryption_fields
         self._is_conditional = True
         self._place = {"Bucket": settings.store_s3_bucket}
@@ -167,7 +169,7 @@ class Bucket:
 
     def head(self, key: str) -> Head:
         """Return what there is to know of an object; raise KeyMissing if it is absent."""
-        with answered("HeadObject"):
+        with self._asking("HeadObject"):
             found = self.client.head_object(**self._named(key))
         token = found.get("Metadata", {}).get("hold", "")
         return Head(found["ContentLength"], found["ETag"], found["LastModified"], token)
@@ -189,7 +191,7 @@ class Bucket:
 
         """
         same = {"IfMatch": etag} if etag else {}
-        with answered("GetObject"):
+        with self._asking("GetObject"):
             found = self.client.get_object(
                 **self._named(key), Range=f"bytes={start}-{stop - 1}", **same
             )
@@ -203,7 +205,7 @@ class Bucket:
 
     def read(self, key: str) -> bytes:
         """Return all bytes of a small object."""
-        with answered("GetObject"):
+        with self._asking("GetObject"):
             return bytes(self.client.get_object(**self._named(key))["Body"].read())
 
     def put(
@@ -218,7 +220,7 @@ class Bucket:
             fields["Metadata"] = {"hold": token}
         if is_new and self._is_conditional:
             try:
-                with answered("PutObject"):
+                with self._asking("PutObject"):
                     self.client.put_object(**self._named(key), Body=body, IfNoneMatch="*", **fields)
             except Refused as error:
                 if error.code not in _UNKNOWN:
@@ -226,12 +228,12 @@ class Bucket:
                 self._is_conditional = False  # this S3 knows no conditions
             else:
                 return
-        with answered("PutObject"):
+        with self._asking("PutObject"):
             self.client.put_object(**self._named(key), Body=body, **fields)
 
     def begin(self, key: str, token: str) -> str:
         """Begin an upload in parts; return its name."""
-        with answered("CreateMultipartUpload"):
+        with self._asking("CreateMultipartUpload"):
             begun = self.client.create_multipart_upload(
                 **self._named(key),
                 ChecksumAlgorithm="CRC32C",
@@ -243,7 +245,7 @@ class Bucket:
     def send_part(self, key: str, upload: str, number: int, body: bytes | bytearray) -> Part:
         """Send a part, numbered from 1; raise KeyMissing if the upload has ended."""
         checksum = crc32c(body)
-        with answered("UploadPart"):
+        with self._asking("UploadPart"):
             sent = self.client.upload_part(
                 **self._named(key),
                 UploadId=upload,
@@ -261,7 +263,7 @@ class Bucket:
             {"PartNumber": number, "ETag": part.etag, "ChecksumCRC32C": part.checksum}
             for number, part in enumerate(parts, 1)
         ]
-        with answered("CompleteMultipartUpload"):
+        with self._asking("CompleteMultipartUpload"):
             self.client.complete_multipart_upload(
                 **self._named(key), UploadId=upload, MultipartUpload={"Parts": listed}
             )
@@ -269,7 +271,7 @@ class Bucket:
     def abort(self, key: str, upload: str) -> None:
         """End an upload and delete its parts; do nothing if it has ended."""
         try:
-            with answered("AbortMultipartUpload"):
+            with self._asking("AbortMultipartUpload"):
                 self.client.abort_multipart_upload(**self._named(key), UploadId=upload)
         except KeyMissing:
             return
@@ -278,7 +280,7 @@ class Bucket:
         """Yield uploads in parts that have not ended, of keys that begin with `prefix`."""
         more: Mapping[str, str] = {}
         while True:
-            with answered("ListMultipartUploads"):
+            with self._asking("ListMultipartUploads"):
                 page = self.client.list_multipart_uploads(
                     **self._place, Prefix=self.prefix + prefix, **more
                 )
@@ -296,7 +298,7 @@ class Bucket:
         """Yield objects whose keys begin with `prefix`, in the order of their keys."""
         more: Mapping[str, str] = {}
         while True:
-            with answered("ListObjectsV2"):
+            with self._asking("ListObjectsV2"):
                 page = self.client.list_objects_v2(
                     **self._place, Prefix=self.prefix + prefix, **more
                 )
@@ -311,7 +313,7 @@ class Bucket:
         failed: dict[str, str] = {}
         for start in range(0, len(keys), DELETED_AT_ONCE):
             named = [{"Key": self.prefix + key} for key in keys[start : start + DELETED_AT_ONCE]]
-            with answered("DeleteObjects"):
+            with self._asking("DeleteObjects"):
                 answer = self.client.delete_objects(
                     **self._place, Delete={"Objects": named, "Quiet": True}
                 )
@@ -330,6 +332,13 @@ class Bucket:
         if keys and (failed := self.delete(keys)):
             raise Refused(next(iter(failed.values())))
 
+    def reading(self) -> AbstractContextManager[None]:
+        """Return a block in which the body of an answer is read."""
+        return self._asking("GetObject")
+
+    def _asking(self, what: str) -> AbstractContextManager[None]:
+        return answered(what, self._circuit)
+
     def _named(self, key: str) -> Mapping[str, str]:
         return {**self._place, "Key": self.prefix + key}
 
@@ -343,16 +352,20 @@ def _session() -> Any:  # noqa: ANN401 - boto3 makes the class
 
 
 @contextmanager
-def answered(what: str) -> Iterator[None]:
-    """Raise an error of this module, or StoreUnavailable, for one of boto3 in the block."""
+def answered(what: str, circuit: Circuit) -> Iterator[None]:
+    """Raise an error of this module, or StoreUnavailable, for one of boto3 in the block.
+
+    `circuit` is told whether the server answers.
+    """
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
     from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
+    circuit.check()
     try:
         yield
     except ClientError as error:
+        circuit.answered()
         code = str(error.response.get("Error", {}).get("Code", "without a code"))
-        status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
         for words, found in (
             (_MISSING, KeyMissing),
             (_EXISTS, KeyExists),
@@ -360,9 +373,12 @@ def answered(what: str) -> Iterator[None]:
         ):
             if code in words:
                 raise found(what) from error
-        _log.error("the blob store refuses %s: %s (%s)", what, code, status)
+        _log.error("the blob store refuses %s: %s", what, code)
         raise Refused(code) from error
     except (BotoCoreError, HTTPError, OSError) as error:
+        circuit.failed()
         why = type(error).__name__
         _log.error("the blob store does not answer to %s: %s", what, why)
         raise StoreUnavailable(f"the blob store does not answer ({why})") from error
+    else:
+        circuit.answered()

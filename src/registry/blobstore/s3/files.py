@@ -17,6 +17,7 @@ from registry.blobstore.base import (
     StagedDropped,
     StoredObject,
 )
+from registry.blobstore.disk_cache import DiskCache
 from registry.blobstore.fleet_locks import FleetLocks
 from registry.blobstore.s3.bucket import Bucket, Entry, Head, KeyExists, KeyMissing, Refused
 from registry.blobstore.s3.copying import prefix_of
@@ -45,7 +46,7 @@ from registry.blobstore.sealed_format import (
     says_packed,
     unsealed_size,
 )
-from registry.blobstore.sealed_object import SealedObject, unseal
+from registry.blobstore.sealed_object import SealedObject, StoredBytes, unseal
 from registry.blobstore.sealed_table import SIZE_BYTES, claimed_size
 from registry.blobstore.shared_frames import SharedFrames
 from registry.blobstore.staging import canonical_id, check_size
@@ -54,7 +55,6 @@ from registry.errors import StoreUnavailable
 _MIB: Final = 1 << 20
 _SCAN_LASTS: Final = timedelta(hours=1)
 """Who began to look for orphans longer ago has died."""
-_LEFT_BEHIND: Final = timedelta(days=1)
 
 
 class S3Files:
@@ -72,11 +72,13 @@ class S3Files:
         sizes: PartBytes = part_bytes,
         holds: Holds | None = None,
         locks: FleetLocks | None = None,
+        cache: DiskCache | None = None,
     ) -> None:
         """Use a bucket; with `compresses`, compress what is sealed if that pays.
 
         `sizes` are those of parts. Stores of one process that share a bucket share `holds`.
-        With `locks`, processes of other machines share the bucket.
+        With `locks`, processes of other machines share the bucket. What has a row is read through
+        the `cache`, which is closed with this.
         """
         self.compresses: Final = compresses
         self.bucket: Final = bucket
@@ -86,6 +88,7 @@ class S3Files:
         self._frames = SharedFrames()
         self._scanning = threading.Lock()
         self._locks = locks
+        self._cache = cache
 
     @property
     def budget(self) -> Budget:
@@ -95,13 +98,15 @@ class S3Files:
     def close(self) -> None:
         """Release the threads and connections; what was opened can still be read."""
         self._senders.close()
+        if self._cache is not None:
+            self._cache.close()
         self.bucket.close()
 
     def open(
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
-    ) -> S3Object | SealedObject:
+    ) -> StoredBytes | SealedObject:
         """Open an object (`BlobReader.open`)."""
-        stored = S3Object.open(self.bucket, object_key(canonical_id(object_id)), object_id)
+        stored = self._stored(canonical_id(object_id), has_row=size is not None)
         self._keep(object_id)
         if data_key is not None:
             return unseal(stored, object_id, size, data_key, self._frames)
@@ -109,12 +114,30 @@ class S3Files:
             check_size(stored.length, size)
         except ObjectDamaged:
             stored.close()
+            self._forget(object_id)
             raise
         return stored
 
+    def _stored(self, name: str, *, has_row: bool) -> StoredBytes:
+        """Open stored bytes; the cache may have those with a row, which never change."""
+        if self._cache is None or not has_row:
+            return self._in_bucket(name)
+        cached = self._cache.open(name)
+        if cached is not None:
+            return cached
+        return self._cache.kept(name, self._in_bucket(name), lambda: self._in_bucket(name))
+
+    def _in_bucket(self, name: str) -> S3Object:
+        return S3Object.open(self.bucket, object_key(name), name)
+
+    def _forget(self, *object_ids: str) -> None:
+        if self._cache is not None:
+            for each in object_ids:
+                self._cache.drop(canonical_id(each))
+
     def open_staged(
         self, upload_id: str, data_key: DataKey | None = None
-    ) -> S3Object | SealedObject | GrowingUpload:
+    ) -> StoredBytes | SealedObject | GrowingUpload:
         """Open staged bytes that grow (`BlobReader.open_staged`)."""
         name = canonical_id(upload_id)
         held = self.held(name)
@@ -127,8 +150,13 @@ class S3Files:
 
     def open_stored(self, object_id: str, stored_size: int) -> S3Object:
         """Open the stored bytes of an object (`BlobReader.open_stored`)."""
-        opened = self.open(object_id, stored_size)
-        assert isinstance(opened, S3Object)
+        opened = self._in_bucket(canonical_id(object_id))
+        self._keep(object_id)
+        try:
+            check_size(opened.length, stored_size)
+        except ObjectDamaged:
+            opened.close()
+            raise
         return opened
 
     def check(self, object_id: str, stored_size: int) -> None:
@@ -286,11 +314,13 @@ class S3Files:
 
     def delete(self, object_id: str) -> None:
         """Delete an object's bytes; do nothing if it is absent."""
+        self._forget(object_id)
         self.bucket.delete_all([object_key(canonical_id(object_id))])
 
     def delete_every(self, object_ids: Sequence[str]) -> Deleted:
         """Delete objects, 1,000 a call (`BlobSweeper.delete`)."""
         keys = {object_key(canonical_id(each)): each for each in object_ids}
+        self._forget(*object_ids)
         try:
             with self.deleting():
                 failed = self.bucket.delete(list(keys))
@@ -364,7 +394,10 @@ class S3Files:
     def _objects(self, prefix: str, orphans: set[str]) -> Iterator[StoredObject]:
         for entry in self.bucket.listed(prefix):
             object_id = object_id_of(entry.key)
-            if object_id is not None and object_id not in orphans:
+            if object_id is None or object_id in orphans:
+                continue
+            held = self.held(object_id)
+            if held is None or not held.is_staged:  # else it is an object only to be verified
                 yield StoredObject(object_id, entry.size)
 
     def _unsealed_size(self, object_id: str, head: Head) -> int:
@@ -383,9 +416,9 @@ class S3Files:
         return bytes(self.bucket.get(key, start, stop).body.read())
 
     def _is_left(self, upload_id: str, entries: Sequence[Entry]) -> bool:
-        """Return True if an upload is an object; delete what its commit has left, if it is old.
+        """Return True if an upload is an object; delete what is older than its commit.
 
-        An object that is being made staged bytes again has newer tails: those are left alone.
+        An object that is being made staged bytes again has newer tails and parts: those stay.
         """
         tails = frozenset(each for each in map(tail_name, (e.key for e in entries)) if each)
         head = self.bucket.find(object_key(upload_id))
@@ -395,7 +428,7 @@ class S3Files:
         self.bucket.delete_all([e.key for e in entries if e.modified < head.modified])
         key = object_key(upload_id)
         for begun in list(self.bucket.begun(key)):
-            if begun.key == key and begun.begun < head.modified - _LEFT_BEHIND:
+            if begun.key == key and begun.begun < head.modified:
                 self.bucket.abort(key, begun.upload)
         return True
 

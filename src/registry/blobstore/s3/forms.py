@@ -196,7 +196,7 @@ class SealedForm(Form):
             if len(self._buffer) == FRAME_BYTES:
                 record = self._store(FrameKind.WHOLE)
                 self._layout.add(record)
-                self._number += 1
+                self._number += 1  # before the buffer: `read` tells by both whose bytes those are
                 self._buffer = bytearray()
 
     def sealed(self) -> Sealed:
@@ -258,14 +258,11 @@ class SealedForm(Form):
     def read(self, offset: int, count: int) -> bytes | None:
         """See `Form.read`."""
         number, skipped = divmod(offset, FRAME_BYTES)
-        for _ in range(2):  # the frame may be stored between two looks
-            current, buffer = self._number, self._buffer
-            if number == current:
-                return bytes(buffer[skipped : skipped + count])
-            frame = self._frame(number)
-            if frame is not None:
-                return frame[skipped : skipped + count]
-        return None
+        buffer = self._buffer
+        if number == self._number and buffer is self._buffer:  # else the frame is stored by now
+            return bytes(buffer[skipped : skipped + count])
+        frame = self._frame(number)
+        return None if frame is None else frame[skipped : skipped + count]
 
     def _frame(self, number: int) -> bytes | None:
         """Return the bytes of a whole frame whose stored ones are in memory."""

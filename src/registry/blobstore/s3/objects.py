@@ -15,7 +15,6 @@ from registry.blobstore.s3.bucket import (
     KeyExists,
     KeyMissing,
     OutsideObject,
-    answered,
 )
 from registry.blobstore.sealed_object import StoredBytes
 from registry.blobstore.staging import checked_range
@@ -28,6 +27,8 @@ _TRIES: Final = 4
 """How often a read may break in a row without a byte."""
 _ALL_TRIES: Final = 16
 _PAUSE_SECONDS: Final = 0.1
+_PATIENCE: Final = 2
+"""For how many times the longest silence a read that brings no byte is tried again."""
 
 _log = logging.getLogger(__name__)
 
@@ -187,14 +188,16 @@ class _Stream:
             StoreUnavailable: it broke too often, or the object is another one by now.
 
         """
-        broken = 0
+        broken, began = 0, time.monotonic()
+        patience = _PATIENCE * self._bucket.settings.store_s3_read_seconds
         while view:
             try:
                 count = self._read_some(view)
             except StoreUnavailable as error:
                 broken += 1
                 self._left -= 1
-                if broken >= _TRIES or self._left <= 0 or isinstance(error, _Gone):
+                is_over = time.monotonic() - began > patience
+                if is_over or broken >= _TRIES or self._left <= 0 or isinstance(error, _Gone):
                     raise
                 _log.warning("a read from the blob store broke and goes on: %s", error.message)
                 self.close()
@@ -202,12 +205,12 @@ class _Stream:
             else:
                 self.position += count
                 view = view[count:]
-                broken = 0
+                broken, began = 0, time.monotonic()
 
     def _read_some(self, view: memoryview) -> int:
         if self._body is None:
             self._ask()
-        with answered("GetObject"):
+        with self._bucket.reading():
             count = int(self._body.readinto(view))
         if not count:
             raise StoreUnavailable("a stored object is shorter than it was")

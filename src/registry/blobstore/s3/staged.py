@@ -51,6 +51,8 @@ class S3Staged:
         self._is_whole = False
         """The object has all bytes, but nobody has verified them."""
         self._is_let_go = False
+        self._is_remembered = False
+        """What was found is what this process has left; another may have gone on since."""
         shared.holds.set(upload_id, self)
 
     @classmethod
@@ -89,10 +91,12 @@ class S3Staged:
         try:
             tails = shared.known_tails(upload_id)
             found = Found(None, tails) if tails else shared.find(upload_id)
-            return cls(shared, upload_id, found, State.OPENED)
+            staged = cls(shared, upload_id, found, State.OPENED)
         except BaseException:
             shared.holds.release(upload_id)
             raise
+        staged._is_remembered = bool(tails)
+        return staged
 
     @property
     def offset(self) -> int:
@@ -191,7 +195,7 @@ class S3Staged:
                 self._form.finish()
                 checksum = self._form.checksum()
                 stored_size = self._writer.length
-                self._writer.complete()
+                self._complete()
             self._is_whole = True
             self._stored_size = stored_size
         if digests is None or (checksum is None and self._data_key is not None):
@@ -260,6 +264,13 @@ class S3Staged:
 
     def _go_to(self, offset: int, known: Mapping[str, str], algorithm: str | None) -> None:
         """Go to an offset in what the bucket has."""
+        if self._is_remembered:
+            name = tail_for(self._found, offset)
+            if offset and name is not None and name.offset == offset:
+                with suppress(ObjectUnknown):
+                    self._load(name, known)
+                    return
+            self._found = self._shared.find(self._upload_id)
         found = self._found
         if not offset:
             self._begin_anew(algorithm)
@@ -384,6 +395,15 @@ class S3Staged:
         self._shared.forget(self._upload_id)
         with suppress(StoreUnavailable):  # a listing finds them
             self._shared.bucket.delete_all([each.key for each in self._found.tails])
+
+    def _complete(self) -> None:
+        try:
+            self._writer.complete()
+        except StageBusy as error:
+            if not self._found.tails:
+                raise
+            # Another process has committed what it had of this upload, and died.
+            raise StoreUnavailable("the upload has become an object meanwhile") from error
 
     def _delete(self) -> None:
         is_remote = self._found.tails or self._found.uploads or self._state is not State.HELD

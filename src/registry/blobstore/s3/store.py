@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from registry.blobstore.base import DataKey, Deleted, OpenObject, Staged
+from registry.blobstore.disk_cache import DiskCache
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.filesystem import ThreadedStore
 from registry.blobstore.fleet_locks import FleetLocks
@@ -35,10 +36,11 @@ class S3Store(ThreadedStore):
         sizes: PartBytes = part_bytes,
         holds: Holds | None = None,
         locks: FleetLocks | None = None,
+        cache: DiskCache | None = None,
     ) -> None:
         """Use a bucket, as `S3Files` does."""
         self.files: Final = S3Files(
-            bucket, compresses=compresses, sizes=sizes, holds=holds, locks=locks
+            bucket, compresses=compresses, sizes=sizes, holds=holds, locks=locks, cache=cache
         )
         self._threads: Final = Threads("s3", _AT_ONCE)
         super().__init__(cast("DiskFiles", self.files), self._threads, look_seconds)

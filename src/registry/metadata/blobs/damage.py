@@ -12,11 +12,7 @@ from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.blobs.objects import NewObject
-from registry.metadata.control_tables import (
-    OF_THE_BYTES,
-    quarantined_object_keys,
-    quarantined_objects,
-)
+from registry.metadata.blobs.quarantine import NEW_ID, NOW, of_bytes, of_wraps
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,
@@ -152,31 +148,9 @@ def tags_of(tx: Connection, manifest_ids: Sequence[str]) -> Mapping[str, Sequenc
     return {manifest_id: sorted(names)[:_SHOWN_TAGS] for manifest_id, names in found.items()}
 
 
-_q = quarantined_objects.c
 _k = blob_object_keys.c
-_qk = quarantined_object_keys.c
-_QUARANTINE: Final = Statement(
-    quarantined_objects.insert().from_select(
-        ["id", "swept_at", *OF_THE_BYTES],
-        select(
-            bindparam("quarantined_id", type_=_q.id.type),
-            bindparam("now", type_=_q.swept_at.type),
-            *(_o[name] for name in OF_THE_BYTES),
-        ).where(*_IS_IT),
-    )
-)
-_QUARANTINE_KEYS: Final = Statement(
-    quarantined_object_keys.insert().from_select(
-        ["quarantined_id", "kms_key_id", "account_id", "wrapped_data_key"],
-        select(
-            bindparam("quarantined_id", type_=_qk.quarantined_id.type),
-            *(_k.kms_key_id, _k.account_id, _k.wrapped_data_key),
-        ).where(
-            given(_k.account_id, _k.object_id),
-            _k.wrapped_data_key.is_not(None),
-        ),
-    )
-)
+_QUARANTINE: Final = Statement(of_bytes(NEW_ID, NOW, *_IS_IT))
+_QUARANTINE_KEYS: Final = Statement(of_wraps(NEW_ID, given(_k.account_id, _k.object_id)))
 
 
 def switch_bytes(

@@ -36,12 +36,11 @@ from cloudcore.db.rows import given, insert_or_change
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import hold_key, kms_keys
+from registry.metadata.blobs.quarantine import of_bytes
 from registry.metadata.blobs.stored_bytes import add_bytes
 from registry.metadata.control_tables import (
-    OF_THE_BYTES,
     deleted_manifest_blobs,
     deleted_manifests,
-    quarantined_objects,
 )
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 
@@ -206,7 +205,6 @@ def unseal_uses(tx: Connection, account_id: str, object_id: str) -> None:
 
 _o = blob_objects.c
 _b = deleted_manifest_blobs.c
-_q = quarantined_objects.c
 _OVER: Final[ColumnElement[int]] = literal_column("0")
 """When shredded bytes were swept: so long ago that their quarantine is over."""
 
@@ -233,12 +231,7 @@ _IS_UNREADABLE: Final = and_(
     ~exists().where(_w.object_id == _o.id, _w.wrapped_data_key.is_not(None)),
 )
 _FIND_UNREADABLE: Final = Statement(select(_o.id, _o.stored_size, _o.size).where(_IS_UNREADABLE))
-_QUARANTINE: Final = Statement(
-    quarantined_objects.insert().from_select(
-        ["id", "swept_at", *OF_THE_BYTES],
-        select(_o.stored_id, _OVER, *(_o[name] for name in OF_THE_BYTES)).where(_IS_UNREADABLE),
-    )
-)
+_QUARANTINE: Final = Statement(of_bytes(_o.stored_id, _OVER, _IS_UNREADABLE))
 _SHRED: Final = Statement(
     blob_objects.update()
     .where(_IS_UNREADABLE)

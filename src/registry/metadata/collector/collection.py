@@ -31,6 +31,7 @@ from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.inline import drop_bodies
+from registry.metadata.blobs.quarantine import NOW, of_bytes, of_wraps
 from registry.metadata.blobs.stored_bytes import add_bytes
 from registry.metadata.blobs.wraps import Wrap, drop_unused_wraps
 from registry.metadata.control_tables import (
@@ -167,23 +168,9 @@ _UNLINKED_EDGES: Final = Statement(
     .limit(literal_column("1"))
     .offset(literal_column("0"))
 )
-_QUARANTINE: Final = Statement(
-    quarantined_objects.insert().from_select(
-        [*Swept._fields, "swept_at"],
-        select(
-            *(_o[name] for name in Swept._fields), bindparam("now", type_=_q.swept_at.type)
-        ).where(given(_o.account_id), _o.id.in_(listed("ids"))),
-    )
-)
+_QUARANTINE: Final = Statement(of_bytes(_o.id, NOW, given(_o.account_id), _o.id.in_(listed("ids"))))
 _QUARANTINE_KEYS: Final = Statement(
-    quarantined_object_keys.insert().from_select(
-        ["quarantined_id", "kms_key_id", "account_id", "wrapped_data_key"],
-        select(_k.object_id, _k.kms_key_id, _k.account_id, _k.wrapped_data_key).where(
-            given(_k.account_id),
-            _k.object_id.in_(listed("ids")),
-            _k.wrapped_data_key.is_not(None),
-        ),
-    )
+    of_wraps(_k.object_id, given(_k.account_id), _k.object_id.in_(listed("ids")))
 )
 _QUARANTINED_WRAPS: Final = Statement(
     select(_qk.kms_key_id, _qk.wrapped_data_key, kms_keys.c.state)

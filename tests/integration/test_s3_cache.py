@@ -1,0 +1,87 @@
+"""A store in a bucket whose machine keeps hot objects on its own disk."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import aclosing, closing
+from pathlib import Path
+
+import pytest
+
+from registry.blobstore.base import DataKey, ObjectUnknown
+from registry.blobstore.disk_cache import DiskCache
+from registry.blobstore.s3.bucket import Bucket
+from registry.blobstore.s3.names import object_key
+from registry.blobstore.s3.store import S3Store
+from registry.oci.digest import digest_of
+from tests.contract.blob_stores import new_id, write
+from tests.s3_servers import credentials, settings_for
+from tests.small_frames import KEY
+
+MIB = 1 << 20
+DATA = random.Random(5).randbytes(3 * MIB + 5)
+
+
+@pytest.fixture
+def bucket() -> Iterator[Bucket]:
+    with credentials():
+        yield Bucket(settings_for("seaweedfs"))
+
+
+@pytest.fixture
+def store(bucket: Bucket, tmp_path: Path) -> Iterator[S3Store]:
+    with closing(S3Store(bucket, cache=DiskCache(tmp_path, 64 * MIB))) as made:
+        yield made
+
+
+async def stored(store: S3Store, key: DataKey | None) -> str:
+    object_id = new_id()
+    async with aclosing(await store.stage(object_id, key)) as staged:
+        write(staged, DATA)
+        staged.commit(digest_of(DATA))
+    return object_id
+
+
+async def read(store: S3Store, object_id: str, key: DataKey | None) -> bytes:
+    async with aclosing(await store.open(object_id, len(DATA), key)) as found:
+        return b"".join(bytes(chunk) for chunk in found.chunks())
+
+
+def until_kept(folder: Path, object_id: str) -> None:
+    end = time.monotonic() + 30
+    while not (folder / object_id[-2:] / object_id).exists():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
+async def test_a_hot_object_is_read_without_the_bucket(
+    store: S3Store, bucket: Bucket, tmp_path: Path, key: DataKey | None
+) -> None:
+    object_id = await stored(store, key)
+    assert await read(store, object_id, key) == DATA
+    until_kept(tmp_path, object_id)
+    size = (bucket.head(object_key(object_id))).size
+    bucket.delete_all([object_key(object_id)])
+    assert await read(store, object_id, key) == DATA
+    async with aclosing(await store.open(object_id, len(DATA), key)) as found:
+        region = found.file_region(7, MIB)
+        assert (region is None) == (key is not None)
+    with pytest.raises(ObjectUnknown):  # who checks the bucket, or has no row, reads the bucket
+        await store.open_stored(object_id, size)
+    with pytest.raises(ObjectUnknown):
+        await store.open(object_id, data_key=key)
+
+
+async def test_what_is_deleted_here_leaves_the_cache(store: S3Store, tmp_path: Path) -> None:
+    first, second = await stored(store, None), await stored(store, None)
+    for each in (first, second):
+        await read(store, each, None)
+        until_kept(tmp_path, each)
+    await store.delete([first])
+    await store.remove_duplicate(second)
+    for each in (first, second):
+        with pytest.raises(ObjectUnknown):
+            await read(store, each, None)

@@ -1,0 +1,208 @@
+"""What the store in a bucket does beyond the contract: parts, other processes, and bad networks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import aclosing, closing, contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+
+from registry.blobstore.base import DataKey, StageBusy
+from registry.blobstore.s3.bucket import Bucket
+from registry.blobstore.s3.names import object_key
+from registry.blobstore.s3.parts import part_bytes
+from registry.blobstore.s3.store import S3Store
+from registry.errors import DigestMismatch, StoreUnavailable
+from registry.oci.digest import digest_of
+from registry.store_settings import StoreSettings
+from tests.contract.blob_stores import listed, new_id, write
+from tests.relay import Relay
+from tests.s3_servers import client_of, credentials, settings_for, url_of
+from tests.small_frames import KEY
+
+MIB = 1 << 20
+DATA = random.Random(3).randbytes(21 * MIB + 5)
+"""Two parts of 8 MiB, and a rest."""
+
+
+@pytest.fixture
+def settings() -> Iterator[StoreSettings]:
+    with credentials():
+        yield settings_for("seaweedfs")
+
+
+@contextmanager
+def opened(settings: StoreSettings) -> Iterator[S3Store]:
+    """Open the store as another process does."""
+    with closing(S3Store(Bucket(settings))) as store:
+        yield store
+
+
+async def read(store: S3Store, object_id: str, key: DataKey | None) -> bytes:
+    async with aclosing(await store.open(object_id, len(DATA), key)) as found:
+        return b"".join(bytes(chunk) for chunk in found.chunks())
+
+
+def test_parts_of_a_hundred_gib_are_fewer_than_ten_thousand() -> None:
+    sizes = [part_bytes(number) for number in range(10_000)]
+    assert sum(sizes) > 100 * 1024 * MIB
+    assert (min(sizes), max(sizes)) == (8 * MIB, 32 * MIB)
+    assert sizes == sorted(sizes)
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
+async def test_another_process_goes_on_behind_the_parts_of_the_first(
+    settings: StoreSettings, key: DataKey | None
+) -> None:
+    upload_id, half = new_id(), 17 * MIB
+    with opened(settings) as first:
+        async with aclosing(await first.stage(upload_id, key)) as staged:
+            write(staged, DATA[:half])
+            digests = staged.flush()
+    with opened(settings) as second:
+        assert await second.resumable(upload_id, half, is_sealed=key is not None) == half
+        async with aclosing(await second.resume(upload_id)) as staged:
+            await staged.rewind(half, digests, data_key=key)
+            write(staged, DATA[half:])
+            assert staged.flush() == {}  # nobody has hashed all of it
+            made = staged.commit(digest_of(DATA))
+        assert made.stored_size == (await listed(second.list_objects()))[0].stored_size
+        assert await read(second, upload_id, key) == DATA
+        assert await listed(second.list_staged()) == []
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
+async def test_what_a_dead_process_has_sent_is_copied_and_it_can_send_no_more(
+    settings: StoreSettings, key: DataKey | None
+) -> None:
+    source_id, copy_id, half = new_id(), new_id(), 17 * MIB
+    with opened(settings) as first, opened(settings) as second:
+        async with aclosing(await first.stage(source_id, key)) as zombie:
+            write(zombie, DATA[:half])
+            zombie.flush()
+            copy = await second.stage_copy(copy_id, source_id, half, data_key=key, source_key=key)
+            async with aclosing(copy):
+                write(copy, DATA[half:])
+                copy.commit(digest_of(DATA))
+                with pytest.raises(StoreUnavailable):  # noqa: PT012 - with any of them
+                    write(zombie, DATA)
+                    zombie.flush()
+        assert await read(second, copy_id, key) == DATA
+        await second.discard(source_id)
+        assert await listed(second.list_staged()) == []
+        assert [each.object_id for each in await listed(second.list_objects())] == [copy_id]
+
+
+async def test_wrong_bytes_that_were_sent_in_parts_are_no_object_in_the_end(
+    settings: StoreSettings,
+) -> None:
+    upload_id, half = new_id(), 17 * MIB
+    with opened(settings) as first, opened(settings) as second:
+        async with aclosing(await first.stage(upload_id, None)) as staged:
+            write(staged, DATA[:half])
+            digests = staged.flush()
+        async with aclosing(await second.resume(upload_id)) as staged:
+            await staged.rewind(half, digests, data_key=None)
+            write(staged, b"and others")
+            with pytest.raises(DigestMismatch):
+                staged.commit(digest_of(DATA))
+            await staged.discard()
+        assert await listed(second.list_staged()) == await listed(second.list_objects()) == []
+
+
+async def test_a_read_goes_on_where_its_connection_broke(settings: StoreSettings) -> None:
+    with opened(settings) as store:
+        async with aclosing(await store.stage(new_id(), KEY)) as staged:
+            write(staged, DATA)
+            object_id = staged.commit(digest_of(DATA)).object_id
+    port = urlsplit(settings.store_s3_endpoint).port
+    assert port is not None
+    with Relay(port) as relay:
+        through = _through(settings, relay)
+        with opened(through) as store:
+            async with aclosing(await store.open(object_id, len(DATA), KEY)) as found:
+                chunks, read_bytes = found.chunks(), b""
+                for number, chunk in enumerate(chunks):
+                    read_bytes += chunk
+                    if number in (3, 9):
+                        relay.cut()
+                assert read_bytes == DATA
+
+
+async def test_a_server_that_says_nothing_is_a_refusal_and_soon_at_once(
+    settings: StoreSettings,
+) -> None:
+    port = urlsplit(settings.store_s3_endpoint).port
+    assert port is not None
+    with Relay(port) as relay, opened(_through(settings, relay)) as store:
+        relay.hold()
+        for _ in range(5):
+            with pytest.raises(StoreUnavailable, match="ReadTimeoutError"):
+                await store.check(new_id(), 1)
+        with pytest.raises(StoreUnavailable, match="asked again soon"):
+            await store.check(new_id(), 1)
+        relay.release()
+
+
+def _through(settings: StoreSettings, relay: Relay) -> StoreSettings:
+    return StoreSettings(
+        store_s3_bucket=settings.store_s3_bucket,
+        store_s3_endpoint=f"http://127.0.0.1:{relay.port}",
+        store_s3_region=settings.store_s3_region,
+        store_s3_prefix=settings.store_s3_prefix,
+        store_s3_read_seconds=1,
+    )
+
+
+async def test_an_upload_in_parts_without_a_tail_is_found_and_ended(
+    settings: StoreSettings,
+) -> None:
+    """As one leaves it that died in the middle of a push of one request."""
+    upload_id = new_id()
+    with opened(settings) as store:
+        bucket = store.files.bucket
+        bucket.begin(object_key(upload_id), "its token")
+        assert [each.object_id for each in await listed(store.list_staged())] == [upload_id]
+        async with aclosing(await store.resume(upload_id)):
+            assert await store.set_aside(upload_id, 7)
+        assert await listed(store.list_staged()) == []
+        (orphan,) = await listed(store.list_orphans())
+        await store.delete_orphan(orphan)
+        assert await listed(store.list_orphans()) == []
+        assert await listed(store.list_staged()) == []
+
+
+async def test_two_processes_do_not_begin_with_one_id(settings: StoreSettings) -> None:
+    upload_id = new_id()
+    with opened(settings) as first, opened(settings) as second:
+        async with aclosing(await first.stage(upload_id, None)):
+            with pytest.raises(StageBusy):
+                await second.stage(upload_id, None)
+
+
+def test_parts_in_memory_are_bounded_and_given_back(settings: StoreSettings) -> None:
+    with opened(settings) as store:
+        budget = store.files.budget
+        with closing(store.files.stage(new_id())) as staged:
+            for start in range(0, len(DATA), MIB):
+                staged.write(memoryview(DATA)[start : start + MIB])
+            staged.flush()
+            assert 0 < budget.used <= budget.most <= 24 * MIB + MIB
+            staged.discard()
+        assert budget.used == 0
+
+
+def test_what_the_server_encrypts_is_asked_for(settings: StoreSettings) -> None:
+    moto = settings_for("moto", store_s3_encryption="AES256")
+    with closing(Bucket(moto)) as bucket:
+        bucket.put("small", b"bytes")
+        upload = bucket.begin("large", "token")
+        bucket.complete("large", upload, [bucket.send_part("large", upload, 1, b"part")])
+    client = client_of("moto")
+    for name in ("small", "large"):
+        head = client.head_object(Bucket=moto.store_s3_bucket, Key=f"{moto.store_s3_prefix}/{name}")
+        assert head["ServerSideEncryption"] == "AES256"
+    client.close()
+    assert url_of("moto") == moto.store_s3_endpoint
