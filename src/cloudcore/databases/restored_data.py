@@ -105,18 +105,27 @@ def size_of(folder: Path) -> int | None:
         return None
 
 
-def give(folder: Path, user: User) -> None:
-    """Let all files of a server that does not run belong to its user.
+def owner_of(data: Path, user: User) -> User:
+    """Return whose the data of a server are; `user` if it has none, or without root.
 
-    That is another one than before if the operator has changed the ports or the ids.
+    It is another one if the operator has changed the ports or the ids since the server was started.
     """
-    if user is None or folder.stat(follow_symlinks=False).st_uid == user[0]:
+    with suppress(FileNotFoundError):
+        if user is not None and (uid := data.stat(follow_symlinks=False).st_uid) != 0:
+            return uid, uid
+    return user
+
+
+def give(folder: Path, user: User) -> None:
+    """Let all files of a server that does not run belong to `user`, if they are another one's."""
+    if user is None or owner_of(folder / "data", user) == user:
         return
-    ids = f"{user[0]}:{user[1]}"
-    argv = ("chown", "-R", "-P", "--no-dereference", ids, "--", str(folder))
-    done = subprocess.run(argv, capture_output=True, check=False)  # noqa: S603 - ours
-    if done.returncode != 0:
-        raise ServerFailed(f"its files cannot be given to its user: {done.stderr.decode()[:300]}")
+    argv = ("chown", "-R", "-P", "--no-dereference", f"{user[0]}:{user[1]}", "--")
+    for each in ("conf/server.pem", "spool", "data"):  # the data last: they say whose all is
+        if (folder / each).exists():
+            done = subprocess.run((*argv, str(folder / each)), capture_output=True, check=False)  # noqa: S603 - ours
+            if done.returncode != 0:
+                raise ServerFailed(f"{each} cannot be given to its user: {done.stderr!a}"[:300])
 
 
 def remove_tree(folder: Path) -> None:

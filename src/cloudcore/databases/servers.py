@@ -257,7 +257,7 @@ class Servers:
             self._stop(spec.id)
         is_private = "listen_addresses=" in argv
         self._end(spec.id)
-        restored_data.give(folder / "data", self._user(spec))
+        restored_data.give(folder, self._user_by_port(spec))
         restored_data.before_start(folder / "data")
         if is_private:
             self._launch(spec, argv, folder / "data", listener=None)
@@ -468,6 +468,9 @@ class Servers:
         return self._base / server_id
 
     def _user(self, spec: ServerSpec) -> User:
+        return restored_data.owner_of(self._folder(spec.id) / "data", self._user_by_port(spec))
+
+    def _user_by_port(self, spec: ServerSpec) -> User:
         return user_of(self._listening.first_uid, spec.port - self._listening.first_port)
 
     def _conf(self, spec: ServerSpec) -> Path:
