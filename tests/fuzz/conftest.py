@@ -50,6 +50,7 @@ def target(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Ite
         teach(install, known)
         config = SchemathesisConfig.from_dict({"generation": {"with-security-parameters": False}})
         yield Target(install, schemathesis.openapi.from_dict(described, config=config), known)
+        install.check_rewound()
 
 
 @contextmanager
