@@ -109,7 +109,6 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/databases/bridging.py:_start": Place(why=_ONCE),
     "cloudcore/databases/bucket_files.py:__call__": Place(why=_RUNS, uses=2),
     "cloudcore/databases/confined_runs.py:started": Place(why=_RUNS),
-    "cloudcore/databases/dialling.py:server_version": Place(why=_OUTSIDE),
     "cloudcore/databases/pgbackrest.py:back_up": Place(why=_RUNS),
     "cloudcore/databases/restored.py:remove_tree": Place(why=_ON_MACHINE),
     "cloudcore/databases/restored.py:size_of": Place(why=_ON_MACHINE),
