@@ -9,7 +9,8 @@ import pwd
 import re
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import ip_network
@@ -21,10 +22,15 @@ import psycopg
 from botocore.config import Config
 
 from cloudcore.account_rows import find_account
+from cloudcore.acme.key_files import key_pem
+from cloudcore.certificate import authority
+from cloudcore.certificate.authority import Places as PublishedAt
+from cloudcore.certificate.keys import new_private_key
 from cloudcore.clock import uuid7
 from cloudcore.databases.archive import BackupTarget, RegisteredEndpoint, archive_command
 from cloudcore.databases.archives import Archives, Places
 from cloudcore.databases.bucket_files import folder_of, list_files
+from cloudcore.databases.needs import ServerCertificate
 from cloudcore.databases.pgbackrest import ServerPlace
 from cloudcore.databases.s3_bridge import Bridge, S3Endpoint
 from cloudcore.databases.server import SUPERUSER
@@ -45,13 +51,14 @@ from tests.postgresql import UNPRIVILEGED, free_port, run, server_programs
 
 SPOOL_FILES: Final = 8
 """That wait, in these tests."""
+_HOUR: Final = 3600 * 1_000_000
 Boto = Any
 """boto3's clients have no types."""
 PASSWORD: Final = "o'neill \\ s3cret"
 """Of the role that copies the server from elsewhere, over TLS alone."""
 _ACCESS: Final = f"""\
 local all {SUPERUSER} trust
-hostssl replication copier 127.0.0.1/32 scram-sha-256
+hostssl replication,postgres copier 127.0.0.1/32 scram-sha-256
 """
 
 
@@ -82,8 +89,8 @@ def runs_of(program: str, above: int) -> list[int]:
 class Server:
     """A PostgreSQL that is reached by its socket and over TLS, and archives into its spool."""
 
-    def __init__(self, folder: Path) -> None:
-        """Keep all files in a folder, which is made."""
+    def __init__(self, folder: Path, programs: Path | None = None) -> None:
+        """Keep all files in a folder, which is made; `programs` are not those of the machine."""
         self.folder = folder
         self.data, self.sockets, self.spool = folder / "data", folder / "sockets", folder / "spool"
         self.port = free_port()
@@ -95,7 +102,7 @@ class Server:
         for each in (self.data, self.sockets, self.spool):
             each.mkdir(mode=0o700)
             shutil.chown(each, UNPRIVILEGED, UNPRIVILEGED)
-        self._programs = server_programs()
+        self._programs = programs or server_programs()
         found = pwd.getpwnam(UNPRIVILEGED)
         self.user = found.pw_uid, found.pw_gid
 
@@ -103,7 +110,7 @@ class Server:
     def place(self) -> ServerPlace:
         return ServerPlace(self.data, self.user, self.sockets, self.port, str(self.data))
 
-    def make(self) -> None:
+    def make(self, *, has_checksums: bool = True) -> None:
         """Make an empty cluster."""
         self._run(
             *("initdb", "--pgdata", self.data, "--username", SUPERUSER, "--auth", "trust"),
@@ -112,7 +119,7 @@ class Server:
                 "C",
                 "--encoding",
                 "UTF8",
-                "--data-checksums",
+                *(("--data-checksums",) if has_checksums else ()),
                 "--no-sync",
                 "--wal-segsize=1",
             ),
@@ -165,6 +172,21 @@ class Server:
 
     def _run(self, program: str, *words: str | Path) -> None:
         run(self._programs / program, *words, account=UNPRIVILEGED)
+
+
+class OwnAuthority:
+    """Issues certificates of a root that nobody knows."""
+
+    async def issue(self, names: Sequence[str]) -> ServerCertificate:
+        now = time.time_ns() // 1000
+        places = PublishedAt("http://localhost/certificate", "http://localhost/list")
+        root = authority.new_root("outage", now)
+        issuing = authority.new_issuing(root, "outage", places, now)
+        key = new_private_key("ecdsa-p256")
+        made = authority.issue(issuing, list(names), key.public_key(), places, now)
+        chain = authority.pem(made) + authority.pem(issuing.certificate)
+        roots = authority.pem(root.certificate)
+        return ServerCertificate(chain, key_pem(key).decode(), roots, now + _HOUR)
 
 
 @dataclass

@@ -38,6 +38,7 @@ OptionKind = Literal[
     "asked",
     "credential",
     "null",
+    "rest",
 ]
 """What an option takes:
 
@@ -73,6 +74,8 @@ OptionKind = Literal[
     ``secret``
 ``null``
     no value: the field becomes null
+``rest``
+    all that follows ``--``, as it is
 """
 CellForm = Literal["text", "number", "time", "size", "duration", "whole", "digest", "digests"]
 """How a table shows a value.

@@ -31,7 +31,7 @@ SAME: Final = (
     *("oidc_internal_origins", "upstream_allowed", "webhook_allowed", "smtp_from"),
     *("certificate_grants", "certificate_zone", "certificate_url", "dns_name_servers"),
     *("certificate_acme_directory", "payment_processor", "stripe_endpoint"),
-    *("email_sending", "email_rate", "bounce_domain"),
+    *("email_sending", "email_rate", "bounce_domain", "store_s3_bucket", "store_s3_prefix"),
     *("max_blob_bytes", "upload_idle_seconds", "max_open_uploads", "max_bucket_bytes"),
     *("max_open_uploads_per_repository", "inline_max_bytes", "touch_after_seconds"),
     *("gc_grace_seconds", "gc_condemned_seconds", "gc_quarantine_seconds", "gc_orphan_seconds"),
@@ -81,9 +81,11 @@ async def join_fleet(settings: Settings, process: Process) -> None:
     if joined.differences:
         raise SettingsError(_refusal(joined.differences, joined.others))
     if joined.others and not await _is_their_store(ctx, process.store):
+        bucket = settings.store.store_s3_bucket
+        place = f"the bucket {bucket} of store_s3_endpoint" if bucket else str(settings.blobs)
         raise SettingsError(
-            f"{settings.blobs} has not the blobs of the nodes that run ({_listed(joined.others)}):"
-            " all nodes have one store; is its disk mounted?"
+            f"{place} has not the blobs of the nodes that run ({_listed(joined.others)}):"
+            f" all nodes have one store{'' if bucket else '; is its disk mounted?'}"
         )
 
 

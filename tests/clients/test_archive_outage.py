@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import tempfile
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,16 +14,12 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from cloudcore.acme.key_files import key_pem
-from cloudcore.certificate import authority
-from cloudcore.certificate.authority import Places
-from cloudcore.certificate.keys import new_private_key
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.databases import clusters, postgres, restored_data, restoring, states
 from cloudcore.databases.archive import BackupTarget, archive_command
 from cloudcore.databases.archives import Archives
 from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster
-from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms, ServerCertificate
+from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms
 from cloudcore.databases.pgbackrest import ServerPlace
 from cloudcore.databases.rows import CLUSTERS
 from cloudcore.databases.s3_bridge import Bridge, S3Endpoint
@@ -36,7 +31,7 @@ from cloudcore.events import NO_EVENTS
 from cloudcore.keyring import Keyring
 from cloudcore.nodes import rows as node_rows
 from cloudcore.nodes.node import Node
-from tests.archive_world import ArchiveWorld, open_archive_world, until
+from tests.archive_world import ArchiveWorld, OwnAuthority, open_archive_world, until
 from tests.jobs import run_due
 from tests.postgresql import free_port
 from tests.tools import missing, require_tool
@@ -85,21 +80,6 @@ class Way:
             pass
         finally:
             target.close()
-
-
-class OwnAuthority:
-    """Issues certificates of a root that nobody knows."""
-
-    async def issue(self, names: Sequence[str]) -> ServerCertificate:
-        now = time.time_ns() // 1000
-        places = Places("http://localhost/certificate", "http://localhost/list")
-        root = authority.new_root("outage", now)
-        issuing = authority.new_issuing(root, "outage", places, now)
-        key = new_private_key("ecdsa-p256")
-        made = authority.issue(issuing, list(names), key.public_key(), places, now)
-        chain = authority.pem(made) + authority.pem(issuing.certificate)
-        roots = authority.pem(root.certificate)
-        return ServerCertificate(chain, key_pem(key).decode(), roots, now + HOUR * MICROSECONDS)
 
 
 class Shop:

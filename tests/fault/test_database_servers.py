@@ -200,6 +200,18 @@ def test_a_server_is_bounded(machine: ServerMachine, server: Spec) -> None:
         assert session.execute("SELECT 1").fetchone() == (1,)
 
 
+def test_keepers_are_together_in_a_group_that_gives_way_to_the_service(
+    machine: ServerMachine, server: Spec
+) -> None:
+    known = machine.keeper(server["id"])
+    keeper = Path(f"/proc/{known}/task/{known}/children").read_text().split()[0]
+    groups = Path(f"/proc/{keeper}/cgroup").read_text().splitlines()
+    group = next(line.split(":")[2] for line in groups if ":cpu:" in line)
+    assert group.endswith("/entrepot-keepers")
+    assert (Path("/sys/fs/cgroup/cpu") / group[1:] / "cpu.shares").read_text() == "512\n"
+    assert int(keeper) not in machine.processes(server["id"])
+
+
 def test_a_server_outlives_who_started_it_and_is_adopted(
     machine: ServerMachine, server: Spec
 ) -> None:
@@ -322,6 +334,20 @@ def test_a_port_that_is_taken_is_said(machine: ServerMachine, driving: Driving) 
         with pytest.raises(Refused, match="cannot listen"):
             driving("start", taken)
     driving("remove", taken["id"], True)
+
+
+def test_a_server_has_its_files_when_its_user_is_another_one(
+    machine: ServerMachine, driving: Driving
+) -> None:
+    spec = machine.spec()
+    machine.made(driving, spec)
+    driving("stop", spec["id"])
+    moved = spec | {"port": free_port()}  # its user is the one of its port
+    driving("reload_certificate", moved, machine.chain, machine.key)
+    driving("start", moved)
+    with machine.owner(moved) as session:
+        session.execute("CREATE TABLE more AS SELECT 1")
+    driving("remove", spec["id"], True)
 
 
 def test_what_is_removed_is_kept_for_a_day(machine: ServerMachine, driving: Driving) -> None:

@@ -1,7 +1,7 @@
 """A node is killed in the middle of an upload, and the other goes on from what was acknowledged.
 
-Two processes of ``entrepot serve`` with one PostgreSQL and one folder of blobs, each with a data
-folder of its own, as two machines have: neither can tell whether the other's process lives.
+Two processes of ``entrepot serve`` with one PostgreSQL and one store, each with a data folder of
+its own, as two machines have: neither can tell whether the other's process lives.
 """
 
 from __future__ import annotations
@@ -9,24 +9,34 @@ from __future__ import annotations
 import signal
 import socket
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.nodes import NODES, LiveFleet, digest_of, initialized_fleet, place_of, until, with_query
+from tests.s3_servers import credentials, settings_for
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(300)]
 
 REPOSITORY: Final = "acme/app"
-LAYER: Final = bytes(range(256)) * 4000
-FIRST: Final = 300_000
-SENT: Final = 600_000
+LAYER: Final = bytes(range(256)) * 40_000
+FIRST: Final = 9_000_000
+"""More than a part of S3."""
+SENT: Final = 9_500_000
 
 
-@pytest.fixture
-def fleet(postgresql_url: str, tmp_path: Path) -> Iterator[LiveFleet]:
-    with initialized_fleet(tmp_path, postgresql_url) as made:
+@pytest.fixture(params=["folder", "bucket"])
+def fleet(
+    request: pytest.FixtureRequest, postgresql_url: str, tmp_path: Path
+) -> Iterator[LiveFleet]:
+    """Run two nodes with one folder of blobs, then with one bucket of SeaweedFS."""
+    store = {}
+    if request.param == "bucket":
+        given = asdict(settings_for("seaweedfs"))
+        store = {f"ENTREPOT_{name.upper()}": str(value) for name, value in given.items()}
+    with credentials(), initialized_fleet(tmp_path, postgresql_url, **store) as made:
         for name in NODES:
             made.start(name)
         yield made

@@ -8,8 +8,10 @@ from typing import Any, cast
 import pytest
 
 from cloudcore.command_line import Invocation
-from cloudcore.databases.commands import _psql
+from cloudcore.databases.commands import COMMANDS, _psql
 from cloudcore.errors import InvalidInput
+from registry.cli.main import make_parser
+from registry.cli.noun_options import values_of
 
 _PROGRAM = """#!/bin/sh
 printf '%s\\n' "$@" >{told}
@@ -35,9 +37,10 @@ def test_it_checks_the_server_by_our_roots_and_is_told_no_password(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("PGPASSWORD", "a secret")
     at = {"host": "192.0.2.1", "port": 20_000, "database": "it's", "username": "admin"}
-    run = Run({**at, "ca": "ROOTS\n"}, commands=["SELECT 1"])
+    run = Run({**at, "ca": "ROOTS\n"}, commands=["SELECT 1"], arguments=["--csv", "-x"])
     assert _psql(cast("Invocation", cast("Any", run)))
-    conninfo, command, roots, end = told.read_text().splitlines()
+    conninfo, command, *more, roots, end = told.read_text().splitlines()
+    assert more == ["--csv", "-x"]
     assert conninfo.startswith("host='192.0.2.1' port='20000' dbname='it\\'s' user='admin'")
     assert "sslmode='verify-full'" in conninfo
     assert (command, roots) == ("--command=SELECT 1", "ROOTS")
@@ -48,3 +51,28 @@ def test_it_checks_the_server_by_our_roots_and_is_told_no_password(
 def test_what_has_no_connection_yet_says_so() -> None:
     with pytest.raises(InvalidInput, match="shop is active: nothing can be connected to"):
         _psql(cast("Invocation", cast("Any", Run(None))))
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        ("shop", {}),
+        ("shop -c X --command Y", {"commands": ["X", "Y"]}),
+        ("shop -c -X --", {"commands": ["-X"], "arguments": []}),
+        ("shop -- -A --csv -- x", {"arguments": ["-A", "--csv", "--", "x"]}),
+        (
+            "-c X shop --database d -- -c Z",
+            {"commands": ["X"], "database": "d", "arguments": ["-c", "Z"]},
+        ),
+    ],
+)
+def test_what_follows_two_dashes_is_psql_s_own(words: str, values: dict[str, Any]) -> None:
+    parsed = make_parser().parse_args(["clusters", "psql", *words.split()])
+    (act,) = [each for each in COMMANDS[0].acts if each.verb == "psql"]
+    assert values_of(parsed, act.options) == values
+
+
+def test_other_commands_take_nothing_after_two_dashes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        make_parser().parse_args(["clusters", "stop", "shop", "--", "x"])
+    assert "'x' is too much" in capsys.readouterr().err

@@ -85,6 +85,7 @@ def _psql(run: Invocation) -> bool:
             roots.write_text(connection["ca"], encoding="ascii")
             settings["sslrootcert"] = str(roots)
         more = [f"--command={each}" for each in run.values.get("commands", ())]
+        more += run.values.get("arguments", ())
         # Not by `exec`: the file is deleted afterwards.
         ended = subprocess.run(  # noqa: S603 - no shell; what is given is quoted
             [program, _conninfo(settings), *more], env=os.environ, check=False
@@ -146,6 +147,9 @@ _NOUN: Final = noun_of(
             options=(
                 Option("database", "another database than the cluster's"),
                 Option("commands", "SQL to run instead of asking for it", "many", "command", "c"),
+                Option(
+                    "arguments", "given to psql as it is, such as -- --csv --file x.sql", "rest"
+                ),
             ),
             run=_psql,
         ),

@@ -30,6 +30,7 @@ _SEEN: Final = (
 _SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib64")
 _SCRATCH_MB: Final = 64
 _ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/", "TZ": "UTC"}
+_PORTS: Final = 65_536
 User = tuple[int, int] | None
 """User and group id of a server; None: those of the service, if it is not root."""
 
@@ -90,5 +91,9 @@ def password_line(user: User) -> str:
 
 
 def user_of(first_uid: int, offset: int) -> User:
-    """Return the ids of the server of a port, counted from the first port; None without root."""
-    return (first_uid + offset, first_uid + offset) if os.geteuid() == 0 else None
+    """Return the ids of the server of a port, counted from the first port; None without root.
+
+    A server keeps its port when the operator changes the range: one below it has the last ids.
+    """
+    uid = first_uid + offset % _PORTS
+    return (uid, uid) if os.geteuid() == 0 else None

@@ -177,8 +177,13 @@ class Repository:
         return ended._replace(said=self._told(said))
 
     def _told(self, lines: Iterable[str]) -> str:
-        """Return what the owner is told: the last lines without headers, counters and secrets."""
-        said = "\n".join([each.strip() for each in lines if not _NOISE.match(each)][-_LAST_LINES:])
+        """Return what the owner is told: the error, or the last lines if there is none.
+
+        Headers, counters and secrets are left out.
+        """
+        kept = [each.strip() for each in lines if not _NOISE.match(each)]
+        begins = [place for place, each in enumerate(kept) if " ERROR: [" in each]
+        said = "\n".join(kept[begins[-1] if begins else -_LAST_LINES :])
         session = self.keys.session
         for secret in (session.secret_access_key, session.session_token):
             said = said.replace(secret, "…")

@@ -105,6 +105,20 @@ def size_of(folder: Path) -> int | None:
         return None
 
 
+def give(folder: Path, user: User) -> None:
+    """Let all files of a server that does not run belong to its user.
+
+    That is another one than before if the operator has changed the ports or the ids.
+    """
+    if user is None or folder.stat(follow_symlinks=False).st_uid == user[0]:
+        return
+    ids = f"{user[0]}:{user[1]}"
+    argv = ("chown", "-R", "-P", "--no-dereference", ids, "--", str(folder))
+    done = subprocess.run(argv, capture_output=True, check=False)  # noqa: S603 - ours
+    if done.returncode != 0:
+        raise ServerFailed(f"its files cannot be given to its user: {done.stderr.decode()[:300]}")
+
+
 def remove_tree(folder: Path) -> None:
     """Remove a folder, however deep a server has nested it, and whatever modes it has set."""
     for argv in (("chmod", "-R", "u+rwX"), ("rm", "-r", "-f", "--one-file-system")):

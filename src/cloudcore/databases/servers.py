@@ -46,6 +46,7 @@ from cloudcore.nodes.kept_programs import (
     kill,
     living,
     read_json,
+    settle,
     write_file,
 )
 from cloudcore.nodes.node import DriverUnusable
@@ -256,6 +257,7 @@ class Servers:
             self._stop(spec.id)
         is_private = "listen_addresses=" in argv
         self._end(spec.id)
+        restored_data.give(folder / "data", self._user(spec))
         restored_data.before_start(folder / "data")
         if is_private:
             self._launch(spec, argv, folder / "data", listener=None)
@@ -487,16 +489,6 @@ class _Bounds(NamedTuple):
     memory_mb: int
     cpu_millis: int
     processes: int
-
-
-def settle(made: Path, place: Path) -> None:
-    """Give a whole folder its name, so that it is there after a loss of power too."""
-    made.rename(place)
-    folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _written_at(path: Path) -> int:

@@ -93,6 +93,16 @@ def write_file(
     new.replace(path)
 
 
+def settle(made: Path, place: Path) -> None:
+    """Rename a complete folder, durably."""
+    made.rename(place)
+    folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a file of ours; an empty one if it is not there, or torn."""
     try:

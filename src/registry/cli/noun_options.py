@@ -16,6 +16,7 @@ import msgspec
 from cloudcore.command_line import Option
 from registry.cli.failure import Misuse
 from registry.cli.output import printable
+from registry.cli.parser import CommandParser
 from registry.cli.typed_secrets import read_secret
 
 Parser: TypeAlias = "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup"
@@ -223,6 +224,10 @@ def _flag(option: Option) -> str:
     return f"--no-{name}" if option.kind == "asked" else f"--{name}"
 
 
+def _names(option: Option) -> Sequence[str]:
+    return (_flag(option), *([f"-{option.short}"] if option.short else []))
+
+
 def _metavar(option: Option, default: str) -> str:
     return option.metavar or default
 
@@ -249,7 +254,7 @@ def _add_value(parser: Parser, option: Option) -> None:
         parser.add_argument(_flag(option), dest=_dest(option), **shared)
     else:
         parser.add_argument(
-            _flag(option), dest=_dest(option), required=option.is_required, **shared
+            *_names(option), dest=_dest(option), required=option.is_required, **shared
         )
 
 
@@ -284,6 +289,12 @@ def _add_texts(parser: Parser, option: Option) -> None:
     )
 
 
+def _add_rest(parser: Parser, option: Option) -> None:
+    assert isinstance(parser, CommandParser)
+    parser.rest = _dest(option)
+    parser.epilog = f"What follows -- is {option.words}."
+
+
 def _add_boolean(parser: Parser, option: Option) -> None:
     parser.add_argument(
         _flag(option),
@@ -294,9 +305,8 @@ def _add_boolean(parser: Parser, option: Option) -> None:
 
 
 def _add_flag(parser: Parser, option: Option) -> None:
-    names = (_flag(option), *([f"-{option.short}"] if option.short else []))
     parser.add_argument(
-        *names, dest=_dest(option), action="store_const", const=True, help=option.words
+        *_names(option), dest=_dest(option), action="store_const", const=True, help=option.words
     )
 
 
@@ -310,4 +320,5 @@ _ADDING: Final = {
     "secret": _add_flag,
     "asked": _add_flag,
     "null": _add_flag,
+    "rest": _add_rest,
 }

@@ -28,6 +28,8 @@ class CommandParser(argparse.ArgumentParser):
 
     groups: Sequence[Group] = ()
     """The groups in which its help lists the subcommands."""
+    rest = ""
+    """What takes all that follows ``--``, if it takes that."""
 
     def add_commands(
         self, kind: type[Commands[CommandParser]] | None = None
@@ -59,6 +61,10 @@ class CommandParser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse; refuse what a command does not take by the command itself, so with its usage."""
         given = list(sys.argv[1:] if args is None else args)
+        rest: list[str] | None = None
+        if self.rest and "--" in given:
+            at = given.index("--")
+            given, rest = given[:at], given[at + 1 :]
         if not self.groups:  # else options may be those of its subcommands
             for each in given[: given.index("--")] if "--" in given else given:
                 self._check_option(each)
@@ -66,6 +72,8 @@ class CommandParser(argparse.ArgumentParser):
         parsed, unknown = super().parse_known_args(given, namespace)
         for each in unknown:
             self.error(f"there is no option {each}" if each[:1] == "-" else f"{each!r} is too much")
+        if self.rest:
+            setattr(parsed, self.rest, rest)
         return parsed, unknown
 
     def _joined(self, given: Sequence[str]) -> Iterator[str]:

@@ -56,7 +56,7 @@ class Recent(Generic[K, V]):
         """Remove and return an entry, or return None."""
         return self._entries.pop(key, None)
 
-    def drop_first(self, is_old: Callable[[V], bool]) -> None:
+    def forget_first(self, is_old: Callable[[V], bool]) -> None:
         """Remove the oldest entries, up to the first that is not `is_old`."""
         while self._entries:
             first = next(iter(self._entries))
@@ -214,7 +214,7 @@ class TokenAccess:
         signed, signature = split_token(token[1])
         self._verified.put(signature, (signed, bearer))
         now = self._clock()
-        self._verified.drop_first(lambda known: known[1].expires_at <= now)
+        self._verified.forget_first(lambda known: known[1].expires_at <= now)
         return bearer
 
     def _find_verified(self, credential: bytes) -> Bearer | None:

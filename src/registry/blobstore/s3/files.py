@@ -394,7 +394,10 @@ class S3Files:
     def _objects(self, prefix: str, orphans: set[str]) -> Iterator[StoredObject]:
         for entry in self.bucket.listed(prefix):
             object_id = object_id_of(entry.key)
-            if object_id is not None and object_id not in orphans:
+            if object_id is None or object_id in orphans:
+                continue
+            held = self.held(object_id)
+            if held is None or not held.is_staged:  # else it is an object only to be verified
                 yield StoredObject(object_id, entry.size)
 
     def _unsealed_size(self, object_id: str, head: Head) -> int:

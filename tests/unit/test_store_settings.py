@@ -1,0 +1,105 @@
+"""Where the bytes of blobs are, by the settings, and what a bucket is found to refuse."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from registry.backup.taking import BackupOptions, BackupRefused, take_backup
+from registry.blobstore.base import BlobStore
+from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.opening import make_folders, open_bucket_store, open_store
+from registry.blobstore.s3.bucket import Bucket
+from registry.blobstore.s3.store import S3Store
+from registry.blobstore.s3.trial import refusals_of
+from registry.oci.digest import digest_of
+from registry.setting_names import from_environment
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
+from tests.contract.blob_stores import listed, new_id, write
+from tests.s3_servers import credentials, settings_for
+
+DEFAULTS = Settings(data=Path("here"))
+
+
+def settings_of(**variables: str) -> Settings:
+    environ = {f"ENTREPOT_STORE_S3_{name}": value for name, value in variables.items()}
+    return from_environment(environ, DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"BUCKET": "Blobs"}, "no name of a bucket"),
+        ({"ENDPOINT": "s3.example.com"}, "no URL such as"),
+        ({"ENDPOINT": "https://key:secret@s3.example.com"}, "no URL such as"),
+        ({"ENDPOINT": "https://s3.example.com/path"}, "no URL such as"),
+        ({"REGION": "EU 1"}, "no name such as eu-central-1"),
+        ({"PREFIX": "a/../b c"}, "letters, digits"),
+        ({"PATH_STYLE": "yes"}, "on or off"),
+        ({"ENCRYPTION": "aes"}, "AES256, aws:kms or"),
+        ({"READ_SECONDS": "0"}, "store_s3_read_seconds"),
+        ({"BUFFER_MB": "1"}, "store_s3_buffer_mb"),
+    ],
+)
+def test_an_unusable_setting_is_refused(variables: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        settings_of(**{"BUCKET": "blobs", **variables})
+
+
+def test_the_prefix_and_the_encryption_are_as_s3_takes_them() -> None:
+    store = settings_of(BUCKET="blobs", PREFIX="teams/one", ENCRYPTION="aws:kms:alias/own").store
+    assert store.key_prefix == "teams/one/"
+    assert store.encryption_fields == {
+        "ServerSideEncryption": "aws:kms",
+        "SSEKMSKeyId": "alias/own",
+    }
+    assert settings_of(BUCKET="blobs").store.key_prefix == ""
+
+
+async def put(store: BlobStore) -> str:
+    staged = await store.stage(new_id(), None)
+    write(staged, b"bytes")
+    object_id = staged.commit(digest_of(b"bytes")).object_id
+    await staged.aclose()
+    return object_id
+
+
+async def test_the_settings_name_the_store(tmp_path: Path) -> None:
+    on_disk = Settings(data=tmp_path / "data")
+    async with open_bucket_store(on_disk) as store:
+        assert isinstance(store, FilesystemStore)
+    with credentials():
+        in_bucket = replace(Settings(data=tmp_path / "other"), store=settings_for("moto"))
+        make_folders(in_bucket)
+        async with open_store(in_bucket) as blobs, open_bucket_store(in_bucket) as pieces:
+            assert isinstance(blobs, S3Store)
+            made = await put(blobs)
+            assert await listed(pieces.list_objects()) == []
+            await put(pieces)
+            assert [each.object_id for each in await listed(blobs.list_objects())] == [made]
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_backup_of_a_bucket_is_refused_with_what_to_do_instead(tmp_path: Path) -> None:
+    settings = replace(Settings(data=tmp_path), store=settings_for("moto"))
+    with pytest.raises(BackupRefused, match="versions or replication"):
+        take_backup(settings, tmp_path.parent / "target", lambda _: None, BackupOptions())
+
+
+def test_a_bucket_is_tried_and_left_empty() -> None:
+    with credentials():
+        settings = settings_for("moto")
+        with closing(Bucket(settings)) as bucket:
+            assert list(refusals_of(bucket)) == []
+            assert list(bucket.listed("")) == []
+        with closing(Bucket(replace(settings, store_s3_bucket="absent"))) as bucket:
+            (refusal,) = refusals_of(bucket)
+            assert refusal == "the bucket does not store an object: NoSuchBucket"
+        nowhere = replace(settings, store_s3_endpoint="http://127.0.0.1:9")
+        with closing(Bucket(nowhere)) as bucket:
+            (refusal,) = refusals_of(bucket)
+            assert "does not answer" in refusal
