@@ -314,10 +314,10 @@ def _served(fleet: Fleet) -> Iterator[tuple[Fleet, str]]:
 def _signed_in(fleet: Fleet) -> Iterator[tuple[Fleet, str]]:
     shown = fleet.command("init", "--account", "acme", "--admin-email", "admin@example.org")
     with fleet.proxied():
-        for node in NODES:
-            fleet.start_node(node)
-        fleet.wait_until_ready()
         try:
+            for node in NODES:
+                fleet.start_node(node)
+            fleet.wait_until_ready()
             yield fleet, shown
         finally:
             fleet.stop_nodes()
