@@ -116,7 +116,8 @@ async def push_all(world: ArchiveWorld, target: BackupTarget, server: Server) ->
     (found,) = server.sql("SELECT pg_walfile_name(pg_switch_wal())")
     while True:
         server.sql("SELECT pg_reload_conf()")  # after failures, the archiver rests for a minute
-        is_all = server.sql("SELECT last_archived_wal FROM pg_stat_archiver") >= [found]
+        (last,) = server.sql("SELECT coalesce(last_archived_wal, '') FROM pg_stat_archiver")
+        is_all = last >= found
         pushed = await world.archives.push_wal(target, server.spool)
         assert pushed.error is None
         if is_all and pushed.pushed == 0:
@@ -427,7 +428,7 @@ async def test_wal_waits_while_the_bucket_is_away_and_all_of_it_comes(
     target = world.target()
     await push_all(world, target, server)
     before = await world.wal_in(target)
-    ((first,),) = server.sql("SELECT last_archived_wal FROM pg_stat_archiver")
+    ((first,),) = server.sql("SELECT coalesce(last_archived_wal, '') FROM pg_stat_archiver")
     away, bridge = world.archives_at(free_port(), lambda _target: server.place)
     ((failed,),) = server.sql("SELECT failed_count FROM pg_stat_archiver")
     for _ in range(SPOOL_FILES + 4):
@@ -441,7 +442,7 @@ async def test_wal_waits_while_the_bucket_is_away_and_all_of_it_comes(
     assert len(list(server.spool.iterdir())) == SPOOL_FILES
 
     await push_all(world, target, server)
-    ((last,),) = server.sql("SELECT last_archived_wal FROM pg_stat_archiver")
+    ((last,),) = server.sql("SELECT coalesce(last_archived_wal, '') FROM pg_stat_archiver")
     came = sorted(set(await world.wal_in(target)) - set(before))
     wanted = range(int(str(first), 16) + 1, int(str(last), 16) + 1)
     assert [int(each, 16) for each in came] == list(wanted)
