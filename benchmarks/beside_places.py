@@ -182,7 +182,6 @@ PLACES: Final[Mapping[str, Place]] = {
     "registry/blobstore/opening.py:_opened": Place(why=_STARTS),
     "registry/blobstore/s3/parts.py:pool": Place(why=_OUTSIDE, uses=2),
     "registry/blobstore/s3/store.py:__init__": Place(why=_MAKES),
-    "registry/blobstore/disk_cache.py:__init__": Place(why=_FILES),
     "registry/blobstore/threads.py:__call__": Place(why=_FILES, uses=2),
     "registry/console/assets.py:send_client": Place(why=_ONCE),
     "registry/console/pages/my_account.py:_show": Place(why=_ONCE),
