@@ -9,7 +9,7 @@ from msgspec import structs
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.databases.backup import BACKUP_FAILED, Backup
 from cloudcore.databases.backup_rows import BACKUPS
-from cloudcore.databases.cluster import Cluster
+from cloudcore.databases.cluster import Cluster, Endpoint
 from cloudcore.databases.rows import CLUSTERS
 from cloudcore.db.base import Connection
 from cloudcore.jobs.faults import Fault
@@ -74,6 +74,24 @@ async def furnish_cluster(shop: Shop) -> Furnished:
 
     await served.database.write(fill)
     return Furnished(cluster["id"], *ids)
+
+
+async def furnish_registered(shop: Shop) -> None:
+    """Add a cluster whose server runs elsewhere."""
+    served = shop.served
+    asked = {"name": "elsewhere", "size": {"memory_mb": 256}}
+    made = await served.ask("POST", "/v1/clusters", asked, token=served.acme.program_token)
+    assert made.status_code == 202, made.text
+    endpoint = Endpoint(host="db.example.com", port=5432, username="entrepot", database="postgres")
+
+    def change(tx: Connection) -> None:
+        found = CLUSTERS.lock(tx, served.acme.account_id, made.json()["cluster"]["id"])
+        found = structs.replace(
+            found, type="registered", status="active", endpoint=endpoint, port=None
+        )
+        CLUSTERS.save(tx, found)
+
+    await served.database.write(change)
 
 
 async def set_status(shop: Shop, cluster_id: str, status: str) -> None:

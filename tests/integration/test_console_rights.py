@@ -12,7 +12,7 @@ from registry.console.addresses import HOME
 from registry.console.app import routes_of
 from registry.families import FAMILIES
 from tests.certificates import uploaded
-from tests.integration.console_databases import furnish_cluster, set_status
+from tests.integration.console_databases import furnish_cluster, furnish_registered, set_status
 from tests.integration.console_shop import Shop, open_shop
 from tests.integration.console_walk import Walk, kind_of
 from tests.jobs import run_due
@@ -70,6 +70,7 @@ async def furnish(shop: Shop) -> None:
     certificate = {"name": "up", **uploaded("up.example.com", shop.served.clock())}
     await shop.served.make("/v1/certificates/upload", certificate, token=token)
     await furnish_cluster(shop)
+    await furnish_registered(shop)
     await set_status(shop, acme.ids["/v1/clusters/{}"], "stopped")
     certificates = shop.served.certificates
     kinds = list(CERTIFICATE.job_kinds(certificates))
