@@ -273,5 +273,8 @@ async def test_an_archive_that_is_away_for_an_hour_stops_nothing_and_loses_nothi
 
     copy = spec._replace(id=needs.new_id(), port=spec.port + 1, has_archive=False)
     await restoring.restore(needs, target, copy, made.label, moment)
+    issued = await needs.authority.issue([needs.terms.address])
+    await shop.servers.reload_certificate(copy, issued.chain_pem, issued.key_pem)
+    await shop.servers.start(copy)
     assert shop.sql(copy, _SEEN) == of_moment
     assert shop.sql(spec, _SEEN)[0][0] == 10, "writing went on"

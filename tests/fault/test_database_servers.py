@@ -339,12 +339,12 @@ def test_a_port_that_is_taken_is_said(machine: ServerMachine, driving: Driving) 
 def test_a_server_has_its_files_when_its_user_is_another_one(
     machine: ServerMachine, driving: Driving
 ) -> None:
-    spec = machine.spec(has_archive=True)
+    spec = machine.spec(port=machine.port + 5, has_archive=True)
     machine.made(driving, spec)
     driving("stop", spec["id"])
     spool = machine.folder(spec["id"]) / "spool"
     assert list(spool.iterdir())
-    moved = spec | {"port": free_port()}  # its user is the one of its port
+    moved = spec | {"port": machine.port + 6}  # its user is the one of its port
     driving("reload_certificate", moved, machine.chain, machine.key)
     driving("start", moved)
     owners = {each.stat().st_uid for each in (spool, *spool.iterdir())}
