@@ -210,6 +210,30 @@ def test_a_file_with_other_bytes_is_not_given(
         assert read(another, source) == body
 
 
+def test_what_a_dead_process_has_left_is_not_followed_and_goes(
+    tmp_path: Path, cache: DiskCache, source: Source
+) -> None:
+    """Its size may be there without its bytes, after a power loss."""
+    body = os.urandom(MIB)
+    left = tmp_path / "cache" / FETCHING / ID
+    left.write_bytes(bytes(MIB))
+    source.put(ID, body)
+    source.gate.clear()
+    busy = [f"{number:032x}" for number in range(8)]
+    try:
+        for each in busy:  # as many as a process fetches at once
+            source.put(each, bytes(3 * MIB))
+            opened(cache, source, each).close()
+        assert read(cache, source) == body
+    finally:
+        source.gate.set()
+    long_ago = time.time() - 3600
+    os.utime(left, (long_ago, long_ago))
+    with contextlib.closing(DiskCache(tmp_path / "cache", 256 * MIB)) as another:
+        assert another.open(ID) is None  # it looks at the folder then
+        until(lambda: not left.exists())
+
+
 def test_what_was_not_used_for_longest_goes(tmp_path: Path, source: Source) -> None:
     with contextlib.closing(DiskCache(tmp_path / "cache", 8 * MIB)) as cache:
         ids = [f"{number:032x}" for number in range(24)]

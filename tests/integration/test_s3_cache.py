@@ -15,6 +15,7 @@ from registry.blobstore.disk_cache import DiskCache
 from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.names import object_key
 from registry.blobstore.s3.store import S3Store
+from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 from tests.contract.blob_stores import new_id, write
 from tests.s3_servers import credentials, settings_for
@@ -73,6 +74,25 @@ async def test_a_hot_object_is_read_without_the_bucket(
         await store.open_stored(object_id, size)
     with pytest.raises(ObjectUnknown):
         await store.open(object_id, data_key=key)
+
+
+@pytest.mark.parametrize("place", [10, 2 * MIB])
+async def test_a_sealed_object_that_goes_bad_in_the_cache_is_read_from_the_bucket(
+    store: S3Store, tmp_path: Path, place: int
+) -> None:
+    """Nobody takes the blob itself for damaged: its header, or a frame, is that of the file."""
+    object_id = await stored(store, KEY)
+    await read(store, object_id, KEY)
+    until_kept(tmp_path, object_id)
+    file = tmp_path / object_id[-2:] / object_id
+    with file.open("r+b") as opened:
+        opened.seek(place)
+        opened.write(b"other bytes")
+    if place > MIB:
+        with pytest.raises(StoreUnavailable) as refused:
+            await read(store, object_id, KEY)
+        assert refused.type is StoreUnavailable  # not `ObjectChanged`
+    assert await read(store, object_id, KEY) == DATA
 
 
 async def test_what_is_deleted_here_leaves_the_cache(store: S3Store, tmp_path: Path) -> None:

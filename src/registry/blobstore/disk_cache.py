@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import math
 import os
 import threading
 import time
@@ -27,7 +28,9 @@ from typing import Final, NamedTuple
 
 from blake3 import blake3
 
+from registry.blobstore.base import FileRegion
 from registry.blobstore.disk_io import check_room, make_folder
+from registry.blobstore.reading import BlockingObject
 from registry.blobstore.sealed_object import StoredBytes
 from registry.blobstore.staging import checked_range
 from registry.blobstore.stored_file import StoredFile
@@ -46,6 +49,7 @@ _PATIENCE_SECONDS: Final = 2.0
 _AHEAD_BYTES: Final = 8 << 20
 """A reader further ahead of what was fetched does not wait for it."""
 _TOUCH_SECONDS: Final = 60
+_LOOK_EVERY_SECONDS: Final = 3600
 _KEPT_SECONDS: Final = 7 * 86400
 """What nobody reads for so long goes: the object may have been deleted by another machine."""
 _SILENT_SECONDS: Final = 60
@@ -68,8 +72,8 @@ class DiskCache:
     def __init__(self, folder: Path, limit: int) -> None:
         """Use `folder`, and make it if it is missing.
 
-        Each process counts what it fetches and looks at the folder after each sixteenth of `limit`,
-        so several may exceed that by as much each.
+        Each process counts what it fetches, and looks at the folder after each sixteenth of `limit`
+        and each hour in which it reads, so several may exceed `limit` by as much each.
 
         Raises:
             OSError: the folder cannot be made.
@@ -80,8 +84,10 @@ class DiskCache:
         self._limit = limit
         self._fetchers = ThreadPoolExecutor(_AT_ONCE, "fetching")
         self._room = threading.Lock()
-        self._since_look = limit  # it has not looked yet
+        self._since_look = 0
+        self._looked_at = -math.inf
         self._lock = threading.Lock()
+        self._checking = threading.Lock()
         self._fetching = 0
         self._checked: dict[str, int] = {}
         """Inodes of files whose bytes are known to be right."""
@@ -90,6 +96,7 @@ class DiskCache:
 
     def open(self, object_id: str) -> StoredFile | None:
         """Open an object, or return None if it is not in the cache."""
+        self._look_now_and_then()
         try:
             descriptor = os.open(self._path(object_id), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -104,27 +111,44 @@ class DiskCache:
             self._complain("cannot be read", error)
             return None
 
+    def _look_now_and_then(self) -> None:
+        with self._lock:
+            if self._is_closed or time.monotonic() - self._looked_at < _LOOK_EVERY_SECONDS:
+                return
+            self._looked_at = time.monotonic()
+            self._fetchers.submit(self._make_room, 0, looks=True)
+
     def _opened(self, object_id: str, descriptor: int) -> StoredFile | None:
         found = os.fstat(descriptor)
         length = found.st_size - _TRAILER_BYTES
-        if self._checked.get(object_id) != found.st_ino:
-            if length < 0 or not _is_whole(descriptor, length):
-                os.close(descriptor)
-                self.drop(object_id)
-                _log.warning("the cache has other bytes of %s than were stored", object_id)
-                return None
-            self._remember(object_id, found.st_ino)
+        if not self._is_checked(object_id, descriptor, length, found.st_ino):
+            os.close(descriptor)
+            self.drop(object_id)
+            _log.warning("the cache has other bytes of %s than were stored", object_id)
+            return None
         if time.time() - found.st_mtime > _TOUCH_SECONDS:
             os.utime(descriptor)
         return StoredFile(descriptor, length)
+
+    def _is_checked(self, object_id: str, descriptor: int, length: int, inode: int) -> bool:
+        """Return True if a file is whole; the first reader of this process checks it, alone."""
+        if self._checked.get(object_id) == inode:
+            return True
+        with self._checking:
+            if self._checked.get(object_id) == inode:
+                return True
+            if length < 0 or not _is_whole(descriptor, length):
+                return False
+            self._remember(object_id, inode)
+            return True
 
     def kept(
         self, object_id: str, stored: StoredBytes, reopen: Callable[[], StoredBytes]
     ) -> StoredBytes:
         """Return what reads an object that `open` did not find, and fetch it into the cache.
 
-        `stored` is the object, open in the bucket; who reads opens it again by `reopen` if the
-        cache is of no use. Both stay unused if somebody has fetched it by now.
+        `stored` is the object, open in the bucket; it is closed with what is returned, or once it
+        is fetched. A reader opens the object again by `reopen` if the cache is of no use.
         """
         length = stored.length
         if length > self._limit // 4:
@@ -153,6 +177,10 @@ class DiskCache:
             raise
         following = _Following(reader, stored.length, reopen)
         try:
+            if not is_free and not _is_locked(descriptor):
+                os.close(descriptor)
+                following.close()
+                return stored  # whoever fetched it has died
             if not is_free or not self._take(path, descriptor):
                 os.close(descriptor)
                 stored.close()
@@ -219,15 +247,14 @@ class DiskCache:
             _write(descriptor, chunk)
         _write(descriptor, memoryview(_MAGIC + hashed.digest()))
 
-    def _make_room(self, count: int) -> bool:
+    def _make_room(self, count: int, *, looks: bool = False) -> bool:
         """Delete what was not used for longest; return False if there is no room for `count`."""
         with self._room:
             self._since_look += count
-            if self._since_look < self._limit // 16:
+            if self._since_look < self._limit // 16 and not looks:
                 return True
             entries = sorted(self._entries())
-            self._drop_abandoned()
-            used = sum(each.size for each in entries)
+            used = sum(each.size for each in entries) + self._fetched_so_far()
             oldest = time.time() - _KEPT_SECONDS
             goal = self._limit - self._limit // 8 - count
             for each in entries:
@@ -249,16 +276,22 @@ class DiskCache:
                         found = each.stat(follow_symlinks=False)
                         yield _Entry(found.st_mtime, found.st_size, Path(each.path))
 
-    def _drop_abandoned(self) -> None:
-        """Delete what a process that died was fetching."""
+    def _fetched_so_far(self) -> int:
+        """Return the bytes of what is being fetched; delete what a process that died has left."""
+        size = 0
         for path in (self._folder / FETCHING).iterdir():
             with suppress(FileNotFoundError):
                 descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
                 try:
-                    if self._take(path, descriptor):
+                    found = os.fstat(descriptor)
+                    size += found.st_size
+                    # A new one may not be locked yet.
+                    is_old = time.time() - found.st_mtime > _TOUCH_SECONDS
+                    if is_old and self._take(path, descriptor):
                         path.unlink()
                 finally:
                     os.close(descriptor)
+        return size
 
     def drop(self, object_id: str) -> None:
         """Delete an object from the cache; do nothing if it is absent."""
@@ -287,6 +320,56 @@ class DiskCache:
         self._silent_until = now + _SILENT_SECONDS
         why = error.strerror if isinstance(error, OSError) else str(error)
         _log.warning("the cache %s: %s", what, why)
+
+
+class CachedObject(BlockingObject):
+    """An object whose bytes are in the cache; a read that fails forgets them.
+
+    So the next one takes those of the bucket, and nobody thinks that these are damaged.
+    """
+
+    def __init__(self, opened: BlockingObject, forget: Callable[[], None]) -> None:
+        self._opened = opened
+        self._forget = forget
+
+    @property
+    def length(self) -> int:
+        """Return the number of bytes as they were pushed."""
+        return self._opened.length
+
+    @property
+    def closes_slowly(self) -> bool:
+        """Return True if `close` may block."""
+        return self._opened.closes_slowly
+
+    def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:
+        """Return a range as a region of the file, if it is stored as it was pushed."""
+        return self._opened.file_region(start, stop)
+
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range in order.
+
+        Raises:
+            StoreUnavailable: reading failed, or the bytes are others; the cache has them no more.
+
+        """
+        return self._read(self._opened.chunks(start, stop))
+
+    def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range for a client, as `chunks` does (`OpenObject.shared_chunks`)."""
+        return self._read(self._opened.shared_chunks(start, stop))
+
+    def _read(self, chunks: Iterator[memoryview]) -> Iterator[memoryview]:
+        try:
+            yield from chunks
+        except StoreUnavailable as error:
+            self._forget()
+            words = "this machine's cache had other bytes, or could not read them; try again"
+            raise StoreUnavailable(words) from error
+
+    def close(self) -> None:
+        """Release the object; calling it again does nothing."""
+        self._opened.close()
 
 
 class _Closed(Exception):
@@ -390,6 +473,15 @@ class _Following(StoredBytes):
                 os.close(self._descriptor)
                 if self._own is not None:
                     self._own.close()
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Return True if a process fetches into a file."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
 
 
 def _is_whole(descriptor: int, length: int) -> bool:

@@ -17,8 +17,9 @@ from registry.blobstore.base import (
     StagedDropped,
     StoredObject,
 )
-from registry.blobstore.disk_cache import DiskCache
+from registry.blobstore.disk_cache import CachedObject, DiskCache
 from registry.blobstore.fleet_locks import FleetLocks
+from registry.blobstore.reading import BlockingObject
 from registry.blobstore.s3.bucket import Bucket, Entry, Head, KeyExists, KeyMissing, Refused
 from registry.blobstore.s3.copying import prefix_of
 from registry.blobstore.s3.growing import GrowingUpload
@@ -104,28 +105,32 @@ class S3Files:
 
     def open(
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
-    ) -> StoredBytes | SealedObject:
+    ) -> StoredBytes | SealedObject | CachedObject:
         """Open an object (`BlobReader.open`)."""
-        stored = self._stored(canonical_id(object_id), has_row=size is not None)
+        name, cache = canonical_id(object_id), self._cache
         self._keep(object_id)
+        if cache is None or size is None:  # without a row, the bytes of an id may become others
+            return self._fitting(self._in_bucket(name), object_id, size, data_key)
+        if (cached := cache.open(name)) is not None:
+            with suppress(ObjectDamaged, StoreUnavailable):
+                opened = self._fitting(cached, object_id, size, data_key)
+                return CachedObject(opened, lambda: cache.drop(name))
+            cache.drop(name)
+        stored = cache.kept(name, self._in_bucket(name), lambda: self._in_bucket(name))
+        return self._fitting(stored, object_id, size, data_key)
+
+    def _fitting(
+        self, stored: StoredBytes, object_id: str, size: int | None, data_key: DataKey | None
+    ) -> StoredBytes | SealedObject:
+        """Return stored bytes opened with their key; on an error, close them."""
         if data_key is not None:
             return unseal(stored, object_id, size, data_key, self._frames)
         try:
             check_size(stored.length, size)
         except ObjectDamaged:
             stored.close()
-            self._forget(object_id)
             raise
         return stored
-
-    def _stored(self, name: str, *, has_row: bool) -> StoredBytes:
-        """Open stored bytes; the cache may have those with a row, which never change."""
-        if self._cache is None or not has_row:
-            return self._in_bucket(name)
-        cached = self._cache.open(name)
-        if cached is not None:
-            return cached
-        return self._cache.kept(name, self._in_bucket(name), lambda: self._in_bucket(name))
 
     def _in_bucket(self, name: str) -> S3Object:
         return S3Object.open(self.bucket, object_key(name), name)
@@ -137,7 +142,7 @@ class S3Files:
 
     def open_staged(
         self, upload_id: str, data_key: DataKey | None = None
-    ) -> StoredBytes | SealedObject | GrowingUpload:
+    ) -> BlockingObject | GrowingUpload:
         """Open staged bytes that grow (`BlobReader.open_staged`)."""
         name = canonical_id(upload_id)
         held = self.held(name)
