@@ -30,10 +30,10 @@ from cloudcore.clock import uuid7
 from cloudcore.databases.archive import BackupTarget, RegisteredEndpoint, archive_command
 from cloudcore.databases.archives import Archives, Places
 from cloudcore.databases.bucket_files import folder_of, list_files
-from cloudcore.databases.needs import ServerCertificate
+from cloudcore.databases.needs import DatabaseNeeds, ServerCertificate
 from cloudcore.databases.pgbackrest import ServerPlace
 from cloudcore.databases.s3_bridge import Bridge, S3Endpoint
-from cloudcore.databases.server import SUPERUSER
+from cloudcore.databases.server import SUPERUSER, ServerSpec
 from cloudcore.db.base import Connection
 from cloudcore.iam.service_roles import SERVICE_ROLES, RoleSession, ServiceRoles
 from cloudcore.storage import buckets
@@ -294,3 +294,11 @@ def _account(tx: Connection) -> str:
     found = find_account(tx, "acme")
     assert found is not None
     return found
+
+
+async def start_restored(needs: DatabaseNeeds, spec: ServerSpec) -> None:
+    """Start a server that was restored, as its cluster's work does."""
+    assert needs.servers is not None
+    issued = await needs.authority.issue([needs.terms.address])
+    await needs.servers.reload_certificate(spec, issued.chain_pem, issued.key_pem)
+    await needs.servers.start(spec)

@@ -31,7 +31,13 @@ from cloudcore.events import NO_EVENTS
 from cloudcore.keyring import Keyring
 from cloudcore.nodes import rows as node_rows
 from cloudcore.nodes.node import Node
-from tests.archive_world import ArchiveWorld, OwnAuthority, open_archive_world, until
+from tests.archive_world import (
+    ArchiveWorld,
+    OwnAuthority,
+    open_archive_world,
+    start_restored,
+    until,
+)
 from tests.jobs import run_due
 from tests.postgresql import free_port
 from tests.tools import missing, require_tool
@@ -273,8 +279,6 @@ async def test_an_archive_that_is_away_for_an_hour_stops_nothing_and_loses_nothi
 
     copy = spec._replace(id=needs.new_id(), port=spec.port + 1, has_archive=False)
     await restoring.restore(needs, target, copy, made.label, moment)
-    issued = await needs.authority.issue([needs.terms.address])
-    await shop.servers.reload_certificate(copy, issued.chain_pem, issued.key_pem)
-    await shop.servers.start(copy)
+    await start_restored(needs, copy)
     assert shop.sql(copy, _SEEN) == of_moment
     assert shop.sql(spec, _SEEN)[0][0] == 10, "writing went on"

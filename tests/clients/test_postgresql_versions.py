@@ -25,7 +25,14 @@ from cloudcore.databases.servers import Listening, Servers
 from cloudcore.events import NO_EVENTS
 from cloudcore.keyring import Keyring
 from cloudcore.nodes.node import Node
-from tests.archive_world import PASSWORD, ArchiveWorld, OwnAuthority, Server, open_archive_world
+from tests.archive_world import (
+    PASSWORD,
+    ArchiveWorld,
+    OwnAuthority,
+    Server,
+    open_archive_world,
+    start_restored,
+)
 from tests.postgresql import DEBIAN, free_port
 from tests.tools import missing, require_tool
 
@@ -109,6 +116,7 @@ async def test_a_server_of_a_newer_version_is_looked_at_copied_restored_and_prov
     assert servers is not None
     try:
         await restoring.restore(needs, target, copy, made.label, None)
+        await start_restored(needs, copy)
         with psycopg.connect(
             host=str(servers.paths(copy).socket_folder),
             port=port,
