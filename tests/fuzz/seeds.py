@@ -96,7 +96,7 @@ def _plant_network(install: FuzzedInstall) -> None:
         False,
         True,
     )
-    install.live.execute("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?)", machine)
+    install.live.execute("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?, NULL)", machine)
     install.live.commit()
     for number in range(2):
         named = {"name": f"vpc-with-uplink-{number}"}
