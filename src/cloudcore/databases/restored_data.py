@@ -29,7 +29,7 @@ OTHERS_DATABASE: Final = "restored_postgres"
 """What the database `postgres` of a server that ran elsewhere is called here."""
 _SIZE_SECONDS: Final = 30
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NAMES: Final = re.compile(r'\bencode = "([0-9a-f]*)"')
+_ENCODED_NAME: Final = re.compile(r'\bencode = "([0-9a-f]*)"')
 
 
 def clean(data: Path, version: int) -> None:
@@ -204,7 +204,9 @@ class Catalog(NamedTuple):
 
 def catalog_of(said: str) -> Catalog:
     """Return what `ROLES` has shown."""
-    found = (bytes.fromhex(each).decode(errors="surrogateescape") for each in _NAMES.findall(said))
+    found = (
+        bytes.fromhex(each).decode(errors="surrogateescape") for each in _ENCODED_NAME.findall(said)
+    )
     names = [name for name in found if name and "\0" not in name]
     return Catalog(names, f'"first {SUPERUSER}"' not in said, f'"has {OWNER}"' in said)
 
