@@ -55,8 +55,10 @@ def shared_settings(settings: Settings) -> Mapping[str, str]:
     }
     if not settings.public_url:
         found["public_url"] = settings.url
-    catalog = settings.catalog.read_bytes()
-    return found | {"catalog_file": f"SHA-256 {sha256(catalog).hexdigest()[:16]}"}
+    catalog = "the program's"  # one version may have other prices than the next beside it
+    if settings.catalog_file:
+        catalog = f"SHA-256 {sha256(settings.catalog.read_bytes()).hexdigest()[:16]}"
+    return found | {"catalog_file": catalog}
 
 
 async def join_fleet(settings: Settings, process: Process) -> None:

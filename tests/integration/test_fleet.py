@@ -156,6 +156,16 @@ async def test_prices_and_urls_are_compared_by_what_clients_see(fleet: Fleet) ->
         await fleet.join(fleet.settings("west", public_url="", port=5001))
 
 
+async def test_a_version_with_other_prices_joins_the_one_before(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fleet.join(fleet.settings("east"))
+    prices = fleet.folder / "catalog.json"
+    prices.write_text("{}")
+    monkeypatch.setattr("registry.settings._PACKAGED_CATALOG", prices)
+    await fleet.join(fleet.settings("west"))
+
+
 async def test_a_node_without_the_blobs_of_the_others_is_refused(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
