@@ -18,7 +18,7 @@ from cloudcore.db.opening import is_postgresql
 from cloudcore.errors import Conflict, PlatformError, Unavailable
 from cloudcore.nodes.fleet import Difference, join
 from cloudcore.nodes.rows import note_stopped
-from cloudcore.nodes.watching import open_folder
+from cloudcore.nodes.watching import identity_of, open_folder
 from registry.blobstore.base import BlobSweeper
 from registry.metadata.collector import generations
 from registry.process import Process
@@ -42,6 +42,8 @@ SAME: Final = (
     *("database_ports", "network_ipv6_ranges", "balancer_vips"),
 )
 """The settings that are the same on all nodes, none of which is secret."""
+_BUCKETS: Final = "buckets"
+"""Name, beside those of settings, of the folder of the bytes of buckets."""
 _LOOKS: Final = 50
 _LOOK_SECONDS: Final = 0.1
 _OLD: Final = 15 * 60 * MICROSECONDS
@@ -74,9 +76,11 @@ async def join_fleet(settings: Settings, process: Process) -> None:
     """
     ctx = process.ctx
     node = settings.node.node(settings.data)
-    shared = shared_settings(settings)
+    shared = dict(shared_settings(settings))
     try:
         identity = open_folder(node)  # nothing is served yet that would wait
+        if not settings.store.store_s3_bucket:
+            shared[_BUCKETS] = f"the folder {identity_of(settings.buckets)}"
         joined = await ctx.database.write(join, node, identity, shared, ctx.clock())
     except Conflict as error:
         raise SettingsError(f"node_name: {error}") from None
@@ -142,7 +146,11 @@ async def _can_note(sweeper: BlobSweeper, noted: str) -> bool:
 
 
 def _refusal(differences: Sequence[Difference], others: Sequence[str]) -> str:
-    told = "; ".join(f"{each.name} is {each.here!r}, not {each.there!r}" for each in differences)
+    told = "; ".join(
+        f"{each.name} is {each.here!r}, not {each.there!r}"
+        f"{' (is its disk mounted?)' if each.name == _BUCKETS else ''}"
+        for each in differences
+    )
     return (
         f"this node differs from those that run ({_listed(others)}): {told}. Give all nodes the"
         " same; to change it, stop all of them first (docs/fleet.md)"

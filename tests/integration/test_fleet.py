@@ -40,19 +40,22 @@ class Fleet:
         self.folder = folder
         self.clock = ManualClock()
         self.clock.now = 1_800_000_000 * MICROSECONDS
-        (folder / "blobs").mkdir()
+        for each in ("blobs", "buckets"):
+            (folder / each).mkdir()
 
     def settings(
         self,
         name: str,
         blobs: str = "blobs",
+        buckets: str = "buckets",
         **given: Any,  # noqa: ANN401 - settings of any type
     ) -> Settings:
-        """Return the settings of a node whose blobs are in a folder that others may have too."""
+        """Return the settings of a node whose bytes are in folders that others may have too."""
         data = self.folder / name
         data.mkdir(exist_ok=True)
-        if not (data / "blobs").is_symlink():
-            (data / "blobs").symlink_to(self.folder / blobs)
+        for own, kept in (("blobs", blobs), ("buckets", buckets)):
+            if not (data / own).is_symlink():
+                (data / own).symlink_to(self.folder / kept)
         values = {"public_url": "https://registry.example.com", **given}
         return Settings(
             data=data, database_url=self.url, node=NodeSettings(node_name=name), **values
@@ -191,6 +194,18 @@ async def test_a_node_without_the_blobs_of_the_others_is_refused(
     async with fleet.opened(west) as process:
         found = await process.ctx.database.read(rows.list_running, fleet.clock())
     assert [each.name for each in found] == ["east"]
+
+
+@on_both_databases
+async def test_a_node_without_the_buckets_of_the_others_is_refused(fleet: Fleet) -> None:
+    (fleet.folder / "unmounted").mkdir()
+    await fleet.join(fleet.settings("east"))
+    away = fleet.settings("west", buckets="unmounted")
+    with pytest.raises(SettingsError, match=r"buckets is 'the folder .*is its disk mounted\?"):
+        await fleet.join(away)
+    fleet.clock.now += (rows.LOST_SECONDS + 1) * MICROSECONDS
+    await fleet.join(away)  # alone
+    await fleet.join(away)
 
 
 async def test_a_node_with_a_store_that_was_used_before_is_refused(fleet: Fleet) -> None:
