@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.errors import Conflict, Unavailable
+from cloudcore.db.opening import is_postgresql
+from cloudcore.errors import Conflict, PlatformError, Unavailable
 from cloudcore.nodes.fleet import Difference, join
-from cloudcore.nodes.watching import open_folder
+from cloudcore.nodes.rows import note_stopped
+from cloudcore.nodes.watching import identity_of, open_folder
 from registry.blobstore.base import BlobSweeper
 from registry.metadata.collector import generations
 from registry.process import Process
@@ -39,6 +42,8 @@ SAME: Final = (
     *("database_ports", "network_ipv6_ranges", "balancer_vips"),
 )
 """The settings that are the same on all nodes, none of which is secret."""
+_BUCKETS: Final = "buckets"
+"""Name, beside those of settings, of the folder of the bytes of buckets."""
 _LOOKS: Final = 50
 _LOOK_SECONDS: Final = 0.1
 _OLD: Final = 15 * 60 * MICROSECONDS
@@ -55,8 +60,10 @@ def shared_settings(settings: Settings) -> Mapping[str, str]:
     }
     if not settings.public_url:
         found["public_url"] = settings.url
-    catalog = settings.catalog.read_bytes()
-    return found | {"catalog_file": f"SHA-256 {sha256(catalog).hexdigest()[:16]}"}
+    catalog = "the program's"  # one version may have other prices than the next beside it
+    if settings.catalog_file:
+        catalog = f"SHA-256 {sha256(settings.catalog.read_bytes()).hexdigest()[:16]}"
+    return found | {"catalog_file": catalog}
 
 
 async def join_fleet(settings: Settings, process: Process) -> None:
@@ -64,29 +71,48 @@ async def join_fleet(settings: Settings, process: Process) -> None:
 
     Raises:
         SettingsError: another node has its name, a setting is another one than on those that run,
-            or the blobs are.
+            or the blobs are; or the database that several nodes share cannot tell.
 
     """
     ctx = process.ctx
     node = settings.node.node(settings.data)
-    shared = shared_settings(settings)
+    shared = dict(shared_settings(settings))
     try:
         identity = open_folder(node)  # nothing is served yet that would wait
+        if not settings.store.store_s3_bucket:
+            shared[_BUCKETS] = f"the folder {identity_of(settings.buckets)}"
         joined = await ctx.database.write(join, node, identity, shared, ctx.clock())
     except Conflict as error:
         raise SettingsError(f"node_name: {error}") from None
-    except (OSError, Unavailable) as error:  # a full disk, on which what is there is served
+    except (OSError, Unavailable) as error:
+        if is_postgresql(settings.database):  # who is not told of now would never be asked again
+            raise SettingsError(
+                f"whether this node may join is not known: {error}; start it again"
+            ) from None
+        # A full disk, on which what is there is served. All processes are of one machine.
         _log.warning("whether other nodes run with other settings is not known: %s", error)
         return
     if joined.differences:
         raise SettingsError(_refusal(joined.differences, joined.others))
-    if joined.others and not await _is_their_store(ctx, process.store):
-        bucket = settings.store.store_s3_bucket
-        place = f"the bucket {bucket} of store_s3_endpoint" if bucket else str(settings.blobs)
-        raise SettingsError(
-            f"{place} has not the blobs of the nodes that run ({_listed(joined.others)}):"
-            f" all nodes have one store{'' if bucket else '; is its disk mounted?'}"
-        )
+    if joined.others:
+        try:
+            await _check_store(settings, process, joined.others)
+        except (SettingsError, PlatformError):
+            with suppress(Unavailable):
+                await ctx.database.write(note_stopped, node.name, identity, ctx.clock())
+            raise
+
+
+async def _check_store(settings: Settings, process: Process, others: Sequence[str]) -> None:
+    """Raise `SettingsError` if the blobs are not those of the `others` that run."""
+    if await _is_their_store(process.ctx, process.store):
+        return
+    bucket = settings.store.store_s3_bucket
+    place = f"the bucket {bucket} of store_s3_endpoint" if bucket else str(settings.blobs)
+    raise SettingsError(
+        f"{place} has not the blobs of the nodes that run ({_listed(others)}):"
+        f" all nodes have one store{'' if bucket else '; is its disk mounted?'}"
+    )
 
 
 async def _is_their_store(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
@@ -102,13 +128,29 @@ async def _is_their_store(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
             return True  # nobody has used a store yet
         if noted is not None:
             began_at = await ctx.database.read(generations.began_at, noted)
-            return began_at is None or began_at > newest_at - _OLD
+            # A clock that was ahead for a while may have begun one in the future.
+            is_old = began_at is not None and began_at <= min(newest_at, ctx.clock()) - _OLD
+            return not is_old or not await _can_note(sweeper, noted)
         await asyncio.sleep(_LOOK_SECONDS)  # another node may just write the first one
     return False
 
 
+async def _can_note(sweeper: BlobSweeper, noted: str) -> bool:
+    """Return False if a store keeps an old note because nobody can write to it now."""
+    try:
+        await sweeper.note_generation(noted)
+    except Unavailable as error:
+        _log.warning("whether the blobs are those of the other nodes is not known: %s", error)
+        return False
+    return True
+
+
 def _refusal(differences: Sequence[Difference], others: Sequence[str]) -> str:
-    told = "; ".join(f"{each.name} is {each.here!r}, not {each.there!r}" for each in differences)
+    told = "; ".join(
+        f"{each.name} is {each.here!r}, not {each.there!r}"
+        f"{' (is its disk mounted?)' if each.name == _BUCKETS else ''}"
+        for each in differences
+    )
     return (
         f"this node differs from those that run ({_listed(others)}): {told}. Give all nodes the"
         " same; to change it, stop all of them first (docs/fleet.md)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Awaitable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -11,7 +12,7 @@ import psycopg
 import pytest
 
 from cloudcore.db.base import Database
-from cloudcore.db.postgresql_locks import LockLost
+from cloudcore.db.postgresql_locks import LockLost, LockTaken, SharedLock
 from registry.backup.objects import Progress
 from registry.backup.taking import BackupOptions, HoldLost, take_backup
 from registry.blobstore.backups import HeldByAnother
@@ -24,6 +25,8 @@ from tests.contract.blob_stores import DATA, listed, put, stored_size
 from tests.databases import add_account, with_database
 
 pytestmark = pytest.mark.postgresql
+
+_IDLE_MILLISECONDS = 500
 
 
 @pytest.fixture
@@ -107,6 +110,15 @@ async def test_one_machine_scans_for_orphans_at_a_time(machines: list[Filesystem
             assert not is_second
     async with west.scan_alone() as is_alone:
         assert is_alone
+
+
+def test_a_server_that_ends_idle_connections_ends_no_lock(postgresql_database: str) -> None:
+    limited = f"{postgresql_database}?options=-cidle_session_timeout%3D{_IDLE_MILLISECONDS}"
+    lock = SharedLock(limited, "long work")
+    with lock.shared():
+        time.sleep(2 * _IDLE_MILLISECONDS / 1000)
+        with pytest.raises(LockTaken), lock.alone():
+            pytest.fail("the lock has ended")
 
 
 def test_a_backup_whose_hold_broke_says_so(postgresql_database: str, tmp_path: Path) -> None:

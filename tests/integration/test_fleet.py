@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from cloudcore.clock import MICROSECONDS
+from cloudcore.db.opening import is_postgresql
 from cloudcore.jobs.running import running
 from cloudcore.nodes import rows
 from cloudcore.nodes.node import Watch
@@ -38,19 +40,22 @@ class Fleet:
         self.folder = folder
         self.clock = ManualClock()
         self.clock.now = 1_800_000_000 * MICROSECONDS
-        (folder / "blobs").mkdir()
+        for each in ("blobs", "buckets"):
+            (folder / each).mkdir()
 
     def settings(
         self,
         name: str,
         blobs: str = "blobs",
+        buckets: str = "buckets",
         **given: Any,  # noqa: ANN401 - settings of any type
     ) -> Settings:
-        """Return the settings of a node whose blobs are in a folder that others may have too."""
+        """Return the settings of a node whose bytes are in folders that others may have too."""
         data = self.folder / name
         data.mkdir(exist_ok=True)
-        if not (data / "blobs").is_symlink():
-            (data / "blobs").symlink_to(self.folder / blobs)
+        for own, kept in (("blobs", blobs), ("buckets", buckets)):
+            if not (data / own).is_symlink():
+                (data / own).symlink_to(self.folder / kept)
         values = {"public_url": "https://registry.example.com", **given}
         return Settings(
             data=data, database_url=self.url, node=NodeSettings(node_name=name), **values
@@ -156,6 +161,27 @@ async def test_prices_and_urls_are_compared_by_what_clients_see(fleet: Fleet) ->
         await fleet.join(fleet.settings("west", public_url="", port=5001))
 
 
+@on_both_databases
+async def test_a_node_that_cannot_ask_joins_no_other_machine(fleet: Fleet) -> None:
+    settings = fleet.settings("east")
+    settings.node.node(settings.data).folder.parent.write_text("no folder")
+    if is_postgresql(fleet.url):
+        with pytest.raises(SettingsError, match=r"may join is not known: .*; start it again"):
+            await fleet.join(settings)
+    else:  # there is one machine
+        await fleet.join(settings)
+
+
+async def test_a_version_with_other_prices_joins_the_one_before(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fleet.join(fleet.settings("east"))
+    prices = fleet.folder / "catalog.json"
+    prices.write_text("{}")
+    monkeypatch.setattr("registry.settings._PACKAGED_CATALOG", prices)
+    await fleet.join(fleet.settings("west"))
+
+
 async def test_a_node_without_the_blobs_of_the_others_is_refused(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +191,21 @@ async def test_a_node_without_the_blobs_of_the_others_is_refused(
     west = fleet.settings("west", "unmounted")
     with pytest.raises(SettingsError, match=r"has not the blobs of the nodes that run \(east\)"):
         await fleet.join(west)
+    async with fleet.opened(west) as process:
+        found = await process.ctx.database.read(rows.list_running, fleet.clock())
+    assert [each.name for each in found] == ["east"]
+
+
+@on_both_databases
+async def test_a_node_without_the_buckets_of_the_others_is_refused(fleet: Fleet) -> None:
+    (fleet.folder / "unmounted").mkdir()
+    await fleet.join(fleet.settings("east"))
+    away = fleet.settings("west", buckets="unmounted")
+    with pytest.raises(SettingsError, match=r"buckets is 'the folder .*is its disk mounted\?"):
+        await fleet.join(away)
+    fleet.clock.now += (rows.LOST_SECONDS + 1) * MICROSECONDS
+    await fleet.join(away)  # alone
+    await fleet.join(away)
 
 
 async def test_a_node_with_a_store_that_was_used_before_is_refused(fleet: Fleet) -> None:
@@ -178,6 +219,30 @@ async def test_a_node_with_a_store_that_was_used_before_is_refused(fleet: Fleet)
         await fleet.join(west)
     fleet.clock.now += 3600 * MICROSECONDS  # whoever is alone is right
     await fleet.join(west)
+
+
+async def test_a_clock_that_was_ahead_keeps_no_node_away(fleet: Fleet) -> None:
+    fleet.clock.now += 3600 * MICROSECONDS
+    await fleet.join(fleet.settings("west"))
+    fleet.clock.now -= 3600 * MICROSECONDS
+    await fleet.join(fleet.settings("east"))
+    await fleet.join(fleet.settings("south"))
+
+
+async def test_a_store_that_cannot_be_written_keeps_no_node_away(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database knows new generations, of which the full disk takes no note."""
+    east = fleet.settings("east")
+    await fleet.join(east)
+    fleet.clock.now += 3600 * MICROSECONDS
+
+    def be_full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr("registry.blobstore.disk_files.write_generation", be_full)
+    await fleet.join(east)
+    await fleet.join(fleet.settings("west"))
 
 
 def test_what_must_be_the_same_is_a_setting_and_no_secret() -> None:

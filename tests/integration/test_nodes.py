@@ -166,6 +166,9 @@ async def test_a_machine_is_chosen_that_is_there_and_can_run_it(
     await world.claim("west", "2", "networks", "instances")
     assert await chosen("instances") == {"west"}
     assert await chosen("networks") == {"east", "west"}
+    await world.database.write(rows.note_stopped, "west", "2", world.clock())
+    assert await chosen("instances") == {None}
+    assert await chosen("networks") == {"east"}
     world.clock.pass_seconds(rows.LOST_SECONDS + 1)
     await world.claim("east", "1", "networks")
     assert await chosen("instances") == {None}

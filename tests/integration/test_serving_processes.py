@@ -71,6 +71,12 @@ def make_application() -> Dispatcher:
     """Return what each worker serves."""
     if os.environ.get("BROKEN"):
         raise LookupError("no database")
+    if alone := os.environ.get("ALONE"):
+        try:
+            Path(alone).mkdir()
+        except FileExistsError:
+            time.sleep(1)  # the first one serves by then
+            raise
     made = dispatcher(
         TellingApplication(),
         control_plane,
@@ -276,6 +282,13 @@ def test_an_application_that_cannot_start_ends_the_server(workers: int) -> None:
     _, log = popen.communicate(timeout=30)
     assert popen.returncode not in (0, None)
     assert "no database" in log
+
+
+def test_workers_that_serve_end_at_once_if_another_cannot_start(tmp_path: Path) -> None:
+    popen = launch(2, LEAVING="3600", ALONE=str(tmp_path / "taken"))
+    output, log = popen.communicate(timeout=30)
+    assert popen.returncode not in (0, None), log
+    assert output.count("stopped") == 1
 
 
 def test_workers_end_when_their_supervisor_is_killed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -295,7 +296,7 @@ def test_a_node_that_differs_does_not_start(
     assert started.stderr.count("\n") == 1
 
 
-def test_a_node_with_another_root_key_or_other_blobs_does_not_start(
+def test_a_node_with_another_root_key_or_other_bytes_does_not_start(
     fleet: LiveFleet, tmp_path: Path
 ) -> None:
     other = tmp_path / "data"
@@ -306,8 +307,14 @@ def test_a_node_with_another_root_key_or_other_blobs_does_not_start(
     assert started.returncode == 2
     assert "root key" in started.stderr
     assert started.stderr.count("\n") == 1
-    key = fleet.folder / "shared" / "root.key"
-    started = start_refused(fleet, other, {"ENTREPOT_ROOT_KEY_FILE": str(key)})
+    shared = fleet.folder / "shared"
+    key = {"ENTREPOT_ROOT_KEY_FILE": str(shared / "root.key")}
+    started = start_refused(fleet, other, key)
+    assert started.returncode == 2
+    assert "buckets is 'the folder " in started.stderr
+    shutil.rmtree(other / "buckets")
+    (other / "buckets").symlink_to(shared / "buckets")
+    started = start_refused(fleet, other, key)
     assert started.returncode == 2
     assert "has not the blobs of the nodes that run (east, west)" in started.stderr
 

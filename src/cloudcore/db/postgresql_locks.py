@@ -22,9 +22,9 @@ _PLACE: Final = f"({_LOCKS}, hashtext(current_schema() || ' ' || %s))"
 _ALONE: Final = f"SELECT pg_advisory_lock{_PLACE}"
 _TRY_ALONE: Final = f"SELECT pg_try_advisory_lock{_PLACE}"
 _TRY_SHARED: Final = f"SELECT pg_try_advisory_lock_shared{_PLACE}"
-_PATIENT: Final = """
-SET statement_timeout = 0; SET idle_session_timeout = 0; SET lock_timeout = '{milliseconds}ms'
-"""
+_FOR_LONG: Final = b"SET idle_session_timeout = 0"
+"""Else a server with such a limit ends the connection, and so the lock, of long work."""
+_PATIENT: Final = "SET statement_timeout = 0; SET lock_timeout = '{milliseconds}ms'"
 
 
 class LockTaken(Exception):
@@ -126,6 +126,10 @@ class SharedLock:
         except psycopg.Error as error:
             raise _unavailable(error) from error
         with closing(raw):
+            try:
+                raw.execute(_FOR_LONG, prepare=False)
+            except psycopg.Error as error:
+                raise _unavailable(error) from error
             yield raw
 
 

@@ -173,11 +173,11 @@ def list_running(tx: Connection, now: int) -> Sequence[Seen]:
 
 
 def choose(tx: Connection, capability: str, now: int) -> str | None:
-    """Return a machine that can run something, by chance; None if none is there."""
+    """Return a machine that runs and can run something, by chance; None if there is none."""
     fit = [
         each.name
-        for each in list_nodes(tx)
-        if not _is_late(each, now) and capability in msgspec.json.decode(each.capabilities)
+        for each in list_running(tx, now)
+        if capability in msgspec.json.decode(each.capabilities)
     ]
     return random.choice(fit) if fit else None  # noqa: S311 - any will do
 

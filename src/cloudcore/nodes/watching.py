@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from cloudcore.clock import Clock, uuid7
@@ -30,12 +31,20 @@ _log = logging.getLogger(__name__)
 
 def open_folder(node: Node) -> str:
     """Make the folder of this machine; return its identity, which is made with it."""
-    node.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    kept = node.folder / _IDENTITY
+    return identity_of(node.folder)
+
+
+def identity_of(folder: Path) -> str:
+    """Make a folder if it is missing; return its identity, which it gets once. Blocks."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kept = folder / _IDENTITY
     with suppress(FileNotFoundError):
         return kept.read_text().strip()
     new = kept.with_name(f"{_IDENTITY}.{uuid7()}")
-    new.write_text(uuid7())
+    with new.open("x") as file:
+        file.write(uuid7())
+        file.flush()
+        os.fsync(file.fileno())
     with suppress(FileExistsError):  # another process was first
         os.link(new, kept)
     new.unlink()

@@ -165,7 +165,7 @@ class Supervisor:
                 return self._stop(hurries=received.si_signo == signal.SIGINT)
             self._note_ready(on_ready)
             if not self._replace_dead():
-                self._stop()
+                self._stop(hurries=True)  # no balancer sends to a server that has never been ready
                 return STARTUP_FAILURE
 
     def _fork(self, slot: int) -> None:
