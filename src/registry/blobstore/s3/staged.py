@@ -341,6 +341,8 @@ class S3Staged:
         if found.head is None:  # its parts become an object to be read, which is to be deleted
             found = Found(None, frozenset(shared.tails_of(self._upload_id)))
         views = prefix_of(shared.bucket, self._upload_id, found, self._data_key, offset)
+        self._writer.close()
+        self._writer, self._form = self._new_form()  # no abort: the views read its parts
         self._begin_anew(algorithm)
         with closing(views), self._condemning():  # type: ignore[type-var]
             for view in views:
