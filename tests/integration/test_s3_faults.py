@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
+from botocore.parsers import ResponseParserError
 
 from registry.blobstore.base import DataKey
-from registry.blobstore.s3.bucket import Bucket, Part, Refused
+from registry.blobstore.s3.bucket import Begun, Bucket, KeyExists, Part, Ranged, Refused, answered
+from registry.blobstore.s3.circuit import Circuit
 from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.names import object_key
+from registry.blobstore.s3.objects import S3Object
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
+from registry.store_settings import StoreSettings
 from tests.contract.blob_stores import new_id
+from tests.relay import Relay
 from tests.s3_servers import credentials, settings_for
 from tests.small_frames import KEY
 
 MIB = 1 << 20
-DATA = random.Random(5).randbytes(3 * MIB + 5)
+DATA = random.Random(5).randbytes(11 * MIB + 5)
+"""Two parts of 5 MiB, the smallest that S3 takes, and a rest."""
 both_forms = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 
 
 class Failing(Bucket):
     """A bucket whose next call of a kind does `then` instead."""
 
-    def __init__(self) -> None:
-        super().__init__(settings_for("moto"))
+    def __init__(self, settings: StoreSettings) -> None:
+        super().__init__(settings)
         self._plans: dict[str, Callable[..., Any]] = {}
 
     def once(self, name: str, then: Callable[..., Any]) -> None:
@@ -45,8 +54,16 @@ class Failing(Bucket):
     ) -> None:
         self._next("put", key, body, is_new=is_new, token=token)
 
+    def get(self, key: str, start: int, stop: int, etag: str = "") -> Ranged:
+        found: Ranged = self._next("get", key, start, stop, etag)
+        return found
+
     def complete(self, key: str, upload: str, parts: Sequence[Part]) -> None:
         self._next("complete", key, upload, parts)
+
+    def begun(self, prefix: str) -> Iterator[Begun]:
+        found: Iterator[Begun] = self._next("begun", prefix)
+        return found
 
     def delete_all(self, keys: Sequence[str]) -> None:
         self._next("delete_all", keys)
@@ -54,13 +71,13 @@ class Failing(Bucket):
 
 @pytest.fixture
 def bucket() -> Iterator[Failing]:
-    with credentials(), closing(Failing()) as made:
+    with credentials(), closing(Failing(settings_for("seaweedfs"))) as made:
         yield made
 
 
 def another(bucket: Bucket) -> S3Files:
-    """Return the store of another process; its parts are a MiB."""
-    return S3Files(bucket, sizes=lambda _: MIB)
+    """Return the store of another process."""
+    return S3Files(bucket, sizes=lambda _: 5 * MIB)
 
 
 def staged(bucket: Bucket, key: DataKey | None, data: bytes = DATA) -> tuple[str, dict[str, str]]:
@@ -92,7 +109,7 @@ def test_an_upload_goes_back_into_its_parts_and_goes_on(
 ) -> None:
     """As when a process dies after a flush, and before the row tells of it."""
     upload_id, _ = staged(bucket, key)
-    assert committed(bucket, upload_id, key, MIB, b"more") == DATA[:MIB] + b"more"
+    assert committed(bucket, upload_id, key, 6 * MIB, b"more") == DATA[: 6 * MIB] + b"more"
     assert list(bucket.listed("staged/")) == []
     assert list(bucket.begun("objects/")) == []
 
@@ -132,3 +149,152 @@ def test_parts_that_could_not_be_deleted_after_they_were_sent_again_lose_nothing
         resumed.rewind(len(DATA), digests, data_key=key)
     assert committed(bucket, upload_id, key, len(DATA), b"more") == DATA + b"more"
     assert list(bucket.listed("staged/")) == []
+
+
+def test_an_id_that_was_taken_with_a_lost_answer_is_ones_own(bucket: Failing) -> None:
+    def lose_the_answer(real: Callable[..., Any], *given: Any, **named: Any) -> None:  # noqa: ANN401
+        real(*given, **named)
+        raise KeyExists("PutObject, which was sent twice")
+
+    bucket.once("put", lose_the_answer)
+    with closing(another(bucket).stage(new_id())) as begun:
+        begun.write(memoryview(b"bytes"))
+        assert begun.commit(digest_of(b"bytes")).size == 5
+
+
+def test_a_scan_leaves_the_tail_that_was_just_stored_again(bucket: Failing) -> None:
+    """A committed object without a row becomes staged bytes again while it is looked at."""
+    upload_id, digests = staged(bucket, None, DATA[:MIB])
+    time.sleep(1.1)  # times are of whole seconds
+    with closing(another(bucket).resume(upload_id)) as resumed:
+        resumed.rewind(MIB, digests)
+        resumed.write(memoryview(b"more"))
+        bucket.once("delete_all", refuse)  # the tail is left
+        resumed.commit(None)
+
+    def stage_again(real: Callable[..., Any], prefix: str) -> Any:  # noqa: ANN401
+        """Store the tail anew between two listings of the scan; the object is there still."""
+        bucket.once("delete_all", refuse_objects)
+        with closing(another(bucket).resume(upload_id)) as resumed, suppress(StoreUnavailable):
+            resumed.rewind(MIB, digests)
+        return real(prefix)
+
+    def refuse_objects(real: Callable[..., Any], keys: Sequence[str]) -> None:
+        if keys == [object_key(upload_id)]:
+            refuse()
+        real(keys)
+        bucket.once("delete_all", refuse_objects)
+
+    bucket.once("begun", stage_again)
+    list(another(bucket).list_staged())
+    bucket.delete_all([object_key(upload_id)])  # as the slower of two would
+    assert committed(bucket, upload_id, None, MIB, b"more") == DATA[:MIB] + b"more"
+
+
+class Canned(BaseHTTPRequestHandler):
+    """Answers `pages` in turn, each a status and a body."""
+
+    pages: list[tuple[int, bytes]]
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        status, body = self.pages.pop(0)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"etag"')
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def answering(*pages: bytes) -> Iterator[tuple[Bucket, list[str]]]:
+    """Give a bucket whose server answers these, and the paths that it is asked for."""
+    asked: list[str] = []
+    handler = type("Handler", (Canned,), {"pages": [(200, each) for each in pages], "asked": asked})
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        try:
+            with credentials(), closing(Bucket(_settings(url))) as bucket:
+                yield bucket, asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _settings(url: str) -> StoreSettings:
+    return StoreSettings(store_s3_bucket="blobs", store_s3_endpoint=url, store_s3_region="local")
+
+
+def test_an_answer_that_cannot_be_parsed_is_a_store_that_does_not_answer() -> None:
+    with pytest.raises(StoreUnavailable, match="ResponseParserError"):  # noqa: SIM117
+        with answered("ListObjectsV2", Circuit()):
+            raise ResponseParserError("no element found")
+
+
+def test_a_page_of_uploads_need_not_name_the_upload_that_it_ends_with() -> None:
+    page = b"<ListMultipartUploadsResult><IsTruncated>true</IsTruncated>"
+    page += b"<NextKeyMarker>a-key</NextKeyMarker></ListMultipartUploadsResult>"
+    last = b"<ListMultipartUploadsResult><IsTruncated>false</IsTruncated>"
+    last += b"</ListMultipartUploadsResult>"
+    with answering(page, last) as (bucket, asked):
+        assert list(bucket.begun("objects/")) == []
+        assert "key-marker=a-key" in asked[1]
+        assert "upload-id-marker" not in asked[1]
+
+
+def test_an_answer_without_ranges_is_closed() -> None:
+    bodies: list[Any] = []
+    with answering(bytes(MIB)) as (bucket, _):
+        bucket.client.meta.events.register(
+            "after-call.s3.GetObject", lambda parsed, **_: bodies.append(parsed["Body"])
+        )
+        with pytest.raises(StoreUnavailable, match="no ranges"):
+            bucket.get("key", 5, 10)
+    (body,) = bodies
+    assert body._raw_stream.closed
+
+
+def fail_five_times(bucket: Bucket) -> None:
+    """Have the bucket ask no more for two seconds."""
+    for _ in range(5):
+        with suppress(StoreUnavailable), bucket._asking("GetObject"):
+            raise OSError
+
+
+def test_a_pull_outlasts_a_server_that_is_asked_no_more_for_a_while(bucket: Failing) -> None:
+    bucket.put("key", DATA)
+    port = int(bucket.settings.store_s3_endpoint.rpartition(":")[2])
+    with Relay(port) as relay:
+        url, prefix = f"http://127.0.0.1:{relay.port}", bucket.settings.store_s3_prefix
+        settings = settings_for("seaweedfs", store_s3_endpoint=url, store_s3_prefix=prefix)
+        with (
+            closing(Bucket(settings)) as through,
+            closing(S3Object.open(through, "key", "id")) as opened,
+        ):
+            pulled = opened.chunks()
+            found = bytes(next(pulled)) + bytes(next(pulled))
+            fail_five_times(through)
+            found += bytes(next(pulled))  # its answer is on its way already
+            relay.cut()
+            fail_five_times(through)
+            found += b"".join(bytes(each) for each in pulled)
+    assert found == DATA
+
+
+def test_an_object_is_not_opened_if_its_mark_cannot_be_taken_away(bucket: Failing) -> None:
+    files, object_id = another(bucket), new_id()
+    with closing(files.stage(object_id)) as begun:
+        begun.write(memoryview(b"bytes"))
+        begun.commit(None)
+    assert files.set_aside(object_id, 7)
+    bucket.once("get", lambda *_: pytest.fail("it was opened"))
+    for opening in (files.open, files.open_stored):
+        bucket.once("delete_all", refuse)
+        with pytest.raises(StoreUnavailable):
+            opening(object_id, 5)

@@ -256,9 +256,11 @@ class S3Staged:
         name = TailName(self._upload_id, 0, 0, 0)
         empty = Tail(Description(0), b"").encoded()
         try:
-            self._shared.bucket.put(name.key, empty, is_new=True)
+            self._shared.bucket.put(name.key, empty, is_new=True, token=self._writer.token)
         except KeyExists as error:
-            raise StageBusy(self._upload_id) from error
+            there = self._shared.bucket.find(name.key)
+            if there is None or there.token != self._writer.token:  # else an answer was lost
+                raise StageBusy(self._upload_id) from error
         self._note_tails(frozenset({name}))
         self._last = name
 
