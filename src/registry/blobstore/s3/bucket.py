@@ -200,6 +200,7 @@ class Bucket:
         if not size.isdigit():  # the whole object, which is what was asked for, or more
             size = str(count)
             if start or count > stop:
+                found["Body"].close()
                 raise StoreUnavailable("the blob store gives no ranges of objects")
         return Ranged(found["Body"], count, int(size), found["ETag"])
 
@@ -289,10 +290,9 @@ class Bucket:
                 yield Begun(key, each["UploadId"], each["Initiated"])
             if not page.get("IsTruncated"):
                 return
-            more = {
-                "KeyMarker": page["NextKeyMarker"],
-                "UploadIdMarker": page["NextUploadIdMarker"],
-            }
+            more = {"KeyMarker": page["NextKeyMarker"]}
+            if upload := page.get("NextUploadIdMarker"):  # absent: go on behind the key
+                more["UploadIdMarker"] = upload
 
     def listed(self, prefix: str) -> Iterator[Entry]:
         """Yield objects whose keys begin with `prefix`, in the order of their keys."""
@@ -333,10 +333,11 @@ class Bucket:
             raise Refused(next(iter(failed.values())))
 
     def reading(self) -> AbstractContextManager[None]:
-        """Return a block in which the body of an answer is read."""
-        return self._asking("GetObject")
+        """Return a block in which the body of an answer is read, which is on its way already."""
+        return answered("GetObject", self._circuit)
 
     def _asking(self, what: str) -> AbstractContextManager[None]:
+        self._circuit.check()
         return answered(what, self._circuit)
 
     def _named(self, key: str) -> Mapping[str, str]:
@@ -368,9 +369,9 @@ def answered(what: str, circuit: Circuit) -> Iterator[None]:
     `circuit` is told whether the server answers.
     """
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
+    from botocore.parsers import ResponseParserError  # noqa: PLC0415
     from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
-    circuit.check()
     try:
         yield
     except ClientError as error:
@@ -385,7 +386,7 @@ def answered(what: str, circuit: Circuit) -> Iterator[None]:
                 raise found(what) from error
         _log.error("the blob store refuses %s: %s", what, code)
         raise Refused(code) from error
-    except (BotoCoreError, HTTPError, OSError) as error:
+    except (BotoCoreError, ResponseParserError, HTTPError, OSError) as error:
         circuit.failed()
         why = type(error).__name__
         _log.error("the blob store does not answer to %s: %s", what, why)

@@ -92,12 +92,17 @@ def _readable(bucket: Bucket, name: TailName, tail: Tail, found: Found) -> S3Obj
     if not name.sent:
         return None
     key = object_key(name.upload_id)
-    if found.head is None and tail.about.upload is not None:
+    about = tail.about
+    if about.upload is not None and (found.head is None or found.head.token != about.token):
+        # What is there instead was left by a writer that went on before, in other parts.
         try:
-            bucket.complete(key, tail.about.upload, tail.about.parts)
-        except (KeyMissing, StoreUnavailable):
+            bucket.complete(key, about.upload, about.parts)
+        except KeyMissing:
             if bucket.find(key) is None:
                 raise ObjectUnknown(name.upload_id) from None
+        except StoreUnavailable:
+            if (there := bucket.find(key)) is None or there.token != about.token:
+                raise
     opened = S3Object.open(bucket, key, name.upload_id)
     if opened.length != name.sent:
         opened.close()

@@ -20,7 +20,7 @@ from registry.blobstore.base import (
 from registry.blobstore.disk_cache import CachedObject, DiskCache
 from registry.blobstore.fleet_locks import FleetLocks
 from registry.blobstore.reading import BlockingObject
-from registry.blobstore.s3.bucket import Bucket, Entry, Head, KeyExists, KeyMissing, Refused
+from registry.blobstore.s3.bucket import Bucket, Head, KeyExists, KeyMissing, Refused
 from registry.blobstore.s3.copying import prefix_of
 from registry.blobstore.s3.growing import GrowingUpload
 from registry.blobstore.s3.memory import Budget
@@ -34,6 +34,7 @@ from registry.blobstore.s3.names import (
     object_key,
     objects_in,
     tail_name,
+    tails_of,
 )
 from registry.blobstore.s3.objects import S3Object
 from registry.blobstore.s3.orphans import Marks
@@ -155,8 +156,8 @@ class S3Files:
 
     def open_stored(self, object_id: str, stored_size: int) -> S3Object:
         """Open the stored bytes of an object (`BlobReader.open_stored`)."""
-        opened = self._in_bucket(canonical_id(object_id))
         self._keep(object_id)
+        opened = self._in_bucket(canonical_id(object_id))
         try:
             check_size(opened.length, stored_size)
         except ObjectDamaged:
@@ -304,18 +305,15 @@ class S3Files:
         for name, staged in held.items():
             if staged.is_staged and name not in orphans:
                 yield StoredObject(name, staged.offset)
-        tails: dict[str, list[Entry]] = {}
+        tails: dict[str, list[int]] = {}
         for entry in self.bucket.listed(STAGED):
             found = tail_name(entry.key)
             if found is not None and found.upload_id not in held:
-                tails.setdefault(found.upload_id, []).append(entry)
+                tails.setdefault(found.upload_id, []).append(found.stored)
         uploads = {object_id_of(each.key) for each in self.bucket.begun(OBJECTS)} - {None}
         for name in {*tails, *(each for each in uploads if each)} - held.keys() - orphans:
-            entries = tails.get(name, [])
-            if self._is_left(name, entries):
-                continue
-            sizes = [each.stored for each in map(tail_name, (e.key for e in entries)) if each]
-            yield StoredObject(name, max(sizes, default=0))
+            if not self._is_left(name):
+                yield StoredObject(name, max(tails.get(name, ()), default=0))
 
     def delete(self, object_id: str) -> None:
         """Delete an object's bytes; do nothing if it is absent."""
@@ -424,15 +422,18 @@ class S3Files:
     def _bytes(self, key: str, start: int, stop: int) -> bytes:
         return bytes(self.bucket.get(key, start, stop).body.read())
 
-    def _is_left(self, upload_id: str, entries: Sequence[Entry]) -> bool:
+    def _is_left(self, upload_id: str) -> bool:
         """Return True if an upload is an object; delete what is older than its commit.
 
-        An object that is being made staged bytes again has newer tails and parts: those stay.
+        An object that is being made staged bytes again has newer tails and parts: those stay. A
+        tail may have been stored anew since it was listed, so tails are listed after the object.
         """
-        tails = frozenset(each for each in map(tail_name, (e.key for e in entries)) if each)
         head = self.bucket.find(object_key(upload_id))
-        found = Found(head, tails)
-        if head is None or not found.is_object or self.held(upload_id) is not None:
+        if head is None or self.held(upload_id) is not None:
+            return False
+        entries = list(self.bucket.listed(tails_of(upload_id)))
+        tails = frozenset(each for each in map(tail_name, (e.key for e in entries)) if each)
+        if not Found(head, tails).is_object:
             return False
         self.bucket.delete_all([e.key for e in entries if e.modified < head.modified])
         key = object_key(upload_id)

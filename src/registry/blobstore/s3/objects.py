@@ -23,10 +23,11 @@ from registry.errors import StoreUnavailable
 FIRST_BYTES: Final = 256 * 1024
 """Bytes that are read with the opening: a small object needs no second call."""
 _READ_BYTES: Final = 256 * 1024
-_TRIES: Final = 4
+_TRIES: Final = 5
 """How often a read may break in a row without a byte."""
 _ALL_TRIES: Final = 16
-_PAUSE_SECONDS: Final = 0.1
+_PAUSE_SECONDS: Final = 0.5
+"""Grows from none at first; all pauses outlast that of the circuit (`Circuit`)."""
 _PATIENCE: Final = 2
 """For how many times the longest silence a read that brings no byte is tried again."""
 

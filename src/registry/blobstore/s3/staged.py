@@ -256,9 +256,11 @@ class S3Staged:
         name = TailName(self._upload_id, 0, 0, 0)
         empty = Tail(Description(0), b"").encoded()
         try:
-            self._shared.bucket.put(name.key, empty, is_new=True)
+            self._shared.bucket.put(name.key, empty, is_new=True, token=self._writer.token)
         except KeyExists as error:
-            raise StageBusy(self._upload_id) from error
+            there = self._shared.bucket.find(name.key)
+            if there is None or there.token != self._writer.token:  # else an answer was lost
+                raise StageBusy(self._upload_id) from error
         self._note_tails(frozenset({name}))
         self._last = name
 
@@ -341,6 +343,8 @@ class S3Staged:
         if found.head is None:  # its parts become an object to be read, which is to be deleted
             found = Found(None, frozenset(shared.tails_of(self._upload_id)))
         views = prefix_of(shared.bucket, self._upload_id, found, self._data_key, offset)
+        self._writer.close()
+        self._writer, self._form = self._new_form()  # no abort: the views read its parts
         self._begin_anew(algorithm)
         with closing(views), self._condemning():  # type: ignore[type-var]
             for view in views:

@@ -218,6 +218,8 @@ async def _opened(ctx: ServiceContext, hold: UploadHold, chunk: Chunk) -> AsyncI
         # The acknowledged bytes were lost (a flush failed): the upload must begin anew.
         await end_staged(ctx, hold)
         raise unknown(upload.id) from None
+    except StageBusy:
+        raise busy() from None
     async with aclosing(staged):
         try:
             yield staged
