@@ -63,7 +63,7 @@ def shared_settings(settings: Settings) -> Mapping[str, str]:
     catalog = "the program's"  # one version may have other prices than the next beside it
     if settings.catalog_file:
         catalog = f"SHA-256 {sha256(settings.catalog.read_bytes()).hexdigest()[:16]}"
-    return found | {"catalog_file": catalog}
+    return found | {"contents of catalog_file": catalog}
 
 
 async def join_fleet(settings: Settings, process: Process) -> None:

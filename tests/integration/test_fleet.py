@@ -252,4 +252,4 @@ def test_what_must_be_the_same_is_a_setting_and_no_secret() -> None:
     assert not secrets & {*SAME}
     shared = shared_settings(Settings(data=Path(), limits=Limits(max_blob_bytes=7)))
     assert shared["max_blob_bytes"] == "7"
-    assert {*SAME, "catalog_file"} == {*shared}
+    assert {*SAME, "contents of catalog_file"} == {*shared}
