@@ -173,7 +173,7 @@ class Archive(Protocol):
     async def push_wal(self, target: BackupTarget, spool: Path) -> PushedWal:
         """Move the WAL in the spool of a managed server to the bucket, oldest first.
 
-        What cannot be moved stays there for the next call, and is no exception.
+        Files that cannot be moved stay there for the next call; that raises nothing.
         """
         ...
 

@@ -88,7 +88,7 @@ class Source(Struct, frozen=True, omit_defaults=True):
     cluster_name: str
     backup_id: str | None = None
     target_time: int | None = None
-    """The moment of the data, in microseconds since the epoch; None: that of the backup."""
+    """Restore the data of this moment (microseconds since the epoch); None: those of the backup."""
 
 
 class Cluster(Placed, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ _SCRATCH_MB: Final = 64
 _ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/", "TZ": "UTC"}
 _PORTS: Final = 65_536
 User = tuple[int, int] | None
-"""User and group id of a server; None: those of the service, if it is not root."""
+"""User and group id of a server. None if the service is not root: then it runs as the service."""
 
 
 def confined(

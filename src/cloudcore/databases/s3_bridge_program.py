@@ -46,7 +46,7 @@ async def _relay(
 
 
 def _pinned(file: str) -> ssl.SSLContext:
-    """Trust the certificate in a file alone, whoever issued it: it is that of our own server.
+    """Trust only the certificate in a file, whoever issued it: our own server shows it.
 
     The file is read for each connection, as the certificate is renewed.
     """

@@ -70,7 +70,7 @@ class ServerPaths(NamedTuple):
     """Of the socket of `ServerSpec.port`, over which `SUPERUSER` comes in."""
     spool: Path
     user: tuple[int, int] | None
-    """User and group id that it runs as and that own its files; None: those of the service."""
+    """User and group id of its processes and files; None: it runs as the service."""
 
 
 class ServerDriver(Protocol):

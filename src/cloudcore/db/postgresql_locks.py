@@ -1,7 +1,7 @@
 """Locks that processes of several machines take in turn, held in the PostgreSQL that they share.
 
 A lock is of a connection of its own (an advisory lock of its session), so it ends with the process
-that holds it, and with the connection: whoever needs it for long asks from time to time.
+that holds it, and with the connection: long work checks now and then that it still holds it.
 """
 
 from __future__ import annotations
