@@ -17,7 +17,8 @@ from registry.blobstore.base import (
     StagedDropped,
     StoredObject,
 )
-from registry.blobstore.disk_cache import CachedObject, DiskCache
+from registry.blobstore.cached_objects import CachedObject
+from registry.blobstore.disk_cache import DiskCache
 from registry.blobstore.fleet_locks import FleetLocks
 from registry.blobstore.reading import BlockingObject
 from registry.blobstore.s3.bucket import Bucket, Head, KeyExists, KeyMissing, Refused
