@@ -8,8 +8,7 @@ import shutil
 import signal
 import socket
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ import pytest
 from tests.busybox_images import busybox_image, push_as
 from tests.live import LiveRegistry, start_registry
 from tests.live_signed_in import Tenant, serving
+from tests.nodes import until
 from tests.tools import missing, require_tool
 
 pytestmark = pytest.mark.timeout(300)
@@ -39,15 +39,6 @@ MAY_PULL: Final = {
     ],
     "resources": ["*"],
 }
-
-
-def until(found: Callable[[], Any], words: str = "", seconds: float = 90) -> Any:  # noqa: ANN401
-    """Return what is found, as soon as that is true; the service works beside."""
-    end = time.monotonic() + seconds
-    while not (last := found()):
-        assert time.monotonic() < end, words or "it has not come about"
-        time.sleep(0.05)
-    return last
 
 
 @dataclass

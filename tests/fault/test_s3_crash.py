@@ -7,11 +7,9 @@ is left is taken up by another process, which knows nothing of it. A run tries e
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -23,7 +21,15 @@ from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.files import S3Files
 from registry.store_settings import StoreSettings
-from tests.fault.uploads import Acknowledged, Plan, check_recovered, plans, upload
+from tests.fault.uploads import (
+    Acknowledge,
+    Acknowledged,
+    Plan,
+    acknowledged_before_death,
+    check_recovered,
+    plans,
+    upload,
+)
 from tests.s3_servers import credentials, settings_for
 from tests.small_frames import KEY, PACKED_KEY, small_frames
 from tests.soak import IS_SOAK, times
@@ -73,34 +79,13 @@ class Calls:
 
 def run_and_die(settings: StoreSettings, plan: Plan, calls: Calls) -> Acknowledged:
     """Upload in a child that dies at a call; return what it had acknowledged."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            _upload(settings, plan, calls, writer)
-        except BaseException as error:  # noqa: BLE001 - the child must not run the parent's tests
-            print(repr(error), file=sys.__stderr__)
-            os._exit(1)
-        os._exit(0)
-    os.close(writer)
-    rows = Acknowledged()
-    with os.fdopen(reader) as lines:
-        for line in lines:
-            rows(*json.loads(line))
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status), f"call {calls.when} was never made"
-    assert os.WTERMSIG(status) == signal.SIGKILL
-    return rows
 
+    def work(acknowledge: Acknowledge) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            calls.watch(patch)
+            upload(opened(settings), plan, acknowledge)
 
-def _upload(settings: StoreSettings, plan: Plan, calls: Calls, writer: int) -> None:
-    def acknowledge(upload_id: str, offset: int, digests: Mapping[str, str]) -> None:
-        line = json.dumps([upload_id, offset, dict(digests)]) + "\n"
-        os.write(writer, line.encode())
-
-    with pytest.MonkeyPatch.context() as patch:
-        calls.watch(patch)
-        upload(opened(settings), plan, acknowledge)
+    return acknowledged_before_death(work, f"call {calls.when}")
 
 
 def clear(store: DiskFiles, plan: Plan) -> None:

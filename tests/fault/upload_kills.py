@@ -7,12 +7,10 @@ memory: of a process that has collected the tests, that takes twenty times as lo
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
@@ -20,7 +18,15 @@ from typing import Final
 from registry.blobstore.base import DataKey
 from registry.blobstore.disk_files import DiskFiles
 from tests.fault.operations import WATCHED, Operation, watched
-from tests.fault.uploads import Acknowledged, Plan, check_recovered, plans, upload
+from tests.fault.uploads import (
+    Acknowledge,
+    Acknowledged,
+    Plan,
+    acknowledged_before_death,
+    check_recovered,
+    plans,
+    upload,
+)
 from tests.small_frames import KEY, PACKED_KEY, small_frames
 
 KEYS: Final = {"plain": None, "sealed": KEY, "packed": PACKED_KEY}
@@ -85,36 +91,13 @@ def run_and_die(
     store: DiskFiles, seed: int, key: DataKey | None, when: int, moment: str
 ) -> Acknowledged:
     """Upload in a child that dies at operation `when`; return what it had acknowledged."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            _upload_all(store, seed, key, Killer(when, moment), writer)
-        except BaseException as error:  # noqa: BLE001 - the child must not run the parent's tests
-            print(repr(error), file=sys.__stderr__)
-            os._exit(1)
-        os._exit(0)
-    os.close(writer)
-    rows = Acknowledged()
-    with os.fdopen(reader) as lines:
-        for line in lines:
-            rows(*json.loads(line))
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status), f"operation {when} was never reached"
-    assert os.WTERMSIG(status) == signal.SIGKILL
-    return rows
 
+    def work(acknowledge: Acknowledge) -> None:
+        with watched(Killer(when, moment)):
+            for plan in run(seed, key):
+                upload(store, plan, acknowledge)
 
-def _upload_all(
-    store: DiskFiles, seed: int, key: DataKey | None, killer: Killer, writer: int
-) -> None:
-    def acknowledge(upload_id: str, offset: int, digests: Mapping[str, str]) -> None:
-        line = json.dumps([upload_id, offset, dict(digests)]) + "\n"
-        os.write(writer, line.encode())
-
-    with watched(killer):
-        for plan in run(seed, key):
-            upload(store, plan, acknowledge)
+    return acknowledged_before_death(work, f"operation {when}")
 
 
 def kill_at_each(store: DiskFiles, seed: int, key: DataKey | None) -> None:

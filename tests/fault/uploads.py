@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import signal
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -128,6 +132,33 @@ def read(store: DiskFiles, object_id: str, key: DataKey | None = None) -> bytes:
     """Return all bytes of an object."""
     with closing(store.open(object_id, None, key)) as stored:
         return b"".join(bytes(chunk) for chunk in stored.chunks())
+
+
+def acknowledged_before_death(work: Callable[[Acknowledge], None], place: str) -> Acknowledged:
+    """Work in a child that kills itself at `place`; return what it had acknowledged."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+
+        def acknowledge(upload_id: str, offset: int, digests: Mapping[str, str]) -> None:
+            line = json.dumps([upload_id, offset, dict(digests)]) + "\n"
+            os.write(writer, line.encode())
+
+        try:
+            work(acknowledge)
+        except BaseException as error:  # noqa: BLE001 - the child must not run the parent's tests
+            print(repr(error), file=sys.__stderr__)
+            os._exit(1)
+        os._exit(0)
+    os.close(writer)
+    rows = Acknowledged()
+    with os.fdopen(reader) as lines:
+        for line in lines:
+            rows(*json.loads(line))
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status), f"{place} was never reached"
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    return rows
 
 
 def check_recovered(store: DiskFiles, plan: Plan, rows: Acknowledged) -> None:
