@@ -133,7 +133,7 @@ class Shop:
             name="shop",
             bucket="backups",
             secret=states.seal_password(needs.keyring, made, "of-the-owner"),
-            memory_mb=256,
+            memory_mb=2048,  # files of tests may lie in memory, and count as the server's
             cpu_millis=2000,
             disk_mb=1024,
         )
