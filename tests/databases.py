@@ -23,6 +23,7 @@ from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from registry.metadata.database import migrate
+from tests.postgresql_rows import Rows, put_back, rows_of
 
 ROOT: Final = Path(__file__).parent.parent
 T = TypeVar("T")
@@ -83,10 +84,22 @@ def sqlite_database(migrated_file: Path, tmp_path: Path) -> str:
 
 @pytest.fixture
 def postgresql_database(postgresql_url: str, migrated_template: str) -> Iterator[str]:
-    """Return the URL of a migrated PostgreSQL database."""
-    url = create_database(postgresql_url, migrated_template)
+    """Return the URL of a migrated PostgreSQL database, which another test may have emptied."""
+    url = _EMPTIED.pop() if _EMPTIED else create_database(postgresql_url, migrated_template)
     yield url
-    drop_database(url)
+    if put_back(url, _rows_of_template(postgresql_url, migrated_template)):
+        _EMPTIED.append(url)
+    else:
+        drop_database(url)
+
+
+_EMPTIED: Final[list[str]] = []
+"""The databases of this process that are as they were made."""
+
+
+@cache
+def _rows_of_template(server: str, template: str) -> Rows:
+    return rows_of(f"{server.rpartition('/')[0]}/{template}")
 
 
 @pytest.fixture(scope="session")

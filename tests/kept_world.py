@@ -182,11 +182,14 @@ class KeptMachine:
 
     def processes(self, program_id: str) -> set[int]:
         """Return those of a program itself, by the groups that bound it."""
-        return {
-            int(pid)
-            for group in HIERARCHIES.glob(f"pids/**/{self.group}{program_id}")
-            for pid in (group / "cgroup.procs").read_text().split()
-        }
+        found: set[int] = set()
+        # Groups of others come and go meanwhile.
+        for folder, groups, _ in os.walk(HIERARCHIES / "pids"):
+            if f"{self.group}{program_id}" in groups:
+                group = Path(folder, f"{self.group}{program_id}")
+                with contextlib.suppress(OSError):
+                    found.update(map(int, (group / "cgroup.procs").read_text().split()))
+        return found
 
     def left(self) -> Left:
         """Count what there is."""

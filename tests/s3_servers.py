@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 import boto3
 import pytest
 from botocore.config import Config
-from moto import settings as moto_settings
+from moto.s3 import models as moto_models
 
 from registry.store_settings import StoreSettings
 from tests.aws_kms import MotoServer
@@ -107,7 +107,8 @@ def _client(server: Server) -> Any:  # noqa: ANN401 - boto3 makes the class
 @cache
 def _moto() -> Server:
     """Start moto; it takes parts of any size."""
-    moto_settings.S3_UPLOAD_PART_MIN_SIZE = 1
+    # Where it is read: who imports it first decides what it is.
+    vars(moto_models)["S3_UPLOAD_PART_MIN_SIZE"] = 1
     server = MotoServer("127.0.0.1", port=free_port(), verbose=False)
     server.start()
     atexit.register(server.stop)

@@ -1,4 +1,4 @@
-"""axe-core finds nothing wrong with the pages of the console and the reference."""
+"""Pages of the console and the reference fit, and axe-core finds nothing wrong with them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.clients.console_pages import (
     DESKTOP,
@@ -31,7 +31,7 @@ _OPEN: Final = """(most) => {
   const step = Math.ceil(folds.length / most);
   folds.forEach((each, number) => { each.open = number % step === 0; });
 }"""
-_MOST_OPEN: Final = 60
+_MOST_OPEN: Final = 15
 _RUN: Final = """async () => {
   const found = await axe.run(document, {resultTypes: ["violations"]});
   return found.violations.flatMap((each) => each.nodes.map(
@@ -64,7 +64,10 @@ def browser() -> Iterator[Browser]:
         yield running
 
 
-def test_axe_finds_no_violation(world: World, browser: Browser, axe: str) -> None:
+def test_each_page_fits_and_axe_finds_no_violation(
+    world: World, browser: Browser, axe: str
+) -> None:
+    world.leave_traces()
     pin = f"/v1/repositories/{world.frontend}/images/{world.index}/pins/production"
     world.pusher.call("PUT", pin, {"expires_at": None})
     with watched(browser, world, **PHONE) as window:
@@ -76,8 +79,10 @@ def test_axe_finds_no_violation(world: World, browser: Browser, axe: str) -> Non
         for path in pages_of(world):
             found[path] = violations(looks, path, axe)
         for question in questions_of(world):
+            window.expected = (question.status,)
             send(window, question)
             found[f"{question.path} {question.status}"] = violations(looks, "", axe)
+        window.expected = (404,)
         for path in ("/console/nothing-here", f"/console/policies/{uuid4()}"):
             found[path] = violations(looks, path, axe)
     told = [f"{path}: {' | '.join(each)}" for path, nodes in found.items() for each in nodes]
@@ -103,10 +108,18 @@ class Looks:
 
 
 def violations(looks: Looks, path: str, axe: str) -> list[list[str]]:
-    """Return what axe-core finds wrong in a page, or the present one, with its folds open."""
+    """Return what axe-core finds wrong in a page, or the present one, with its folds open.
+
+    The page must fit, and break nothing.
+    """
     window = looks.window
     if path:
         window.open(path)
+    expect(window.page.locator("h1")).to_be_visible()
     window.page.evaluate(_OPEN, _MOST_OPEN)
     window.page.evaluate(axe)  # not by a script tag, which the pages' policy forbids
-    return [[look, *each] for look in looks.each() for each in window.page.evaluate(_RUN)]
+    found = []
+    for look in looks.each():
+        window.check()
+        found += [[look, *each] for each in window.page.evaluate(_RUN)]
+    return found

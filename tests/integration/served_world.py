@@ -12,7 +12,7 @@ import json
 import re
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -71,6 +71,7 @@ from cloudcore.resources.record import Reference
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.app import ControlPlane
 from cloudcore.web.route_spec import RouteSpec
+from registry.blobstore.folders import SHARDS
 from registry.email_settings import EmailSettings
 from registry.main import Registry, prepare
 from registry.node_settings import NodeSettings
@@ -80,9 +81,10 @@ from registry.served import SERVE
 from registry.services.bearers import KEY_KINDS
 from registry.settings import Settings
 from tests import described
-from tests.databases import create_database, drop_database, planted
+from tests.databases import planted
 from tests.inprocess import ManualClock
 from tests.integration.noting_database import NotingDatabase
+from tests.postgresql_rows import Rows, put_back, rows_of
 
 HOST: Final = "registry.test"
 URL: Final = f"http://{HOST}"
@@ -683,6 +685,15 @@ async def _opened(settings: Settings, clock: ManualClock) -> AsyncIterator[Serve
             await opening.get(METER),
         )
         yield Served(app, database, keyring, tokens, clock, specs, auditor, *needs)
+    for store in (settings.blobs, settings.buckets):
+        _remove_empty_shards(store / "objects")
+
+
+def _remove_empty_shards(objects: Path) -> None:
+    """Spare who copies or removes the folder of an install a look into 256 folders of a store."""
+    for name in SHARDS:
+        with suppress(OSError):  # it has objects
+            (objects / name).rmdir()
 
 
 _PLACES: Final = frozenset(
@@ -713,8 +724,8 @@ async def lay(settings: Settings, clock: ManualClock) -> tuple[Tenant, Tenant]:
     furnished = _FURNISHED[key]
     shutil.copytree(furnished.data, settings.data, dirs_exist_ok=True)
     if is_postgresql(url):
-        drop_database(url)
-        create_database(url, furnished.url.rpartition("/")[2], name=url.rpartition("/")[2])
+        assert furnished.rows is not None
+        assert put_back(url, furnished.rows)
     elif url:
         (settings.data / "metadata.db").rename(url.removeprefix("sqlite:///"))
     clock.now = furnished.now
@@ -726,8 +737,8 @@ class _Furnished(NamedTuple):
     """An install with both tenants, that nobody has open."""
 
     data: Path
-    url: str
-    """Of its database, or empty: it is in the folder."""
+    rows: Rows | None
+    """Of its database, if it is of PostgreSQL; else it is in the folder."""
     now: int
     tenants: tuple[Tenant, Tenant]
 
@@ -743,7 +754,6 @@ async def _furnish_install(settings: Settings, clock: ManualClock) -> _Furnished
     atexit.register(shutil.rmtree, data.parent)
     if is_postgresql(url):
         (data / "metadata.db").unlink()
-        url = create_database(url, url.rpartition("/")[2])
     settings = replace(settings, data=data, database_url=url if is_postgresql(url) else "")
     prepare(settings)
     create_root_key(settings.root_key)
@@ -754,7 +764,8 @@ async def _furnish_install(settings: Settings, clock: ManualClock) -> _Furnished
         name = settings.node.node(data)
         await served.database.write(node_rows.claim, name, uuid7(), seen_at)
         tenants = (await served.add_tenant("acme"), await served.add_tenant("globex"))
-    return _Furnished(data, settings.database_url, clock.now, tenants)
+    rows = rows_of(url) if is_postgresql(url) else None
+    return _Furnished(data, rows, clock.now, tenants)
 
 
 async def routes_of_the_whole(settings: Settings) -> ControlPlane:
