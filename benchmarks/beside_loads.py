@@ -24,8 +24,8 @@ from tests.s3_signing import signed
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 MANIFEST_BYTES: Final = 4_000_000
 BODY_BYTES: Final = 1_000_000
-_TAGS: Final = 200
-_FRAMES: Final = 512
+TAGS: Final = 200
+FRAMES: Final = 512
 """What is sealed together, of 1 MiB each: of each second one a byte is asked for, and once more."""
 _UNEQUAL: Final = (3 << 1998) + 385, (7 << 45) + 23
 """Primes of 2,000 and 48 bits: to test the larger takes long."""
@@ -273,7 +273,7 @@ def _attachments(world: World) -> Asked:
 def _previews(world: World) -> Asked:
     """Return previews of policies with all patterns that they may have, over many long tags."""
     body = world.push_large_manifest()
-    for number in range(_TAGS):
+    for number in range(TAGS):
         world.push_manifest_bytes(body, f"{'a' * 120}-{number}")
     path = f"/v1/repositories/{world.repository_id()}/lifecycle-policy/preview"
     patterns = [f"{'*a' * 40}{number}*b" for number in range(10)]
@@ -339,7 +339,7 @@ def _deletions(world: World) -> Asked:
 
 def _ranges(world: World) -> Asked:
     """Return ranges of a byte, as many and as far apart as open the most that an answer may."""
-    blob = os.urandom(1 << 20) * _FRAMES
+    blob = os.urandom(1 << 20) * FRAMES
     starts = [*range(0, len(blob), 2 << 20)] * 2
     headers = {
         "Authorization": world.bearer(world.acme),

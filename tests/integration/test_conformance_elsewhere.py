@@ -25,7 +25,7 @@ import uvicorn
 from registry.main import create_dev_app, prepare
 from registry.settings import Settings
 
-settings = Settings(data=Path(sys.argv[1]))
+settings = Settings(data=Path(sys.argv[1]), database_url=sys.argv[2])
 prepare(settings)
 config = uvicorn.Config(create_dev_app(settings), port=0, access_log=False)
 uvicorn.Server(config).run()
@@ -79,22 +79,15 @@ def walk(url: str, *options: str) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_on_a_stock_asgi_server(tmp_path: Path) -> None:
-    """Without our protocol there are no held bodies and no ``sendfile``; the answers are equal."""
-    with running([sys.executable, "-c", STOCK_SERVER, str(tmp_path / "data")]) as url:
-        walk(url, *HALF_CLOSED)
-
-
-@pytest.mark.timeout(300)
 @pytest.mark.postgresql
-def test_on_postgresql_with_two_workers(postgresql_database: str, tmp_path: Path) -> None:
-    registry = start_registry(
-        tmp_path / "data", "--workers", "2", env={"ENTREPOT_DATABASE_URL": postgresql_database}
-    )
-    try:
-        walk(registry.url)
-    finally:
-        assert registry.stop() == 0
+def test_on_a_stock_asgi_server_and_postgresql(postgresql_database: str, tmp_path: Path) -> None:
+    """Without our protocol there are no held bodies and no ``sendfile``; the answers are equal.
+
+    What workers on PostgreSQL do beside one another, those of a fleet show.
+    """
+    command = [sys.executable, "-c", STOCK_SERVER, str(tmp_path / "data"), postgresql_database]
+    with running(command) as url:
+        walk(url, *HALF_CLOSED)
 
 
 # A bearer for one repository does not let its holder mount from another that it does not name.

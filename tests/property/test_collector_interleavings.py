@@ -21,7 +21,7 @@ from tests.property.interleaved_stores import OneConnection
 from tests.property.interleaving import no_other_threads
 from tests.soak import time_limit, times
 
-RUNS: Final = int(os.environ.get("COLLECTOR_RUNS", times(800)))
+RUNS: Final = int(os.environ.get("COLLECTOR_RUNS", times(500)))
 TALLIED: Final = (
     "pushed",
     "refused",
