@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import AsyncIterator
@@ -691,9 +692,15 @@ async def _opened(settings: Settings, clock: ManualClock) -> AsyncIterator[Serve
 
 def _remove_empty_shards(objects: Path) -> None:
     """Spare who copies or removes the folder of an install a look into 256 folders of a store."""
-    for name in SHARDS:
-        with suppress(OSError):  # it has objects
-            (objects / name).rmdir()
+    if not objects.is_dir():  # its objects are in a bucket
+        return
+    folder = os.open(objects, os.O_RDONLY)
+    try:
+        for name in SHARDS:
+            with suppress(OSError):  # it has objects
+                os.rmdir(name, dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 _PLACES: Final = frozenset(
