@@ -22,6 +22,8 @@ class Relay:
         self._gates: list[threading.Event] = []
         self._sockets: list[socket.socket] = []
         self._delay = 0.0
+        self.accepted = 0
+        """Connections that there ever were."""
         self._accepting = threading.Thread(target=self._accept, daemon=True)
 
     def __enter__(self) -> Self:
@@ -65,6 +67,7 @@ class Relay:
         with suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
+                self.accepted += 1
                 try:
                     far = socket.create_connection(self._to)
                 except OSError:

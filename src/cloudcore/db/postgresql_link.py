@@ -4,7 +4,8 @@ If packets are dropped on the way, or a proxy in between lives on without its se
 looks as one that takes long: nothing comes, and no connection breaks. So whenever nothing came for
 `SILENT_SECONDS`, the server is asked on another connection what it does for this one. If it works
 on the statement, it is waited for. If it does not, or does not answer either, the connection is
-closed, and its statement fails as one whose connection broke, or with `ServerSilent`.
+closed, and its statement fails as one whose connection broke, or with `ServerSilent`. Then, and
+after a new connection was not answered, none is opened for two seconds.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg.abc import PQGen
+from psycopg.errors import ConnectionTimeout
 from psycopg.types.numeric import Int8Dumper, IntLoader
 
 T = TypeVar("T")
@@ -30,6 +32,8 @@ LOOK_SECONDS: Final = 3
 _GRACE_SECONDS: Final = 1.0
 """Time that an answer may be on its way when the server says that it has ended its work."""
 CONNECT_SECONDS: Final = 5
+PAUSE_SECONDS: Final = 2.0
+"""Time for which a server that was silent is not asked for a connection."""
 _INTERVAL: Final = 0.1
 """How often psycopg says that nothing came."""
 
@@ -113,6 +117,15 @@ class _Looks:
         self._lock = threading.Lock()
         self._silent_at = float("-inf")
 
+    def check(self) -> None:
+        """Raise `ServerSilent` if the server was so just now."""
+        if time.monotonic() < self._silent_at + PAUSE_SECONDS:
+            raise ServerSilent("the server is silent; it is asked again soon")
+
+    def note_silence(self) -> None:
+        """Note that the server did not answer."""
+        self._silent_at = time.monotonic()
+
     def is_at_work(self, pid: int, since: float) -> bool:
         """Return False if a process of the server works on nothing.
 
@@ -131,7 +144,7 @@ class _Looks:
             except psycopg.Error as error:
                 if "FATAL" in str(error):  # an answer, such as that there are too many clients
                     return True
-                self._silent_at = time.monotonic()
+                self.note_silence()
                 raise ServerSilent(f"the server is silent: {error}") from error
 
     def _ask(self, pid: int) -> bool:
@@ -154,19 +167,30 @@ class _WholeNumber(IntLoader):
 
 
 def connect(url: str) -> psycopg.Connection:
-    """Open a connection to the primary in autocommit mode."""
-    raw = Link.connect(
-        url,
-        autocommit=True,
-        prepare_threshold=0,
-        connect_timeout=CONNECT_SECONDS,
-        keepalives_idle=30,
-        tcp_user_timeout=10_000,
-        target_session_attrs="read-write",
-        client_encoding="utf8",
-        application_name="entrepot",
-    )
-    raw.looks = _looks_of(url)
+    """Open a connection to the primary in autocommit mode.
+
+    Raises:
+        psycopg.OperationalError: there is none to be had; `ServerSilent`, if nothing answers.
+
+    """
+    looks = _looks_of(url)
+    looks.check()
+    try:
+        raw = Link.connect(
+            url,
+            autocommit=True,
+            prepare_threshold=0,
+            connect_timeout=CONNECT_SECONDS,
+            keepalives_idle=30,
+            tcp_user_timeout=10_000,
+            target_session_attrs="read-write",
+            client_encoding="utf8",
+            application_name="entrepot",
+        )
+    except ConnectionTimeout as error:
+        looks.note_silence()
+        raise ServerSilent(f"the server is silent: {error}") from error
+    raw.looks = looks
     raw.prepared_max = 500
     raw.adapters.register_loader("numeric", _WholeNumber)
     raw.adapters.register_dumper(
