@@ -7,6 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -170,6 +171,11 @@ class LiveFleet:
         node.access_token = self.sign_in(node)
         return node
 
+    def start_all(self, *names: str) -> None:
+        """Start nodes beside one another."""
+        with ThreadPoolExecutor() as pool:
+            [*pool.map(self.start, names)]
+
     def data_of(self, name: str) -> Path:
         """Return the data folder of a node, which has its own files and the blobs of all."""
         data = self.folder / name
@@ -195,11 +201,16 @@ class LiveFleet:
 
 
 @contextmanager
-def initialized_fleet(folder: Path, server: str, **settings: str) -> Iterator[LiveFleet]:
-    """Make an install with a database of its own on a PostgreSQL; end its nodes at the end."""
+def initialized_fleet(
+    folder: Path, server: str, template: str = "template0", **settings: str
+) -> Iterator[LiveFleet]:
+    """Make an install with a database of its own on a PostgreSQL; end its nodes at the end.
+
+    From a `template` that is migrated, it need not be.
+    """
     shared = folder / "shared"
     shared.mkdir(mode=0o700)
-    database = create_database(server, "template0")
+    database = create_database(server, template)
     environment = {
         "ENTREPOT_DATABASE_URL": database,
         "ENTREPOT_PUBLIC_URL": f"http://127.0.0.1:{free_port()}",
@@ -209,7 +220,8 @@ def initialized_fleet(folder: Path, server: str, **settings: str) -> Iterator[Li
     try:
         yield fleet
     finally:
+        with ThreadPoolExecutor() as pool:
+            [*pool.map(lambda node: node.registry.stop(), fleet.nodes.values())]
         for node in fleet.nodes.values():
-            node.registry.stop()
             end_kept(node.data)
         drop_database(database)

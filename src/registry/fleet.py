@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.opening import is_postgresql
 from cloudcore.errors import Conflict, PlatformError, Unavailable
-from cloudcore.nodes.fleet import Difference, join
+from cloudcore.nodes.fleet import Difference, Differs, check_same, join
 from cloudcore.nodes.rows import note_stopped
-from cloudcore.nodes.watching import identity_of, open_folder
+from cloudcore.nodes.watching import Check, identity_of, open_folder
 from registry.blobstore.base import BlobSweeper
 from registry.metadata.collector import generations
 from registry.process import Process
@@ -76,12 +79,11 @@ async def join_fleet(settings: Settings, process: Process) -> None:
     """
     ctx = process.ctx
     node = settings.node.node(settings.data)
-    shared = dict(shared_settings(settings))
     try:
         identity = open_folder(node)  # nothing is served yet that would wait
-        if not settings.store.store_s3_bucket:
-            shared[_BUCKETS] = f"the folder {identity_of(settings.buckets)}"
-        joined = await ctx.database.write(join, node, identity, shared, ctx.clock())
+        joined = await ctx.database.write(
+            join, node, identity, _own_settings(settings), ctx.clock()
+        )
     except Conflict as error:
         raise SettingsError(f"node_name: {error}") from None
     except (OSError, Unavailable) as error:
@@ -101,6 +103,29 @@ async def join_fleet(settings: Settings, process: Process) -> None:
             with suppress(Unavailable):
                 await ctx.database.write(note_stopped, node.name, identity, ctx.clock())
             raise
+
+
+def check_of(settings: Settings) -> Check:
+    """Return what keeps this node from going on if others began with other settings meanwhile."""
+    shared: Mapping[str, str] = {}
+    if is_postgresql(settings.database):  # else all processes are of one machine
+        with suppress(OSError):  # the disk is full: `join_fleet` told
+            shared = _own_settings(settings)
+    return partial(check_same, node=settings.node.node(settings.data), settings=shared)
+
+
+def end_if_differs(error: Conflict) -> None:
+    """End this process in order if its settings keep it from going on; a new one is refused."""
+    if isinstance(error, Differs):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _own_settings(settings: Settings) -> Mapping[str, str]:
+    """Return what this node compares: the shared settings, and which folder of buckets it has."""
+    shared = dict(shared_settings(settings))
+    if not settings.store.store_s3_bucket:
+        shared[_BUCKETS] = f"the folder {identity_of(settings.buckets)}"
+    return shared
 
 
 async def _check_store(settings: Settings, process: Process, others: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from cloudcore.db.base import CommitMark, Database
 from cloudcore.db.deletion import forget_all
 from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.db.statement import compile_all
-from cloudcore.errors import PlatformError
+from cloudcore.errors import Conflict, PlatformError
 from cloudcore.events import TOLD_CHANGES
 from cloudcore.family import Family, skus_of
 from cloudcore.jobs.dead_holders import DeadHolders, WorkerLocks, noticing_deaths
@@ -56,6 +56,7 @@ from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.distribution.routing import Mirrors
 from registry.family import REGISTRY
+from registry.fleet import check_of, end_if_differs
 from registry.gauges import ChorePeriods, data_size, measure
 from registry.gc import generations
 from registry.gc.generations import Generations
@@ -330,12 +331,14 @@ class Registry:
             for chosen, pace in divided
         ]
 
-        def give_up() -> None:
+        def give_up(error: Conflict) -> None:
             for worker, (chosen, _) in zip(workers, divided, strict=True):
                 if any(kind.node for kind in chosen):
                     worker.give_up()
+            end_if_differs(error)
 
-        watchers = await begin_watching(ctx.database, ctx.clock, node, watches, give_up)
+        check = await asyncio.to_thread(check_of, self._settings)
+        watchers = await begin_watching(ctx.database, ctx.clock, node, watches, give_up, check)
         chores = [chore for family, needs in opened for chore in family.schedule(needs)]
         chores.append(expiry(families, ctx.database, ctx.clock))
         scheduler = Scheduler(

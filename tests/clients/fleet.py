@@ -1,7 +1,8 @@
 """A fleet as ``deploy/fleet/compose.yaml`` has it, its services as processes of this machine.
 
 Each has the command and the environment of its service; the names of services, and the ports and
-folders in their containers, are those of the test. HAProxy has its file as it is.
+folders in their containers, are those of the test. HAProxy has its file as it is. Between each node
+and what it needs is a network of its own that can be cut, held and made slow.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,10 +32,13 @@ from tests.clients.programs import require_root
 from tests.databases import ROOT, program, program_environment
 from tests.live import LiveRegistry, start_registry
 from tests.postgresql import UNPRIVILEGED, free_port, run, server_programs
+from tests.relay import Relay
 from tests.tools import require_tool
 
 FLEET: Final = ROOT / "deploy" / "fleet"
 NODES: Final = ("node-1", "node-2")
+NEEDED: Final = ("postgresql", "seaweedfs")
+"""Services that nodes ask."""
 _GIVEN: Final = {"POSTGRES_PASSWORD": "of-the-database", "S3_SECRET": "of-the-store"}
 _VARIABLE: Final = re.compile(r"\$\{(\w+)(?::\?[^}]*)?\}")
 _READY_SECONDS: Final = 60
@@ -41,8 +46,8 @@ _STORE_PORTS: Final = (
     *("s3.port.grpc", "master.port", "master.port.grpc", "volume.port", "volume.port.grpc"),
     *("filer.port", "filer.port.grpc"),
 )
-_NO_LAKES: Final = ("-s3.port.iceberg=0", "-s3.port.lance=0")
-"""Ports of what nobody asks for."""
+_ALONE: Final = ("-master.electionTimeout=1s", "-s3.port.iceberg=0", "-s3.port.lance=0")
+"""No wait for others to lead, and no ports of what nobody asks for."""
 
 
 class Fleet:
@@ -58,7 +63,9 @@ class Fleet:
         self._services: Mapping[str, Any] = yaml.safe_load((FLEET / "compose.yaml").read_text())[
             "services"
         ]
-        self._ports = {name: free_port() for name in ("postgresql", "seaweedfs", *NODES)}
+        self._ports = {name: free_port() for name in (*NEEDED, *NODES)}
+        self.ways: dict[tuple[str, str], Relay] = {}
+        """The network between a node and a service."""
         self._store_ports = {
             **{name: free_port() for name in _STORE_PORTS},
             "s3.port": self._ports["seaweedfs"],
@@ -71,6 +78,20 @@ class Fleet:
     def certificate(self) -> Path:
         """Return the file of the certificate that clients trust."""
         return self.folder / "certificate.pem"
+
+    def url_of(self, node: str) -> str:
+        """Return where a node is without the proxy."""
+        return f"http://127.0.0.1:{self._ports[node]}"
+
+    @contextmanager
+    def networked(self) -> Iterator[None]:
+        """Open the ways between the nodes and what they need."""
+        with ExitStack() as opened:
+            for node in NODES:
+                for service in NEEDED:
+                    way = opened.enter_context(Relay(self._ports[service]))
+                    self.ways[node, service] = way
+            yield
 
     def start_database(self) -> None:
         """Make the cluster if there is none, and start it."""
@@ -130,7 +151,7 @@ class Fleet:
         program = shutil.which("weed", path=beside_python) or require_tool("weed")
         with (folder / "log").open("ab") as log:
             self._store = subprocess.Popen(
-                [program, *words, "-ip.bind=127.0.0.1", "-volume.max=100", *ports, *_NO_LAKES],
+                [program, *words, "-ip.bind=127.0.0.1", "-volume.max=100", *ports, *_ALONE],
                 stdout=log,
                 stderr=log,
                 env=environment,
@@ -164,20 +185,25 @@ class Fleet:
     def environment(self, node: str) -> dict[str, str]:
         """Return the environment of a node."""
         found = {
-            name: self._meant(str(text))
+            name: self._meant(str(text), node)
             for name, text in self._services[node]["environment"].items()
         }
         return found | {
+            "ENTREPOT_STORE_S3_READ_SECONDS": "1",
             "ENTREPOT_ROOT_KEY_FILE": str(self.folder / "root.key"),
             "ENTREPOT_TRUSTED_PROXIES": "127.0.0.1",
             "ENTREPOT_METRICS": "",
         }
 
-    def _meant(self, text: str) -> str:
-        """Return a text with the values of variables, and with the places of this test."""
+    def _meant(self, text: str, node: str = "") -> str:
+        """Return a text with the values of variables, and with the places of this test.
+
+        For a node, these are at the other end of its network.
+        """
         given = {**_GIVEN, "REGISTRY_HOST": self.host}
         text = _VARIABLE.sub(lambda variable: given[variable[1]], text)
-        for service, port in self._ports.items():
+        ways = {service: way.port for (of, service), way in self.ways.items() if of == node}
+        for service, port in {**self._ports, **ways}.items():
             text = re.sub(rf"\b{service}:\d+", f"127.0.0.1:{port}", text)
         return text
 
@@ -221,10 +247,15 @@ class Fleet:
         assert stopped.stop() == 0, stopped.log
         self._keep_log(node, stopped)
 
+    def start_nodes(self) -> None:
+        """Start both."""
+        with ThreadPoolExecutor() as pool:
+            [*pool.map(self.start_node, NODES)]
+
     def stop_nodes(self) -> None:
         """Stop all that run."""
-        for node in tuple(self._running):
-            self.stop_node(node)
+        with ThreadPoolExecutor() as pool:
+            [*pool.map(self.stop_node, tuple(self._running))]
 
     def log(self, node: str) -> str:
         """Return what a node has said in all its lives."""
@@ -304,19 +335,21 @@ def running_fleet(folder: Path) -> Iterator[tuple[Fleet, str]]:
 
 def _served(fleet: Fleet) -> Iterator[tuple[Fleet, str]]:
     fleet.make_database()
-    fleet.start_store()
-    try:
-        yield from _signed_in(fleet)
-    finally:
-        fleet.kill_store()
+    with fleet.networked(), ThreadPoolExecutor() as pool:
+        shown = pool.submit(
+            fleet.command, "init", "--account", "acme", "--admin-email", "admin@example.org"
+        )
+        fleet.start_store()
+        try:
+            yield from _proxied(fleet, shown.result())
+        finally:
+            fleet.kill_store()
 
 
-def _signed_in(fleet: Fleet) -> Iterator[tuple[Fleet, str]]:
-    shown = fleet.command("init", "--account", "acme", "--admin-email", "admin@example.org")
+def _proxied(fleet: Fleet, shown: str) -> Iterator[tuple[Fleet, str]]:
     with fleet.proxied():
         try:
-            for node in NODES:
-                fleet.start_node(node)
+            fleet.start_nodes()
             fleet.wait_until_ready()
             yield fleet, shown
         finally:

@@ -1,7 +1,8 @@
 """Two nodes behind HAProxy lose nothing that they acknowledged, whatever is killed meanwhile.
 
 skopeo pushes and pulls, podman pulls, and somebody asks all the time and sees how they are
-answered, while nodes, the database and the store are killed again and again.
+answered, while nodes, the database and the store are killed, and the network between them breaks,
+is slow, or passes nothing on.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Final
 import httpx
 import pytest
 
+from cloudcore.db.postgresql_watch import KNOWN_SECONDS
 from tests.clients.archives import write_layout
 from tests.clients.containers import Containers
 from tests.clients.fleet import NODES, Fleet, running_fleet, wait_until
@@ -29,7 +31,12 @@ from tests.entrepot import told
 
 pytestmark = [pytest.mark.client("skopeo"), pytest.mark.timeout(300)]
 
-KILLS: Final = ("node-1", "database", "store", "node-2", "database")
+KILLS: Final = ("node-1", "database", "store", "database")
+REPOSITORY: Final = "acme/app"
+MOVED: Final = f"/v2/{REPOSITORY}/manifests/moved"
+UPLOADS: Final = f"/v2/{REPOSITORY}/blobs/uploads/"
+MOST_STALE_SECONDS: Final = 2 * KNOWN_SECONDS
+"""Twice the time that is promised."""
 LAYER_BYTES: Final = 300_000
 PUSHERS: Final = 2
 
@@ -54,13 +61,27 @@ class Clients:
         """Return a machine that is signed in."""
         made = Containers(self.fleet.folder / name, self.fleet.host)
         with self.person() as http:
-            headers = {"Authorization": f"Bearer {self.access_token(http)}"}
-            login = http.post("/v1/authorization-token", headers=headers).raise_for_status().json()
+            username, password = self.login(http)
         made.run(
             *("skopeo", "login", "--authfile", made.environment["REGISTRY_AUTH_FILE"]),
-            *("--username", login["username"], "--password", login["password"], self.fleet.host),
+            *("--username", username, "--password", password, self.fleet.host),
         )
         return made
+
+    @contextmanager
+    def signed_in(self) -> Iterator[httpx.Client]:
+        """Return a connection that may pull and push by ``/v2``."""
+        with self.person() as http:
+            scope = {"scope": f"repository:{REPOSITORY}:pull,push"}
+            answer = http.get("/v2/token", params=scope, auth=self.login(http)).raise_for_status()
+            http.headers["Authorization"] = f"Bearer {answer.json()['token']}"
+            yield http
+
+    def login(self, http: httpx.Client) -> tuple[str, str]:
+        """Return a name and a password for ``/v2``."""
+        headers = {"Authorization": f"Bearer {self.access_token(http)}"}
+        made = http.post("/v1/authorization-token", headers=headers).raise_for_status().json()
+        return made["username"], made["password"]
 
     def person(self) -> httpx.Client:
         """Return a connection that trusts the certificate."""
@@ -94,7 +115,7 @@ class Clients:
 
     def reference(self, tag: str) -> str:
         """Return where an image is."""
-        return f"docker://{self.fleet.host}/acme/app:{tag}"
+        return f"docker://{self.fleet.host}/{REPOSITORY}:{tag}"
 
     def wait_for_another(self) -> None:
         """Wait until one more image is acknowledged."""
@@ -119,7 +140,7 @@ class Clients:
                 self.acknowledged[tag] = image.digest
             else:
                 self.refusals.append(ended.stderr)
-            if self.stopping.wait(0.1):
+            if self.stopping.wait(0.3):
                 return
 
     def _pull(self, machine: Containers) -> None:
@@ -135,7 +156,7 @@ class Clients:
                     self.refusals.append(ended.stderr)
                     if "manifest unknown" in ended.stderr or "blob unknown" in ended.stderr:
                         self.wrong.append(f"{tag}: {ended.stderr}")
-            if self.stopping.wait(0.1):
+            if self.stopping.wait(0.3):
                 return
 
     def _ask(self) -> None:
@@ -151,15 +172,17 @@ class Clients:
                 self.wrong.append(f"no answer: {error!r}")
                 continue
             self.answers.append((answer.status_code, time.monotonic() - began))
-            is_right = answer.is_success or (answer.status_code == 503 and is_clear(answer))
+            is_right = answer.is_success or is_clear(answer)
             if not is_right:
                 self.wrong.append(f"{answer.status_code} {answer.headers} {answer.text}")
 
 
 def is_clear(refusal: httpx.Response) -> bool:
     """Tell whether a refusal says in words that it is one, and when to come again."""
-    error = refusal.json()["error"]
-    return "retry-after" in refusal.headers and bool(error["code"]) and bool(error["message"])
+    body = refusal.json()
+    error = body["error"] if "error" in body else body["errors"][0]
+    is_refused = refusal.status_code == 503 and "retry-after" in refusal.headers
+    return is_refused and bool(error["code"]) and bool(error["message"])
 
 
 @pytest.fixture
@@ -186,27 +209,108 @@ def kill(fleet: Fleet, what: str) -> None:
         fleet.start_database()
 
 
-def test_no_acknowledged_image_is_lost_whatever_is_killed(
-    clients: Clients,
-) -> None:
+def cut_network(clients: Clients) -> None:
+    """Break all connections of the nodes, again and again."""
+    for _ in range(3):
+        for way in clients.fleet.ways.values():
+            way.cut()
+        time.sleep(0.3)
+
+
+def slow_network(clients: Clients) -> None:
+    """Let all that nodes send and get take its time, while an image is pushed."""
+    for way in clients.fleet.ways.values():
+        way.slow(0.005)
+    clients.wait_for_another()
+    for way in clients.fleet.ways.values():
+        way.slow(0)
+
+
+def silence_database(clients: Clients) -> None:
+    """Let one node hear nothing of the database: it keeps no answer, and soon refuses.
+
+    Clients of the proxy are served by the other one.
+    """
+    (deaf, way), (other, _) = (
+        (clients.fleet.url_of(node), clients.fleet.ways[node, "postgresql"]) for node in NODES
+    )
+    first, last = [*clients.acknowledged.values()][-2:]
+    with clients.signed_in() as http:
+        move(http, other, first)
+        wait_until(lambda: digest_at(http, deaf) == first, lambda: "it is not moved")
+        assert digest_at(http, deaf) == first, "it is kept by now"
+        way.hold()
+        move(http, other, last)
+        time.sleep(MOST_STALE_SECONDS)
+        refused = http.get(f"{deaf}{MOVED}")
+        assert refused.status_code == 503, "it has an answer that is not the database's"
+        assert is_clear(refused)
+        clients.wait_for_another()
+        way.release()
+        wait_until(lambda: digest_at(http, deaf) == last, lambda: "it does not hear again")
+
+
+def silence_store(clients: Clients) -> None:
+    """Let no node hear anything of the store: who sends is refused, and told to come again."""
+    ways = [clients.fleet.ways[node, "seaweedfs"] for node in NODES]
+    with clients.signed_in() as http:
+        begun = http.post(UPLOADS).raise_for_status()
+        for way in ways:
+            way.hold()
+        content = noise(LAYER_BYTES, "unheard")
+        target = httpx.URL(begun.headers["Location"]).copy_merge_params({"digest": sha256(content)})
+        refused = http.put(target, content=content)
+        assert refused.status_code == 503, refused.text
+        assert is_clear(refused)
+        for way in ways:
+            way.release()
+
+
+def move(http: httpx.Client, node: str, digest: str) -> None:
+    """Let the tag that moves point to an image, by a node."""
+    found = http.get(f"{node}/v2/{REPOSITORY}/manifests/{digest}").raise_for_status()
+    media_type = {"Content-Type": found.headers["Content-Type"]}
+    http.put(f"{node}{MOVED}", content=found.content, headers=media_type).raise_for_status()
+
+
+def digest_at(http: httpx.Client, node: str) -> str | None:
+    """Return the image that the tag points to, if a node says so."""
+    found = http.get(f"{node}{MOVED}")
+    assert found.is_success or is_clear(found), found.text
+    digest: str | None = found.headers.get("Docker-Content-Digest")
+    return digest
+
+
+def check_whole(http: httpx.Client, tag: str, digest: str) -> None:
+    """Pull an image, all of whose bytes must be those that were pushed."""
+    manifest = http.get(f"/v2/{REPOSITORY}/manifests/{tag}").raise_for_status()
+    assert sha256(manifest.content) == digest
+    for each in (manifest.json()["config"], *manifest.json()["layers"]):
+        blob = http.get(f"/v2/{REPOSITORY}/blobs/{each['digest']}").raise_for_status()
+        assert sha256(blob.content) == each["digest"]
+
+
+def test_no_acknowledged_image_is_lost_whatever_is_killed_or_cut(clients: Clients) -> None:
     fleet = clients.fleet
     with clients.busy():
         for what in KILLS:
             clients.wait_for_another()
             kill(fleet, what)
+        for trouble in (cut_network, slow_network, silence_database, silence_store):
+            clients.wait_for_another()
+            trouble(clients)
+        clients.wait_for_another()
         fleet.wait_until_ready()
     assert clients.wrong == []
     statuses = Counter(status for status, _ in clients.answers)
     assert statuses[200] > 10
     assert statuses[503], "the database was away"
-    looker = clients.machine("looker")
-    for tag, digest in clients.acknowledged.items():
-        target = looker.home / f"found-{tag}"
-        looker.run("skopeo", "copy", "--quiet", clients.reference(tag), f"dir:{target}")
-        assert sha256((target / "manifest.json").read_bytes()) == digest
-    pulled = f"{fleet.host}/acme/app:{next(reversed(clients.acknowledged))}"
-    looker.run("podman", "pull", "--quiet", pulled)
+    with clients.signed_in() as http:
+        for tag, digest in clients.acknowledged.items():
+            check_whole(http, tag, digest)
+    pulled = f"{fleet.host}/{REPOSITORY}:{next(reversed(clients.acknowledged))}"
+    clients.machine("looker").run("podman", "pull", "--quiet", pulled)
+    fleet.stop_nodes()
     for node in NODES:
-        fleet.stop_node(node)
         assert '"status":500' not in fleet.log(node)
     assert "0 violations" in fleet.command("fsck")

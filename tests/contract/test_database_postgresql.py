@@ -20,6 +20,7 @@ from cloudcore.db.room import Refusals
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from cloudcore.identity.tables import accounts
+from registry.metadata import database as migrating
 from registry.metadata.database import migrate
 from tests.commit_proxy import commit_proxy
 from tests.databases import add_account, opened
@@ -344,6 +345,14 @@ def test_a_server_out_of_reach_is_unavailable() -> None:
         open_database(url)
     with pytest.raises(Unavailable):
         migrate(url)
+
+
+def test_a_server_that_is_too_old_is_refused_in_words(
+    postgresql_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrating, "LEAST_POSTGRESQL", 99)
+    with pytest.raises(Unavailable, match=r"is PostgreSQL \d+; this program needs 99 or newer"):
+        migrate(postgresql_database)
 
 
 async def test_writers_that_wait_do_not_hold_up_readers(

@@ -18,7 +18,8 @@ from sqlalchemy import bindparam, text
 
 from cloudcore.db.base import CommitMark, Connection, Database, OutcomeUnknown
 from cloudcore.db.opening import open_database
-from cloudcore.db.postgresql import PostgresqlDatabase, connect
+from cloudcore.db.postgresql import PostgresqlDatabase
+from cloudcore.db.postgresql_link import connect
 from cloudcore.db.postgresql_watch import KNOWN_SECONDS, CommitWatch
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts

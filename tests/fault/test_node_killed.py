@@ -13,9 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+import httpx
+import psycopg
 import pytest
 
-from tests.nodes import NODES, LiveFleet, digest_of, initialized_fleet, place_of, until, with_query
+from tests.nodes import NODES, LiveFleet, digest_of, initialized_fleet, place_of, with_query
 from tests.s3_servers import credentials, settings_for
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(300)]
@@ -29,17 +31,28 @@ SENT: Final = 9_500_000
 
 @pytest.fixture(params=["folder", "bucket"])
 def fleet(
-    request: pytest.FixtureRequest, postgresql_url: str, tmp_path: Path
+    request: pytest.FixtureRequest, postgresql_url: str, migrated_template: str, tmp_path: Path
 ) -> Iterator[LiveFleet]:
     """Run two nodes with one folder of blobs, then with one bucket of SeaweedFS."""
     store = {}
     if request.param == "bucket":
         given = asdict(settings_for("seaweedfs"))
         store = {f"ENTREPOT_{name.upper()}": str(value) for name, value in given.items()}
-    with credentials(), initialized_fleet(tmp_path, postgresql_url, **store) as made:
-        for name in NODES:
-            made.start(name)
+    with (
+        credentials(),
+        initialized_fleet(tmp_path, postgresql_url, migrated_template, **store) as made,
+    ):
+        made.start_all(*NODES)
         yield made
+
+
+def end_leases(fleet: LiveFleet) -> None:
+    """Let the leases of uploads have ended, as those of a dead node do after 20 seconds."""
+    with psycopg.connect(fleet.database, autocommit=True) as connection:
+        ended = connection.execute(
+            "UPDATE uploads SET leased_until = 0 WHERE lease_holder IS NOT NULL"
+        )
+        assert ended.rowcount == 1
 
 
 def test_an_upload_of_a_killed_node_goes_on_at_the_other(fleet: LiveFleet) -> None:
@@ -62,14 +75,16 @@ def test_an_upload_of_a_killed_node_goes_on_at_the_other(fleet: LiveFleet) -> No
     found = west.data_plane("GET", place, signed)
     assert (found.status_code, found.headers["Range"]) == (204, f"0-{FIRST - 1}")
 
-    def go_on() -> str:
-        """Return where the upload goes on, once the lease of the dead node has ended."""
+    def go_on() -> httpx.Response:
         stands = {"Content-Range": f"{FIRST}-{len(LAYER) - 1}"}
-        answer = west.data_plane("PATCH", place, signed, content=LAYER[FIRST:], headers=stands)
-        assert answer.status_code in {202, 429, 409, 503}, answer.text
-        return place_of(answer) if answer.status_code == 202 else ""
+        return west.data_plane("PATCH", place, signed, content=LAYER[FIRST:], headers=stands)
 
-    last = until(go_on)
+    held = go_on()
+    assert held.status_code in {429, 409, 503}, "the lease of the dead node has not ended"
+    end_leases(fleet)
+    patched = go_on()
+    assert patched.status_code == 202, patched.text
+    last = place_of(patched)
     put = west.data_plane("PUT", with_query(last, {"digest": digest_of(LAYER)}), signed)
     assert put.status_code == 201, put.text
     again = fleet.start("east")

@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 import shutil
+from typing import Final
 
 import pytest
 
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import insert_new
+from cloudcore.db.statement import Statement
+from cloudcore.storage.tables import storage_pieces
+from registry.blobstore.filesystem import FilesystemStore
+from registry.metadata.repositories.live import find_account
 from registry.oci.digest import digest_of
-from tests.integration.backup_world import LAYER, Site, object_file, pulled, pushed, site
+from tests.inprocess import Registry
+from tests.integration.backup_world import (
+    LAYER,
+    Site,
+    object_file,
+    on_both,
+    pulled,
+    pushed,
+    site,
+)
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
+_CONDEMNED: Final[dict[str, object]] = {
+    "number": 1,
+    "size": 9,
+    "stored_size": 9,
+    "encoding": "plain",
+    "md5": "0" * 32,
+    "sha256": "0" * 64,
+    "created_at": 1,
+    "condemned_at": 1,
+    "verified_at": 1,
+}
+_CONDEMN: Final = Statement(insert_new(storage_pieces, ("id", "account_id", *_CONDEMNED)))
 
 __all__ = ["site"]
 
@@ -103,3 +132,21 @@ def test_a_blob_that_a_push_has_healed_is_copied_under_its_new_id(site: Site) ->
     shutil.rmtree(site.data)
     assert site.restore() == 0
     site.serve(pulled(LAYER), site.restored)
+
+
+@on_both
+def test_a_piece_that_nobody_needs_any_more_is_not_missed(site: Site) -> None:
+    """Its bytes are deleted before its row is."""
+
+    async def condemn(registry: Registry, _: FilesystemStore) -> None:
+        await registry.ctx.database.write(add, registry.account)
+
+    def add(tx: Connection, handle: str) -> None:
+        account = find_account(tx, handle)
+        assert account is not None
+        tx.execute(_CONDEMN, id=uuid7(), account_id=account.id, **_CONDEMNED)
+
+    site.serve(condemn, site.data)
+    (site.data / "buckets" / "objects").mkdir(parents=True, exist_ok=True)
+    assert site.back_up() == 0
+    assert site.manifest().damaged == []

@@ -14,12 +14,14 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.opening import is_postgresql
+from cloudcore.errors import Conflict
 from cloudcore.jobs.running import running
 from cloudcore.nodes import rows
+from cloudcore.nodes.fleet import Differs
 from cloudcore.nodes.node import Watch
-from cloudcore.nodes.watching import NodeWatcher, open_folder
+from cloudcore.nodes.watching import NodeWatcher, begin, open_folder
 from registry import fleet as joining
-from registry.fleet import SAME, join_fleet, shared_settings
+from registry.fleet import SAME, check_of, join_fleet, shared_settings
 from registry.gc.generations import Generations
 from registry.main import Registry
 from registry.node_settings import NodeSettings
@@ -74,22 +76,34 @@ class Fleet:
 
     async def stop(self, settings: Settings) -> None:
         """Have the process of a node that watches its machine stop in order."""
+        assert await self.go_on(settings) is None
+
+    async def go_on(self, settings: Settings) -> Conflict | None:
+        """Have a node watch its machine until a turn of that, then stop; return what kept it."""
+        ended = asyncio.Event()
+        kept_by: list[Conflict] = []
+
+        async def watch() -> None:
+            ended.set()
+
+        def give_up(error: Conflict) -> None:
+            kept_by.append(error)
+            ended.set()
+
         async with self.opened(settings) as process:
             node = settings.node.node(settings.data)
-            watched = asyncio.Event()
-
-            async def watch() -> None:
-                watched.set()
-
-            found = NodeWatcher(
+            watcher = NodeWatcher(
                 process.ctx.database,
                 self.clock,
                 node,
                 open_folder(node),
                 [Watch("test", 60, watch)],
+                give_up,
+                check_of(settings),
             )
-            async with running(found):
-                await watched.wait()
+            async with running(watcher):
+                await ended.wait()
+        return kept_by[0] if kept_by else None
 
 
 @pytest.fixture
@@ -128,6 +142,40 @@ async def test_a_setting_changes_once_no_other_node_runs(fleet: Fleet) -> None:
     await fleet.join(new)
     with pytest.raises(SettingsError, match="sealing is 'on', not 'off'"):
         await fleet.join(west)
+
+
+@pytest.mark.postgresql
+async def test_a_node_that_was_not_heard_ends_if_others_began_with_other_settings(
+    postgresql_database: str, tmp_path: Path
+) -> None:
+    """As when the database was away from it for a minute, and all others were stopped."""
+    fleet = Fleet(postgresql_database, tmp_path)
+    east, west = fleet.settings("east"), fleet.settings("west")
+    for each in (east, west):
+        await fleet.join(each)
+    fleet.clock.now += (rows.LOST_SECONDS + 1) * MICROSECONDS
+    await fleet.join(fleet.settings("west", sealing="off"))
+    refused = await fleet.go_on(east)
+    assert isinstance(refused, Differs)
+    assert "sealing is 'on', not 'off'" in refused.message
+    async with fleet.opened(east) as process:
+        found = await process.ctx.database.read(rows.list_running, fleet.clock())
+    assert [each.name for each in found] == ["west"], "it does not say that it is there"
+    with pytest.raises(Conflict):
+        await begin_at(fleet, east)
+    assert await fleet.go_on(fleet.settings("east", sealing="off")) is None
+
+
+async def begin_at(fleet: Fleet, settings: Settings) -> None:
+    """Begin a process of a node that has joined before."""
+    node = settings.node.node(settings.data)
+    async with fleet.opened(settings) as process:
+        database, check = process.ctx.database, check_of(settings)
+        await begin(database, fleet.clock, node, [Watch("test", 60, no_turn)], print, check)
+
+
+async def no_turn() -> None:
+    """Do nothing."""
 
 
 async def test_a_node_alone_restarts_with_what_it_likes(fleet: Fleet) -> None:

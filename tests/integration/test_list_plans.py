@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.postgresql import PostgresqlConnection, connect
+from cloudcore.db.postgresql import PostgresqlConnection
+from cloudcore.db.postgresql_link import connect
 from cloudcore.db.statement import Statement
 from registry.metadata.images import details as images
 from registry.metadata.repositories import days, live, stale

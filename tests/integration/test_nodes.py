@@ -222,7 +222,7 @@ async def test_a_machine_whose_name_another_has_taken_looks_after_nothing(world:
     watches = [Watch("mills", 3600, turn)]
     lost: list[str] = []
     watcher = NodeWatcher(
-        world.database, world.clock, node, identity, watches, lambda: lost.append("lost")
+        world.database, world.clock, node, identity, watches, lambda _: lost.append("lost")
     )
     await watcher.run()  # it ends
     assert (turns, lost) == ([], ["lost"])

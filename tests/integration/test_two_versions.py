@@ -91,22 +91,21 @@ def test_the_version_before_serves_on_while_this_one_migrates_and_serves(
     old = fleet.start("east")
     kept = old.call("POST", "/v1/queues", {"name": "from-before"})["queue"]
     new = fleet.start("west", PYTHONPATH=str(ROOT / "src"))
-    for node, other in ((old, new), (new, old)):
-        work_on(node, other)
-        assert node.call("GET", f"/v1/queues/{kept['id']}")["queue"]["name"] == "from-before"
+    with subprocess.Popen(
+        program("registry", "serve", "--port", str(free_port()), "--data", str(old.data)),
+        env={**program_environment(), **fleet.environment, "PYTHONPATH": str(before)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as refused:
+        for node, other in ((old, new), (new, old)):
+            work_on(node, other)
+            assert node.call("GET", f"/v1/queues/{kept['id']}")["queue"]["name"] == "from-before"
+        _, said = refused.communicate(timeout=110)
+    assert refused.returncode != 0
+    assert "run the version that wrote it or a later one" in said
     for node in (old, new):
         node.registry.stop()
         assert "Traceback" not in node.registry.log, node.registry.log
-    refused = subprocess.run(
-        program("registry", "serve", "--port", str(free_port()), "--data", str(old.data)),
-        env={**program_environment(), **fleet.environment, "PYTHONPATH": str(before)},
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert refused.returncode != 0
-    assert "run the version that wrote it or a later one" in refused.stderr
 
 
 def work_on(node: LiveNode, other: LiveNode) -> None:

@@ -16,7 +16,8 @@ from typing import Any, Concatenate, Final
 from psycopg.errors import DeadlockDetected
 
 from cloudcore.db.base import Connection, P, Row, T
-from cloudcore.db.postgresql import PostgresqlConnection, connect
+from cloudcore.db.postgresql import PostgresqlConnection
+from cloudcore.db.postgresql_link import connect
 from cloudcore.db.schema import metadata
 from cloudcore.db.statement import Statement
 from tests.property.interleaving import Abandoned, Died, Interleaving

@@ -8,7 +8,8 @@ Changes are retried after a conflict (deadlock, serialization); calls whose conn
 COMMIT was sent are retried on a new connection. If it breaks during COMMIT, or during a statement
 that is a whole change (`Statement`) and so has neither BEGIN nor COMMIT, the caller gets
 `OutcomeUnknown`. Connections break together, as when the server restarts; so for a while after one
-did, the others are asked whether they work before they run such a statement.
+did, the others are asked whether they work before they run such a statement. A connection whose
+server is silent is broken, too (`postgresql_link`).
 
 Durability: COMMIT returns once its WAL record is on disk. A relaxed change does not wait for its
 record, but the WAL is one sequence: the next durable commit flushes all records before its own.
@@ -34,7 +35,7 @@ from psycopg.errors import (
     SerializationFailure,
     error_from_result,
 )
-from psycopg.types.numeric import Int8Dumper, IntLoader
+from psycopg.generators import execute
 
 from cloudcore.db.base import (
     CommitMark,
@@ -48,6 +49,7 @@ from cloudcore.db.base import (
     T,
 )
 from cloudcore.db.pending import ChangesByThread, Count, Pending, answer, count_nothing
+from cloudcore.db.postgresql_link import ServerSilent, connect
 from cloudcore.db.postgresql_watch import CommitWatch
 from cloudcore.db.room import Refusals
 from cloudcore.db.statement import Statement
@@ -57,17 +59,11 @@ from cloudcore.threads import Turns
 READERS = 4
 WRITERS = 8
 PATIENCE_SECONDS = 10.0
-"""Seconds after the call in which a query or change may still be started or retried."""
+"""Seconds after the call in which a query or change may still be retried; or started, if a
+connection broke in the last such seconds."""
 WARY_SECONDS = 1.0
 """Seconds after a connection broke in which the others may be found broken too."""
 
-_SESSION = """
-SET default_transaction_isolation = 'read committed';
-SET statement_timeout = '60s';
-SET lock_timeout = '10s';
-SET idle_in_transaction_session_timeout = '60s';
-SET jit = off
-"""
 _BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED"
 _BEGIN_RELAXED = _BEGIN + b"; SET LOCAL synchronous_commit = off"
 _CONFLICTS = (DeadlockDetected, SerializationFailure)
@@ -80,7 +76,7 @@ _refusals = Refusals()
 
 
 class _Breaks:
-    """When a connection of this process was last given up."""
+    """When a connection of this process was last given up, or not to be had."""
 
     __slots__ = ("at",)
 
@@ -351,13 +347,17 @@ class _Threads:
         """
         pause, breaks = 0.005, 0
         while True:
+            if time.monotonic() > give_up_at and session.has_broken_of_late:
+                raise _refusals.unavailable(_REFUSED, TimeoutError("no connection was free"))
             try:
                 return self._work(session, pending)
             except (psycopg.OperationalError, ReadOnlySqlTransaction) as error:
                 conflict = isinstance(error, _CONFLICTS)
                 breaks += not conflict
-                is_late = time.monotonic() > give_up_at or (
-                    self._is_stopping.is_set() and breaks > 1
+                is_late = (
+                    isinstance(error, ServerSilent)
+                    or time.monotonic() > give_up_at
+                    or (self._is_stopping.is_set() and breaks > 1)
                 )
                 if not (conflict or session.is_lost(error)) or is_late:
                     raise _refusals.unavailable(_REFUSED, error) from error
@@ -409,12 +409,17 @@ class _Session:
             return True
         return False
 
+    @property
+    def has_broken_of_late(self) -> bool:
+        """Return True if this connection, or another of the process, broke or was not to be had."""
+        return time.monotonic() < self._breaks.at + PATIENCE_SECONDS
+
     def drop(self) -> None:
         """Close the connection, if there is one."""
         if self._connection is not None:
             self._connection.raw.close()
             self._connection = None
-            self._breaks.at = time.monotonic()
+        self._breaks.at = time.monotonic()
 
     def _connected(self) -> PostgresqlConnection:
         if self._connection is None:
@@ -439,40 +444,16 @@ class _Session:
             raise RuntimeError("the change hid an error that had ended its transaction")
 
 
-class _WholeNumber(IntLoader):
-    """Load NUMERIC as int: sums of BIGINT are NUMERIC in PostgreSQL; no fractions are stored."""
-
-
-def connect(url: str) -> psycopg.Connection:
-    """Open a connection to the primary in autocommit mode."""
-    raw = psycopg.connect(
-        url,
-        autocommit=True,
-        prepare_threshold=0,
-        connect_timeout=5,
-        keepalives_idle=30,
-        tcp_user_timeout=10_000,
-        target_session_attrs="read-write",
-        client_encoding="utf8",
-        application_name="entrepot",
-    )
-    raw.prepared_max = 500
-    raw.adapters.register_loader("numeric", _WholeNumber)
-    raw.adapters.register_dumper(
-        int, Int8Dumper
-    )  # one type for all sizes: each text is prepared once
-    raw.execute(_SESSION, prepare=False)
-    return raw
-
-
 def _command(raw: psycopg.Connection, words: bytes) -> bytes | None:
     """Run BEGIN, COMMIT or ROLLBACK, at a third of the cost of a cursor."""
-    result = raw.pgconn.exec_(words)
+    raw.pgconn.send_query(words)
+    result = raw.wait(execute(raw.pgconn))[-1]
     if raw.closed:
         raise psycopg.OperationalError(raw.pgconn.get_error_message())
     if result.status == psycopg.pq.ExecStatus.FATAL_ERROR:
         raise error_from_result(result)
-    return result.command_status
+    status: bytes | None = result.command_status
+    return status
 
 
 def _check_durability(url: str) -> None:

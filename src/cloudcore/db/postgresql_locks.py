@@ -13,7 +13,7 @@ from typing import Final
 import psycopg
 from psycopg.errors import LockNotAvailable
 
-from cloudcore.db.postgresql import connect
+from cloudcore.db.postgresql_link import connect
 from cloudcore.errors import Unavailable
 
 _LOCKS: Final = 0x656E6C6B

@@ -102,20 +102,21 @@ class CommitWatch:
             self._rest_unless_wanted()
             try:
                 with closing(self._connect()) as raw:
-                    _check(raw.pgconn.prepare(_NAME, _QUESTION))
+                    readable = select.poll()
+                    readable.register(raw.pgconn.socket, select.POLLIN)
+                    raw.pgconn.send_prepare(_NAME, _QUESTION)
+                    _answer(raw, readable)
                     self._changes += 1  # it may be another server, with another history
                     self._snapshot = None
                     pause = _FIRST_PAUSE
-                    self._ask_on(raw)
+                    self._ask_on(raw, readable)
             except psycopg.Error as error:
                 self._refusals.unavailable(_REFUSED, error)
             self._stopped.wait(random.uniform(pause / 2, pause))  # noqa: S311 - jitter
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _ask_on(self, raw: psycopg.Connection) -> None:
+    def _ask_on(self, raw: psycopg.Connection, readable: select.poll) -> None:
         """Ask every `EVERY_SECONDS` while it is wanted, until `stop` or an error."""
-        readable = select.poll()
-        readable.register(raw.pgconn.socket, select.POLLIN)
         while not self._stopped.is_set():
             self._rest_unless_wanted()
             asked_at = time.monotonic()
@@ -139,26 +140,31 @@ class CommitWatch:
 
 
 def _snapshot(raw: psycopg.Connection, readable: select.poll) -> bytes | None:
-    """Return the server's snapshot, as text.
+    """Return the server's snapshot, as text; raise `psycopg.Error` as `_answer`."""
+    raw.pgconn.send_query_prepared(_NAME, None)
+    return _answer(raw, readable).get_value(0, 0)
+
+
+def _answer(raw: psycopg.Connection, readable: select.poll) -> psycopg.pq.abc.PGresult:
+    """Return the answer to what was sent.
 
     Raises:
-        psycopg.Error: no answer came in `ANSWER_SECONDS`, or an error, or the connection broke.
+        psycopg.Error: none came in `ANSWER_SECONDS`, or an error, or the connection broke.
 
     """
     server = raw.pgconn
-    server.send_query_prepared(_NAME, None)
     server.flush()
-    while server.is_busy():
-        if not readable.poll(ANSWER_SECONDS * 1000):
-            raise psycopg.OperationalError("the server did not answer")
-        server.consume_input()
-    found: bytes | None = None
-    while (result := server.get_result()) is not None:
-        _check(result)
-        found = result.get_value(0, 0)
+    found = None
+    while True:
+        while server.is_busy():
+            if not readable.poll(ANSWER_SECONDS * 1000):
+                raise psycopg.OperationalError("the server did not answer")
+            server.consume_input()
+        if (result := server.get_result()) is None:
+            break
+        found = result
+    if found is None:
+        raise psycopg.OperationalError("the server had nothing to answer")
+    if found.status == psycopg.pq.ExecStatus.FATAL_ERROR:
+        raise error_from_result(found)
     return found
-
-
-def _check(result: psycopg.pq.abc.PGresult) -> None:
-    if result.status == psycopg.pq.ExecStatus.FATAL_ERROR:
-        raise error_from_result(result)

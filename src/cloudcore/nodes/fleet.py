@@ -1,7 +1,8 @@
 """What all machines of an install have in common: the settings that must be the same on each.
 
 A machine that starts compares its own with those that the others run by. The rows are the settings
-of the last that started; they change only while no other machine runs.
+of the last that started; they change only while no other machine runs. One that was silent for a
+minute counted as one that did not run: when it is heard again, it compares them once more.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import insert_new, insert_or_change
 from cloudcore.db.schema import ByteOrdered, metadata
 from cloudcore.db.statement import Statement
+from cloudcore.errors import Conflict
 from cloudcore.nodes.node import Node
-from cloudcore.nodes.rows import claim, list_running
+from cloudcore.nodes.rows import claim, is_lost, list_running
 
 fleet_settings = Table(
     "fleet_settings",
@@ -28,6 +30,7 @@ _f = fleet_settings.c
 _FIELDS: Final = ("name", "value")
 _ADD: Final = Statement(insert_new(fleet_settings, _FIELDS))
 _PUT: Final = Statement(insert_or_change(fleet_settings, _FIELDS))
+_LIST: Final = Statement(select(_f.name, _f.value).order_by(_f.name))
 _LOCK: Final = Statement(select(_f.name, _f.value).order_by(_f.name).with_for_update())
 
 
@@ -37,6 +40,10 @@ class Difference(NamedTuple):
     name: str
     here: str
     there: str
+
+
+class Differs(Conflict):
+    """A machine has other settings than those that run."""
 
 
 class Joined(NamedTuple):
@@ -62,12 +69,7 @@ def join(
     """
     for name, value in sorted(settings.items()):
         tx.execute(_ADD, name=name, value=value)
-    kept: dict[str, str] = dict(tx.rows(_LOCK))
-    differences = [
-        Difference(name, value, kept[name])
-        for name, value in sorted(settings.items())
-        if kept[name] != value
-    ]
+    differences = _differences(dict(tx.rows(_LOCK)), settings)
     others = [each.name for each in list_running(tx, now) if each.name != node.name]
     if differences and others:
         return Joined(others, differences)
@@ -75,3 +77,25 @@ def join(
         tx.execute(_PUT, name=each.name, value=each.here)
     claim(tx, node, identity, now)
     return Joined(others, ())
+
+
+def check_same(tx: Connection, now: int, *, node: Node, settings: Mapping[str, str]) -> None:
+    """Compare the settings of a machine that was silent, if it was so long that others may begin.
+
+    Raises:
+        Differs: others have begun with other ones.
+
+    """
+    if is_lost(tx, node.name, now) and (found := _differences(dict(tx.rows(_LIST)), settings)):
+        words = "; ".join(f"{each.name} is {each.here!r}, not {each.there!r}" for each in found)
+        raise Differs(
+            f"while this machine was not heard, others began with other settings: {words}"
+        )
+
+
+def _differences(kept: Mapping[str, str], settings: Mapping[str, str]) -> Sequence[Difference]:
+    return [
+        Difference(name, value, kept[name])
+        for name, value in sorted(settings.items())
+        if kept.get(name, value) != value
+    ]

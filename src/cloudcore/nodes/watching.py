@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudcore.clock import Clock, uuid7
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict, PlatformError, Unavailable
 from cloudcore.jobs.running import BesideRequests, last_turn
 from cloudcore.nodes import rows
@@ -25,6 +25,9 @@ from cloudcore.nodes.node import Node, Watch
 _LOCK: Final = "lock"
 _IDENTITY: Final = "identity"
 _RETRY_SECONDS: Final = 1
+
+Check = Callable[[Connection, int], None]
+"""Raises `Conflict` if this machine must not go on now."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,24 +59,26 @@ async def begin(
     clock: Clock,
     node: Node,
     watches: Sequence[Watch],
-    lost: Callable[[], None],
+    lost: Callable[[Conflict], None],
+    check: Check,
 ) -> Sequence[NodeWatcher]:
     """Say that this machine is there; return who watches it, if there is anything to watch.
 
-    `lost` is called if another machine takes its name later.
+    `lost` is called if another machine takes its name later, or it fails the `check`.
 
     Raises:
-        Conflict: another machine has its name.
+        Conflict: another machine has its name, or this one fails the check.
 
     """
     if not watches:
         return ()
     identity = await asyncio.to_thread(open_folder, node)
+    watcher = NodeWatcher(database, clock, node, identity, watches, lost, check)
     try:
-        await database.write(rows.claim, node, identity, clock())
+        await database.write(watcher.claim)
     except Unavailable as error:  # a full disk, on which what is there is served all the same
         _log.warning("this machine cannot say yet that it is there: %s", error)
-    return [NodeWatcher(database, clock, node, identity, watches, lost)]
+    return [watcher]
 
 
 class NodeWatcher(BesideRequests):
@@ -88,7 +93,8 @@ class NodeWatcher(BesideRequests):
         node: Node,
         identity: str,
         watches: Sequence[Watch],
-        lost: Callable[[], None] = lambda: None,
+        lost: Callable[[Conflict], None] = lambda _: None,
+        check: Check = lambda _tx, _now: None,
     ) -> None:
         super().__init__()
         self._database = database
@@ -97,6 +103,7 @@ class NodeWatcher(BesideRequests):
         self._identity = identity
         self._watches = watches
         self._lost = lost
+        self._check = check
         self._has_name = True
 
     async def run(self) -> None:
@@ -127,16 +134,30 @@ class NodeWatcher(BesideRequests):
             for each in tasks:
                 each.cancel()
 
+    def claim(self, tx: Connection) -> None:
+        """Say that this machine is there, unless it must not go on.
+
+        Raises:
+            Conflict: another machine has its name, or it fails the check.
+
+        """
+        now = self._clock()
+        self._check(tx, now)
+        rows.claim(tx, self._node, self._identity, now)
+
+    def _note_seen(self, tx: Connection) -> bool:
+        now = self._clock()
+        self._check(tx, now)
+        return rows.note_seen(tx, self._node.name, self._identity, now)
+
     async def _note(self) -> None:
-        name, now = self._node.name, self._clock()
-        if await self._database.write_relaxed(rows.note_seen, name, self._identity, now):
-            return
         try:
-            await self._database.write(rows.claim, self._node, self._identity, now)
-        except Conflict as error:  # it took the name while this one was silent
+            if not await self._database.write_relaxed(self._note_seen):
+                await self._database.write(self.claim)
+        except Conflict as error:  # of what happened while this one was silent
             _log.error("this machine looks after nothing any more: %s", error)
             self._has_name = False
-            self._lost()
+            self._lost(error)
             self.stop()
 
 

@@ -44,6 +44,7 @@ PIECE_BOOK: Final = Book(
     is_stored=_p.body.is_(None),
 )
 
+_NEEDED: Final = Statement(select(_p.id).where(_p.id == bindparam("piece_id"), _IS_NEEDED))
 _OBJECT_OF: Final = Statement(
     select(_b.name, _o.key, literal_column("0"))
     .select_from(storage_pieces)
@@ -71,6 +72,11 @@ class HitObject(NamedTuple):
         """Return ``BUCKET/KEY``, which may have any characters."""
         what = "upload of " if self.is_upload else ""
         return f"{what}{self.bucket}/{self.key}"
+
+
+def is_needed(tx: Connection, piece_id: str) -> bool:
+    """Return False if a piece was condemned: its bytes may be gone before its row is."""
+    return tx.row(_NEEDED, piece_id=piece_id) is not None
 
 
 def hit_by(tx: Connection, piece_id: str) -> HitObject | None:

@@ -43,7 +43,7 @@ _ROWS: Final = (
     _Rows(
         storage_pieces.name,
         ("id", "account_id", "body", *(n for n in StoredPiece._fields if n not in _LEFT_OUT)),
-        sql.SQL("body IS NULL"),
+        sql.SQL("body IS NULL AND condemned_at IS NULL"),
     ),
     _Rows(signing_keys.name, SigningKeyRow._fields, sql.SQL("true")),
 )

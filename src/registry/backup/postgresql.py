@@ -20,7 +20,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from cloudcore.db.postgresql import PostgresqlConnection, connect
+from cloudcore.db.postgresql import PostgresqlConnection
+from cloudcore.db.postgresql_link import connect
 from cloudcore.errors import Unavailable
 from registry.backup.catalog import write_catalog
 from registry.backup.files import sha256_of, size_of

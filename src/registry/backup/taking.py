@@ -23,6 +23,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.sqlite_connection import copy_database, reading, reading_live
 from cloudcore.objects.book import NamedObject
+from cloudcore.storage.piece_book import is_needed
 from cloudcore.uuids import UUID_PATTERN
 from registry.backup.files import (
     PART,
@@ -167,7 +168,11 @@ def take_backup(
                         names=PIECES,
                         prepare=lambda row: _take_back(bucket_store, row),
                     )
-                    copied.damaged.extend(pieces.damaged)
+                    copied.damaged.extend(
+                        each
+                        for each in pieces.damaged
+                        if database.dump is not None or is_needed(tx, each.id)
+                    )
                 check_held()
             manifest = Manifest(
                 format=FORMAT,

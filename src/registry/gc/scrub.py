@@ -50,8 +50,8 @@ LONGEST_SECONDS: Final = 7 * 24 * 3600
 """Time in which the largest blob must have been read."""
 _TURN_SECONDS: Final = 600
 """Time after which a turn begins to read no further blob; then another process may go on."""
-_LOOK_SECONDS: Final = 1.0
-"""Time between two looks whether a backup is under way."""
+_LOOK_SECONDS: Final = 10.0
+"""Time between two looks whether a backup is under way; on PostgreSQL each takes a connection."""
 _PAGE: Final = 100
 _SUSPICIOUS: Final = 20
 """Damaged blobs at the begin of a turn, without a whole one, that look like an unmounted disk."""

@@ -18,6 +18,8 @@ from registry.metadata.migrations import configuration, revisions
 
 _CHECKED_BYTES = 64 << 20
 """Largest file that is checked completely at every start, in a few tenths of a second."""
+LEAST_POSTGRESQL = 14
+"""Oldest major version of PostgreSQL that has what is asked of it (`idle_session_timeout`)."""
 _MIGRATION_LOCK = 0x656E7472  # number of the advisory lock; arbitrary but unique
 
 
@@ -97,6 +99,7 @@ def _revision(url: str) -> str | None:
 
         try:
             with psycopg.connect(url, connect_timeout=10) as connection:
+                _check_version(connection.info.server_version // 10_000)
                 found = connection.execute("SELECT to_regclass('alembic_version')").fetchone()
                 if found is None or found[0] is None:
                     return None
@@ -105,6 +108,13 @@ def _revision(url: str) -> str | None:
             raise Unavailable(f"cannot reach the database: {error}") from error
         return None if row is None else str(row[0])
     return _sqlite_revision(sqlite_path(url))
+
+
+def _check_version(major: int) -> None:
+    if major < LEAST_POSTGRESQL:
+        raise Unavailable(
+            f"the database is PostgreSQL {major}; this program needs {LEAST_POSTGRESQL} or newer"
+        )
 
 
 def _sqlite_revision(path: Path) -> str | None:

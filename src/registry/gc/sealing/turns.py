@@ -38,8 +38,8 @@ _TURN_SECONDS: Final = 600
 """Time after which a turn begins no further blob; then another process may go on."""
 _REST_SECONDS: Final = 3600
 """Pause after all that is left was looked at and none could be sealed."""
-_LOOK_SECONDS: Final = 1.0
-"""Time between two looks whether a backup is under way."""
+_LOOK_SECONDS: Final = 10.0
+"""Time between two looks whether a backup is under way; on PostgreSQL each takes a connection."""
 
 _log = logging.getLogger(__name__)
 _PAGE: Final = 100

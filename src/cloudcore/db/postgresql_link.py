@@ -1,0 +1,200 @@
+"""Connections to PostgreSQL that are given up when the server says nothing for long.
+
+If packets are dropped on the way, or a proxy in between lives on without its server, a statement
+looks as one that takes long: nothing comes, and no connection breaks. So whenever nothing came for
+`SILENT_SECONDS`, the server is asked on another connection what it does for this one. If it works
+on the statement, it is waited for. If it does not, or does not answer either, the connection is
+closed, and its statement fails as one whose connection broke, or with `ServerSilent`. Then, and
+after a new connection was not answered, none is opened for two seconds.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Generator
+from contextlib import closing
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg.abc import PQGen
+from psycopg.errors import ConnectionTimeout
+from psycopg.types.numeric import Int8Dumper, IntLoader
+
+T = TypeVar("T")
+
+SILENT_SECONDS: Final = 5.0
+"""Time without a byte of an answer after which the server is asked what it does."""
+LOOK_SECONDS: Final = 3
+"""Time until that question has a connection, and then an answer."""
+_GRACE_SECONDS: Final = 1.0
+"""Time that an answer may be on its way when the server says that it has ended its work."""
+CONNECT_SECONDS: Final = 5
+PAUSE_SECONDS: Final = 2.0
+"""Time for which a server that was silent is not asked for a connection."""
+_INTERVAL: Final = 0.1
+"""How often psycopg says that nothing came."""
+
+# Bounds of the server's own, for clients that are gone.
+_SESSION = """
+SET default_transaction_isolation = 'read committed';
+SET statement_timeout = '60s';
+SET lock_timeout = '10s';
+SET idle_in_transaction_session_timeout = '60s';
+SET jit = off;
+SELECT pg_backend_pid()
+"""
+# A server that waits for its client, to send it an answer, works on nothing.
+_IS_AT_WORK: Final = (
+    b"SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND state NOT LIKE 'idle%%'"
+    b" AND wait_event_type IS DISTINCT FROM 'Client'"
+)
+
+
+class ServerSilent(psycopg.OperationalError):
+    """The server says nothing, also on a new connection: it is of no use to try again at once."""
+
+
+class Link(psycopg.Connection):
+    """A connection that notices when its server is silent."""
+
+    looks: _Looks | None = None
+    server_pid = 0
+    """The process of the server, as the server says: a pooler in between says another one."""
+
+    def wait(self, gen: PQGen[T], interval: float = _INTERVAL, timeout: float | None = None) -> T:
+        """Run what waits for the connection; raise OperationalError if it is given up."""
+        return super().wait(self._noticing(gen), interval, timeout)
+
+    def _noticing(self, gen: PQGen[T]) -> Generator[Any, Any, T]:
+        """Pass on what psycopg says, and count how often it says that nothing came."""
+        try:
+            silent, wish = 0, next(gen)
+            while True:
+                ready = yield wish
+                silent = 0 if ready else silent + 1
+                if silent * _INTERVAL >= SILENT_SECONDS:
+                    self._look()
+                    silent = 0
+                wish = gen.send(ready)
+        except StopIteration as ended:
+            result: T = ended.value
+            return result
+
+    def _look(self) -> None:
+        """Close the connection, and raise OperationalError, if nothing will come."""
+        if self.looks is None:
+            return
+        since = time.monotonic() - SILENT_SECONDS
+        try:
+            if self.looks.is_at_work(self.server_pid, since):
+                return
+            error = psycopg.OperationalError("the server does not know of the statement any more")
+            grace = _GRACE_SECONDS
+        except ServerSilent as silent:
+            error, grace = silent, 0.0
+        last = select.poll()
+        last.register(self.pgconn.socket, select.POLLIN)
+        if not last.poll(grace * 1000):  # else it has answered just before the look
+            self.close()
+            raise error
+
+
+class _Bounded(psycopg.Connection):
+    """A connection on which nothing is waited for longer than `LOOK_SECONDS`."""
+
+    def wait(self, gen: PQGen[T], interval: float = _INTERVAL, timeout: float | None = None) -> T:
+        return super().wait(gen, interval, timeout or LOOK_SECONDS)
+
+
+class _Looks:
+    """Asks a server what it does, for all connections of this process, one question at a time."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._lock = threading.Lock()
+        self._silent_at = float("-inf")
+
+    def check(self) -> None:
+        """Raise `ServerSilent` if the server was so just now."""
+        if time.monotonic() < self._silent_at + PAUSE_SECONDS:
+            raise ServerSilent("the server is silent; it is asked again soon")
+
+    def note_silence(self) -> None:
+        """Note that the server did not answer."""
+        self._silent_at = time.monotonic()
+
+    def is_at_work(self, pid: int, since: float) -> bool:
+        """Return False if a process of the server works on nothing.
+
+        `since` when the asking connection has heard nothing, by the monotonic clock: if another
+        look failed after that, this one would, too.
+
+        Raises:
+            ServerSilent: the server does not say.
+
+        """
+        with self._lock:
+            if self._silent_at > since:
+                raise ServerSilent("the server is silent")
+            try:
+                return self._ask(pid)
+            except psycopg.Error as error:
+                if "FATAL" in str(error):  # an answer, such as that there are too many clients
+                    return True
+                self.note_silence()
+                raise ServerSilent(f"the server is silent: {error}") from error
+
+    def _ask(self, pid: int) -> bool:
+        with closing(
+            _Bounded.connect(
+                self._url,
+                autocommit=True,
+                connect_timeout=LOOK_SECONDS,
+                application_name="entrepot",
+            )
+        ) as raw:
+            return raw.execute(_IS_AT_WORK, [pid], prepare=False).fetchone() == (1,)
+
+
+_looks_of = lru_cache(maxsize=16)(_Looks)
+
+
+class _WholeNumber(IntLoader):
+    """Load NUMERIC as int: sums of BIGINT are NUMERIC in PostgreSQL; no fractions are stored."""
+
+
+def connect(url: str) -> psycopg.Connection:
+    """Open a connection to the primary in autocommit mode.
+
+    Raises:
+        psycopg.OperationalError: there is none to be had; `ServerSilent`, if nothing answers.
+
+    """
+    looks = _looks_of(url)
+    looks.check()
+    try:
+        raw = Link.connect(
+            url,
+            autocommit=True,
+            prepare_threshold=0,
+            connect_timeout=CONNECT_SECONDS,
+            keepalives_idle=30,
+            tcp_user_timeout=10_000,
+            target_session_attrs="read-write",
+            client_encoding="utf8",
+            application_name="entrepot",
+        )
+    except ConnectionTimeout as error:
+        looks.note_silence()
+        raise ServerSilent(f"the server is silent: {error}") from error
+    raw.looks = looks
+    raw.prepared_max = 500
+    raw.adapters.register_loader("numeric", _WholeNumber)
+    raw.adapters.register_dumper(
+        int, Int8Dumper
+    )  # one type for all sizes: each text is prepared once
+    (raw.server_pid,) = raw.execute(_SESSION, prepare=False).set_result(-1).fetchone() or (0,)
+    return raw
