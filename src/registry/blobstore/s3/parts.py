@@ -14,7 +14,8 @@ from contextlib import suppress
 from typing import Final
 
 from registry.blobstore.base import StageBusy
-from registry.blobstore.s3.bucket import Bucket, KeyExists, KeyMissing, Part
+from registry.blobstore.s3.answers import KeyExists, KeyMissing
+from registry.blobstore.s3.bucket import Bucket, Part
 from registry.blobstore.s3.memory import Budget
 from registry.errors import StoreUnavailable
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from registry.blobstore.base import BlobStore, DataKey, Deleted, OpenObject, Staged
