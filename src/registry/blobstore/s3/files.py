@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 from registry.blobstore.base import (
@@ -72,16 +73,18 @@ class S3Files:
         holds: Holds | None = None,
         locks: FleetLocks | None = None,
         cache: DiskCache | None = None,
+        folder: Path | None = None,
     ) -> None:
         """Use a bucket; with `compresses`, compress what is sealed if that pays.
 
         `sizes` are those of parts. Stores of one process that share a bucket share `holds`.
         With `locks`, processes of other machines share the bucket. What has a row is read through
-        the `cache`, which is closed with this.
+        the `cache`, which is closed with this. Uploads that find no room in memory go on in files
+        without a name in `folder`.
         """
         self.compresses: Final = compresses
         self.bucket: Final = bucket
-        self._senders = Senders(Budget(bucket.settings.store_s3_buffer_mb * _MIB), sizes)
+        self._senders = Senders(bucket.settings.store_s3_buffer_mb * _MIB, sizes, folder)
         self._shared = Shared(bucket, self._senders, holds or Holds(), compresses=compresses)
         self._marks = Marks(self._shared)
         self._frames = SharedFrames()
@@ -91,7 +94,7 @@ class S3Files:
 
     @property
     def budget(self) -> Budget:
-        """Return the memory of uploads."""
+        """Return the memory of what is not sent yet."""
         return self._senders.budget
 
     def close(self) -> None:

@@ -316,6 +316,10 @@ class S3Staged:
 
     def _load(self, name: TailName, known: Mapping[str, str]) -> None:
         """Go on behind a tail; its bytes hash to what is `known`."""
+        with self._shared.senders.passing.taken(2 * (name.stored - name.sent)):
+            self._load_in_memory(name, known)
+
+    def _load_in_memory(self, name: TailName, known: Mapping[str, str]) -> None:
         try:
             tail = read_tail(self._shared.bucket, name)
         except ObjectUnknown:
@@ -370,10 +374,8 @@ class S3Staged:
 
     def _store_tail(self, replaces: str = "") -> None:
         """Store the tail of all bytes; `replaces` is the token of an object to be deleted."""
-        stored = self._writer.settle()
         sealed = self._form.sealed()
-        if len(stored) != self._writer.length - self._writer.sent:  # the header was just stored
-            stored = self._writer.settle()
+        self._writer.settle()
         about = Description(
             self.offset,
             self._writer.upload,
@@ -383,12 +385,12 @@ class S3Staged:
             sealed.entries,
             len(sealed.partial),
         )
-        tail = Tail(about, stored, sealed.partial)
         name = TailName(self._upload_id, self.offset, self._writer.sent, self._writer.length)
-        with self._shared.senders.budget.taken(len(stored)):
+        with self._shared.senders.passing.taken(2 * self._writer.unsent):
+            tail = Tail(about, self._writer.tail(), sealed.partial)
             self._shared.bucket.put(name.key, tail.encoded(), replaces=replaces)
-        if isinstance(self._form, SealedForm) and self._form.hasher is not None:
-            self._shared.checksums.put(self._upload_id, tail, self._form.hasher)
+            if isinstance(self._form, SealedForm) and self._form.hasher is not None:
+                self._shared.checksums.put(self._upload_id, tail, self._form.hasher)
         self._last = name
         kept = {each for each in self._found.tails if each.offset == self._acknowledged}
         dropped = self._found.tails - kept - {name}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from registry.blobstore.base import BlobStore, DataKey, Deleted, OpenObject, Staged
@@ -36,10 +37,17 @@ class S3Store(ThreadedStore):
         holds: Holds | None = None,
         locks: FleetLocks | None = None,
         cache: DiskCache | None = None,
+        folder: Path | None = None,
     ) -> None:
         """Use a bucket, as `S3Files` does."""
         self.files: Final = S3Files(
-            bucket, compresses=compresses, sizes=sizes, holds=holds, locks=locks, cache=cache
+            bucket,
+            compresses=compresses,
+            sizes=sizes,
+            holds=holds,
+            locks=locks,
+            cache=cache,
+            folder=folder,
         )
         self._threads: Final = Threads("s3", _AT_ONCE)
         super().__init__(self.files, self._threads, look_seconds)
