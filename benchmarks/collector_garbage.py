@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -24,14 +24,22 @@ class Blob(NamedTuple):
     digest: str
 
 
-def add_garbage(site: Site, count: int) -> None:
-    """Store `count` blobs in the large repository of a site, which may be served meanwhile."""
-    blobs = [_blob() for _ in range(count)]
+Put = Callable[[Site, Sequence[Blob]], None]
+
+
+def put_files(site: Site, blobs: Sequence[Blob]) -> None:
+    """Store the bytes of blobs as files."""
     objects = site.data / "blobs" / "objects"
     for blob in blobs:
         (objects / blob.id[-2:] / blob.id).write_bytes(bytes(SIZE))
     os.sync()  # blobs that become garbage are on the disk
-    for rows in _rows(site, blobs):
+
+
+def add_garbage(site: Site, count: int, put: Put = put_files) -> None:
+    """Store `count` blobs in the large repository of a site, which may be served meanwhile."""
+    blobs = [_blob() for _ in range(count)]
+    put(site, blobs)
+    for rows in rows_of(site, blobs):
         site.store.add(rows)
 
 
@@ -60,7 +68,8 @@ def _blob() -> Blob:
     return Blob(str(UUID(int=value | 7 << 76 | 0b10 << 62)), f"sha256:{sha256(random).hexdigest()}")
 
 
-def _rows(site: Site, blobs: Sequence[Blob]) -> Iterator[Rows]:
+def rows_of(site: Site, blobs: Sequence[Blob]) -> Iterator[Rows]:
+    """Yield the rows of blobs that are in the large repository, and in no manifest."""
     contents = site.contents
     old = contents.now - 2 * DAY
     account_id, repository_id = contents.account_id, contents.repository_id

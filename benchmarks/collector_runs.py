@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.bodies import BodyMaker
-from benchmarks.collector_garbage import add_foreign_garbage, add_garbage, stored_files
+from benchmarks.collector_garbage import (
+    Put,
+    add_foreign_garbage,
+    add_garbage,
+    put_files,
+    stored_files,
+)
 from benchmarks.collector_load import BLOB_BYTES, Clients, Window
 from benchmarks.exchanges import image_manifest, push_streamed, put_manifest
 from benchmarks.processes import cpu_seconds, process_tree
@@ -94,12 +100,14 @@ async def _run(settings: Settings, account_id: str) -> list[float]:
     return seconds[1:]  # the first phase removes what earlier runs have swept: nothing
 
 
-def collect_beside(site: Site, clients: Clients, blobs: int, seconds: float, turn: int) -> Beside:
+def collect_beside(
+    site: Site, clients: Clients, blobs: int, seconds: float, turn: int, put: Put = put_files
+) -> Beside:
     """Let clients push and pull, for `seconds` without a run, and during a run over `blobs` blobs.
 
-    The run comes second if `turn` is odd.
+    The run comes second if `turn` is odd. `put` stores the bytes of the blobs.
     """
-    add_garbage(site, blobs)
+    add_garbage(site, blobs, put)
     found: dict[bool, Window] = {}
     with clients.at_work(PUSHERS, PULLERS):
         time.sleep(1)  # until all clients have begun

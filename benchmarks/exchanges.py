@@ -67,10 +67,10 @@ def push_streamed(
         "PATCH", location, "Transfer-Encoding: chunked", f"Content-Type: {BLOB_TYPE}"
     )
     maker.send_chunked(connection, request, body)
-    location = _location(_answer(connection, 202, "PATCH"))
-    target = _with_digest(location, body.digest)
+    location = location_of(answer(connection, 202, "PATCH"))
+    target = with_digest(location, body.digest)
     connection.send(connection.request("PUT", target, "Content-Length: 0"))
-    _created(_answer(connection, 201, "PUT"), body.digest)
+    _created(answer(connection, 201, "PUT"), body.digest)
     return body.digest
 
 
@@ -80,17 +80,17 @@ def push_post(connection: Connection, repository: str, maker: BodyMaker, size_by
     target = f"/v2/{repository}/blobs/uploads/?digest={body.digest}"
     headers = (f"Content-Length: {size_bytes}", f"Content-Type: {BLOB_TYPE}")
     maker.send_plain(connection, connection.request("POST", target, *headers), body)
-    _created(_answer(connection, 201, "POST ?digest="), body.digest)
+    _created(answer(connection, 201, "POST ?digest="), body.digest)
     return body.digest
 
 
 def push_put(connection: Connection, repository: str, maker: BodyMaker, size_bytes: int) -> str:
     """Push a new blob with POST and one PUT (end-4a, end-6) and return its digest."""
     body = maker.make(size_bytes)
-    target = _with_digest(open_upload(connection, repository), body.digest)
+    target = with_digest(open_upload(connection, repository), body.digest)
     headers = (f"Content-Length: {size_bytes}", f"Content-Type: {BLOB_TYPE}")
     maker.send_plain(connection, connection.request("PUT", target, *headers), body)
-    _created(_answer(connection, 201, "PUT with the body"), body.digest)
+    _created(answer(connection, 201, "PUT with the body"), body.digest)
     return body.digest
 
 
@@ -110,7 +110,7 @@ def put_manifest(connection: Connection, repository: str, reference: str, manife
     target = f"/v2/{repository}/manifests/{reference}"
     headers = (f"Content-Length: {len(manifest)}", f"Content-Type: {MANIFEST_TYPE}")
     connection.send(connection.request("PUT", target, *headers) + manifest)
-    _created(_answer(connection, 201, "PUT manifest"), digest_of(manifest))
+    _created(answer(connection, 201, "PUT manifest"), digest_of(manifest))
     return len(manifest)
 
 
@@ -135,26 +135,29 @@ def digest_of(data: bytes) -> str:
     return f"sha256:{sha256(data).hexdigest()}"
 
 
-def open_upload(connection: Connection, repository: str) -> str:
+def open_upload(connection: Connection, repository: str, *headers: str) -> str:
     """POST a new upload session; return its location."""
-    request = connection.request("POST", f"/v2/{repository}/blobs/uploads/", "Content-Length: 0")
-    connection.send(request)
-    return _location(_answer(connection, 202, "POST"))
+    target = f"/v2/{repository}/blobs/uploads/"
+    connection.send(connection.request("POST", target, "Content-Length: 0", *headers))
+    return location_of(answer(connection, 202, "POST"))
 
 
-def _answer(connection: Connection, status: int, what: str) -> Head:
+def answer(connection: Connection, status: int, what: str) -> Head:
+    """Receive an answer of this status; discard its body."""
     head = connection.head()
     connection.discard(head)
     expect(head, status, what)
     return head
 
 
-def _location(head: Head) -> str:
+def location_of(head: Head) -> str:
+    """Return the path and query of a ``Location``."""
     parts = urlsplit(head.value("Location"))
     return f"{parts.path}?{parts.query}" if parts.query else parts.path
 
 
-def _with_digest(location: str, digest: str) -> str:
+def with_digest(location: str, digest: str) -> str:
+    """Return the target of the request that commits an upload."""
     return f"{location}{'&' if '?' in location else '?'}digest={digest}"
 
 

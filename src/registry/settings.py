@@ -49,7 +49,7 @@ from registry.setting_texts import (
     listed_origins,
     mirrored_prefixes,
 )
-from registry.store_settings import StoreSettings
+from registry.store_settings import MOST_S3_BLOB_BYTES, StoreSettings
 
 _REGION: Final = re.compile(REGION_PATTERN)
 _WORDS: Final = {
@@ -205,6 +205,7 @@ class Settings:
         for group in (self, *groups):
             check_numbers(group)
         self._check_metrics()
+        self._check_blobs()
         for name in ("public_url", "certificate_url"):
             url = getattr(self, name)
             if url and (problem := public_url_problem(url)):
@@ -227,6 +228,15 @@ class Settings:
             raise SettingsError(
                 f"region: {self.region!r} is no name of a region such as local or eu-1: lower-case"
                 " letters, digits and hyphens, at most 63"
+            )
+
+    def _check_blobs(self) -> None:
+        """Raise SettingsError if a blob may be larger than its store takes."""
+        most = self.limits.max_blob_bytes
+        if self.store.store_s3_bucket and most > MOST_S3_BLOB_BYTES:
+            raise SettingsError(
+                f"max_blob_bytes: a bucket of S3 takes blobs of at most {MOST_S3_BLOB_BYTES} bytes,"
+                f" not {most}"
             )
 
     def _check_metrics(self) -> None:

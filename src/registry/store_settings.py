@@ -13,6 +13,9 @@ _PREFIX: Final = re.compile(r"(?:[A-Za-z0-9._=-]+/)*[A-Za-z0-9._=-]*")
 _REGION: Final = re.compile(r"[a-z0-9-]{0,63}")
 _ENCRYPTION: Final = re.compile(r"|AES256|aws:kms(?::[A-Za-z0-9:/_.-]{1,512})?")
 _LONGEST_PREFIX: Final = 256
+MOST_S3_BLOB_BYTES: Final = 265 * 1024**3
+"""What a blob in a bucket has at most: S3 takes 10,000 parts, and they are kept in memory
+(`registry.blobstore.s3.parts.part_bytes`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,11 @@ import pytest
 from botocore.parsers import ResponseParserError
 
 from registry.blobstore.base import DataKey
-from registry.blobstore.s3.bucket import Begun, Bucket, KeyExists, Part, Ranged, Refused, answered
+from registry.blobstore.s3.answers import KeyExists, KeyMissing, Refused, answered
+from registry.blobstore.s3.bucket import Begun, Bucket, Part, Ranged
 from registry.blobstore.s3.circuit import Circuit
 from registry.blobstore.s3.files import S3Files
+from registry.blobstore.s3.growing import GrowingUpload
 from registry.blobstore.s3.names import object_key
 from registry.blobstore.s3.objects import S3Object
 from registry.errors import StoreUnavailable
@@ -50,9 +52,15 @@ class Failing(Bucket):
         return real(*given, **named) if plan is None else plan(real, *given, **named)
 
     def put(
-        self, key: str, body: bytes | bytearray, *, is_new: bool = False, token: str = ""
+        self,
+        key: str,
+        body: bytes | bytearray,
+        *,
+        is_new: bool = False,
+        token: str = "",
+        replaces: str = "",
     ) -> None:
-        self._next("put", key, body, is_new=is_new, token=token)
+        self._next("put", key, body, is_new=is_new, token=token, replaces=replaces)
 
     def get(self, key: str, start: int, stop: int, etag: str = "") -> Ranged:
         found: Ranged = self._next("get", key, start, stop, etag)
@@ -137,6 +145,8 @@ def test_parts_that_could_not_be_deleted_after_they_were_sent_again_lose_nothing
     files = another(bucket)
     files.stage_copy(new_id(), upload_id, len(DATA), key, key).discard()
     assert bucket.find(object_key(upload_id)) is not None  # the parts, to be read
+    with closing(another(bucket).open_staged(upload_id, key)) as growing:
+        assert isinstance(growing, GrowingUpload)  # they are not the blob
 
     def refuse_the_object(real: Callable[..., Any], keys: Sequence[str]) -> None:
         if keys == [object_key(upload_id)]:
@@ -148,6 +158,30 @@ def test_parts_that_could_not_be_deleted_after_they_were_sent_again_lose_nothing
     with closing(files.resume(upload_id)) as resumed, pytest.raises(StoreUnavailable):
         resumed.rewind(len(DATA), digests, data_key=key)
     assert committed(bucket, upload_id, key, len(DATA), b"more") == DATA + b"more"
+    assert list(bucket.listed("staged/")) == []
+
+
+@both_forms
+def test_old_parts_that_could_not_be_deleted_are_not_taken_for_the_blob(
+    bucket: Failing, key: DataKey | None
+) -> None:
+    """As when an upload goes back to fewer bytes than its parts have, and a deletion fails."""
+    upload_id, _ = staged(bucket, key)
+
+    def refuse_the_object(real: Callable[..., Any], keys: Sequence[str]) -> None:
+        if keys == [object_key(upload_id)]:
+            refuse()
+        real(keys)
+        bucket.once("delete_all", refuse_the_object)
+
+    bucket.once("delete_all", refuse_the_object)
+    with closing(another(bucket).resume(upload_id)) as resumed, pytest.raises(StoreUnavailable):
+        resumed.rewind(6 * MIB, {}, data_key=key)
+    bucket.once("delete_all", lambda real, keys: real(keys))
+    assert [each.object_id for each in another(bucket).list_staged()] == [upload_id]
+    with closing(another(bucket).open_staged(upload_id, key)) as growing:
+        assert isinstance(growing, GrowingUpload)
+    assert committed(bucket, upload_id, key, 6 * MIB, b"more") == DATA[: 6 * MIB] + b"more"
     assert list(bucket.listed("staged/")) == []
 
 
@@ -191,30 +225,42 @@ def test_a_scan_leaves_the_tail_that_was_just_stored_again(bucket: Failing) -> N
     assert committed(bucket, upload_id, None, MIB, b"more") == DATA[:MIB] + b"more"
 
 
+PAGE = b"<html><body>Nothing is here</body></html>"
+"""Of a load balancer."""
+
+
 class Canned(BaseHTTPRequestHandler):
     """Answers `pages` in turn, each a status and a body."""
 
+    protocol_version = "HTTP/1.1"  # in which a client is told to send its body
     pages: list[tuple[int, bytes]]
     asked: list[str]
 
     def do_GET(self) -> None:
         self.asked.append(self.path)
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
         status, body = self.pages.pop(0)
         self.send_response(status)
+        self.send_header("Connection", "close")
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("ETag", '"etag"')
+        if body != PAGE:
+            self.send_header("ETag", '"etag"')
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_HEAD = do_PUT = do_POST = do_GET  # noqa: N815 - as the base class has it
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
 
 
 @contextmanager
-def answering(*pages: bytes) -> Iterator[tuple[Bucket, list[str]]]:
+def answering(*pages: bytes, status: int = 200) -> Iterator[tuple[Bucket, list[str]]]:
     """Give a bucket whose server answers these, and the paths that it is asked for."""
     asked: list[str] = []
-    handler = type("Handler", (Canned,), {"pages": [(200, each) for each in pages], "asked": asked})
+    answers = [(status, each) for each in pages]
+    handler = type("Handler", (Canned,), {"pages": answers, "asked": asked})
     with HTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -231,10 +277,54 @@ def _settings(url: str) -> StoreSettings:
     return StoreSettings(store_s3_bucket="blobs", store_s3_endpoint=url, store_s3_region="local")
 
 
-def test_an_answer_that_cannot_be_parsed_is_a_store_that_does_not_answer() -> None:
-    with pytest.raises(StoreUnavailable, match="ResponseParserError"):  # noqa: SIM117
+@pytest.mark.parametrize("error", [ResponseParserError, ValueError, KeyError, AttributeError])
+def test_an_answer_that_cannot_be_parsed_is_a_store_that_does_not_answer(
+    error: type[Exception],
+) -> None:
+    with pytest.raises(StoreUnavailable, match=error.__name__):  # noqa: SIM117
         with answered("ListObjectsV2", Circuit()):
-            raise ResponseParserError("no element found")
+            raise error("no element found")
+
+
+EVERY_CALL: Sequence[Callable[[Bucket], object]] = (
+    lambda bucket: bucket.head("key"),
+    lambda bucket: bucket.find("key"),
+    lambda bucket: bucket.get("key", 0, 100),
+    lambda bucket: bucket.read("key"),
+    lambda bucket: bucket.put("key", b"bytes"),
+    lambda bucket: bucket.begin("key", "token"),
+    lambda bucket: bucket.send_part("key", "upload", 1, b"part"),
+    lambda bucket: bucket.complete("key", "upload", [Part("etag", "checksum")]),
+    lambda bucket: list(bucket.listed("objects/")),
+    lambda bucket: list(bucket.begun("objects/")),
+    lambda bucket: bucket.delete(["key"]),
+)
+
+
+@pytest.mark.parametrize(("status", "page"), [(200, PAGE), (200, b""), (404, PAGE), (404, b"")])
+def test_what_is_no_s3_has_neither_lost_nor_stored_anything(status: int, page: bytes) -> None:
+    """As a load balancer answers whose servers are away."""
+    with answering(*[page] * 2 * len(EVERY_CALL), status=status) as (bucket, asked):
+        for number, call in enumerate(EVERY_CALL):
+            if (status, page, number) in CANNOT_TELL:
+                continue
+            before = len(asked)
+            with pytest.raises(StoreUnavailable, match=r"no S3|refuses \((404|without a code)\)"):
+                call(bucket)
+            assert len(asked) > before
+
+
+CANNOT_TELL = {(200, b"", number) for number in (2, 3, 4, 6)}
+"""An empty object, and one that is stored, are answered with an ETag alone, which this page has."""
+
+
+@pytest.mark.parametrize(("code", "error"), [("NoSuchKey", KeyMissing), ("NoSuchBucket", Refused)])
+def test_only_an_absent_key_is_absent(code: str, error: type[Exception]) -> None:
+    page = f"<Error><Code>{code}</Code><Message>It is not there.</Message></Error>".encode()
+    with answering(page, page, status=404) as (bucket, asked):
+        with pytest.raises(error):
+            bucket.head("key")
+        assert len(asked) == 2  # HEAD, whose answer has no body, and GET
 
 
 def test_a_page_of_uploads_need_not_name_the_upload_that_it_ends_with() -> None:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import aclosing, closing, contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from registry.blobstore.base import DataKey, StageBusy
+from registry.blobstore.s3 import parts
 from registry.blobstore.s3.bucket import Bucket
+from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.names import object_key
-from registry.blobstore.s3.parts import part_bytes
+from registry.blobstore.s3.parts import MOST_PARTS, part_bytes
 from registry.blobstore.s3.store import S3Store
-from registry.errors import DigestMismatch, StoreUnavailable
+from registry.blobstore.sealed_format import FRAME_BYTES, sealed_size
+from registry.errors import BlobTooLarge, DigestMismatch, StoreUnavailable
 from registry.oci.digest import digest_of
-from registry.store_settings import StoreSettings
+from registry.store_settings import MOST_S3_BLOB_BYTES, StoreSettings
 from tests.contract.blob_stores import listed, new_id, write
 from tests.relay import Relay
 from tests.s3_servers import client_of, credentials, settings_for, url_of
@@ -45,9 +49,10 @@ async def read(store: S3Store, object_id: str, key: DataKey | None) -> bytes:
         return b"".join(bytes(chunk) for chunk in found.chunks())
 
 
-def test_parts_of_a_hundred_gib_are_fewer_than_ten_thousand() -> None:
-    sizes = [part_bytes(number) for number in range(10_000)]
-    assert sum(sizes) > 100 * 1024 * MIB
+def test_ten_thousand_parts_take_the_largest_blob() -> None:
+    sizes = [part_bytes(number) for number in range(MOST_PARTS)]
+    table = sealed_size(MOST_S3_BLOB_BYTES) // FRAME_BYTES * 8
+    assert sum(sizes) > sealed_size(MOST_S3_BLOB_BYTES) + table + MIB
     assert (min(sizes), max(sizes)) == (8 * MIB, 32 * MIB)
     assert sizes == sorted(sizes)
 
@@ -192,6 +197,54 @@ def test_parts_in_memory_are_bounded_and_given_back(settings: StoreSettings) -> 
             assert 0 < budget.used <= budget.most <= 24 * MIB + MIB
             staged.discard()
         assert budget.used == 0
+
+
+def test_an_upload_of_more_parts_than_s3_takes_is_too_large(
+    settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "MOST_PARTS", 2)
+    files = S3Files(Bucket(settings_for("moto")), sizes=lambda _: 100)
+    with closing(files), closing(files.stage(new_id())) as staged:
+        with pytest.raises(BlobTooLarge):
+            staged.write(memoryview(DATA[:301]))
+        staged.discard()
+        assert list(files.list_staged()) == []
+
+
+def test_slow_uploads_that_fill_the_memory_hold_up_nobody(
+    settings: StoreSettings, tmp_path: Path
+) -> None:
+    part, bucket = 100_000, Bucket(settings_for("moto", store_s3_buffer_mb=1))
+    slow = {new_id(): DATA[number : number + 2 * part] for number in range(12)}
+    fast, half = new_id(), part - 1
+    with closing(S3Files(bucket, sizes=lambda _: part, folder=tmp_path)) as files:
+        held = {name: files.stage(name) for name in slow}
+        for name, staged in held.items():
+            staged.write(memoryview(slow[name][:half]))
+        assert len(slow) * half > files.budget.limit >= files.budget.most
+        with closing(files.stage(fast)) as staged:
+            staged.write(memoryview(DATA[: 11 * part]))
+            staged.commit(digest_of(DATA[: 11 * part]))
+        for number, (name, staged) in enumerate(held.items()):
+            assert staged.form is not None
+            assert staged.form.read(7, 70) == slow[name][7:77]
+            if number % 2:  # so that it goes on from a tail
+                digests = staged.flush()
+                staged.close()
+                staged = files.resume(name)  # noqa: PLW2901 - it is the same upload
+                staged.rewind(half, digests)
+            else:
+                staged.write(memoryview(slow[name][half:part]))
+                staged.rewind(half)
+            staged.write(memoryview(slow[name][half:]))
+            staged.commit(digest_of(slow[name]))
+            staged.close()
+        assert files.budget.used == 0
+        assert files.budget.most <= files.budget.limit
+        for name, data in {**slow, fast: DATA[: 11 * part]}.items():
+            with closing(files.open(name, len(data))) as opened:
+                assert b"".join(bytes(each) for each in opened.chunks()) == data
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_the_server_encrypts_is_asked_for(settings: StoreSettings) -> None:

@@ -19,6 +19,7 @@ from registry.oci.digest import digest_of
 from registry.setting_names import from_environment
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
+from registry.store_settings import MOST_S3_BLOB_BYTES
 from tests.contract.blob_stores import listed, new_id, write
 from tests.s3_servers import credentials, settings_for
 
@@ -48,6 +49,13 @@ def settings_of(**variables: str) -> Settings:
 def test_an_unusable_setting_is_refused(variables: dict[str, str], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         settings_of(**{"BUCKET": "blobs", **variables})
+
+
+def test_a_limit_of_blobs_that_no_bucket_takes_is_refused_at_the_start() -> None:
+    most = {"ENTREPOT_MAX_BLOB_BYTES": str(MOST_S3_BLOB_BYTES + 1)}
+    assert from_environment(most, DEFAULTS).limits.max_blob_bytes > MOST_S3_BLOB_BYTES
+    with pytest.raises(SettingsError, match=f"max_blob_bytes: .* {MOST_S3_BLOB_BYTES} bytes"):
+        from_environment({"ENTREPOT_STORE_S3_BUCKET": "blobs", **most}, DEFAULTS)
 
 
 def test_the_prefix_and_the_encryption_are_as_s3_takes_them() -> None:

@@ -17,6 +17,7 @@ from registry.blobstore.base import (
     Stored,
     StoredObject,
 )
+from registry.blobstore.blocking import BlockingFiles, BlockingStaged, GrowingFiles
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.fleet_locks import FleetLocks
 from registry.blobstore.reading import (
@@ -26,19 +27,18 @@ from registry.blobstore.reading import (
     GrowthSignals,
     ThreadedObject,
 )
-from registry.blobstore.staged_file import StagedFile
 from registry.blobstore.threads import Runner, Threads, each_of
 from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest
 
 
 class ThreadedStore:
-    """A `BlobStore` over files, each of whose calls `run` makes in a thread, or at once.
+    """A `BlobStore` but for `open_staged`; `run` makes calls that block in a thread, or at once.
 
     A reader of growing bytes polls for writes of other processes every `look_seconds`.
     """
 
-    def __init__(self, blocking: DiskFiles, run: Runner, look_seconds: float) -> None:
+    def __init__(self, blocking: BlockingFiles, run: Runner, look_seconds: float) -> None:
         self._blocking = blocking
         self._run = run
         self._look_seconds = look_seconds
@@ -55,14 +55,6 @@ class ThreadedStore:
         call = self._blocking.open
         stored = await self._run(call, object_id, size, data_key, undo=_close)
         return ThreadedObject(stored, self._run)
-
-    async def open_staged(self, upload_id: str, data_key: DataKey | None = None) -> OpenObject:
-        """Open staged bytes that grow (`BlobReader.open_staged`)."""
-        call = self._blocking.open_staged
-        opened = await self._run(call, upload_id, data_key, undo=_close)
-        if isinstance(opened, BlockingGrowing):
-            return GrowingObject(opened, upload_id, self._run, self.signals, self._look_seconds)
-        return ThreadedObject(opened, self._run)
 
     async def open_stored(self, object_id: str, stored_size: int) -> OpenObject:
         """Open the stored bytes of an object (`BlobReader.open_stored`)."""
@@ -116,9 +108,9 @@ class ThreadedStore:
 
     def _staged(
         self,
-        begun: StagedFile | None,
+        begun: BlockingStaged | None,
         upload_id: str,
-        begin: Callable[[], StagedFile] | None = None,
+        begin: Callable[[], BlockingStaged] | None = None,
     ) -> ThreadedStaged:
         return ThreadedStaged(self._run, lambda: self.signals.notify(upload_id), begun, begin)
 
@@ -204,6 +196,22 @@ class ThreadedStore:
         return await self._run(_delete, self._blocking, object_ids)
 
 
+class GrowingStore(ThreadedStore):
+    """A `BlobStore` whose staged bytes are read as they are written (`ThreadedStore`)."""
+
+    def __init__(self, blocking: GrowingFiles, run: Runner, look_seconds: float) -> None:
+        super().__init__(blocking, run, look_seconds)
+        self._growing = blocking
+
+    async def open_staged(self, upload_id: str, data_key: DataKey | None = None) -> OpenObject:
+        """Open staged bytes that grow (`BlobReader.open_staged`)."""
+        call = self._growing.open_staged
+        opened = await self._run(call, upload_id, data_key, undo=_close)
+        if isinstance(opened, BlockingGrowing):
+            return GrowingObject(opened, upload_id, self._run, self.signals, self._look_seconds)
+        return ThreadedObject(opened, self._run)
+
+
 class ThreadedStaged(Staged):
     """Staged bytes of a `ThreadedStore`; it calls `notify` after each change.
 
@@ -214,15 +222,15 @@ class ThreadedStaged(Staged):
         self,
         run: Runner,
         notify: Callable[[], None],
-        begun: StagedFile | None,
-        begin: Callable[[], StagedFile] | None = None,
+        begun: BlockingStaged | None,
+        begin: Callable[[], BlockingStaged] | None = None,
     ) -> None:
         self._run = run
         self._notify = notify
         self._begun = begun
         self._begin = begin
 
-    def _held(self) -> StagedFile:
+    def _held(self) -> BlockingStaged:
         if self._begun is None:
             if self._begin is None:
                 raise ValueError("the staged bytes are not held any more")
@@ -284,11 +292,11 @@ class ThreadedStaged(Staged):
             self._begun.close()
 
 
-def _close(opened: BlockingObject | BlockingGrowing | StagedFile) -> None:
+def _close(opened: BlockingObject | BlockingGrowing | BlockingStaged) -> None:
     opened.close()
 
 
-def _delete(store: DiskFiles, object_ids: Sequence[str]) -> Deleted:
+def _delete(store: BlockingFiles, object_ids: Sequence[str]) -> Deleted:
     deleted: list[str] = []
     refusal = None
     try:
@@ -306,13 +314,13 @@ def _delete(store: DiskFiles, object_ids: Sequence[str]) -> Deleted:
 
 
 if TYPE_CHECKING:
-    _: type[BlobStore] = ThreadedStore
+    _: type[BlobStore] = GrowingStore
 
 
 _LOOK_SECONDS: Final = 0.02
 
 
-class FilesystemStore(ThreadedStore):
+class FilesystemStore(GrowingStore):
     """Keep blobs below `root` (`DiskFiles`).
 
     A file whose inode is in the kernel's memory is opened on the event loop. That takes a few

@@ -57,7 +57,8 @@ def _maker(settings: Settings, name: str, root: Path, prefix: str) -> Callable[[
         most = settings.store.cache_bytes
         cache = DiskCache(settings.cache, most) if most else None
         bucket = open_bucket(settings, prefix)
-        return S3Store(bucket, compresses=compresses, locks=locks, cache=cache)
+        folder = settings.data
+        return S3Store(bucket, compresses=compresses, locks=locks, cache=cache, folder=folder)
 
     return in_bucket if settings.store.store_s3_bucket else on_disk
 

@@ -1,21 +1,29 @@
 """Calls of S3: of one bucket, below one prefix, in bounded time.
 
-What the bucket answers becomes one of a few errors here; no other module knows those of boto3.
-Every part and object is sent with its CRC32C, which the server checks before it keeps the bytes.
+No module but this one and `answers` knows boto3. Every part and object is sent with its CRC32C,
+which the server checks before it keeps the bytes.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
+from registry.blobstore.s3.answers import (
+    MISSING,
+    KeyMissing,
+    OutsideObject,
+    Refused,
+    Unnamed,
+    answered,
+    check_document,
+)
 from registry.blobstore.s3.circuit import Circuit
 from registry.errors import StoreUnavailable
 from registry.store_settings import StoreSettings
@@ -24,14 +32,10 @@ DELETED_AT_ONCE: Final = 1000
 """Keys in a ``DeleteObjects``, the most that S3 takes."""
 _ATTEMPTS: Final = 2
 _CONNECTIONS: Final = 64
-_MISSING: Final = frozenset({"404", "NoSuchKey", "NoSuchUpload", "NotFound"})
-_EXISTS: Final = frozenset({"412", "PreconditionFailed", "ConditionalRequestConflict"})
-_OUTSIDE: Final = frozenset({"416", "InvalidRange"})
 _UNKNOWN: Final = frozenset({"NotImplemented", "501"})
 
 _making: Final = threading.Lock()
 """Sessions are not safe for threads, clients are."""
-_log = logging.getLogger(__name__)
 
 
 class BotoMissing(Exception):
@@ -41,26 +45,6 @@ class BotoMissing(Exception):
         super().__init__("a store in S3 needs the package boto3: pip install 'entrepot[s3]'")
 
 
-class KeyMissing(Exception):
-    """The bucket has no such key, or no such upload."""
-
-
-class KeyExists(Exception):
-    """The bucket has such a key already, or another than was asked for."""
-
-
-class OutsideObject(Exception):
-    """A range begins behind the end of an object."""
-
-
-class Refused(StoreUnavailable):
-    """The store does not do what was asked; `code` is S3's word for why."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(f"the blob store refuses ({code})")
-        self.code = code
-
-
 class Head(NamedTuple):
     """What a bucket tells of an object."""
 
@@ -68,7 +52,9 @@ class Head(NamedTuple):
     etag: str
     modified: datetime
     token: str
-    """Of the writer (`put`); empty if it gave none."""
+    """Of the writer (`Bucket.put`); empty if it gave none."""
+    replaces: str = ""
+    """Token of another object, in whose place this one is (`Bucket.put`)."""
 
 
 class Entry(NamedTuple):
@@ -153,12 +139,14 @@ class Bucket:
             response_checksum_validation="when_required",
             s3={"addressing_style": style},
         )
-        return _session().client(
+        client = _session().client(
             "s3",
             endpoint_url=settings.store_s3_endpoint or None,
             region_name=settings.store_s3_region or None,
             config=config,
         )
+        client.meta.events.register("before-parse.s3", check_document)
+        return client
 
     def close(self) -> None:
         """Close the connections."""
@@ -168,18 +156,42 @@ class Bucket:
             client.close()
 
     def head(self, key: str) -> Head:
-        """Return what there is to know of an object; raise KeyMissing if it is absent."""
-        with self._asking("HeadObject"):
-            found = self.client.head_object(**self._named(key))
-        token = found.get("Metadata", {}).get("hold", "")
-        return Head(found["ContentLength"], found["ETag"], found["LastModified"], token)
+        """Return what there is to know of an object; raise KeyMissing if it is absent.
+
+        Use it for what should be there: that it is absent costs a second call.
+        """
+        try:
+            return self._head(key)
+        except Unnamed:
+            found = self.find(key)
+        if found is None:
+            raise KeyMissing(key)
+        return found
 
     def find(self, key: str) -> Head | None:
-        """Return what there is to know of an object, or None if it is absent."""
+        """Return what there is to know of an object, or None if it is absent.
+
+        Its first byte is asked for: unlike ``HeadObject``, that is answered with a document that
+        says what is missing.
+        """
         try:
-            return self.head(key)
+            with self._asking("GetObject"):
+                found = self.client.get_object(**self._named(key), Range="bytes=0-0")
+                size = found.get("ContentRange", "").rpartition("/")[2]
+                if found["ContentLength"] == 1:
+                    found["Body"].read()
+                else:  # this S3 knows no ranges
+                    found["Body"].close()
+                return _head_of(found, int(size or found["ContentLength"]))
+        except OutsideObject:  # it is empty
+            return self._head(key)
         except KeyMissing:
             return None
+
+    def _head(self, key: str) -> Head:
+        with self._asking("HeadObject"):
+            found = self.client.head_object(**self._named(key))
+            return _head_of(found, found["ContentLength"])
 
     def get(self, key: str, start: int, stop: int, etag: str = "") -> Ranged:
         """Begin to read a range, of which an object may have less; with `etag`, of that object.
@@ -195,42 +207,53 @@ class Bucket:
             found = self.client.get_object(
                 **self._named(key), Range=f"bytes={start}-{stop - 1}", **same
             )
+            etag, count = found["ETag"], found["ContentLength"]
         size = found.get("ContentRange", "").rpartition("/")[2]
-        count = found["ContentLength"]
         if not size.isdigit():  # the whole object, which is what was asked for, or more
             size = str(count)
             if start or count > stop:
                 found["Body"].close()
                 raise StoreUnavailable("the blob store gives no ranges of objects")
-        return Ranged(found["Body"], count, int(size), found["ETag"])
+        return Ranged(found["Body"], count, int(size), etag)
 
     def read(self, key: str) -> bytes:
         """Return all bytes of a small object."""
         with self._asking("GetObject"):
-            return bytes(self.client.get_object(**self._named(key))["Body"].read())
+            found = self.client.get_object(**self._named(key))
+            _ = found["ETag"]
+            return bytes(found["Body"].read())
 
     def put(
-        self, key: str, body: bytes | bytearray, *, is_new: bool = False, token: str = ""
+        self,
+        key: str,
+        body: bytes | bytearray,
+        *,
+        is_new: bool = False,
+        token: str = "",
+        replaces: str = "",
     ) -> None:
         """Store an object whole; with `is_new`, raise KeyExists if there is one.
 
-        `token` tells later that this call has stored it (`Head`).
+        `token` tells later that this call has stored it, `replaces` the token of another object
+        that is to be deleted (`Head`).
         """
         fields: dict[str, Any] = {"ChecksumCRC32C": crc32c(body), **self._sealing}
-        if token:
-            fields["Metadata"] = {"hold": token}
+        about = {"hold": token, "replaces": replaces}
+        fields["Metadata"] = {name: each for name, each in about.items() if each}
         if is_new and self._is_conditional:
             try:
-                with self._asking("PutObject"):
-                    self.client.put_object(**self._named(key), Body=body, IfNoneMatch="*", **fields)
+                self._put(key, body, {"IfNoneMatch": "*", **fields})
             except Refused as error:
                 if error.code not in _UNKNOWN:
                     raise
                 self._is_conditional = False  # this S3 knows no conditions
             else:
                 return
+        self._put(key, body, fields)
+
+    def _put(self, key: str, body: bytes | bytearray, fields: Mapping[str, Any]) -> None:
         with self._asking("PutObject"):
-            self.client.put_object(**self._named(key), Body=body, **fields)
+            _ = self.client.put_object(**self._named(key), Body=body, **fields)["ETag"]
 
     def begin(self, key: str, token: str) -> str:
         """Begin an upload in parts; return its name."""
@@ -241,7 +264,7 @@ class Bucket:
                 Metadata={"hold": token},
                 **self._sealing,
             )
-        return str(begun["UploadId"])
+            return str(begun["UploadId"])
 
     def send_part(self, key: str, upload: str, number: int, body: bytes | bytearray) -> Part:
         """Send a part, numbered from 1; raise KeyMissing if the upload has ended."""
@@ -254,9 +277,10 @@ class Bucket:
                 Body=body,
                 ChecksumCRC32C=checksum,
             )
+            etag = sent["ETag"]
         if sent.get("ChecksumCRC32C", checksum) != checksum:
             raise StoreUnavailable("the blob store has kept other bytes than were sent")
-        return Part(sent["ETag"], checksum)
+        return Part(etag, checksum)
 
     def complete(self, key: str, upload: str, parts: Sequence[Part]) -> None:
         """Make parts an object; raise KeyMissing if the upload has ended."""
@@ -318,7 +342,7 @@ class Bucket:
                     **self._place, Delete={"Objects": named, "Quiet": True}
                 )
             for each in answer.get("Errors", ()):
-                if each.get("Code") not in _MISSING:
+                if each.get("Code") not in MISSING:
                     failed[each["Key"][len(self.prefix) :]] = str(each.get("Code"))
         return failed
 
@@ -344,6 +368,12 @@ class Bucket:
         return {**self._place, "Key": self.prefix + key}
 
 
+def _head_of(found: Mapping[str, Any], size: int) -> Head:
+    about = found.get("Metadata", {})
+    token, replaces = about.get("hold", ""), about.get("replaces", "")
+    return Head(size, found["ETag"], found["LastModified"], token, replaces)
+
+
 def _session() -> Any:  # noqa: ANN401 - boto3 makes the class
     """Return a session of boto3, which finds the credentials."""
     import boto3  # noqa: PLC0415 - optional, and takes long
@@ -360,36 +390,3 @@ def _loader() -> Any:  # noqa: ANN401 - boto3 makes the class
     from botocore.loaders import create_loader  # noqa: PLC0415 - optional
 
     return create_loader()
-
-
-@contextmanager
-def answered(what: str, circuit: Circuit) -> Iterator[None]:
-    """Raise an error of this module, or StoreUnavailable, for one of boto3 in the block.
-
-    `circuit` is told whether the server answers.
-    """
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
-    from botocore.parsers import ResponseParserError  # noqa: PLC0415
-    from urllib3.exceptions import HTTPError  # noqa: PLC0415
-
-    try:
-        yield
-    except ClientError as error:
-        circuit.answered()
-        code = str(error.response.get("Error", {}).get("Code", "without a code"))
-        for words, found in (
-            (_MISSING, KeyMissing),
-            (_EXISTS, KeyExists),
-            (_OUTSIDE, OutsideObject),
-        ):
-            if code in words:
-                raise found(what) from error
-        _log.error("the blob store refuses %s: %s", what, code)
-        raise Refused(code) from error
-    except (BotoCoreError, ResponseParserError, HTTPError, OSError) as error:
-        circuit.failed()
-        why = type(error).__name__
-        _log.error("the blob store does not answer to %s: %s", what, why)
-        raise StoreUnavailable(f"the blob store does not answer ({why})") from error
-    else:
-        circuit.answered()

@@ -12,7 +12,8 @@ from contextlib import closing
 from typing import Final
 
 from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown
-from registry.blobstore.s3.bucket import Bucket, KeyMissing
+from registry.blobstore.s3.answers import KeyMissing
+from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.forms import layout_before, open_partial
 from registry.blobstore.s3.names import TailName, object_key
 from registry.blobstore.s3.objects import S3Object

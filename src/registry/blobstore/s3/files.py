@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 from registry.blobstore.base import (
@@ -21,7 +20,8 @@ from registry.blobstore.cached_objects import CachedObject
 from registry.blobstore.disk_cache import DiskCache
 from registry.blobstore.fleet_locks import FleetLocks
 from registry.blobstore.reading import BlockingObject
-from registry.blobstore.s3.bucket import Bucket, Head, KeyExists, KeyMissing, Refused
+from registry.blobstore.s3.answers import KeyMissing, Refused
+from registry.blobstore.s3.bucket import Bucket, Head
 from registry.blobstore.s3.copying import prefix_of
 from registry.blobstore.s3.growing import GrowingUpload
 from registry.blobstore.s3.memory import Budget
@@ -29,7 +29,6 @@ from registry.blobstore.s3.names import (
     GENERATION,
     OBJECTS,
     PARTITIONS,
-    SCANNING,
     STAGED,
     object_id_of,
     object_key,
@@ -38,9 +37,9 @@ from registry.blobstore.s3.names import (
     tails_of,
 )
 from registry.blobstore.s3.objects import S3Object
-from registry.blobstore.s3.orphans import Marks
+from registry.blobstore.s3.orphans import Marks, ScanTurn
 from registry.blobstore.s3.parts import PartBytes, Senders, part_bytes
-from registry.blobstore.s3.shared import Found, Holds, Shared
+from registry.blobstore.s3.shared import Holds, Shared
 from registry.blobstore.s3.staged import S3Staged
 from registry.blobstore.sealed_format import (
     FRAME_BYTES,
@@ -56,8 +55,6 @@ from registry.blobstore.staging import canonical_id, check_size
 from registry.errors import StoreUnavailable
 
 _MIB: Final = 1 << 20
-_SCAN_LASTS: Final = timedelta(hours=1)
-"""Who began to look for orphans longer ago has died."""
 
 
 class S3Files:
@@ -76,26 +73,28 @@ class S3Files:
         holds: Holds | None = None,
         locks: FleetLocks | None = None,
         cache: DiskCache | None = None,
+        folder: Path | None = None,
     ) -> None:
         """Use a bucket; with `compresses`, compress what is sealed if that pays.
 
         `sizes` are those of parts. Stores of one process that share a bucket share `holds`.
         With `locks`, processes of other machines share the bucket. What has a row is read through
-        the `cache`, which is closed with this.
+        the `cache`, which is closed with this. Uploads that find no room in memory go on in files
+        without a name in `folder`.
         """
         self.compresses: Final = compresses
         self.bucket: Final = bucket
-        self._senders = Senders(Budget(bucket.settings.store_s3_buffer_mb * _MIB), sizes)
+        self._senders = Senders(bucket.settings.store_s3_buffer_mb * _MIB, sizes, folder)
         self._shared = Shared(bucket, self._senders, holds or Holds(), compresses=compresses)
         self._marks = Marks(self._shared)
         self._frames = SharedFrames()
-        self._scanning = threading.Lock()
+        self._turn = ScanTurn(bucket)
         self._locks = locks
         self._cache = cache
 
     @property
     def budget(self) -> Budget:
-        """Return the memory of uploads."""
+        """Return the memory of what is not sent yet."""
         return self._senders.budget
 
     def close(self) -> None:
@@ -150,10 +149,35 @@ class S3Files:
         held = self.held(name)
         if held is None or held.form is None:
             with suppress(ObjectUnknown):
-                return self.open(name, data_key=data_key)
+                return self.open_committed(name, data_key)
             if not self.is_staged(name):
                 raise ObjectUnknown(name)
         return GrowingUpload(self, name, data_key)
+
+    def open_committed(self, upload_id: str, data_key: DataKey | None) -> BlockingObject:
+        """Open the object that an upload has become.
+
+        Raises:
+            ObjectUnknown: there is none, or one that was only made of parts, to be read.
+            ObjectDamaged, StoreUnavailable: as `open`.
+
+        """
+        try:
+            opened = self.open(upload_id, data_key=data_key)
+        except ObjectDamaged:
+            if self._shared.look(upload_id).is_object:
+                raise
+            raise ObjectUnknown(upload_id) from None
+        if any(True for _ in self._shared.tails_of(upload_id)):
+            try:
+                is_object = self._shared.look(upload_id).is_object
+            except BaseException:
+                opened.close()
+                raise
+            if not is_object:
+                opened.close()
+                raise ObjectUnknown(upload_id)
+        return opened
 
     def open_stored(self, object_id: str, stored_size: int) -> S3Object:
         """Open the stored bytes of an object (`BlobReader.open_stored`)."""
@@ -360,28 +384,9 @@ class S3Files:
         with self.deleting():
             self._marks.delete(orphan)
 
-    @contextmanager
-    def scan_alone(self) -> Iterator[bool]:
-        """Give True to one process at a time, by the lock of all nodes if there is one.
-
-        Else an object tells, for an hour. Two that scan at once do no harm: a mark is set twice.
-        """
-        if self._locks is not None:
-            with self._locks.scan_alone() as is_alone:
-                yield is_alone
-            return
-        if not self._scanning.acquire(blocking=False):
-            yield False
-            return
-        try:
-            is_alone = self._begins_to_scan()
-            try:
-                yield is_alone
-            finally:
-                if is_alone:
-                    self.bucket.delete_all([SCANNING])
-        finally:
-            self._scanning.release()
+    def scan_alone(self) -> AbstractContextManager[bool]:
+        """Return what gives True to one process at a time, by the lock of all nodes, if any."""
+        return self._turn.alone() if self._locks is None else self._locks.scan_alone()
 
     def generation(self) -> str | None:
         """Return the noted generation, or None."""
@@ -434,7 +439,7 @@ class S3Files:
             return False
         entries = list(self.bucket.listed(tails_of(upload_id)))
         tails = frozenset(each for each in map(tail_name, (e.key for e in entries)) if each)
-        if not Found(head, tails).is_object:
+        if not self._shared.judged(head, tails).is_object:
             return False
         self.bucket.delete_all([e.key for e in entries if e.modified < head.modified])
         key = object_key(upload_id)
@@ -442,16 +447,3 @@ class S3Files:
             if begun.key == key and begun.begun < head.modified:
                 self.bucket.abort(key, begun.upload)
         return True
-
-    def _begins_to_scan(self) -> bool:
-        for _ in range(2):
-            try:
-                self.bucket.put(SCANNING, b"", is_new=True)
-            except KeyExists:
-                head = self.bucket.find(SCANNING)
-                if head is not None and datetime.now(UTC) - head.modified < _SCAN_LASTS:
-                    return False
-                self.bucket.delete_all([SCANNING])
-            else:
-                return True
-        return False

@@ -61,7 +61,7 @@ class GrowingUpload:
             part = held.form.read(offset, count) if offset < size else b""
             return Seen(part or b"", size)
         try:
-            self._object = self._files.open(self._upload_id, data_key=self._data_key)
+            self._object = self._files.open_committed(self._upload_id, self._data_key)
         except ObjectUnknown:
             more = self._files.acknowledged(self._upload_id, self._data_key, offset)
             self._tail = more or self._tail

@@ -1,23 +1,29 @@
-"""The memory that uploads of a process have together, until their bytes are sent."""
+"""The memory that uploads of a process have together, until their bytes are sent.
+
+Nobody waits for memory with bytes in hand that only its client can make complete: many slow clients
+would hold up each other, and all others. What finds no room goes on in a file (`PartBuffer`). Who
+waits, waits for those who send what they have, and end by themselves.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Final
 
+from registry.blobstore.disk_io import check_room
 from registry.errors import StoreUnavailable
 
 _PATIENCE_SECONDS: Final = 30.0
 
 
 class Budget:
-    """At most `limit` bytes at once; who wants more waits, and is refused after half a minute.
-
-    So many slow clients cannot fill the memory, and nobody waits without end. What is larger than
-    all of it goes alone.
-    """
+    """At most `limit` bytes at once; what is larger than all of it goes alone."""
 
     def __init__(self, limit: int, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         self.limit: Final = limit
@@ -32,18 +38,13 @@ class Budget:
         """Return how many bytes are used."""
         return self._used
 
-    def take(self, count: int) -> None:
-        """Use some bytes more.
-
-        Raises:
-            StoreUnavailable: others use them.
-
-        """
+    def take_now(self, count: int) -> bool:
+        """Use some bytes more; return False if others use them."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._fits(count), self._patience):
-                raise StoreUnavailable("too many uploads are under way at once; try again")
-            self._used += count
-            self.most = max(self.most, self._used)
+            if not self._fits(count):
+                return False
+            self._use(count)
+            return True
 
     def give(self, count: int) -> None:
         """Use some bytes less."""
@@ -53,8 +54,16 @@ class Budget:
 
     @contextmanager
     def taken(self, count: int) -> Iterator[None]:
-        """Use some bytes for the block (`take`)."""
-        self.take(count)
+        """Use some bytes for the block, which waits for no client; wait for those of others.
+
+        Raises:
+            StoreUnavailable: half a minute was not enough.
+
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._fits(count), self._patience):
+                raise StoreUnavailable("too much is sent to the blob store at once; try again")
+            self._use(count)
         try:
             yield
         finally:
@@ -62,3 +71,117 @@ class Budget:
 
     def _fits(self, count: int) -> bool:
         return not self._used or self._used + count <= self.limit
+
+    def _use(self, count: int) -> None:
+        self._used += count
+        self.most = max(self.most, self._used)
+
+
+class PartBuffer:
+    """The bytes of a part until they are sent: in memory, or if that is used up, in a file.
+
+    The file has no name, so nothing is left of a process that dies. One thread appends; others may
+    read meanwhile.
+    """
+
+    def __init__(self, budget: Budget, folder: Path | None) -> None:
+        self._budget = budget
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._memory = bytearray()
+        self._file: IO[bytes] | None = None
+        self._length = 0
+
+    def __len__(self) -> int:
+        """Return the number of bytes."""
+        return self._length
+
+    def append(self, view: memoryview) -> None:
+        """Append bytes; raise StoreUnavailable if there is no room on the disk either."""
+        if self._file is None and not self._budget.take_now(len(view)):
+            self._move()
+        with self._lock:
+            if self._file is None:
+                self._memory += view
+            else:
+                _write(self._file.fileno(), view, self._length)
+            self._length += len(view)
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return bytes that there are. For any thread."""
+        with self._lock:
+            if self._file is None:
+                return bytes(self._memory[start:stop])
+            return _read(self._file.fileno(), start, stop)
+
+    def cut(self, length: int) -> None:
+        """Forget the bytes behind `length`."""
+        with self._lock:
+            dropped, self._length = self._length - length, length
+            if self._file is None:
+                del self._memory[length:]
+                self._budget.give(dropped)
+
+    @contextmanager
+    def loaded(self, passing: Budget) -> Iterator[bytes | bytearray]:
+        """Give all bytes, to be sent in the block; those of a file take memory of `passing`."""
+        if self._file is None:
+            yield self._memory
+            return
+        with passing.taken(self._length):
+            yield self.read(0, self._length)
+
+    def close(self) -> None:
+        """Free the memory, or the file."""
+        with self._lock:
+            file, self._file = self._file, None
+            if file is None:
+                self._budget.give(self._length)
+            else:
+                file.close()
+            self._memory, self._length = bytearray(), 0
+
+    def _move(self) -> None:
+        """Go on in a file."""
+        try:
+            file = TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 - `close` does it
+        except OSError as error:
+            raise _no_room(error) from error
+        try:
+            _write(file.fileno(), memoryview(self._memory), 0)
+        except BaseException:
+            file.close()
+            raise
+        with self._lock:
+            self._file, self._memory = file, bytearray()
+        self._budget.give(self._length)
+
+
+def _no_room(error: OSError) -> StoreUnavailable:
+    why = errno.errorcode.get(error.errno or 0, "unknown error")
+    return StoreUnavailable(f"uploads use up their memory, and the disk fails ({why})")
+
+
+def _write(descriptor: int, view: memoryview, offset: int) -> None:
+    try:
+        check_room(descriptor, len(view))
+        while view:
+            count = os.pwrite(descriptor, view, offset)
+            view, offset = view[count:], offset + count
+    except OSError as error:
+        raise _no_room(error) from error
+
+
+def _read(descriptor: int, start: int, stop: int) -> bytes:
+    """Return bytes of a file; `pread` may give fewer than it is asked for."""
+    parts = []
+    while start < stop:
+        try:
+            part = os.pread(descriptor, stop - start, start)
+        except OSError as error:
+            raise _no_room(error) from error
+        if not part:
+            raise StoreUnavailable("bytes that wait to be sent are lost")
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)

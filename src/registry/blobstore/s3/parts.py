@@ -11,19 +11,25 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from registry.blobstore.base import StageBusy
-from registry.blobstore.s3.bucket import Bucket, KeyExists, KeyMissing, Part
-from registry.blobstore.s3.memory import Budget
-from registry.errors import StoreUnavailable
+from registry.blobstore.s3.answers import KeyExists, KeyMissing
+from registry.blobstore.s3.bucket import Bucket, Part
+from registry.blobstore.s3.memory import Budget, PartBuffer
+from registry.errors import BlobTooLarge, StoreUnavailable
 
 _MIB: Final = 1 << 20
 _GROWS_EVERY: Final = 1000
 _SMALLEST: Final = 8 * _MIB
 _LARGEST: Final = 32 * _MIB
+MOST_PARTS: Final = 10_000
+"""The most that S3 takes."""
 _IN_FLIGHT: Final = 2
 _THREADS: Final = 16
+_PASSING_SHARE: Final = 4
+"""The part of the memory that is for what is being sent, and waits for no client."""
 
 PartBytes = Callable[[int], int]
 
@@ -31,7 +37,7 @@ PartBytes = Callable[[int], int]
 def part_bytes(number: int) -> int:
     """Return the size of a part, counted from 0: 8 MiB, and after each 1,000 parts 8 MiB more.
 
-    From 32 MiB on it stays. So 10,000 parts, the most that S3 takes, have 265 GiB.
+    From 32 MiB on it stays. So `MOST_PARTS` have 265 GiB (`MOST_S3_BLOB_BYTES`).
     """
     return min(_SMALLEST * (1 + number // _GROWS_EVERY), _LARGEST)
 
@@ -39,9 +45,20 @@ def part_bytes(number: int) -> int:
 class Senders:
     """The threads in which the parts of a process are sent, and the memory that they may have."""
 
-    def __init__(self, budget: Budget, sizes: PartBytes = part_bytes) -> None:
-        self.budget: Final = budget
+    def __init__(
+        self, memory_bytes: int, sizes: PartBytes = part_bytes, folder: Path | None = None
+    ) -> None:
+        """Take the memory, the sizes of parts, and a folder for what finds no room in the memory.
+
+        Without one, it is that of the system for temporary files.
+        """
+        passing = memory_bytes // _PASSING_SHARE
+        self.budget: Final = Budget(memory_bytes - passing)
+        """Of parts until they are sent."""
+        self.passing: Final = Budget(passing)
+        """Of copies while they are sent."""
         self.sizes: Final = sizes
+        self._folder = folder
         self._making = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
 
@@ -52,6 +69,10 @@ class Senders:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_THREADS, "s3-parts")
             return self._pool
+
+    def buffer(self) -> PartBuffer:
+        """Return a buffer for a part."""
+        return PartBuffer(self.budget, self._folder)
 
     def close(self) -> None:
         """Wait for what is being sent, and end the threads."""
@@ -74,7 +95,7 @@ class PartWriter:
         self.token = token
         self._senders = senders
         self._lock = threading.Lock()
-        self._buffer = bytearray()
+        self._buffer = senders.buffer()
         self._flying: deque[Future[Part]] = deque()
         self.upload: str | None = None
         """The name of the upload in parts; None until there is one."""
@@ -85,7 +106,12 @@ class PartWriter:
     @property
     def length(self) -> int:
         """Return the number of bytes."""
-        return self.sent + len(self._buffer)
+        return self.sent + self.unsent
+
+    @property
+    def unsent(self) -> int:
+        """Return how many bytes are behind the parts."""
+        return len(self._buffer)
 
     def restore(self, upload: str, parts: Sequence[Part], sent: int) -> None:
         """Go on behind parts that a writer with the same token has sent."""
@@ -93,15 +119,14 @@ class PartWriter:
 
     def refill(self, tail: bytes) -> None:
         """Have the bytes of a tail in memory again."""
-        self._senders.budget.take(len(tail))
-        with self._lock:
-            self._buffer += tail
+        self._buffer.append(memoryview(tail))
 
     def append(self, view: memoryview) -> None:
         """Append bytes; send each part that they fill, once more bytes follow.
 
         Raises:
-            StoreUnavailable: a part cannot be sent, or there is no memory.
+            StoreUnavailable: a part cannot be sent, or has no room in memory nor on the disk.
+            BlobTooLarge: there are more parts than S3 takes.
 
         """
         while view:
@@ -109,10 +134,7 @@ class PartWriter:
             if room <= 0:
                 self._send()
                 continue
-            taken = view[:room]
-            self._senders.budget.take(len(taken))
-            with self._lock:
-                self._buffer += taken
+            self._buffer.append(view[:room])
             view = view[room:]
 
     def peek(self, start: int, stop: int) -> bytes | None:
@@ -121,17 +143,14 @@ class PartWriter:
             first = start - self.sent
             if first < 0 or stop > self.length:
                 return None
-            return bytes(self._buffer[first : stop - self.sent])
+            return self._buffer.read(first, stop - self.sent)
 
     def cut(self, length: int) -> None:
         """Forget the bytes behind `length`, which are in memory."""
-        with self._lock:
-            dropped = self.length - length
-            del self._buffer[length - self.sent :]
-        self._senders.budget.give(dropped)
+        self._buffer.cut(length - self.sent)
 
-    def settle(self) -> bytes:
-        """Send a part that is full, wait until all are there, and return what is behind them.
+    def settle(self) -> None:
+        """Send a part that is full, and wait until all are there.
 
         Raises:
             StoreUnavailable: a part cannot be sent.
@@ -141,7 +160,10 @@ class PartWriter:
             self._send()
         while self._flying:
             self._land()
-        return bytes(self._buffer)
+
+    def tail(self) -> bytes:
+        """Return the bytes behind the parts."""
+        return self._buffer.read(0, self.unsent)
 
     def complete(self) -> None:
         """Make the bytes the object of the key.
@@ -155,7 +177,8 @@ class PartWriter:
         """
         if self.upload is None:
             try:
-                self._bucket.put(self._key, self._buffer, is_new=True, token=self.token)
+                with self._buffer.loaded(self._senders.passing) as body:
+                    self._bucket.put(self._key, body, is_new=True, token=self.token)
             except (KeyExists, StoreUnavailable) as error:
                 if not self._is_stored():
                     if isinstance(error, KeyExists):
@@ -209,19 +232,27 @@ class PartWriter:
         """Send what is in memory as the next part; wait if two are on their way."""
         while len(self._flying) >= _IN_FLIGHT:
             self._land()
+        number = self._next + 1
+        if number > MOST_PARTS:
+            raise BlobTooLarge("the blob is larger than the blob store takes", limit=self.sent)
         if self.upload is None:
             self.upload = self._bucket.begin(self._key, self.token)
-        number, body = self._next + 1, self._buffer
-        with self._lock:
-            self._buffer = bytearray()
-            self.sent += len(body)
-        self._flying.append(self._senders.pool.submit(self._sent, self.upload, number, body))
+        part = self._swap()
+        self._flying.append(self._senders.pool.submit(self._sent, self.upload, number, part))
 
-    def _sent(self, upload: str, number: int, body: bytearray) -> Part:
+    def _swap(self) -> PartBuffer:
+        """Count the bytes in memory as sent; return them."""
+        with self._lock:
+            full, self._buffer = self._buffer, self._senders.buffer()
+            self.sent += len(full)
+        return full
+
+    def _sent(self, upload: str, number: int, part: PartBuffer) -> Part:
         try:
-            return self._bucket.send_part(self._key, upload, number, body)
+            with part.loaded(self._senders.passing) as body:
+                return self._bucket.send_part(self._key, upload, number, body)
         finally:
-            self._senders.budget.give(len(body))
+            part.close()
 
     def _land(self) -> None:
         try:
@@ -232,8 +263,4 @@ class PartWriter:
             self._flying.popleft()
 
     def _forget(self) -> None:
-        with self._lock:
-            dropped = len(self._buffer)
-            self.sent += dropped
-            self._buffer = bytearray()
-        self._senders.budget.give(dropped)
+        self._swap().close()

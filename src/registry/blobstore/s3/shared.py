@@ -31,6 +31,8 @@ class Found(NamedTuple):
     tails: frozenset[TailName]
     uploads: tuple[str, ...] = ()
     """Uploads in parts; looked for only if there is nothing else."""
+    is_replaced: bool = False
+    """A tail says that it has all that is needed of the object, whose deletion failed."""
 
     @property
     def is_object(self) -> bool:
@@ -39,7 +41,11 @@ class Found(NamedTuple):
         An object that has what was in the parts, and no more, was made of them to be read. If it
         is a committed one, it has the same bytes.
         """
-        return self.head is not None and all(each.sent != self.head.size for each in self.tails)
+        return (
+            self.head is not None
+            and not self.is_replaced
+            and all(each.sent != self.head.size for each in self.tails)
+        )
 
     @property
     def is_nothing(self) -> bool:
@@ -110,8 +116,21 @@ class Shared:
         head = self.bucket.find(object_key(upload_id))
         tails = frozenset(self.tails_of(upload_id))
         if head is not None or tails:
-            return Found(head, tails)
+            return self.judged(head, tails)
         return Found(None, tails, tuple(self.uploads_of(upload_id)))
+
+    def judged(self, head: Head | None, tails: frozenset[TailName]) -> Found:
+        """Return what an object and tails of an upload are; ask whether a tail replaces the object.
+
+        By its size alone, the object of old parts would look like a committed one beside the tail
+        of an upload that went back to fewer bytes.
+        """
+        found = Found(head, tails)
+        if head is None or not found.is_object:
+            return found
+        behind = (self.bucket.find(each.key) for each in tails)
+        is_replaced = any(tail and tail.replaces == head.token != "" for tail in behind)
+        return found._replace(is_replaced=is_replaced)
 
     def tails_of(self, upload_id: str) -> Iterable[TailName]:
         """Yield the tails of an upload."""
@@ -153,7 +172,7 @@ class Shared:
         if not tails:
             return
         keys = [each.key for each in tails]
-        found = Found(self.bucket.find(key), frozenset(tails))
+        found = self.judged(self.bucket.find(key), frozenset(tails))
         if found.head is not None and not found.is_object:
             keys.append(key)
         self.bucket.delete_all(keys)

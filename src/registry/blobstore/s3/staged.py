@@ -15,7 +15,7 @@ from registry.blobstore.base import (
     StageBusy,
     Stored,
 )
-from registry.blobstore.s3.bucket import KeyExists
+from registry.blobstore.s3.answers import KeyExists
 from registry.blobstore.s3.copying import prefix_of, read_tail, tail_for
 from registry.blobstore.s3.forms import Form, PlainForm, SealedForm
 from registry.blobstore.s3.names import TailName, object_key
@@ -280,6 +280,9 @@ class S3Staged:
                 self._shared.bucket.delete_all([self._key])
             return
         name = tail_for(found, offset)
+        if found.is_replaced:
+            self._shared.bucket.delete_all([self._key])
+            found = self._found = Found(None, found.tails)
         if found.head is None and name is not None and name.offset == offset:
             self._load(name, known)
             return
@@ -313,6 +316,10 @@ class S3Staged:
 
     def _load(self, name: TailName, known: Mapping[str, str]) -> None:
         """Go on behind a tail; its bytes hash to what is `known`."""
+        with self._shared.senders.passing.taken(2 * (name.stored - name.sent)):
+            self._load_in_memory(name, known)
+
+    def _load_in_memory(self, name: TailName, known: Mapping[str, str]) -> None:
         try:
             tail = read_tail(self._shared.bucket, name)
         except ObjectUnknown:
@@ -352,7 +359,8 @@ class S3Staged:
                 self._digests.update(view)
             if self._form.length != offset:
                 raise ObjectUnknown(self._upload_id)
-            self._store_tail()
+            replaced = shared.bucket.find(self._key)
+            self._store_tail("" if replaced is None else replaced.token)
             shared.bucket.delete_all([self._key])
         self._found = Found(None, self._found.tails)
 
@@ -364,11 +372,10 @@ class S3Staged:
             self._restage(size, None)
             self._digests = RunningDigests({}, {})
 
-    def _store_tail(self) -> None:
-        stored = self._writer.settle()
+    def _store_tail(self, replaces: str = "") -> None:
+        """Store the tail of all bytes; `replaces` is the token of an object to be deleted."""
         sealed = self._form.sealed()
-        if len(stored) != self._writer.length - self._writer.sent:  # the header was just stored
-            stored = self._writer.settle()
+        self._writer.settle()
         about = Description(
             self.offset,
             self._writer.upload,
@@ -378,18 +385,19 @@ class S3Staged:
             sealed.entries,
             len(sealed.partial),
         )
-        tail = Tail(about, stored, sealed.partial)
         name = TailName(self._upload_id, self.offset, self._writer.sent, self._writer.length)
-        with self._shared.senders.budget.taken(len(stored)):
-            self._shared.bucket.put(name.key, tail.encoded())
-        if isinstance(self._form, SealedForm) and self._form.hasher is not None:
-            self._shared.checksums.put(self._upload_id, tail, self._form.hasher)
+        with self._shared.senders.passing.taken(2 * self._writer.unsent):
+            tail = Tail(about, self._writer.tail(), sealed.partial)
+            self._shared.bucket.put(name.key, tail.encoded(), replaces=replaces)
+            if isinstance(self._form, SealedForm) and self._form.hasher is not None:
+                self._shared.checksums.put(self._upload_id, tail, self._form.hasher)
         self._last = name
         kept = {each for each in self._found.tails if each.offset == self._acknowledged}
         dropped = self._found.tails - kept - {name}
-        self._note_tails(frozenset(kept | {name}))
-        with suppress(StoreUnavailable):  # what is left is deleted at the end
+        self._note_tails(frozenset(kept | dropped | {name}))
+        with suppress(StoreUnavailable):  # what is left is deleted after the next tail
             self._shared.bucket.delete_all([each.key for each in dropped])
+            self._note_tails(frozenset(kept | {name}))
 
     def _note_tails(self, tails: frozenset[TailName]) -> None:
         self._found = Found(self._found.head, tails)

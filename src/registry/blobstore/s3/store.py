@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from registry.blobstore.base import DataKey, Deleted, OpenObject, Staged
+from registry.blobstore.base import BlobStore, DataKey, Deleted, OpenObject, Staged
 from registry.blobstore.disk_cache import DiskCache
-from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.filesystem import ThreadedStore
 from registry.blobstore.fleet_locks import FleetLocks
 from registry.blobstore.reading import ThreadedObject
@@ -16,7 +16,7 @@ from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.growing import GrowingObject, GrowingUpload
 from registry.blobstore.s3.parts import PartBytes, part_bytes
 from registry.blobstore.s3.shared import Holds
-from registry.blobstore.staged_file import StagedFile
+from registry.blobstore.s3.staged import S3Staged
 from registry.blobstore.threads import Threads
 
 _AT_ONCE: Final = 32
@@ -37,13 +37,20 @@ class S3Store(ThreadedStore):
         holds: Holds | None = None,
         locks: FleetLocks | None = None,
         cache: DiskCache | None = None,
+        folder: Path | None = None,
     ) -> None:
         """Use a bucket, as `S3Files` does."""
         self.files: Final = S3Files(
-            bucket, compresses=compresses, sizes=sizes, holds=holds, locks=locks, cache=cache
+            bucket,
+            compresses=compresses,
+            sizes=sizes,
+            holds=holds,
+            locks=locks,
+            cache=cache,
+            folder=folder,
         )
         self._threads: Final = Threads("s3", _AT_ONCE)
-        super().__init__(cast("DiskFiles", self.files), self._threads, look_seconds)
+        super().__init__(self.files, self._threads, look_seconds)
 
     def close(self) -> None:
         """Release the store and its threads. Blocks."""
@@ -71,12 +78,15 @@ class S3Store(ThreadedStore):
         if not is_fresh:
             return await super().stage(upload_id, data_key, algorithm)
 
-        def begin() -> StagedFile:
-            staged = self.files.stage(upload_id, algorithm, data_key, is_fresh=True)
-            return cast("StagedFile", staged)
+        def begin() -> S3Staged:
+            return self.files.stage(upload_id, algorithm, data_key, is_fresh=True)
 
         return self._staged(None, upload_id, begin)
 
     async def delete(self, object_ids: Sequence[str]) -> Deleted:
         """Delete the bytes of objects (`BlobSweeper.delete`)."""
         return await self._run(self.files.delete_every, object_ids)
+
+
+if TYPE_CHECKING:
+    _: type[BlobStore] = S3Store

@@ -6,7 +6,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from registry.blobstore.s3.bucket import Bucket, KeyExists, KeyMissing, OutsideObject, Refused
+from registry.blobstore.s3.answers import KeyExists, KeyMissing, OutsideObject, Refused
+from registry.blobstore.s3.bucket import Bucket
 from registry.errors import StoreUnavailable
 
 _FIRST: Final = "store an object"
