@@ -47,7 +47,7 @@ from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.health import HEALTH, Readiness, health_routes
 from registry.blobstore.base import BlobStore, BlobSweeper, ObjectUnknown
 from registry.blobstore.disk_io import check_folder_room, make_folder
-from registry.blobstore.opening import make_folders, open_store
+from registry.blobstore.opening import make_folders, open_links, open_store
 from registry.browsers import LoopbackGuard
 from registry.counted import DAMAGED, JOBS
 from registry.dev_keys import with_keys
@@ -207,6 +207,7 @@ class Registry:
                 resources.push_async_callback(database.close)
             if store is None:
                 store = await resources.enter_async_context(open_store(settings))
+            links = resources.enter_context(open_links(settings, store))
             manifest_reader = ProcessReader()
             resources.callback(manifest_reader.close)
             pulls = PullLog(database, self._clock, settings.region)
@@ -214,6 +215,7 @@ class Registry:
                 database=database,
                 reader=store,
                 writer=store,
+                links=links,
                 clock=self._clock,
                 new_id=self._new_id,
                 limits=settings.limits,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,9 @@ from registry.blobstore.disk_cache import DiskCache
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.fleet_locks import fleet_locks
+from registry.blobstore.links import BlobLinks
 from registry.blobstore.s3.bucket import BotoMissing, Bucket
+from registry.blobstore.s3.links import PresignedLinks
 from registry.blobstore.s3.store import S3Store
 from registry.blobstore.threads import Threads
 from registry.setting_texts import SettingsError
@@ -42,6 +44,16 @@ async def open_bucket_store(settings: Settings) -> AsyncIterator[FileStore]:
     """Open the store of the bytes of buckets for the block, as `open_store`."""
     async with _opened(_maker(settings, "buckets", settings.buckets, BUCKETS)) as store:
         yield store
+
+
+@contextmanager
+def open_links(settings: Settings, store: BlobStore) -> Iterator[BlobLinks | None]:
+    """Give the block what makes URLs of objects of an open store for clients, or None."""
+    if settings.store.store_s3_redirects != "on" or not isinstance(store, S3Store):
+        yield None
+        return
+    with closing(PresignedLinks(store)) as links:
+        yield links
 
 
 def _maker(settings: Settings, name: str, root: Path, prefix: str) -> Callable[[], FileStore]:

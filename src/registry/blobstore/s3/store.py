@@ -17,7 +17,7 @@ from registry.blobstore.s3.growing import GrowingObject, GrowingUpload
 from registry.blobstore.s3.parts import PartBytes, part_bytes
 from registry.blobstore.s3.shared import Holds
 from registry.blobstore.staged_file import StagedFile
-from registry.blobstore.threads import Threads
+from registry.blobstore.threads import Runner, Threads
 
 _AT_ONCE: Final = 32
 _LOOK_SECONDS: Final = 0.5
@@ -44,6 +44,11 @@ class S3Store(ThreadedStore):
         )
         self._threads: Final = Threads("s3", _AT_ONCE)
         super().__init__(cast("DiskFiles", self.files), self._threads, look_seconds)
+
+    @property
+    def run(self) -> Runner:
+        """Return what makes calls of `files` in threads."""
+        return self._run
 
     def close(self) -> None:
         """Release the store and its threads. Blocks."""
