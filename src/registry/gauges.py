@@ -76,6 +76,14 @@ class FolderSize:
                         yield found.st_blocks * _BLOCK
 
 
+class Folders(NamedTuple):
+    """The folders whose sizes are counted."""
+
+    data: FolderSize
+    cache: FolderSize
+    """Of a bucket, on this machine."""
+
+
 class ChorePeriods(NamedTuple):
     """How often the chores of a process are due, by name, and since when it runs them."""
 
@@ -85,9 +93,9 @@ class ChorePeriods(NamedTuple):
 
 
 async def measure(
-    settings: Settings, ctx: ServiceContext, data: FolderSize, periods: ChorePeriods
+    settings: Settings, ctx: ServiceContext, folders: Folders, periods: ChorePeriods
 ) -> Sequence[Gauge]:
-    """Return the gauges of a registry; `data` is the size of its folders.
+    """Return the gauges of a registry.
 
     Raises:
         Unavailable: the database cannot be read.
@@ -97,7 +105,7 @@ async def measure(
     now, database = ctx.clock(), ctx.database
     place = settings.data if settings.store.store_s3_bucket else settings.blobs
     gauges = await asyncio.to_thread(lambda: [*_disk(place)])
-    data_bytes = await asyncio.to_thread(data.count_on)
+    data_bytes = await asyncio.to_thread(folders.data.count_on)
     if data_bytes is not None:
         gauges.append(
             Gauge(
@@ -106,6 +114,7 @@ async def measure(
                 data_bytes,
             )
         )
+    gauges += _disk_cache(settings, await asyncio.to_thread(folders.cache.count_on))
     if is_postgresql(settings.database):
         size = await database.read(postgresql_bytes)
     else:
@@ -141,10 +150,26 @@ async def measure(
     return gauges
 
 
-def data_size(settings: Settings) -> FolderSize:
-    """Return the size of the data folder, and of the blobs if a link leads to another place."""
+def folders_of(settings: Settings) -> Folders:
+    """Return the data folder, with the blobs if a link leads to another place, and the cache."""
     data, blobs = settings.data.resolve(), settings.blobs.resolve()
-    return FolderSize([data] if blobs.is_relative_to(data) else [data, blobs])
+    all_data = FolderSize([data] if blobs.is_relative_to(data) else [data, blobs])
+    return Folders(all_data, FolderSize([settings.cache]))
+
+
+def _disk_cache(settings: Settings, size: int | None) -> Iterator[Gauge]:
+    store = settings.store
+    yield Gauge(
+        "entrepot_disk_cache_limit_bytes",
+        "Bytes that this machine keeps of a bucket on its disk; 0: none.",
+        store.cache_bytes if store.store_s3_bucket else 0,
+    )
+    if size is not None:
+        yield Gauge(
+            "entrepot_disk_cache_size_bytes",
+            "Disk space of what it keeps, as of the last complete count.",
+            size,
+        )
 
 
 def _disk(folder: Path) -> Iterator[Gauge]:

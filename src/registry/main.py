@@ -56,7 +56,7 @@ from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.distribution.routing import Mirrors
 from registry.family import REGISTRY
-from registry.gauges import ChorePeriods, data_size, measure
+from registry.gauges import ChorePeriods, folders_of, measure
 from registry.gc import generations
 from registry.gc.generations import Generations
 from registry.gc.orphans import take_back_owned
@@ -206,7 +206,7 @@ class Registry:
                 database = open_database(settings.database, self._mark, self._stopping, self.count)
                 resources.push_async_callback(database.close)
             if store is None:
-                store = await resources.enter_async_context(open_store(settings))
+                store = await resources.enter_async_context(open_store(settings, self.count))
             links = resources.enter_context(open_links(settings, store))
             manifest_reader = ProcessReader()
             resources.callback(manifest_reader.close)
@@ -344,7 +344,7 @@ class Registry:
             ctx.database, chores, clock=ctx.clock, new_id=ctx.new_id, holder=worker_id
         )
         periods = ChorePeriods({each.name: each.every_seconds for each in chores}, ctx.clock())
-        self._measure = partial(measure, self._settings, ctx, data_size(self._settings), periods)
+        self._measure = partial(measure, self._settings, ctx, folders_of(self._settings), periods)
         await enter(noticing_deaths(DeadHolders(ctx.database, ctx.clock, locks.dead), worker_id))
         await enter(running(*watchers, *workers, scheduler))
 

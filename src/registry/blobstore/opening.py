@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
+from cloudcore.serving.watched import Count, count_nothing
 from registry.blobstore.base import BlobStore
 from registry.blobstore.disk_cache import DiskCache
 from registry.blobstore.disk_files import DiskFiles
@@ -27,22 +28,26 @@ BUCKETS: Final = "buckets/"
 
 
 @asynccontextmanager
-async def open_store(settings: Settings) -> AsyncIterator[BlobStore]:
+async def open_store(settings: Settings, count: Count = count_nothing) -> AsyncIterator[BlobStore]:
     """Open the store of the blobs for the block; create its folders if they are missing.
+
+    `count` is called in any thread.
 
     Raises:
         OSError: a folder cannot be created or opened.
         SettingsError: the store needs a package that is not installed.
 
     """
-    async with _opened(_maker(settings, "blobs", settings.blobs, "")) as store:
+    async with _opened(_maker(settings, "blobs", settings.blobs, "", count)) as store:
         yield store
 
 
 @asynccontextmanager
-async def open_bucket_store(settings: Settings) -> AsyncIterator[FileStore]:
+async def open_bucket_store(
+    settings: Settings, count: Count = count_nothing
+) -> AsyncIterator[FileStore]:
     """Open the store of the bytes of buckets for the block, as `open_store`."""
-    async with _opened(_maker(settings, "buckets", settings.buckets, BUCKETS)) as store:
+    async with _opened(_maker(settings, "buckets", settings.buckets, BUCKETS, count)) as store:
         yield store
 
 
@@ -56,7 +61,9 @@ def open_links(settings: Settings, store: BlobStore) -> Iterator[BlobLinks | Non
         yield links
 
 
-def _maker(settings: Settings, name: str, root: Path, prefix: str) -> Callable[[], FileStore]:
+def _maker(
+    settings: Settings, name: str, root: Path, prefix: str, count: Count
+) -> Callable[[], FileStore]:
     """Return what opens the store `name`: below the folder `root`, or the keys with a prefix."""
     compresses = settings.compression == "on"
 
@@ -67,7 +74,7 @@ def _maker(settings: Settings, name: str, root: Path, prefix: str) -> Callable[[
     def in_bucket() -> FileStore:
         locks = fleet_locks(settings.database, name)
         most = settings.store.cache_bytes
-        cache = DiskCache(settings.cache, most) if most else None
+        cache = DiskCache(settings.cache, most, count) if most else None
         bucket = open_bucket(settings, prefix)
         return S3Store(bucket, compresses=compresses, locks=locks, cache=cache)
 

@@ -116,8 +116,8 @@ class S3Files:
         if (cached := cache.open(name)) is not None:
             with suppress(ObjectDamaged, StoreUnavailable):
                 opened = self._fitting(cached, object_id, size, data_key)
-                return CachedObject(opened, lambda: cache.drop(name))
-            cache.drop(name)
+                return CachedObject(opened, lambda: cache.refuse(name), cache.served)
+            cache.refuse(name)
         stored = cache.kept(name, self._in_bucket(name), lambda: self._in_bucket(name))
         return self._fitting(stored, object_id, size, data_key)
 
