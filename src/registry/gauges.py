@@ -19,6 +19,7 @@ from cloudcore.jobs.tables import ChoreFigure, JobFigure, chores, unfinished_job
 from cloudcore.nodes.rows import Seen, list_nodes
 from cloudcore.serving.watched import Gauge
 from registry.blobstore.backups import BackupTimes, backup_times
+from registry.blobstore.opening import folder_of_notes
 from registry.metadata.collector.plain_objects import MOST_COUNTED, PlainTotals, estimate_plain
 from registry.metadata.collector.scrub import oldest_verified_at
 from registry.metadata.figures import MOST_UPLOADS, open_uploads, postgresql_bytes
@@ -103,7 +104,7 @@ async def measure(
 
     """
     now, database = ctx.clock(), ctx.database
-    place = settings.data if settings.store.store_s3_bucket else settings.blobs
+    place = folder_of_notes(settings)
     gauges = await asyncio.to_thread(lambda: [*_disk(place)])
     data_bytes = await asyncio.to_thread(folders.data.count_on)
     if data_bytes is not None:
@@ -126,7 +127,7 @@ async def measure(
     gauges += _jobs(await database.read(unfinished_jobs, now), now)
     gauges += _chores(await database.read(chores), periods, now)
     gauges += _nodes(settings.node.name, await database.read(list_nodes), now)
-    gauges += _backups(await asyncio.to_thread(backup_times, settings.blobs), now)
+    gauges += _backups(await asyncio.to_thread(backup_times, place), now)
     gauges.append(
         Gauge(
             "entrepot_uploads_open",

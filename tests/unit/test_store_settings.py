@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from registry.backup.taking import BackupOptions, BackupRefused, take_backup
 from registry.blobstore.base import BlobStore
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.opening import make_folders, open_bucket_store, open_store
@@ -84,12 +83,6 @@ async def test_the_settings_name_the_store(tmp_path: Path) -> None:
             await put(pieces)
             assert [each.object_id for each in await listed(blobs.list_objects())] == [made]
     assert not (tmp_path / "other").exists()
-
-
-def test_a_backup_of_a_bucket_is_refused_with_what_to_do_instead(tmp_path: Path) -> None:
-    settings = replace(Settings(data=tmp_path), store=settings_for("moto"))
-    with pytest.raises(BackupRefused, match="versions or replication"):
-        take_backup(settings, tmp_path.parent / "target", lambda _: None, BackupOptions())
 
 
 def test_a_bucket_is_tried_and_left_empty() -> None:

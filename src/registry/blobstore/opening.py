@@ -17,6 +17,7 @@ from registry.blobstore.links import BlobLinks
 from registry.blobstore.s3.bucket import BotoMissing, Bucket
 from registry.blobstore.s3.links import PresignedLinks
 from registry.blobstore.s3.store import S3Store
+from registry.blobstore.store_locks import store_locks
 from registry.blobstore.threads import Threads
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
@@ -72,7 +73,7 @@ def _maker(
         return FilesystemStore(root, compresses=compresses, locks=locks)
 
     def in_bucket() -> FileStore:
-        locks = fleet_locks(settings.database, name)
+        locks = store_locks(settings.database, settings.data, name)
         most = settings.store.cache_bytes
         cache = DiskCache(settings.cache, most, count) if most else None
         bucket = open_bucket(settings, prefix)
@@ -92,6 +93,11 @@ def open_bucket(settings: Settings, prefix: str = "") -> Bucket:
         return Bucket(settings.store, prefix)
     except BotoMissing as error:
         raise SettingsError(f"store_s3_bucket: {error}") from error
+
+
+def folder_of_notes(settings: Settings) -> Path:
+    """Return the folder in which backups note when they run: of the blobs, or else of the data."""
+    return settings.data if settings.store.store_s3_bucket else settings.blobs
 
 
 @asynccontextmanager

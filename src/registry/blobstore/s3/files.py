@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from registry.blobstore.base import (
@@ -19,9 +18,8 @@ from registry.blobstore.base import (
 )
 from registry.blobstore.cached_objects import CachedObject
 from registry.blobstore.disk_cache import DiskCache
-from registry.blobstore.fleet_locks import FleetLocks
 from registry.blobstore.reading import BlockingObject
-from registry.blobstore.s3.bucket import Bucket, Head, KeyExists, KeyMissing, Refused
+from registry.blobstore.s3.bucket import Bucket, Head, KeyMissing, Refused
 from registry.blobstore.s3.copying import prefix_of
 from registry.blobstore.s3.growing import GrowingUpload
 from registry.blobstore.s3.memory import Budget
@@ -29,7 +27,6 @@ from registry.blobstore.s3.names import (
     GENERATION,
     OBJECTS,
     PARTITIONS,
-    SCANNING,
     STAGED,
     object_id_of,
     object_key,
@@ -53,11 +50,10 @@ from registry.blobstore.sealed_object import SealedObject, StoredBytes, unseal
 from registry.blobstore.sealed_table import SIZE_BYTES, claimed_size
 from registry.blobstore.shared_frames import SharedFrames
 from registry.blobstore.staging import canonical_id, check_size
+from registry.blobstore.store_locks import StoreLocks
 from registry.errors import StoreUnavailable
 
 _MIB: Final = 1 << 20
-_SCAN_LASTS: Final = timedelta(hours=1)
-"""Who began to look for orphans longer ago has died."""
 
 
 class S3Files:
@@ -74,13 +70,13 @@ class S3Files:
         compresses: bool = False,
         sizes: PartBytes = part_bytes,
         holds: Holds | None = None,
-        locks: FleetLocks | None = None,
+        locks: StoreLocks | None = None,
         cache: DiskCache | None = None,
     ) -> None:
         """Use a bucket; with `compresses`, compress what is sealed if that pays.
 
         `sizes` are those of parts. Stores of one process that share a bucket share `holds`.
-        With `locks`, processes of other machines share the bucket. What has a row is read through
+        With `locks`, other processes share the bucket. What has a row is read through
         the `cache`, which is closed with this.
         """
         self.compresses: Final = compresses
@@ -336,7 +332,7 @@ class S3Files:
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Keep backups from beginning in the block (`FleetLocks.deleting`)."""
+        """Keep backups from beginning in the block (`StoreLocks.deleting`)."""
         if self._locks is None:
             yield
             return
@@ -362,26 +358,20 @@ class S3Files:
 
     @contextmanager
     def scan_alone(self) -> Iterator[bool]:
-        """Give True to one process at a time, by the lock of all nodes if there is one.
+        """Give True to one process at a time, by the locks; without them, to one thread of this.
 
-        Else an object tells, for an hour. Two that scan at once do no harm: a mark is set twice.
+        Two that scan at once do no harm: a mark is set twice.
         """
         if self._locks is not None:
             with self._locks.scan_alone() as is_alone:
                 yield is_alone
             return
-        if not self._scanning.acquire(blocking=False):
-            yield False
-            return
+        is_alone = self._scanning.acquire(blocking=False)
         try:
-            is_alone = self._begins_to_scan()
-            try:
-                yield is_alone
-            finally:
-                if is_alone:
-                    self.bucket.delete_all([SCANNING])
+            yield is_alone
         finally:
-            self._scanning.release()
+            if is_alone:
+                self._scanning.release()
 
     def generation(self) -> str | None:
         """Return the noted generation, or None."""
@@ -442,16 +432,3 @@ class S3Files:
             if begun.key == key and begun.begun < head.modified:
                 self.bucket.abort(key, begun.upload)
         return True
-
-    def _begins_to_scan(self) -> bool:
-        for _ in range(2):
-            try:
-                self.bucket.put(SCANNING, b"", is_new=True)
-            except KeyExists:
-                head = self.bucket.find(SCANNING)
-                if head is not None and datetime.now(UTC) - head.modified < _SCAN_LASTS:
-                    return False
-                self.bucket.delete_all([SCANNING])
-            else:
-                return True
-        return False

@@ -9,7 +9,6 @@ from registry.blobstore.base import DataKey, Deleted, OpenObject, Staged
 from registry.blobstore.disk_cache import DiskCache
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.filesystem import ThreadedStore
-from registry.blobstore.fleet_locks import FleetLocks
 from registry.blobstore.reading import ThreadedObject
 from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.files import S3Files
@@ -17,6 +16,7 @@ from registry.blobstore.s3.growing import GrowingObject, GrowingUpload
 from registry.blobstore.s3.parts import PartBytes, part_bytes
 from registry.blobstore.s3.shared import Holds
 from registry.blobstore.staged_file import StagedFile
+from registry.blobstore.store_locks import StoreLocks
 from registry.blobstore.threads import Runner, Threads
 
 _AT_ONCE: Final = 32
@@ -35,7 +35,7 @@ class S3Store(ThreadedStore):
         look_seconds: float = _LOOK_SECONDS,
         sizes: PartBytes = part_bytes,
         holds: Holds | None = None,
-        locks: FleetLocks | None = None,
+        locks: StoreLocks | None = None,
         cache: DiskCache | None = None,
     ) -> None:
         """Use a bucket, as `S3Files` does."""
