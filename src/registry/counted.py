@@ -15,6 +15,13 @@ SCRUBBED_BYTES: Final = "scrub.bytes"
 SCRUBBED_DAMAGED: Final = "scrub.damaged"
 SEALED_OBJECTS: Final = "seal.objects"
 SEALED_BYTES: Final = "seal.bytes"
+CACHE_READS: Final = "disk_cache.reads"
+"""First part of the keys ``disk_cache.reads.<outcome>``."""
+CACHE_OUTCOMES: Final = ("hit", "followed", "missed")
+CACHE_SERVED: Final = "disk_cache.served"
+CACHE_FETCHED: Final = "disk_cache.fetched"
+CACHE_EVICTED: Final = "disk_cache.evicted"
+CACHE_BAD: Final = "disk_cache.bad"
 RUNS: Final = "runs"
 """First part of the keys ``runs.<what>.<state>`` of ended runs."""
 JOBS: Final = "jobs"
@@ -81,6 +88,7 @@ def _events() -> Iterator[CountedEvent]:
     yield CountedEvent(
         SEALED_BYTES, "entrepot_seal_bytes", "Bytes of plain blobs that were sealed so."
     )
+    yield from _disk_cache()
     for door in _SIGN_INS.values():
         for outcome in ("succeeded", "refused", "limited", "failed"):
             yield CountedEvent(
@@ -90,6 +98,24 @@ def _events() -> Iterator[CountedEvent]:
                 " endpoint, and by container clients (their anonymous requests too).",
                 {"door": door, "outcome": outcome},
             )
+
+
+def _disk_cache() -> Iterator[CountedEvent]:
+    for outcome in CACHE_OUTCOMES:
+        yield CountedEvent(
+            f"{CACHE_READS}.{outcome}",
+            "entrepot_disk_cache_reads",
+            "Reads of objects of a bucket: from the machine's cache, from what another reader"
+            " fetches, and those that fetched it or went past the cache.",
+            {"outcome": outcome},
+        )
+    for key, metric, documentation in (
+        (CACHE_SERVED, "served_bytes", "Bytes that were read from whole files of the cache."),
+        (CACHE_FETCHED, "fetched_bytes", "Bytes that were fetched from the bucket into the cache."),
+        (CACHE_EVICTED, "evicted_bytes", "Bytes that left the cache, for room or unused."),
+        (CACHE_BAD, "bad_files", "Files of the cache with other bytes than were stored."),
+    ):
+        yield CountedEvent(key, f"entrepot_disk_cache_{metric}", documentation)
 
 
 EVENTS: Final = tuple(_events())

@@ -19,6 +19,7 @@ from cloudcore.jobs.tables import ChoreFigure, JobFigure, chores, unfinished_job
 from cloudcore.nodes.rows import Seen, list_nodes
 from cloudcore.serving.watched import Gauge
 from registry.blobstore.backups import BackupTimes, backup_times
+from registry.blobstore.opening import folder_of_notes
 from registry.metadata.collector.plain_objects import MOST_COUNTED, PlainTotals, estimate_plain
 from registry.metadata.collector.scrub import oldest_verified_at
 from registry.metadata.figures import MOST_UPLOADS, open_uploads, postgresql_bytes
@@ -76,6 +77,14 @@ class FolderSize:
                         yield found.st_blocks * _BLOCK
 
 
+class Folders(NamedTuple):
+    """The folders whose sizes are counted."""
+
+    data: FolderSize
+    cache: FolderSize
+    """Of a bucket, on this machine."""
+
+
 class ChorePeriods(NamedTuple):
     """How often the chores of a process are due, by name, and since when it runs them."""
 
@@ -85,9 +94,9 @@ class ChorePeriods(NamedTuple):
 
 
 async def measure(
-    settings: Settings, ctx: ServiceContext, data: FolderSize, periods: ChorePeriods
+    settings: Settings, ctx: ServiceContext, folders: Folders, periods: ChorePeriods
 ) -> Sequence[Gauge]:
-    """Return the gauges of a registry; `data` is the size of its folders.
+    """Return the gauges of a registry.
 
     Raises:
         Unavailable: the database cannot be read.
@@ -95,9 +104,9 @@ async def measure(
 
     """
     now, database = ctx.clock(), ctx.database
-    place = settings.data if settings.store.store_s3_bucket else settings.blobs
+    place = folder_of_notes(settings)
     gauges = await asyncio.to_thread(lambda: [*_disk(place)])
-    data_bytes = await asyncio.to_thread(data.count_on)
+    data_bytes = await asyncio.to_thread(folders.data.count_on)
     if data_bytes is not None:
         gauges.append(
             Gauge(
@@ -106,6 +115,7 @@ async def measure(
                 data_bytes,
             )
         )
+    gauges += _disk_cache(settings, await asyncio.to_thread(folders.cache.count_on))
     if is_postgresql(settings.database):
         size = await database.read(postgresql_bytes)
     else:
@@ -117,7 +127,7 @@ async def measure(
     gauges += _jobs(await database.read(unfinished_jobs, now), now)
     gauges += _chores(await database.read(chores), periods, now)
     gauges += _nodes(settings.node.name, await database.read(list_nodes), now)
-    gauges += _backups(await asyncio.to_thread(backup_times, settings.blobs), now)
+    gauges += _backups(await asyncio.to_thread(backup_times, place), now)
     gauges.append(
         Gauge(
             "entrepot_uploads_open",
@@ -141,10 +151,26 @@ async def measure(
     return gauges
 
 
-def data_size(settings: Settings) -> FolderSize:
-    """Return the size of the data folder, and of the blobs if a link leads to another place."""
+def folders_of(settings: Settings) -> Folders:
+    """Return the data folder, with the blobs if a link leads to another place, and the cache."""
     data, blobs = settings.data.resolve(), settings.blobs.resolve()
-    return FolderSize([data] if blobs.is_relative_to(data) else [data, blobs])
+    all_data = FolderSize([data] if blobs.is_relative_to(data) else [data, blobs])
+    return Folders(all_data, FolderSize([settings.cache]))
+
+
+def _disk_cache(settings: Settings, size: int | None) -> Iterator[Gauge]:
+    store = settings.store
+    yield Gauge(
+        "entrepot_disk_cache_limit_bytes",
+        "Bytes that this machine keeps of a bucket on its disk; 0: none.",
+        store.cache_bytes if store.store_s3_bucket else 0,
+    )
+    if size is not None:
+        yield Gauge(
+            "entrepot_disk_cache_size_bytes",
+            "Disk space of what it keeps, as of the last complete count.",
+            size,
+        )
 
 
 def _disk(folder: Path) -> Iterator[Gauge]:

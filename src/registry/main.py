@@ -47,7 +47,7 @@ from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.health import HEALTH, Readiness, health_routes
 from registry.blobstore.base import BlobStore, BlobSweeper, ObjectUnknown
 from registry.blobstore.disk_io import check_folder_room, make_folder
-from registry.blobstore.opening import make_folders, open_store
+from registry.blobstore.opening import make_folders, open_links, open_store
 from registry.browsers import LoopbackGuard
 from registry.counted import DAMAGED, JOBS
 from registry.dev_keys import with_keys
@@ -57,7 +57,7 @@ from registry.distribution.auth import OpenAccess
 from registry.distribution.routing import Mirrors
 from registry.family import REGISTRY
 from registry.fleet import check_of, end_if_differs
-from registry.gauges import ChorePeriods, data_size, measure
+from registry.gauges import ChorePeriods, folders_of, measure
 from registry.gc import generations
 from registry.gc.generations import Generations
 from registry.gc.orphans import take_back_owned
@@ -207,7 +207,8 @@ class Registry:
                 database = open_database(settings.database, self._mark, self._stopping, self.count)
                 resources.push_async_callback(database.close)
             if store is None:
-                store = await resources.enter_async_context(open_store(settings))
+                store = await resources.enter_async_context(open_store(settings, self.count))
+            links = resources.enter_context(open_links(settings, store))
             manifest_reader = ProcessReader()
             resources.callback(manifest_reader.close)
             pulls = PullLog(database, self._clock, settings.region)
@@ -215,6 +216,7 @@ class Registry:
                 database=database,
                 reader=store,
                 writer=store,
+                links=links,
                 clock=self._clock,
                 new_id=self._new_id,
                 limits=settings.limits,
@@ -345,7 +347,7 @@ class Registry:
             ctx.database, chores, clock=ctx.clock, new_id=ctx.new_id, holder=worker_id
         )
         periods = ChorePeriods({each.name: each.every_seconds for each in chores}, ctx.clock())
-        self._measure = partial(measure, self._settings, ctx, data_size(self._settings), periods)
+        self._measure = partial(measure, self._settings, ctx, folders_of(self._settings), periods)
         await enter(noticing_deaths(DeadHolders(ctx.database, ctx.clock, locks.dead), worker_id))
         await enter(running(*watchers, *workers, scheduler))
 

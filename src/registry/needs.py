@@ -59,8 +59,9 @@ async def _open_services(opening: Opening) -> ServiceContext:
 
 
 async def _open_buckets(opening: Opening) -> FileStore:
-    settings = (await opening.get(STORES)).settings
-    return await opening.resources.enter_async_context(open_bucket_store(settings))
+    stores = await opening.get(STORES)
+    buckets = open_bucket_store(stores.settings, stores.ctx.count)
+    return await opening.resources.enter_async_context(buckets)
 
 
 async def _open_bearers(opening: Opening) -> BearerTokens:

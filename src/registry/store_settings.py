@@ -30,6 +30,10 @@ class StoreSettings:
     """Region that requests are signed for; empty: that of boto3's configuration."""
     store_s3_prefix: str = ""
     """What all keys begin with, such as ``entrepot``."""
+    store_s3_redirects: Literal["on", "off"] = "off"
+    """Whether clients are sent to the bucket for the bytes of plain blobs."""
+    store_s3_public_endpoint: str = ""
+    """URL of the S3 in these redirects; empty: `store_s3_endpoint`."""
     store_s3_path_style: Literal["on", "off"] = "on"
     """Whether the bucket is in the path of URLs, or in their host."""
     store_s3_connect_seconds: int = 2
@@ -61,13 +65,12 @@ class StoreSettings:
             )
         if not _REGION.fullmatch(self.store_s3_region):
             return f"store_s3_region: {self.store_s3_region!r} is no name such as eu-central-1"
-        if self.store_s3_endpoint and not _is_url(self.store_s3_endpoint):
-            return (
-                f"store_s3_endpoint: {self.store_s3_endpoint!r} is no URL such as"
-                " https://s3.example.com"
-            )
-        if self.store_s3_path_style not in ("on", "off"):
-            return f"store_s3_path_style is on or off, not {self.store_s3_path_style!r}"
+        for name in ("store_s3_endpoint", "store_s3_public_endpoint"):
+            if (url := getattr(self, name)) and not _is_url(url):
+                return f"{name}: {url!r} is no URL such as https://s3.example.com"
+        for name in ("store_s3_path_style", "store_s3_redirects"):
+            if (given := getattr(self, name)) not in ("on", "off"):
+                return f"{name} is on or off, not {given!r}"
         if not _ENCRYPTION.fullmatch(self.store_s3_encryption):
             return (
                 "store_s3_encryption is AES256, aws:kms or aws:kms:KEY, not"

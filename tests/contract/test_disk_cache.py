@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from registry.blobstore.disk_cache import FETCHING, DiskCache
 from registry.blobstore.sealed_object import StoredBytes
 from registry.blobstore.stored_file import StoredFile
+from registry.counted import CACHE_EVICTED
 
 MIB = 1 << 20
 ID = "0197f0aa-0000-7000-8000-0000000000ab"
@@ -235,7 +236,13 @@ def test_what_a_dead_process_has_left_is_not_followed_and_goes(
 
 
 def test_what_was_not_used_for_longest_goes(tmp_path: Path, source: Source) -> None:
-    with contextlib.closing(DiskCache(tmp_path / "cache", 8 * MIB)) as cache:
+    evicted: list[int] = []
+
+    def count(key: str, amount: int) -> None:
+        if key == CACHE_EVICTED:
+            evicted.append(amount)
+
+    with contextlib.closing(DiskCache(tmp_path / "cache", 8 * MIB, count)) as cache:
         ids = [f"{number:032x}" for number in range(24)]
         for number, each in enumerate(ids):
             source.put(each, os.urandom(MIB))
@@ -245,6 +252,8 @@ def test_what_was_not_used_for_longest_goes(tmp_path: Path, source: Source) -> N
             os.utime(cached(tmp_path, each), (moment, moment))
             assert len(files(tmp_path / "cache")) <= 9
         assert set(ids[-4:]) <= files(tmp_path / "cache")
+        assert len(evicted) == len(ids) - len(files(tmp_path / "cache"))
+        assert set(evicted) == {cached(tmp_path, ids[-1]).stat().st_size}
         with contextlib.closing(cache.open(ids[-1]) or pytest.fail("it is gone")):
             assert cached(tmp_path, ids[-1]).stat().st_mtime > time.time() - 60
         source.put(ID, bytes(3 * MIB))  # more than a quarter of all

@@ -14,7 +14,8 @@ import pytest
 from cloudcore.db.base import Database
 from cloudcore.db.postgresql_locks import LockLost, LockTaken, SharedLock
 from registry.backup.objects import Progress
-from registry.backup.taking import BackupOptions, HoldLost, take_backup
+from registry.backup.places import HoldLost
+from registry.backup.taking import BackupOptions, take_backup
 from registry.blobstore.backups import HeldByAnother
 from registry.blobstore.base import DeletionsHeld
 from registry.blobstore.filesystem import FilesystemStore

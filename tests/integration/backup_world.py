@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Final
 
@@ -59,7 +59,7 @@ class Site:
         """Serve the registry of a folder while `play`, a coroutine function, runs."""
 
         async def run() -> None:
-            with closing(FilesystemStore(data / "blobs")) as store:
+            with self.opened_store(data) as store:
                 url = self.urls[data] or f"sqlite:///{data / 'metadata.db'}"
                 async with open_registry(url, store) as registry:
                     history = Generations(registry.ctx, store)
@@ -68,6 +68,10 @@ class Site:
                     await history.end()
 
         asyncio.run(run())
+
+    def opened_store(self, data: Path) -> AbstractContextManager[FilesystemStore]:
+        """Return the open store of one of the two machines."""
+        return closing(FilesystemStore(data / "blobs"))
 
     def back_up(self, *options: str) -> int:
         return self.run("backup", str(self.target), *options, data=self.data)

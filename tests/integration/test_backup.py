@@ -149,7 +149,7 @@ def test_the_next_backup_copies_only_what_is_new_and_deletes_what_is_no_longer_n
         copied.append(target.name)
         files.copy_file(source, target, links=links)
 
-    monkeypatch.setattr("registry.backup.objects.copy_file", counting)
+    monkeypatch.setattr("registry.backup.copying.copy_file", counting)
     site.serve(pushed(LAYER), site.data)
     assert site.back_up() == 0
     assert len(copied) == 2  # a config and a layer
@@ -203,7 +203,7 @@ def test_an_interrupted_backup_is_none_and_is_continued(
         files.copy_file(source, target, links=links)
 
     with monkeypatch.context() as interrupted:
-        interrupted.setattr("registry.backup.objects.copy_file", dying)
+        interrupted.setattr("registry.backup.copying.copy_file", dying)
         assert site.back_up() == 130
     assert site.restore() == 2
     assert "holds no complete backup: backup.json" in capsys.readouterr().err

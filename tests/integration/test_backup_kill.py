@@ -40,8 +40,8 @@ BACKUP: Final = {
     ),
 }
 TAKEN: Final = (
-    "objects copy_file 1 before",
-    "objects copy_file 1 after",
+    "copying copy_file 1 before",
+    "copying copy_file 1 after",
     "taking write_manifest 1 before",
     "taking write_manifest 1 after",
     "taking _remove_rest 1 after",
@@ -57,8 +57,8 @@ RESTORE: Final = {
 }
 BEGUN: Final = (
     "restoring _begin 1 after",
-    "objects copy_file 1 before",
-    "objects copy_file 2 after",
+    "copying copy_file 1 before",
+    "copying copy_file 2 after",
 )
 BROUGHT: Final = (
     "restoring _bring_database 1 after",

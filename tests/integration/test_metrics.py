@@ -24,7 +24,7 @@ from cloudcore.serving.record import RequestRecord
 from cloudcore.serving.watched import Counters
 from registry.backup.taking import BackupOptions, take_backup
 from registry.blobstore.backups import backup_times, noted_backup
-from registry.gauges import ChorePeriods, data_size, measure
+from registry.gauges import ChorePeriods, folders_of, measure
 from registry.gc.orphans import EVERY_SECONDS
 from registry.main import DEV, Registry, application, prepare
 from registry.node_settings import NodeSettings
@@ -203,7 +203,7 @@ async def test_what_never_ends_is_measured(tmp_path: Path) -> None:
     async with Registry(settings, clock=clock).open() as process:
 
         async def measured(word: str) -> dict[str, int]:
-            gauges = await measure(settings, process.ctx, data_size(settings), periods)
+            gauges = await measure(settings, process.ctx, folders_of(settings), periods)
             found = [each for each in gauges if word in each.metric]
             return {each.labels.get("chore", each.metric): round(each.value) for each in found}
 

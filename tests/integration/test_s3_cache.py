@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import aclosing, closing
 from pathlib import Path
@@ -31,9 +32,21 @@ def bucket() -> Iterator[Bucket]:
         yield Bucket(settings_for("seaweedfs"))
 
 
+class Counts(Counter[str]):
+    """What a cache has counted, in whichever thread."""
+
+    def __call__(self, key: str, amount: int) -> None:
+        self[key.removeprefix("disk_cache.")] += amount
+
+
 @pytest.fixture
-def store(bucket: Bucket, tmp_path: Path) -> Iterator[S3Store]:
-    with closing(S3Store(bucket, cache=DiskCache(tmp_path, 64 * MIB))) as made:
+def counts() -> Counts:
+    return Counts()
+
+
+@pytest.fixture
+def store(bucket: Bucket, tmp_path: Path, counts: Counts) -> Iterator[S3Store]:
+    with closing(S3Store(bucket, cache=DiskCache(tmp_path, 64 * MIB, counts))) as made:
         yield made
 
 
@@ -59,7 +72,7 @@ def until_kept(folder: Path, object_id: str) -> None:
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 async def test_a_hot_object_is_read_without_the_bucket(
-    store: S3Store, bucket: Bucket, tmp_path: Path, key: DataKey | None
+    store: S3Store, bucket: Bucket, tmp_path: Path, counts: Counts, key: DataKey | None
 ) -> None:
     object_id = await stored(store, key)
     assert await read(store, object_id, key) == DATA
@@ -70,6 +83,9 @@ async def test_a_hot_object_is_read_without_the_bucket(
     async with aclosing(await store.open(object_id, len(DATA), key)) as found:
         region = found.file_region(7, MIB)
         assert (region is None) == (key is not None)
+    sent = MIB - 7 if key is None else 0
+    expected = {"reads.missed": 1, "fetched": size, "reads.hit": 2, "served": len(DATA) + sent}
+    assert counts == expected
     with pytest.raises(ObjectUnknown):  # who checks the bucket, or has no row, reads the bucket
         await store.open_stored(object_id, size)
     with pytest.raises(ObjectUnknown):
@@ -78,7 +94,7 @@ async def test_a_hot_object_is_read_without_the_bucket(
 
 @pytest.mark.parametrize("place", [10, 2 * MIB])
 async def test_a_sealed_object_that_goes_bad_in_the_cache_is_read_from_the_bucket(
-    store: S3Store, tmp_path: Path, place: int
+    store: S3Store, tmp_path: Path, counts: Counts, place: int
 ) -> None:
     """Nobody takes the blob itself for damaged: its header, or a frame, is that of the file."""
     object_id = await stored(store, KEY)
@@ -93,6 +109,7 @@ async def test_a_sealed_object_that_goes_bad_in_the_cache_is_read_from_the_bucke
             await read(store, object_id, KEY)
         assert refused.type is StoreUnavailable  # not `ObjectChanged`
     assert await read(store, object_id, KEY) == DATA
+    assert counts["bad"] == 1
 
 
 async def test_what_is_deleted_here_leaves_the_cache(store: S3Store, tmp_path: Path) -> None:

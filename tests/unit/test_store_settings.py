@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from registry.backup.taking import BackupOptions, BackupRefused, take_backup
 from registry.blobstore.base import BlobStore
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.opening import make_folders, open_bucket_store, open_store
@@ -41,6 +40,8 @@ def settings_of(**variables: str) -> Settings:
         ({"REGION": "EU 1"}, "no name such as eu-central-1"),
         ({"PREFIX": "a/../b c"}, "letters, digits"),
         ({"PATH_STYLE": "yes"}, "on or off"),
+        ({"REDIRECTS": "yes"}, "store_s3_redirects is on or off"),
+        ({"PUBLIC_ENDPOINT": "s3.example.com"}, "store_s3_public_endpoint: .* no URL such as"),
         ({"ENCRYPTION": "aes"}, "AES256, aws:kms or"),
         ({"READ_SECONDS": "0"}, "store_s3_read_seconds"),
         ({"BUFFER_MB": "1"}, "store_s3_buffer_mb"),
@@ -90,12 +91,6 @@ async def test_the_settings_name_the_store(tmp_path: Path) -> None:
             await put(pieces)
             assert [each.object_id for each in await listed(blobs.list_objects())] == [made]
     assert not (tmp_path / "other").exists()
-
-
-def test_a_backup_of_a_bucket_is_refused_with_what_to_do_instead(tmp_path: Path) -> None:
-    settings = replace(Settings(data=tmp_path), store=settings_for("moto"))
-    with pytest.raises(BackupRefused, match="versions or replication"):
-        take_backup(settings, tmp_path.parent / "target", lambda _: None, BackupOptions())
 
 
 def test_a_bucket_is_tried_and_left_empty() -> None:

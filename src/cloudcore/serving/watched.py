@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cloudcore.serving.planes import Planes
@@ -203,6 +204,7 @@ class Counter:
         self._outcomes = outcomes
         self._published = cells
         self._cells = cells.tolist()  # counts faster than an array
+        self._counting = Lock()
 
     def __call__(self, record: RequestRecord) -> None:
         """Count a finished request."""
@@ -241,10 +243,11 @@ class Counter:
             alike.cells = (counted, *(start + offset for offset in offsets))
 
     def count(self, key: str, amount: int) -> None:
-        """Count an event; skip one that this server does not show."""
+        """Count an event, in any thread; skip one that this server does not show."""
         cell = self._events.get(key)
         if cell is not None:
-            self._cells[cell] += amount
+            with self._counting:
+                self._cells[cell] += amount
 
     def publish(self, in_flight: int, kept: KeptAnswers | None = None) -> None:
         """Publish the counts and the number of requests in flight to the other workers.

@@ -6,7 +6,7 @@ import errno
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -66,12 +66,24 @@ def copy_file(source: Path, target: Path, *, links: bool = False) -> None:
     else:
         reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            _write(reading, part)
+            with _new(part) as writing:
+                _copy_bytes(reading, writing)
         finally:
             os.close(reading)
     part.replace(target)
     with suppress(FileNotFoundError):  # rename(2) removes neither of two names of one file
         part.unlink()
+
+
+def write_file(chunks: Iterable[memoryview], target: Path) -> None:
+    """Write bytes to a file, replacing `target`, as durably as `copy_file`."""
+    part = target.with_name(f"{target.name}{PART}")
+    with suppress(FileNotFoundError):
+        part.unlink()
+    with _new(part) as writing:
+        for chunk in chunks:
+            _write_all(writing, chunk)
+    part.replace(target)
 
 
 def sha256_of(path: Path) -> str:
@@ -101,13 +113,20 @@ def is_same_file_system(one: Path, other: Path) -> bool:
     return one.stat().st_dev == other.stat().st_dev
 
 
-def _write(reading: int, part: Path) -> None:
+@contextmanager
+def _new(part: Path) -> Iterator[int]:
+    """Give the block a new file to write to, which is flushed at its end."""
     writing = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        _copy_bytes(reading, writing)
+        yield writing
         os.fsync(writing)
     finally:
         os.close(writing)
+
+
+def _write_all(writing: int, view: memoryview) -> None:
+    while view:
+        view = view[os.write(writing, view) :]
 
 
 def _copy_bytes(reading: int, writing: int) -> None:
@@ -119,6 +138,4 @@ def _copy_bytes(reading: int, writing: int) -> None:
             raise
     # From where the kernel stopped: some file systems say that they copied nothing.
     while chunk := os.read(reading, _CHUNK):
-        view = memoryview(chunk)
-        while view:
-            view = view[os.write(writing, view) :]
+        _write_all(writing, memoryview(chunk))

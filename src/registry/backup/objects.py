@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -12,10 +12,9 @@ from blake3 import blake3
 from cloudcore.db.base import Connection
 from cloudcore.objects.book import Book, NamedObject
 from cloudcore.storage.piece_book import PIECE_BOOK
-from registry.backup.files import copy_file, sha256_of, size_of
+from registry.backup.copying import Copying
 from registry.backup.manifest import Damage
-from registry.blobstore.disk_io import flush_folder
-from registry.blobstore.folders import SHARDS, object_path
+from registry.blobstore.folders import SHARDS
 from registry.blobstore.staging import is_canonical_id
 from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.inline import InlineObject, inline_objects
@@ -60,41 +59,55 @@ PIECES: Final = Names("pieces of buckets", PIECE_BOOK)
 
 def copy_objects(
     tx: Connection,
-    source: Path,
-    target: Path,
+    way: Copying,
     tell: Tell,
     names: Names,
     *,
     suspects: frozenset[str] = frozenset(),
-    links: bool = False,
     verifies: bool = False,
-    prepare: Callable[[NamedObject], None] = lambda _: None,
 ) -> Copied:
-    """Copy what `target` lacks; return what it has then. Durable.
+    """Copy what is missing at the end of a way; return what is there then. Durable.
 
     An object that is there with its size is not copied again, except the `suspects`: bytes that are
-    written anew get a new id. With `verifies`, hash all that `target` has; copy what is damaged
-    once more.
-    Call `prepare` before an object is copied.
+    written anew get a new id. With `verifies`, hash all that are there; copy what is damaged once
+    more.
     """
     total, total_bytes = names.book.count_stored(tx)
     damaged: list[Damage] = []
-    new_objects = new_bytes = 0
-    for done, row in enumerate(_named(tx, names), 1):
-        path = object_path(row.stored_id)
-        is_there = row.stored_id not in suspects and size_of(target / path) == row.stored_size
-        problem = _problem(target / path, row, verifies=verifies) if is_there else "not copied yet"
-        if problem:
-            prepare(row)
-            problem = _copy(source / path, target / path, row, links=links, verifies=verifies)
-            if not problem:
-                new_objects, new_bytes = new_objects + 1, new_bytes + row.stored_size
-        if problem:
-            damaged.append(Damage(row.stored_id, row.digest, problem))
-        tell(Progress(names.stage, done, total, new_bytes))
-    for shard in SHARDS:
-        flush_folder(str(target / shard))
+    new_objects = new_bytes = done = 0
+
+    def bring(row: NamedObject) -> tuple[str, bool]:
+        return _bring(way, row, is_suspect=row.stored_id in suspects, verifies=verifies)
+
+    threads = ThreadPoolExecutor(way.at_once, "copying")
+    try:
+        for page in _pages(tx, names):
+            found = threads.map(bring, page) if way.at_once > 1 else map(bring, page)
+            for row, (problem, is_new) in zip(page, found, strict=True):
+                done += 1
+                if is_new:
+                    new_objects, new_bytes = new_objects + 1, new_bytes + row.stored_size
+                if problem:
+                    damaged.append(Damage(row.stored_id, row.digest, problem))
+                tell(Progress(names.stage, done, total, new_bytes))
+    finally:
+        threads.shutdown(cancel_futures=True)
+    way.flush()
     return Copied(total, total_bytes, new_objects, new_bytes, damaged)
+
+
+def _bring(way: Copying, row: NamedObject, *, is_suspect: bool, verifies: bool) -> tuple[str, bool]:
+    """Copy an object if it is missing; return what is wrong with it, and if it was copied whole."""
+    is_there = not is_suspect and way.size(row.stored_id) == row.stored_size
+    if is_there and not _problem(way, row, row.stored_size, verifies=verifies):
+        return "", False
+    try:
+        size = way.copy(row)
+    except FileNotFoundError:
+        way.remove(row.stored_id)  # no damaged bytes of before
+        return "its bytes are gone", False
+    problem = _problem(way, row, size, verifies=verifies)
+    return problem, not problem
 
 
 def damaged_inline(tx: Connection, *, verifies: bool) -> list[Damage]:
@@ -141,31 +154,19 @@ def remove_others(tx: Connection, objects: Path, kind: Names) -> int:
     return count
 
 
-def _named(tx: Connection, names: Names) -> Iterator[NamedObject]:
+def _pages(tx: Connection, names: Names) -> Iterator[Sequence[NamedObject]]:
     after = ""
     while rows := names.book.list_stored(tx, after, _PAGE):
-        yield from rows
+        yield rows
         after = rows[-1].stored_id
 
 
-def _copy(source: Path, target: Path, row: NamedObject, *, links: bool, verifies: bool) -> str:
-    """Copy an object; return what is wrong with the copy, or an empty string."""
-    try:
-        copy_file(source, target, links=links)
-    except FileNotFoundError:
-        with suppress(FileNotFoundError):  # no damaged bytes of before
-            target.unlink()
-        return "its bytes are gone"
-    return _problem(target, row, verifies=verifies)
-
-
-def _problem(path: Path, row: NamedObject, *, verifies: bool) -> str:
-    """Return what is wrong with the file of an object, or an empty string."""
-    size = size_of(path)
+def _problem(way: Copying, row: NamedObject, size: int, *, verifies: bool) -> str:
+    """Return what is wrong with an object of so many bytes, or an empty string."""
     if size != row.stored_size:
         return f"{size} bytes instead of {row.stored_size}"
     if verifies and row.encoding == "plain":
-        actual = f"sha256:{sha256_of(path)}"
+        actual = f"sha256:{way.sha256(row.stored_id)}"
         if actual != row.digest:
             return f"its bytes hash to {actual}"
     return ""

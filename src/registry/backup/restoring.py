@@ -13,7 +13,7 @@ from cloudcore.identity.rows.signing_keys import list_signing_keys
 from cloudcore.identity.signing_keys import opens_all
 from cloudcore.keyring import KeyringError, load_keyring
 from cloudcore.nodes.rows import forget_nodes
-from registry.backup.files import copy_file, locked, make_shards, sha256_of
+from registry.backup.files import copy_file, locked, sha256_of
 from registry.backup.manifest import (
     LOCK,
     NAME,
@@ -25,8 +25,8 @@ from registry.backup.manifest import (
     read_manifest,
 )
 from registry.backup.objects import BLOBS, PIECES, Progress, Tell, copy_objects
+from registry.backup.places import opened_places
 from registry.blobstore.disk_io import flush_folder, make_folder
-from registry.blobstore.folders import SHARDS, forget_generation
 from registry.gc.generations import renew_generation
 from registry.main import Registry, prepare
 from registry.metadata.collector.generations import forget_unfinished
@@ -41,6 +41,8 @@ class RestoreRefused(Exception):
 def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell: Tell) -> Manifest:
     """Restore the backup in `source` into the data folder, which must be absent or empty. Blocks.
 
+    With a bucket in the settings, the objects go there, whatever they came from.
+
     A restoration that was interrupted is continued. The database comes last, so what is there
     before the end is no registry. Upload sessions and the quarantine are not restored: a backup has
     no bytes of them. The root key is taken from `root_key`, from the backup, or is where the
@@ -51,8 +53,8 @@ def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell
         DumpRefused: the database of PostgreSQL has tables, or cannot take the dump.
         FolderBusy: a backup to `source` is under way.
         ProgramFailed: ``pg_restore`` is missing or too old, or it failed.
-        RestoreRefused: the data folder has files, or the root key is missing or another one, or the
-            backup is of the other kind of database.
+        RestoreRefused: the data folder has files, or the bucket objects, or the root key is missing
+            or another one, or the backup is of the other kind of database.
 
     """
     if not source.is_dir():
@@ -63,7 +65,7 @@ def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell
             raise BackupUnusable(
                 f"{source} holds no complete backup: {NAME}, which is written last, is not there"
             )
-        _check_empty(settings, manifest)
+        is_continued = _check_empty(settings, manifest)
         copy = source / manifest.database.readable
         tell(Progress("database", 0, 1))
         for name, sha256 in manifest.database.files.items():
@@ -73,21 +75,23 @@ def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell
                 )
         key = _root_key(settings, source, manifest, root_key)
         _check_root_key(copy, key)
-        make_folder(settings.data)
-        _begin(settings.data / UNDER_WAY, manifest)
-        make_shards(settings.blobs / OBJECTS, SHARDS)
-        with reading(copy) as tx:
-            copy_objects(tx, source / OBJECTS, settings.blobs / OBJECTS, tell, BLOBS)
+        with opened_places(settings) as places, reading(copy) as tx:
+            if not is_continued and any(each.is_used() for each in places):
+                raise RestoreRefused(
+                    f"there are objects in {place_of(settings)} already: name another"
+                    " store_s3_prefix, or a bucket that is empty"
+                )
+            make_folder(settings.data)
+            _begin(settings, manifest)
+            copy_objects(tx, places.blobs.in_from(source / OBJECTS), tell, BLOBS)
             if (source / PIECES_FOLDER).is_dir():
-                make_shards(settings.buckets / OBJECTS, SHARDS)
-                pieces = settings.buckets / OBJECTS
-                copy_objects(tx, source / PIECES_FOLDER, pieces, tell, PIECES)
+                copy_objects(tx, places.pieces.in_from(source / PIECES_FOLDER), tell, PIECES)
+            places.blobs.forget_generation()  # of an interrupted restoration
         if key is not None and key != settings.root_key:
             copy_file(key, settings.root_key)
             flush_folder(str(settings.root_key.parent))
         _bring_database(settings, source, manifest, tell)
     prepare(settings, is_restoration=True)
-    forget_generation(settings.blobs)  # of an interrupted restoration
     asyncio.run(_begin_anew(settings))
     (settings.data / UNDER_WAY).unlink()
     flush_folder(str(settings.data))
@@ -120,13 +124,21 @@ async def _begin_anew(settings: Settings) -> None:
         await renew_generation(process.ctx, process.store)
 
 
-def _check_empty(settings: Settings, manifest: Manifest) -> None:
-    """Refuse unless data folder and database are absent, empty, or of this restoration."""
+def place_of(settings: Settings) -> str:
+    """Return where the objects of the settings are, in words."""
+    store = settings.store
+    if not store.store_s3_bucket:
+        return str(settings.data)
+    below = f" below {store.key_prefix}" if store.key_prefix else ""
+    return f"the bucket {store.store_s3_bucket}{below}"
+
+
+def _check_empty(settings: Settings, manifest: Manifest) -> bool:
+    """Refuse unless data folder and database are absent, empty, or of this restoration.
+
+    Return True if they are of this restoration.
+    """
     data, is_continued = settings.data, False
-    if settings.store.store_s3_bucket:
-        raise RestoreRefused(
-            "a backup is restored to the disk, and store_s3_bucket names a bucket: unset it"
-        )
     if is_postgresql(settings.database) != (manifest.database.dump is not None):
         raise RestoreRefused(
             "the backup is of SQLite, and ENTREPOT_DATABASE_URL names another database: unset it"
@@ -135,7 +147,7 @@ def _check_empty(settings: Settings, manifest: Manifest) -> None:
         )
     if data.exists() and any(data.iterdir()):
         try:
-            is_continued = (data / UNDER_WAY).read_text() == manifest.id
+            is_continued = (data / UNDER_WAY).read_text() == _mark(settings, manifest)
         except FileNotFoundError:
             is_continued = False
         if not is_continued:
@@ -148,6 +160,7 @@ def _check_empty(settings: Settings, manifest: Manifest) -> None:
         from registry.backup.postgresql import check_empty  # noqa: PLC0415 - the driver
 
         check_empty(settings.database, manifest, is_continued=is_continued)
+    return is_continued
 
 
 def _root_key(
@@ -194,9 +207,14 @@ def _check_root_key(copy: Path, key: Path | None) -> None:
         raise RestoreRefused(f"{key} is not the root key of this backup")
 
 
-def _begin(marker: Path, manifest: Manifest) -> None:
-    with marker.open("w") as file:
-        file.write(manifest.id)
+def _mark(settings: Settings, manifest: Manifest) -> str:
+    """Return what the mark of this restoration says."""
+    return f"{manifest.id} {place_of(settings)}" if settings.store.store_s3_bucket else manifest.id
+
+
+def _begin(settings: Settings, manifest: Manifest) -> None:
+    with (settings.data / UNDER_WAY).open("w") as file:
+        file.write(_mark(settings, manifest))
         file.flush()
         os.fsync(file.fileno())
-    flush_folder(str(marker.parent))
+    flush_folder(str(settings.data))

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import pwd
 import re
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -22,7 +22,6 @@ from typing import Final, Literal
 from cloudcore.clock import uuid7
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.sqlite_connection import copy_database, reading, reading_live
-from cloudcore.objects.book import NamedObject
 from cloudcore.storage.piece_book import is_needed
 from cloudcore.uuids import UUID_PATTERN
 from registry.backup.files import (
@@ -58,12 +57,11 @@ from registry.backup.objects import (
     damaged_inline,
     remove_others,
 )
-from registry.blobstore.backups import PATIENCE_SECONDS, deletions_held, noted_backup
-from registry.blobstore.base import ObjectDamaged, ObjectUnknown
-from registry.blobstore.disk_files import DiskFiles
+from registry.backup.places import deletions_stopped, opened_places
+from registry.blobstore.backups import PATIENCE_SECONDS, noted_backup
 from registry.blobstore.disk_io import flush_folder, make_folder
-from registry.blobstore.fleet_locks import fleet_locks
 from registry.blobstore.folders import SHARDS
+from registry.blobstore.opening import folder_of_notes
 from registry.metadata.collector.generations import first_account
 from registry.settings import Settings
 
@@ -76,16 +74,6 @@ _COPY: Final = re.compile(
 
 class BackupRefused(Exception):
     """A backup to this folder would do harm, or cannot be made as asked."""
-
-
-class HoldLost(Exception):
-    """Other nodes may have deleted blobs while they were copied."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the connection to the database broke by which deletions were held, so other nodes may"
-            " have deleted blobs meanwhile: take the backup again, which copies only what is new"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +106,12 @@ def take_backup(
         HoldLost: the connection broke that held the deletions of all nodes.
 
     """
+    if options.links and settings.store.store_s3_bucket:
+        raise BackupRefused("the blobs are in a bucket, where no link can lead: leave --link out")
     _check_place(settings, target)
     registry = _registry_of(settings)
     make_folder(target)
-    with locked(target / LOCK), noted_backup(settings.blobs) as complete:
+    with locked(target / LOCK), noted_backup(folder_of_notes(settings)) as complete:
         before = read_manifest(target)
         if before is not None and before.registry != registry:
             raise BackupRefused(f"{target} has the backup of another registry; name another folder")
@@ -136,13 +126,10 @@ def take_backup(
         backup_id, begun_at = uuid7(), _now()
         with _kept_if_complete(target):
             with (
-                closing(DiskFiles(settings.blobs)) as store,
-                closing(DiskFiles(settings.buckets)) as bucket_store,
-                deletions_held(settings.blobs, options.patience_seconds),
-                deletions_held(settings.buckets, options.patience_seconds),
-                _held_on_all_nodes(settings, options.patience_seconds) as check_held,
+                opened_places(settings) as places,
+                deletions_stopped(settings, options.patience_seconds) as check_held,
             ):
-                generation = store.generation()
+                generation = places.blobs.generation()
                 database, damaged = _copy_database(
                     settings, target, backup_id, tell, verifies=options.verifies
                 )
@@ -152,22 +139,13 @@ def take_backup(
                         tx,
                         tell=tell,
                         suspects=frozenset(one.id for one in before.damaged) if before else _NONE,
-                        links=options.links,
                         verifies=options.verifies,
                     )
-                    copied = copy(
-                        settings.blobs / OBJECTS,
-                        target / OBJECTS,
-                        names=BLOBS,
-                        prepare=lambda row: _take_back(store, row),
-                    )
+                    blobs = places.blobs.out_to(target / OBJECTS, links=options.links)
+                    copied = copy(blobs, names=BLOBS)
                     copied.damaged.extend(damaged)
-                    pieces = copy(
-                        settings.buckets / OBJECTS,
-                        target / PIECES_FOLDER,
-                        names=PIECES,
-                        prepare=lambda row: _take_back(bucket_store, row),
-                    )
+                    others = places.pieces.out_to(target / PIECES_FOLDER, links=options.links)
+                    pieces = copy(others, names=PIECES)
                     copied.damaged.extend(
                         each
                         for each in pieces.damaged
@@ -198,34 +176,8 @@ def take_backup(
     return manifest, copied
 
 
-@contextmanager
-def _held_on_all_nodes(settings: Settings, patience_seconds: float) -> Iterator[Callable[[], None]]:
-    """Hold the deletions of all nodes in the block; give what checks that they still are."""
-    locks = fleet_locks(settings.database, "blobs")
-    if locks is None:
-        yield lambda: None
-        return
-    from cloudcore.db.postgresql_locks import LockLost  # noqa: PLC0415 - the driver
-
-    with locks.deletions_held(patience_seconds) as held:
-
-        def check() -> None:
-            try:
-                held.check()
-            except LockLost:
-                raise HoldLost from None
-
-        yield check
-
-
 def _check_place(settings: Settings, target: Path) -> None:
-    """Raise BackupRefused if `target` is no place for a backup, or there are no files to copy."""
-    if settings.store.store_s3_bucket:
-        raise BackupRefused(
-            "the blobs are in a bucket (store_s3_bucket), which no backup copies: back up the"
-            " database by its own means, and protect the bucket by versions or replication"
-            " (docs/s3-store.md)"
-        )
+    """Raise BackupRefused if `target` is no place for a backup."""
     wanted = target.resolve()
     for place in (settings.data, settings.blobs, settings.buckets):  # two of them may be links
         own = place.resolve()
@@ -249,7 +201,7 @@ def _registry_of(settings: Settings) -> str:
 
     """
     is_sqlite = not is_postgresql(settings.database)
-    path = sqlite_path(settings.database) if is_sqlite else settings.blobs
+    path = sqlite_path(settings.database) if is_sqlite else folder_of_notes(settings)
     owner = path.stat().st_uid
     if owner != os.geteuid():
         raise BackupRefused(
@@ -293,14 +245,6 @@ def _copy_database(
     with reading(copy) as tx:
         damaged = damaged_inline(tx, verifies=verifies)
     return DatabaseFile(copy.name, size_of(copy) or 0, sha256_of(copy)), damaged
-
-
-def _take_back(store: DiskFiles, row: NamedObject) -> None:
-    """Put an object back if it was set aside as an orphan, as a pull does."""
-    try:
-        store.check(row.stored_id, row.stored_size)
-    except (ObjectUnknown, ObjectDamaged):
-        return  # copying tells
 
 
 def _keep_root_key(

@@ -29,9 +29,17 @@ class CachedObject(BlockingObject):
     So the next one takes those of the bucket, and nobody thinks that these are damaged.
     """
 
-    def __init__(self, opened: BlockingObject, forget: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        opened: BlockingObject,
+        forget: Callable[[], None],
+        served: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self._opened = opened
         self._forget = forget
+        self._served = served
+        self._sent = 0
+        """Bytes that the kernel sends, unless they are read after all."""
 
     @property
     def length(self) -> int:
@@ -45,7 +53,10 @@ class CachedObject(BlockingObject):
 
     def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:
         """Return a range as a region of the file, if it is stored as it was pushed."""
-        return self._opened.file_region(start, stop)
+        region = self._opened.file_region(start, stop)
+        if region is not None:
+            self._sent += region.count
+        return region
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
         """Yield a range in order.
@@ -61,15 +72,23 @@ class CachedObject(BlockingObject):
         return self._read(self._opened.shared_chunks(start, stop))
 
     def _read(self, chunks: Iterator[memoryview]) -> Iterator[memoryview]:
+        self._sent = count = 0
         try:
-            yield from chunks
+            for chunk in chunks:
+                count += len(chunk)
+                yield chunk
         except StoreUnavailable as error:
             self._forget()
             words = "this machine's cache had other bytes, or could not read them; try again"
             raise StoreUnavailable(words) from error
+        finally:
+            self._served(count)
 
     def close(self) -> None:
         """Release the object; calling it again does nothing."""
+        sent, self._sent = self._sent, 0
+        if sent:
+            self._served(sent)
         self._opened.close()
 
 

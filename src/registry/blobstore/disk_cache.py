@@ -28,10 +28,12 @@ from typing import Final, NamedTuple
 
 from blake3 import blake3
 
+from cloudcore.serving.watched import Count, count_nothing
 from registry.blobstore.cached_objects import FollowingObject
 from registry.blobstore.disk_io import check_room, make_folder
 from registry.blobstore.sealed_object import StoredBytes
 from registry.blobstore.stored_file import StoredFile
+from registry.counted import CACHE_BAD, CACHE_EVICTED, CACHE_FETCHED, CACHE_READS, CACHE_SERVED
 from registry.errors import StoreUnavailable
 
 FETCHING: Final = "fetching"
@@ -61,8 +63,8 @@ class _Entry(NamedTuple):
 class DiskCache:
     """The cache in a folder, of about `limit` bytes; all of its calls may block."""
 
-    def __init__(self, folder: Path, limit: int) -> None:
-        """Use `folder`, and make it if it is missing.
+    def __init__(self, folder: Path, limit: int, count: Count = count_nothing) -> None:
+        """Use `folder`, and make it if it is missing; `count` is called in any thread.
 
         Each process counts what it fetches, and looks at the folder after each sixteenth of `limit`
         and each hour in which it reads, so several may exceed `limit` by as much each.
@@ -74,6 +76,7 @@ class DiskCache:
         make_folder(folder / FETCHING)
         self._folder = folder
         self._limit = limit
+        self._count = count
         self._fetchers = ThreadPoolExecutor(_AT_ONCE, "fetching")
         self._room = threading.Lock()
         self._since_look = 0
@@ -115,9 +118,10 @@ class DiskCache:
         length = found.st_size - _TRAILER_BYTES
         if not self._is_checked(object_id, descriptor, length, found.st_ino):
             os.close(descriptor)
-            self.drop(object_id)
+            self.refuse(object_id)
             _log.warning("the cache has other bytes of %s than were stored", object_id)
             return None
+        self._count(f"{CACHE_READS}.hit", 1)
         if time.time() - found.st_mtime > _TOUCH_SECONDS:
             os.utime(descriptor)
         return StoredFile(descriptor, length)
@@ -142,18 +146,18 @@ class DiskCache:
         `stored` is the object, open in the bucket; it is closed with what is returned, or once it
         is fetched. A reader opens the object again by `reopen` if the cache is of no use.
         """
-        length = stored.length
-        if length > self._limit // 4:
-            return stored
-        try:
-            return self._kept(object_id, stored, reopen)
-        except OSError as error:
-            self._complain("cannot be filled", error)
-            return stored
+        found, outcome = stored, "missed"
+        if stored.length <= self._limit // 4:
+            try:
+                found, outcome = self._kept(object_id, stored, reopen)
+            except OSError as error:
+                self._complain("cannot be filled", error)
+        self._count(f"{CACHE_READS}.{outcome}", 1)
+        return found
 
     def _kept(
         self, object_id: str, stored: StoredBytes, reopen: Callable[[], StoredBytes]
-    ) -> StoredBytes:
+    ) -> tuple[StoredBytes, str]:
         path = self._folder / FETCHING / object_id
         with self._lock:
             is_free = not self._is_closed and self._fetching < _AT_ONCE
@@ -161,7 +165,7 @@ class DiskCache:
         try:
             descriptor = os.open(path, flags | (os.O_CREAT if is_free else 0), 0o600)
         except FileNotFoundError:
-            return stored  # it fetches enough
+            return stored, "missed"  # it fetches enough
         try:
             reader = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -172,11 +176,11 @@ class DiskCache:
             if not is_free and not _is_locked(descriptor):
                 os.close(descriptor)
                 following.close()
-                return stored  # whoever fetched it has died
+                return stored, "missed"  # whoever fetched it has died
             if not is_free or not self._take(path, descriptor):
                 os.close(descriptor)
                 stored.close()
-                return following
+                return following, "followed"
         except OSError:
             os.close(descriptor)
             following.close()
@@ -185,10 +189,10 @@ class DiskCache:
             if self._is_closed:
                 os.close(descriptor)
                 following.close()
-                return stored
+                return stored, "missed"
             self._fetching += 1
             self._fetchers.submit(self._fetch, object_id, descriptor, stored)
-        return following
+        return following, "missed"
 
     def _take(self, path: Path, descriptor: int) -> bool:
         """Return True if this thread is to fetch: nobody does, and nobody has since."""
@@ -215,6 +219,7 @@ class DiskCache:
             home = self._path(object_id)
             home.parent.mkdir(mode=0o700, exist_ok=True)
             self._remember(object_id, os.fstat(descriptor).st_ino)
+            self._count(CACHE_FETCHED, stored.length)
             path.rename(home)
         except (OSError, StoreUnavailable, _Closed) as error:
             with suppress(OSError):
@@ -255,6 +260,7 @@ class DiskCache:
                     break
                 with suppress(FileNotFoundError):
                     each.path.unlink()
+                    self._count(CACHE_EVICTED, each.size)
                 used -= each.size
             self._since_look = 0
             return used <= max(goal, 0)
@@ -291,6 +297,15 @@ class DiskCache:
         self._checked.pop(object_id, None)
         with suppress(OSError):
             self._path(object_id).unlink()
+
+    def refuse(self, object_id: str) -> None:
+        """Delete a file that has other bytes than were stored, or cannot be read."""
+        self._count(CACHE_BAD, 1)
+        self.drop(object_id)
+
+    def served(self, amount: int) -> None:
+        """Count bytes that were read from whole files."""
+        self._count(CACHE_SERVED, amount)
 
     def close(self) -> None:
         """Stop to fetch, and end the threads; what is open can be read on."""

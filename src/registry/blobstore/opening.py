@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
+from cloudcore.serving.watched import Count, count_nothing
 from registry.blobstore.base import BlobStore
 from registry.blobstore.disk_cache import DiskCache
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.fleet_locks import fleet_locks
+from registry.blobstore.links import BlobLinks
 from registry.blobstore.s3.bucket import BotoMissing, Bucket
+from registry.blobstore.s3.links import PresignedLinks
 from registry.blobstore.s3.store import S3Store
+from registry.blobstore.store_locks import store_locks
 from registry.blobstore.threads import Threads
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
@@ -25,26 +29,42 @@ BUCKETS: Final = "buckets/"
 
 
 @asynccontextmanager
-async def open_store(settings: Settings) -> AsyncIterator[BlobStore]:
+async def open_store(settings: Settings, count: Count = count_nothing) -> AsyncIterator[BlobStore]:
     """Open the store of the blobs for the block; create its folders if they are missing.
+
+    `count` is called in any thread.
 
     Raises:
         OSError: a folder cannot be created or opened.
         SettingsError: the store needs a package that is not installed.
 
     """
-    async with _opened(_maker(settings, "blobs", settings.blobs, "")) as store:
+    async with _opened(_maker(settings, "blobs", settings.blobs, "", count)) as store:
         yield store
 
 
 @asynccontextmanager
-async def open_bucket_store(settings: Settings) -> AsyncIterator[FileStore]:
+async def open_bucket_store(
+    settings: Settings, count: Count = count_nothing
+) -> AsyncIterator[FileStore]:
     """Open the store of the bytes of buckets for the block, as `open_store`."""
-    async with _opened(_maker(settings, "buckets", settings.buckets, BUCKETS)) as store:
+    async with _opened(_maker(settings, "buckets", settings.buckets, BUCKETS, count)) as store:
         yield store
 
 
-def _maker(settings: Settings, name: str, root: Path, prefix: str) -> Callable[[], FileStore]:
+@contextmanager
+def open_links(settings: Settings, store: BlobStore) -> Iterator[BlobLinks | None]:
+    """Give the block what makes URLs of objects of an open store for clients, or None."""
+    if settings.store.store_s3_redirects != "on" or not isinstance(store, S3Store):
+        yield None
+        return
+    with closing(PresignedLinks(store)) as links:
+        yield links
+
+
+def _maker(
+    settings: Settings, name: str, root: Path, prefix: str, count: Count
+) -> Callable[[], FileStore]:
     """Return what opens the store `name`: below the folder `root`, or the keys with a prefix."""
     compresses = settings.compression == "on"
 
@@ -53,9 +73,9 @@ def _maker(settings: Settings, name: str, root: Path, prefix: str) -> Callable[[
         return FilesystemStore(root, compresses=compresses, locks=locks)
 
     def in_bucket() -> FileStore:
-        locks = fleet_locks(settings.database, name)
+        locks = store_locks(settings.database, settings.data, name)
         most = settings.store.cache_bytes
-        cache = DiskCache(settings.cache, most) if most else None
+        cache = DiskCache(settings.cache, most, count) if most else None
         bucket = open_bucket(settings, prefix)
         folder = settings.data
         return S3Store(bucket, compresses=compresses, locks=locks, cache=cache, folder=folder)
@@ -74,6 +94,11 @@ def open_bucket(settings: Settings, prefix: str = "") -> Bucket:
         return Bucket(settings.store, prefix)
     except BotoMissing as error:
         raise SettingsError(f"store_s3_bucket: {error}") from error
+
+
+def folder_of_notes(settings: Settings) -> Path:
+    """Return the folder in which backups note when they run: of the blobs, or else of the data."""
+    return settings.data if settings.store.store_s3_bucket else settings.blobs
 
 
 @asynccontextmanager

@@ -80,8 +80,8 @@ def _add_backup(commands: Verbs) -> None:
         "backup",
         later("run_backup", "run_backup"),
         "copy database and blobs to a folder",
-        "Copy the database, then the blobs that it names, to a folder; pushes and pulls go on. A"
-        " later backup to the same folder copies only what is new.",
+        "Copy the database, then the blobs that it names, to a folder, from the disk or a bucket of"
+        " S3; pushes and pulls go on. A later backup to the same folder copies only what is new.",
     )
     backup.add_argument("target", type=Path, metavar="TARGET", help="folder of the backup")
     backup.add_argument(
@@ -103,7 +103,8 @@ def _add_backup(commands: Verbs) -> None:
     restore = commands.add_parser(
         "restore",
         help="restore a backup into an empty folder (on the registry's machine)",
-        description="Restore a backup into an empty data folder, then check it as 'fsck' does.",
+        description="Restore a backup into an empty data folder, and its blobs into the bucket of"
+        " S3 if the settings name one, whatever they came from; then check it as 'fsck' does.",
     )
     restore.add_argument("source", type=Path, metavar="SOURCE", help="folder of the backup")
     restore.add_argument(

@@ -15,9 +15,10 @@ from registry.backup.files import FolderBusy
 from registry.backup.manifest import NAME as MANIFEST
 from registry.backup.manifest import OBJECTS, BackupUnusable, Damage, Manifest
 from registry.backup.objects import Progress, Tell
+from registry.backup.places import HoldLost
 from registry.backup.refusals import DumpRefused, ProgramFailed
-from registry.backup.restoring import RestoreRefused, restore_backup
-from registry.backup.taking import BackupOptions, BackupRefused, HoldLost, take_backup
+from registry.backup.restoring import RestoreRefused, place_of, restore_backup
+from registry.backup.taking import BackupOptions, BackupRefused, take_backup
 from registry.blobstore.backups import HeldByAnother
 from registry.cli.existing_data import no_account
 from registry.cli.failure import CommandFailure, Misuse
@@ -82,7 +83,10 @@ def run_restore(options: argparse.Namespace) -> int:
     except OSError as error:
         raise _named(error, settings.data) from None
     where = "" if settings.data == DEFAULT_DATA else f" --data {quote(str(settings.data))}"
-    write_now(f"The backup of {manifest.finished_at} is restored in {settings.data}\n")
+    in_bucket = settings.store.store_s3_bucket != ""
+    objects = f"{place_of(settings)}, objects/" if in_bucket else settings.blobs / OBJECTS
+    also = f", its blobs in {place_of(settings)}" if in_bucket else ""
+    write_now(f"The backup of {manifest.finished_at} is restored in {settings.data}{also}\n")
     for each in manifest.damaged:
         write_now(f"blob {each.digest}, as the backup was taken: {each.problem}\n")
     checked = check_data(settings, read_objects=not options.quick)
@@ -91,7 +95,7 @@ def run_restore(options: argparse.Namespace) -> int:
         write_now(
             f"The restored registry is damaged ({damage}), as named above. Do one of these:\n"
             "  restore a backup that is whole into another folder (--data)\n"
-            f"  or bring the blobs from another backup to {settings.blobs / OBJECTS}, then\n"
+            f"  or bring the blobs from another backup to {objects}, then\n"
             f"    entrepot fsck{where}\n"
             "  or serve it and push the named images again, which heals their blobs:\n"
             f"    entrepot serve{where}\n"

@@ -83,6 +83,9 @@ async def _get_stored(
     if request.is_head:
         return _described(digest, found.link.size)._replace(keep=keep)
     status, headers, start, stop, ranges = _part(request, digest, found.link.size)
+    if ranges is None and (url := await _link(ctx, request, found)) is not None:
+        ctx.pulls.cache.served(found.link.repository_id, stop - start)
+        return _redirect(digest, url)
     blob = await reading.open_blob(ctx, request.name, found)
     if ranges is not None:
         return _in_parts(ctx, request, found, blob, headers, ranges)
@@ -97,6 +100,22 @@ async def _get_stored(
         body = body._replace(parts=parts)
     look_again = partial(reading.look_again, ctx, request.name, found)
     return Response(status, headers, body, look_again)
+
+
+async def _link(ctx: ServiceContext, request: DataPlaneRequest, found: FoundBlob) -> str | None:
+    """Return where the store gives the bytes to the client itself, or None.
+
+    The client sends its conditions there too, and the store has other entity tags.
+    """
+    if request.header(b"if-match") is not None or request.header(b"if-range") is not None:
+        return None
+    return await reading.link_to_blob(ctx, request.name, found)
+
+
+def _redirect(digest: Digest, url: str) -> Response:
+    """Send the client to a URL that nobody may keep, and that ends soon."""
+    named = (b"docker-content-digest", digest.encode())
+    return empty(307, (b"location", url.encode()), (b"cache-control", b"no-store"), named)
 
 
 def _in_parts(

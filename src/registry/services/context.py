@@ -13,6 +13,7 @@ from cloudcore.iam.principal import Source
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.serving.watched import Count, count_nothing
 from registry.blobstore.base import BlobReader, BlobWriter
+from registry.blobstore.links import BlobLinks
 from registry.metadata.images.manifests import StoredManifest
 from registry.metadata.pull_through.tag_lists import KeptTags
 from registry.services.blobs.damage import BrokenWraps
@@ -57,6 +58,8 @@ class ServiceContext:
     upload_ids: UploadIds = field(default_factory=UploadIds)
     places: WritingPlaces = field(default_factory=WritingPlaces)
     """Where small pushes have just written."""
+    links: BlobLinks | None = None
+    """Makes URLs of blobs to which clients are redirected; None if they are not."""
     data_keys: DataKeys | None = None
     """Opens and wraps the data keys of blobs; None if this process has no keys."""
     upstream: Upstream | None = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,6 @@ from registry.blobstore.base import (
 )
 from registry.blobstore.cached_objects import CachedObject
 from registry.blobstore.disk_cache import DiskCache
-from registry.blobstore.fleet_locks import FleetLocks
 from registry.blobstore.reading import BlockingObject
 from registry.blobstore.s3.answers import KeyMissing, Refused
 from registry.blobstore.s3.bucket import Bucket, Head
@@ -37,7 +37,7 @@ from registry.blobstore.s3.names import (
     tails_of,
 )
 from registry.blobstore.s3.objects import S3Object
-from registry.blobstore.s3.orphans import Marks, ScanTurn
+from registry.blobstore.s3.orphans import Marks
 from registry.blobstore.s3.parts import PartBytes, Senders, part_bytes
 from registry.blobstore.s3.shared import Holds, Shared
 from registry.blobstore.s3.staged import S3Staged
@@ -52,6 +52,7 @@ from registry.blobstore.sealed_object import SealedObject, StoredBytes, unseal
 from registry.blobstore.sealed_table import SIZE_BYTES, claimed_size
 from registry.blobstore.shared_frames import SharedFrames
 from registry.blobstore.staging import canonical_id, check_size
+from registry.blobstore.store_locks import StoreLocks
 from registry.errors import StoreUnavailable
 
 _MIB: Final = 1 << 20
@@ -71,14 +72,14 @@ class S3Files:
         compresses: bool = False,
         sizes: PartBytes = part_bytes,
         holds: Holds | None = None,
-        locks: FleetLocks | None = None,
+        locks: StoreLocks | None = None,
         cache: DiskCache | None = None,
         folder: Path | None = None,
     ) -> None:
         """Use a bucket; with `compresses`, compress what is sealed if that pays.
 
         `sizes` are those of parts. Stores of one process that share a bucket share `holds`.
-        With `locks`, processes of other machines share the bucket. What has a row is read through
+        With `locks`, other processes share the bucket. What has a row is read through
         the `cache`, which is closed with this. Uploads that find no room in memory go on in files
         without a name in `folder`.
         """
@@ -88,7 +89,7 @@ class S3Files:
         self._shared = Shared(bucket, self._senders, holds or Holds(), compresses=compresses)
         self._marks = Marks(self._shared)
         self._frames = SharedFrames()
-        self._turn = ScanTurn(bucket)
+        self._scanning = threading.Lock()
         self._locks = locks
         self._cache = cache
 
@@ -115,8 +116,8 @@ class S3Files:
         if (cached := cache.open(name)) is not None:
             with suppress(ObjectDamaged, StoreUnavailable):
                 opened = self._fitting(cached, object_id, size, data_key)
-                return CachedObject(opened, lambda: cache.drop(name))
-            cache.drop(name)
+                return CachedObject(opened, lambda: cache.refuse(name), cache.served)
+            cache.refuse(name)
         stored = cache.kept(name, self._in_bucket(name), lambda: self._in_bucket(name))
         return self._fitting(stored, object_id, size, data_key)
 
@@ -360,7 +361,7 @@ class S3Files:
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Keep backups from beginning in the block (`FleetLocks.deleting`)."""
+        """Keep backups from beginning in the block (`StoreLocks.deleting`)."""
         if self._locks is None:
             yield
             return
@@ -384,9 +385,22 @@ class S3Files:
         with self.deleting():
             self._marks.delete(orphan)
 
-    def scan_alone(self) -> AbstractContextManager[bool]:
-        """Return what gives True to one process at a time, by the lock of all nodes, if any."""
-        return self._turn.alone() if self._locks is None else self._locks.scan_alone()
+    @contextmanager
+    def scan_alone(self) -> Iterator[bool]:
+        """Give True to one process at a time, by the locks; without them, to one thread of this.
+
+        Two that scan at once do no harm: a mark is set twice.
+        """
+        if self._locks is not None:
+            with self._locks.scan_alone() as is_alone:
+                yield is_alone
+            return
+        is_alone = self._scanning.acquire(blocking=False)
+        try:
+            yield is_alone
+        finally:
+            if is_alone:
+                self._scanning.release()
 
     def generation(self) -> str | None:
         """Return the noted generation, or None."""

@@ -6,7 +6,6 @@
     staged/<id>/tail-<offset>-<sent>-<stored>          the end of what an upload has acknowledged
     orphans/<last two digits>/<id>.<moment>.<kind>.<size>   says that bytes have no row
     generation                                         the last generation of their database
-    scanning                                           a process that looks for orphans
 
 Nothing is renamed: an upload sends its parts to the key of its object.
 """
@@ -23,7 +22,6 @@ OBJECTS: Final = "objects/"
 STAGED: Final = "staged/"
 ORPHANS: Final = "orphans/"
 GENERATION: Final = "generation"
-SCANNING: Final = "scanning"
 PARTITIONS: Final = tuple(f"{number:02x}" for number in range(256))
 """By the last two hex digits of ids, which are random in a UUID of any version."""
 _TAIL: Final = re.compile(r"staged/([0-9a-f-]{36})/tail-([0-9]{1,19})-([0-9]{1,19})-([0-9]{1,19})")

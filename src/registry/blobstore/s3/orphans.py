@@ -6,18 +6,11 @@ all the while, and whoever finds that they have a row takes the mark away.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from typing import Final
 
 from registry.blobstore.base import Orphan
-from registry.blobstore.s3.answers import KeyExists
-from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.names import (
     ORPHANS,
-    SCANNING,
     object_key,
     orphan_key,
     orphan_of,
@@ -25,9 +18,6 @@ from registry.blobstore.s3.names import (
     orphans_of,
 )
 from registry.blobstore.s3.shared import Shared
-
-_SCAN_LASTS: Final = timedelta(hours=1)
-"""Who began to look for orphans longer ago has died."""
 
 
 class Marks:
@@ -88,43 +78,3 @@ class Marks:
         bucket.delete_all(gone)
         bucket.delete_all([key])
         self._known.discard(orphan.object_id)
-
-
-class ScanTurn:
-    """Whose turn it is to look for orphans, if no lock of all nodes says so.
-
-    An object tells, for an hour. Two that scan at once do no harm: a mark is set twice.
-    """
-
-    def __init__(self, bucket: Bucket) -> None:
-        self._bucket = bucket
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def alone(self) -> Iterator[bool]:
-        """Give True to one process at a time."""
-        if not self._lock.acquire(blocking=False):
-            yield False
-            return
-        try:
-            is_alone = self._begin()
-            try:
-                yield is_alone
-            finally:
-                if is_alone:
-                    self._bucket.delete_all([SCANNING])
-        finally:
-            self._lock.release()
-
-    def _begin(self) -> bool:
-        for _ in range(2):
-            try:
-                self._bucket.put(SCANNING, b"", is_new=True)
-            except KeyExists:
-                head = self._bucket.find(SCANNING)
-                if head is not None and datetime.now(UTC) - head.modified < _SCAN_LASTS:
-                    return False
-                self._bucket.delete_all([SCANNING])
-            else:
-                return True
-        return False

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from registry.blobstore.base import BlobStore, DataKey, Deleted, OpenObject, Staged
 from registry.blobstore.disk_cache import DiskCache
 from registry.blobstore.filesystem import ThreadedStore
-from registry.blobstore.fleet_locks import FleetLocks
 from registry.blobstore.reading import ThreadedObject
 from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.files import S3Files
@@ -17,7 +16,8 @@ from registry.blobstore.s3.growing import GrowingObject, GrowingUpload
 from registry.blobstore.s3.parts import PartBytes, part_bytes
 from registry.blobstore.s3.shared import Holds
 from registry.blobstore.s3.staged import S3Staged
-from registry.blobstore.threads import Threads
+from registry.blobstore.store_locks import StoreLocks
+from registry.blobstore.threads import Runner, Threads
 
 _AT_ONCE: Final = 32
 _LOOK_SECONDS: Final = 0.5
@@ -35,7 +35,7 @@ class S3Store(ThreadedStore):
         look_seconds: float = _LOOK_SECONDS,
         sizes: PartBytes = part_bytes,
         holds: Holds | None = None,
-        locks: FleetLocks | None = None,
+        locks: StoreLocks | None = None,
         cache: DiskCache | None = None,
         folder: Path | None = None,
     ) -> None:
@@ -51,6 +51,11 @@ class S3Store(ThreadedStore):
         )
         self._threads: Final = Threads("s3", _AT_ONCE)
         super().__init__(self.files, self._threads, look_seconds)
+
+    @property
+    def run(self) -> Runner:
+        """Return what makes calls of `files` in threads."""
+        return self._run
 
     def close(self) -> None:
         """Release the store and its threads. Blocks."""

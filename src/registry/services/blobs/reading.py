@@ -149,6 +149,29 @@ async def open_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> OpenOb
     return await _look(ctx, name, found, look)
 
 
+async def link_to_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> str | None:
+    """Return a URL at which a client can fetch the bytes of a blob itself; None if there is none.
+
+    Only plain bytes that are in the store have one, as all others are to be opened here.
+
+    Raises:
+        BlobUnknown, StoreUnavailable: as `open_blob`.
+
+    """
+    links = ctx.links
+    if links is None:
+        return None
+
+    async def look(found: FoundBlob) -> str | None:
+        link = found.link
+        if link.is_inline or link.encoding != PLAIN:
+            return None
+        known = links.known(link.stored_id)
+        return known or await links.link(link.stored_id, link.stored_size)
+
+    return await _look(ctx, name, found, look)
+
+
 async def begin_range(
     ctx: ServiceContext, name: Name, found: FoundBlob, blob: OpenObject, start: int, stop: int
 ) -> AsyncIterator[bytes]:

@@ -1,0 +1,197 @@
+"""Ways of objects between a backup, which is a folder, and a store: a folder too, or a bucket."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+from cloudcore.objects.book import NamedObject
+from registry.backup.files import copy_file, sha256_of, size_of, write_file
+from registry.blobstore.base import ObjectUnknown, StageBusy
+from registry.blobstore.disk_io import flush_folder
+from registry.blobstore.folders import SHARDS, object_path
+from registry.blobstore.s3.files import S3Files
+from registry.blobstore.s3.names import object_key
+from registry.blobstore.s3.objects import S3Object
+from registry.errors import StoreUnavailable
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 8
+_PAUSES: Final = (1, 2, 4, 8, 15)
+"""Seconds between the tries of a bucket that fails."""
+_CHUNK: Final = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+class Copying(Protocol):
+    """A way from one place to another. With `at_once` above 1, it may be used in several threads.
+
+    Whatever it raises beside what is said here ends the copying.
+    """
+
+    at_once: int
+
+    def size(self, stored_id: str) -> int | None:
+        """Return the bytes that an object has where it is to be, or None if it is not there."""
+        ...
+
+    def copy(self, row: NamedObject) -> int:
+        """Copy an object durably, but for the entry of its folder; return how many bytes it has.
+
+        Raise FileNotFoundError if there is none.
+        """
+        ...
+
+    def sha256(self, stored_id: str) -> str:
+        """Return the SHA-256, in hex, of an object that was copied."""
+        ...
+
+    def remove(self, stored_id: str) -> None:
+        """Delete an object where it was to be; do nothing if it is absent."""
+        ...
+
+    def flush(self) -> None:
+        """Make the entries of folders durable."""
+        ...
+
+
+class _ToFolder:
+    """A way to a folder of objects, whose folders are there."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+
+    def size(self, stored_id: str) -> int | None:
+        """Return the size of a file, or None."""
+        return size_of(self._path(stored_id))
+
+    def sha256(self, stored_id: str) -> str:
+        """Return the SHA-256 of a file."""
+        return sha256_of(self._path(stored_id))
+
+    def remove(self, stored_id: str) -> None:
+        """Delete a file."""
+        with suppress(FileNotFoundError):
+            self._path(stored_id).unlink()
+
+    def flush(self) -> None:
+        """Flush all folders."""
+        for shard in SHARDS:
+            flush_folder(str(self._target / shard))
+
+    def _path(self, stored_id: str) -> Path:
+        return self._target / object_path(stored_id)
+
+
+class BetweenFolders(_ToFolder):
+    """A way from one folder of objects to another."""
+
+    at_once = 1
+
+    def __init__(
+        self,
+        source: Path,
+        target: Path,
+        *,
+        links: bool = False,
+        prepare: Callable[[NamedObject], None] = lambda _: None,
+    ) -> None:
+        """With `links`, give files a second name; call `prepare` before each is copied."""
+        super().__init__(target)
+        self._source = source
+        self._links = links
+        self._prepare = prepare
+
+    def copy(self, row: NamedObject) -> int:
+        """Copy a file."""
+        self._prepare(row)
+        path = self._path(row.stored_id)
+        copy_file(self._source / object_path(row.stored_id), path, links=self._links)
+        return size_of(path) or 0
+
+
+class FromBucket(_ToFolder):
+    """A way from a bucket to a folder of objects."""
+
+    at_once = _AT_ONCE
+
+    def __init__(self, files: S3Files, target: Path) -> None:
+        super().__init__(target)
+        self._bucket = files.bucket
+
+    def copy(self, row: NamedObject) -> int:
+        """Read an object into a file."""
+        return _patiently(lambda: self._copy(row.stored_id))
+
+    def _copy(self, stored_id: str) -> int:
+        try:
+            opened = S3Object.open(self._bucket, object_key(stored_id), stored_id)
+        except ObjectUnknown:
+            raise FileNotFoundError(stored_id) from None
+        with closing(opened):
+            write_file(opened.chunks(), self._path(stored_id))
+            return opened.length
+
+
+class ToBucket:
+    """A way from a folder of objects to a bucket."""
+
+    at_once = _AT_ONCE
+
+    def __init__(self, source: Path, files: S3Files) -> None:
+        self._source = source
+        self._files = files
+
+    def size(self, stored_id: str) -> int | None:
+        """Return the size of an object, or None."""
+        head = _patiently(lambda: self._files.bucket.find(object_key(stored_id)))
+        return None if head is None else head.size
+
+    def copy(self, row: NamedObject) -> int:
+        """Store a file as an object, in place of any other."""
+        try:
+            return _patiently(lambda: self._copy(row.stored_id))
+        except StageBusy:
+            self.remove(row.stored_id)
+            return _patiently(lambda: self._copy(row.stored_id))
+
+    def _copy(self, stored_id: str) -> int:
+        with (self._source / object_path(stored_id)).open("rb") as file:
+            staged = self._files.stage(stored_id, is_fresh=True)
+            try:
+                while chunk := file.read(_CHUNK):
+                    staged.write(memoryview(chunk))
+                return staged.commit(None).stored_size
+            except BaseException:
+                staged.discard()
+                raise
+            finally:
+                staged.close()
+
+    def sha256(self, stored_id: str) -> str:
+        """Raise, as a restoration verifies nothing: ``fsck`` does."""
+        raise NotImplementedError(stored_id)
+
+    def remove(self, stored_id: str) -> None:
+        """Delete an object."""
+        _patiently(lambda: self._files.delete(stored_id))
+
+    def flush(self) -> None:
+        """Do nothing: what a bucket has taken is durable."""
+
+
+def _patiently(call: Callable[[], T]) -> T:
+    """Return the result of a call to a bucket, which is made again while that fails for a while."""
+    for pause in _PAUSES:
+        try:
+            return call()
+        except StoreUnavailable as error:
+            _log.warning("copying goes on in %d s: %s", pause, error.message)
+            time.sleep(pause)
+    return call()

@@ -1,0 +1,186 @@
+"""``entrepot backup`` and ``restore`` of a registry whose blobs are in a bucket, or are to be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, cast
+
+import pytest
+
+from cloudcore.objects.book import NamedObject
+from registry.backup import restoring
+from registry.backup.objects import Progress
+from registry.backup.places import opened_places
+from registry.backup.taking import BackupOptions, take_backup
+from registry.blobstore.backups import HeldByAnother
+from registry.blobstore.base import DeletionsHeld
+from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.folders import object_path
+from registry.blobstore.opening import BUCKETS
+from registry.blobstore.s3.bucket import Bucket
+from registry.blobstore.s3.names import GENERATION, object_key
+from registry.blobstore.s3.store import S3Store
+from registry.blobstore.store_locks import MachineLocks
+from registry.settings import Settings
+from registry.store_settings import StoreSettings
+from tests.contract.blob_stores import listed, new_id
+from tests.inprocess import Registry
+from tests.integration.backup_world import LATER, LAYER, Site, pulled, pushed
+from tests.s3_servers import credentials, settings_for
+
+pytestmark = pytest.mark.usefixtures("no_settings")
+
+VARIABLES: Final = ("bucket", "endpoint", "region", "prefix")
+NONE: Final = StoreSettings()
+
+
+class BucketSite(Site):
+    """A registry, and the machine on which it is restored, each with a bucket or a disk."""
+
+    def __init__(self, folder: Path, migrated: Path) -> None:
+        super().__init__(folder, migrated)
+        self.stores = {self.data: NONE, self.restored: NONE}
+
+    @property
+    def settings(self) -> Settings:
+        return replace(super().settings, store=self.stores[self.data])
+
+    def run(self, *arguments: str, data: Path) -> int:
+        with pytest.MonkeyPatch.context() as environment:
+            for name in VARIABLES:
+                value = getattr(self.stores[data], f"store_s3_{name}")
+                environment.setenv(f"ENTREPOT_STORE_S3_{name.upper()}", value)
+            return super().run(*arguments, data=data)
+
+    def opened_store(self, data: Path) -> AbstractContextManager[FilesystemStore]:
+        if not self.stores[data].store_s3_bucket:
+            return super().opened_store(data)
+        store = S3Store(Bucket(self.stores[data]), locks=MachineLocks(data, "blobs"))
+        return closing(cast("FilesystemStore", store))
+
+
+@pytest.fixture
+def site(tmp_path: Path, migrated_file: Path) -> Iterator[BucketSite]:
+    with credentials():
+        yield BucketSite(tmp_path, migrated_file)
+
+
+@pytest.mark.parametrize(("before", "after"), [("disk", "bucket"), ("bucket", "disk")])
+def test_a_registry_comes_back_into_a_bucket_or_onto_a_disk(
+    site: BucketSite, capsys: pytest.CaptureFixture[str], before: str, after: str
+) -> None:
+    for data, kind in ((site.data, before), (site.restored, after)):
+        site.stores[data] = settings_for("seaweedfs") if kind == "bucket" else NONE
+    site.serve(pushed(LAYER), site.data)
+    assert site.back_up("--verify") == 0
+    site.serve(pushed(LATER), site.data)
+    capsys.readouterr()
+    assert site.back_up() == 0
+    assert "3 blobs" in (told := capsys.readouterr().out)
+    assert "1 of them new" in told
+    assert site.restore() == 0
+    told = capsys.readouterr().out
+    assert "0 violations, 0 orphans" in told
+    assert ("its blobs in the bucket" in told) == (after == "bucket")
+    site.serve(pulled(LAYER, LATER), site.restored)
+    assert (site.restored / "blobs").exists() == (after == "disk")
+
+
+def test_a_restoration_into_a_bucket_goes_on_and_takes_no_bucket_that_is_used(
+    site: BucketSite, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.serve(pushed(LAYER), site.data)
+    assert site.back_up() == 0
+    used = site.stores[site.restored] = settings_for("moto")
+
+    def dying(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(restoring, "_bring_database", dying)
+        assert site.restore() == 130
+    site.stores[site.restored] = replace(used, store_s3_prefix="another")
+    assert site.restore() == 2  # the mark names the bucket
+    site.stores[site.restored] = used
+    with closing(Bucket(used)) as bucket:
+        first, *_ = [entry.key for entry in bucket.listed("objects/")]
+        bucket.put(first, b"cut")
+        bucket.put(GENERATION, b"of an interrupted restoration")
+    assert site.restore() == 0
+    site.serve(pulled(LAYER), site.restored)
+    capsys.readouterr()
+    site.restored = site.restored.with_name("again")
+    site.urls[site.restored] = ""
+    site.stores[site.restored] = used
+    assert site.restore() == 2
+    assert "there are objects in the bucket" in capsys.readouterr().err
+    assert not site.restored.exists()
+
+
+def test_what_is_gone_from_the_bucket_is_named_and_copied_once_it_is_back(
+    site: BucketSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = site.stores[site.data] = settings_for("moto")
+    site.serve(pushed(LAYER), site.data)
+    with closing(Bucket(store)) as bucket:
+        (key,) = [e.key for e in bucket.listed("objects/") if e.size == len(LAYER)]
+        bucket.delete_all([key])
+        assert site.back_up() == 1
+        assert "its bytes are gone" in capsys.readouterr().out
+        bucket.put(key, LAYER[1:])
+        assert site.back_up() == 1
+        assert f"{len(LAYER) - 1} bytes instead of {len(LAYER)}" in capsys.readouterr().out
+        bucket.put(key, LAYER)
+    assert site.back_up("--verify") == 0
+    assert site.back_up("--link") == 2
+    assert "leave --link out" in capsys.readouterr().err
+
+
+def test_nothing_is_deleted_from_a_bucket_during_its_backup(site: BucketSite) -> None:
+    site.stores[site.data] = settings_for("moto")
+
+    async def use(registry: Registry, store: FilesystemStore) -> None:
+        await pushed(LAYER)(registry, store)  # type: ignore[misc]
+        (first, *_) = await listed(store.list_objects())
+        loop = asyncio.get_running_loop()
+        refusals = []
+
+        def tell(progress: Progress) -> None:
+            deleted = asyncio.run_coroutine_threadsafe(store.delete([first.object_id]), loop)
+            refusals.append(deleted.result().refusal)
+
+        await asyncio.to_thread(take_backup, site.settings, site.target, tell, BackupOptions())
+        assert refusals
+        assert all(isinstance(each, DeletionsHeld) for each in refusals)
+        assert (await store.delete([first.object_id])).refusal is None
+
+    site.serve(use, site.data)
+
+
+def test_one_machine_has_one_backup_and_one_scan_at_a_time(tmp_path: Path) -> None:
+    blobs, buckets = MachineLocks(tmp_path, "blobs"), MachineLocks(tmp_path, "buckets")
+    with blobs.scan_alone() as first, blobs.scan_alone() as second, buckets.scan_alone() as other:
+        assert (first, second, other) == (True, False, True)
+    with blobs.deleting(), buckets.deleting(), pytest.raises(HeldByAnother):
+        blobs.deletions_held(0).__enter__()
+    with blobs.deletions_held(0), pytest.raises(DeletionsHeld):
+        buckets.deleting().__enter__()
+
+
+def test_pieces_of_buckets_have_a_place_of_their_own(tmp_path: Path) -> None:
+    row = NamedObject(new_id(), "", 5, "sealed")
+    (tmp_path / object_path(row.stored_id)).parent.mkdir()
+    (tmp_path / object_path(row.stored_id)).write_bytes(b"piece")
+    with credentials():
+        settings = Settings(data=tmp_path, store=settings_for("moto"))
+        with opened_places(settings) as places, closing(Bucket(settings.store)) as bucket:
+            way = places.pieces.in_from(tmp_path)
+            assert way.size(row.stored_id) is None
+            assert way.copy(row) == way.size(row.stored_id) == 5
+            assert bucket.read(BUCKETS + object_key(row.stored_id)) == b"piece"
+            assert places.pieces.is_used()
+            assert not places.blobs.is_used()
