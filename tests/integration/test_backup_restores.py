@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from cloudcore.databases import scheduling
-from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster, Schedule
+from cloudcore.databases import restoring, scheduling
+from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster, Retention, Schedule
 from cloudcore.databases.rows import CLUSTERS
 from cloudcore.databases.server import ServerFailed
 from cloudcore.db.base import Database
@@ -56,15 +56,33 @@ async def test_a_backup_is_restored_into_a_new_cluster(
         "cluster_name": "shop",
         "backup_id": backup["id"],
     }
-    refused = await world.delete(backup)
-    assert refused.status_code == 409
-    assert refused.json()["error"]["params"]["reason"] == "is_being_restored"
+    whole = await world.ask("DELETE", f"/{cluster.id}?cascade=true")
+    for refused in (await world.delete(backup), whole):
+        assert refused.status_code == 409
+        assert refused.json()["error"]["params"] == {
+            "reason": "is_being_restored",
+            "cluster": "copy",
+        }
     await world.work()
     found = (await world.ask("GET", f"/{found['id']}")).json()["cluster"]
     assert found["status"] == "active"
     label = world.archive.backups[cluster.id][0].label
     assert f"restore {label} None" in world.archive.calls
-    assert (await world.delete(backup)).status_code == 202
+    assert (await world.ask("DELETE", f"/{cluster.id}?cascade=true")).status_code == 202
+    late = await _asked(world, cluster, {"name": "late"}, f"/backups/{backup['id']}")
+    assert late[0] == 404, "it is being deleted"
+
+
+async def test_what_is_being_restored_is_kept_beyond_the_number_to_keep(world: BackupWorld) -> None:
+    cluster = await world.add_cluster("kept", retention=Retention(base_count=1))
+    first = await world.made(cluster)
+    world.servers.failures.append(ServerFailed("FATAL: no memory"))
+    await _asked(world, cluster, {"name": "copy"}, f"/backups/{first['id']}")
+    for kept in ([first], []):
+        newest = await world.made(cluster)
+        await world.work(after=300)  # the restore is tried again, and succeeds
+        left = [each["id"] for each in await world.list(cluster)]
+        assert left == [each["id"] for each in (*kept, newest)]
 
 
 async def test_a_restore_to_a_moment_takes_the_newest_backup_before_it(

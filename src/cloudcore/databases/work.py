@@ -22,7 +22,7 @@ from cloudcore.databases.cluster import (
     Cluster,
 )
 from cloudcore.databases.dialling import EndpointUnreachable, server_version
-from cloudcore.databases.rows import CLUSTERS, restoring_by_backup
+from cloudcore.databases.rows import CLUSTERS, restores_of
 from cloudcore.databases.server import OWNER, ServerDriver, ServerFailed
 from cloudcore.databases.states import (
     endpoint_of,
@@ -179,12 +179,12 @@ async def _backups(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome
 def _delete_backups(tx: Connection, cluster: Cluster, now: int) -> bool:
     """Let the backups of a cluster be deleted; return True if none is left.
 
-    Those that another cluster is being restored from go when it has been.
+    A restore keeps them all, as its backup may need others. No such cluster is deleted, unless a
+    process of the version before has let it.
     """
     found = backup_rows.remaining(tx, cluster.account_id, cluster.id, _BATCH)
-    restoring = restoring_by_backup(tx, cluster.account_id)
-    free = [each for each in found if each.status != DELETING and each.id not in restoring]
-    delete_all(tx, free, now)
+    if not restores_of(tx, cluster.account_id, cluster.id):
+        delete_all(tx, [each for each in found if each.status != DELETING], now)
     return not found
 
 
