@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -366,3 +367,10 @@ def test_what_is_removed_is_kept_for_a_day(machine: ServerMachine, driving: Driv
     assert not [*(machine.base / ".graves").iterdir()]
     (machine.base / ".graves").rmdir()
     assert spec["id"] not in driving("seen")
+    driving("create", spec)
+    driving("set_aside", spec["id"])
+    [found] = (machine.base / ".unknown").iterdir()
+    found = found.rename(found.with_name(f"{spec['id']}-1"))
+    driving("bury")
+    assert (found / "PG_VERSION").exists(), "only the operator deletes it"
+    shutil.rmtree(found.parent)

@@ -143,6 +143,13 @@ class ServerDriver(Protocol):
         """Give a role of a running server another password, which is not logged."""
         ...
 
+
+    async def set_aside(self, server_id: str) -> bool:
+        """Stop a server that no row knows; its data are kept until the operator deletes them.
+
+        Return False if it has none.
+        """
+        ...
     async def check_data(self, spec: ServerSpec) -> Proof:
         """Read all data of a server that was restored for this alone; return how.
 
