@@ -197,6 +197,10 @@ class MemoryServers:
     def restoring(self, spec: ServerSpec) -> Path:
         return Path("/nowhere")
 
+    @asynccontextmanager
+    async def held(self, server_id: str) -> AsyncIterator[None]:
+        yield
+
     async def adopt_restored(self, spec: ServerSpec) -> None:
         self.servers[spec.id] = "restored"
 

@@ -7,6 +7,7 @@ and reaches only its own files.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol
 
@@ -85,6 +86,14 @@ class ServerDriver(Protocol):
         """Run a program confined; raise `DriverUnusable`, in one line, if it cannot be."""
         ...
 
+    def held(self, server_id: str) -> AbstractAsyncContextManager[None]:
+        """Let no other process of this machine work on a server in the block.
+
+        Each method does so for itself, but for those that only look. They raise `ServerFailed`, as
+        the block does, if another process is at it for more than some seconds.
+        """
+        ...
+
     async def create(self, spec: ServerSpec) -> None:
         """Make the data of a new server, which does not run yet; no error if it has them.
 
@@ -135,6 +144,13 @@ class ServerDriver(Protocol):
         """Stop a server and delete its files; its data are kept for a day unless `at_once`."""
         ...
 
+    async def set_aside(self, server_id: str) -> bool:
+        """Stop a server that no row knows; its data are kept until the operator deletes them.
+
+        Return False if it has none.
+        """
+        ...
+
     async def bury(self) -> None:
         """Delete data that were kept for a day."""
         ...
@@ -143,13 +159,6 @@ class ServerDriver(Protocol):
         """Give a role of a running server another password, which is not logged."""
         ...
 
-
-    async def set_aside(self, server_id: str) -> bool:
-        """Stop a server that no row knows; its data are kept until the operator deletes them.
-
-        Return False if it has none.
-        """
-        ...
     async def check_data(self, spec: ServerSpec) -> Proof:
         """Read all data of a server that was restored for this alone; return how.
 

@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -32,6 +32,7 @@ from cloudcore.databases.server import (
     ServerSpec,
 )
 from cloudcore.databases.server_keeper import INPUT
+from cloudcore.databases.server_locks import ServerLocks
 from cloudcore.nodes import control_groups, kept_process, seccomp
 from cloudcore.nodes.control_groups import GroupsMissing
 from cloudcore.nodes.keeper import ORDER, SECCOMP_FILE, STATE
@@ -39,7 +40,6 @@ from cloudcore.nodes.keeping import NoAnswer, ask
 from cloudcore.nodes.kept_process import Kept, LaunchFailed
 from cloudcore.nodes.kept_programs import (
     TO_END,
-    OneAtATime,
     keeper_command,
     kill,
     living,
@@ -87,7 +87,7 @@ class Servers:
         self._base = base.absolute()
         self._listening = listening
         self._prefix = groups_prefix
-        self._at_a_time = OneAtATime(_THREADS)
+        self._at_a_time = ServerLocks(_THREADS, self._base)
         self._sizes: dict[str, tuple[float, int]] = {}
         """The size of each server, and when it is measured again."""
 
@@ -125,6 +125,10 @@ class Servers:
         finally:
             self._end(trial.id)
             restored_data.remove_tree(self._folder(trial.id))
+
+    def held(self, server_id: str) -> AbstractAsyncContextManager[None]:
+        """Let no other process of this machine work on a server in the block."""
+        return self._at_a_time.held_from_others(server_id)
 
     async def create(self, spec: ServerSpec) -> None:
         """Make the data of a new server, and move them to their place when they are whole."""
