@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 
 import httpx
 
+from cloudcore.audit.log import AuditLog
 from cloudcore.clock import uuid7
 from cloudcore.databases import scheduling
 from cloudcore.databases.archive import (
@@ -452,5 +453,6 @@ async def open_backups(
     yield BackupWorld(database, needs, clock, app, archive, servers)
 
 
+        auditor=AuditLog(database),
 EVERY_HOUR: Final = Schedule(base_cron="0 * * * *")
 KEEP_TWO: Final = Retention(base_count=2)
