@@ -179,6 +179,8 @@ class MemoryServers:
 
     servers: dict[str, Literal["data", "restored", "running"]] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
+    recovering: asyncio.Event = field(default_factory=asyncio.Event)
+    may_recover: asyncio.Event = field(default_factory=asyncio.Event)
     failures: list[ServerFailed] = field(default_factory=list)
     """Of the next recoveries, one each."""
     recovered: list[Recovery] = field(default_factory=list)
@@ -189,8 +191,15 @@ class MemoryServers:
     proof: Proof = "checksums"
     versions: Sequence[int] = (15,)
 
+    def __post_init__(self) -> None:
+        self.may_recover.set()
+
     def check(self) -> None:
         pass
+
+    @asynccontextmanager
+    async def held(self, server_id: str) -> AsyncIterator[None]:
+        yield
 
     async def create(self, spec: ServerSpec) -> None:
         self.servers[spec.id] = "data"
@@ -198,14 +207,12 @@ class MemoryServers:
     def restoring(self, spec: ServerSpec) -> Path:
         return Path("/nowhere")
 
-    @asynccontextmanager
-    async def held(self, server_id: str) -> AsyncIterator[None]:
-        yield
-
     async def adopt_restored(self, spec: ServerSpec) -> None:
         self.servers[spec.id] = "restored"
 
     async def recover(self, spec: ServerSpec, recovery: Recovery) -> None:
+        self.recovering.set()
+        await self.may_recover.wait()
         if self.failures:
             raise self.failures.pop(0)
         if recovery.uses_archive and not (self.has_later_wal or recovery.is_to_end):
@@ -232,6 +239,9 @@ class MemoryServers:
         self.servers.pop(server_id, None)
         self.removed.append(server_id)
 
+    async def set_aside(self, server_id: str) -> bool:
+        raise AssertionError("every server has a row")
+
     async def bury(self) -> None:
         pass
 
@@ -243,9 +253,6 @@ class MemoryServers:
 
     async def seen(self) -> Mapping[str, ServerSeen]:
         return {}
-
-    async def set_aside(self, server_id: str) -> bool:
-        raise AssertionError("every server has a row")
 
     def paths(self, spec: ServerSpec) -> ServerPaths:
         nowhere = Path("/nowhere")
@@ -446,6 +453,7 @@ async def open_backups(
         keyring=keyring,
         authenticator=tokens,
         settings=ControlSettings(),
+        auditor=AuditLog(database),
     )
     app = ControlPlane(
         _routes(), platform, needs={"database": needs}, vocabulary=vocabulary(FAMILIES)
@@ -453,6 +461,5 @@ async def open_backups(
     yield BackupWorld(database, needs, clock, app, archive, servers)
 
 
-        auditor=AuditLog(database),
 EVERY_HOUR: Final = Schedule(base_cron="0 * * * *")
 KEEP_TWO: Final = Retention(base_count=2)

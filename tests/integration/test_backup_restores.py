@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -268,6 +269,29 @@ async def test_a_backup_stays_while_the_restore_of_it_is_stopped(
     await world.ask("POST", f"{copy}/start")
     await world.work()
     assert (await world.ask("GET", copy)).json()["cluster"]["status"] == "active"
+    assert (await world.delete(backup)).status_code == 202
+
+
+async def test_a_restore_that_goes_on_for_ever_holds_up_neither_a_stop_nor_a_deletion(
+    world: BackupWorld, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restoring, "_LOOK_SECONDS", 0.01)
+    backup = await world.made(cluster)
+    world.servers.may_recover.clear()
+    _, made = await _asked(world, cluster, {"name": "copy"}, f"/backups/{backup['id']}")
+    copy = f"/{made['cluster']['id']}"
+    for method, path, asked in (("POST", f"{copy}/stop", 202), ("DELETE", copy, 202)):
+        world.servers.recovering.clear()
+        working = asyncio.create_task(world.work())
+        await world.servers.recovering.wait()
+        assert (await world.ask(method, path)).status_code == asked
+        await working
+        await world.work(after=60)
+        if method == "POST":
+            assert (await world.ask("GET", copy)).json()["cluster"]["status"] == "stopped"
+            await world.ask("POST", f"{copy}/start")
+    assert (await world.ask("GET", copy)).status_code == 404
+    assert made["cluster"]["id"] not in world.servers.servers
     assert (await world.delete(backup)).status_code == 202
 
 

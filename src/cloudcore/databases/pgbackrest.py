@@ -110,7 +110,12 @@ class _RepositoryStatus(msgspec.Struct):
     status: _Status
 
 
+class _Wal(msgspec.Struct):
+    max: str | None = None
+
+
 class _Stanza(msgspec.Struct):
+    archive: list[_Wal] = []
     backup: list[_Backup] = []
     repo: list[_RepositoryStatus] = []
 
@@ -191,6 +196,15 @@ class Repository:
 
     async def backups(self) -> Sequence[Listed]:
         """Return what `info` lists, oldest first; raise `BackupFailed` if it could not read it."""
+        found = [_listed(each) for stanza in await self._info() for each in stanza.backup]
+        return sorted((each for each in found if each), key=lambda each: each.completed_at)
+
+    async def newest_wal(self) -> str:
+        """Return the name of the newest WAL file; empty if there is none."""
+        found = [each.max or "" for stanza in await self._info() for each in stanza.archive]
+        return max(found, default="")
+
+    async def _info(self) -> Sequence[_Stanza]:
         said: list[str] = []
         checked(
             await self.run("info", f"--stanza={STANZA}", "--output=json", each_line=said.append)
@@ -203,8 +217,7 @@ class Repository:
             if status.code not in _READ:  # it ends well then too, and lists nothing
                 words = self._told(status.message.splitlines())
                 raise BackupFailed(f"pgBackRest cannot read the bucket: {words}")
-        found = [_listed(each) for stanza in stanzas for each in stanza.backup]
-        return sorted((each for each in found if each), key=lambda each: each.completed_at)
+        return stanzas
 
     async def create_stanza(self, place: ServerPlace) -> None:
         """Make the repository ready for a server that runs, if it is not yet."""
@@ -325,7 +338,8 @@ def program() -> str:
 def checked(ended: Ended) -> None:
     """Raise `BackupFailed` with the last lines of a run that failed."""
     if ended.status != 0:
-        raise BackupFailed(f"pgBackRest failed: {ended.said}")
+        words = ended.said or f"its exit status is {ended.status}"
+        raise BackupFailed(f"pgBackRest failed: {words}")
 
 
 async def _locked(lock: int) -> None:

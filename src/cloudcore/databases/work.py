@@ -78,7 +78,8 @@ async def _make(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
         return Came(next="start", keeps_faults=True)
     try:
         if found.source is not None:
-            await restoring.restore_cluster(needs, found)
+            if not await restoring.restore_while_wanted(needs, found):
+                return Again(seconds=0)  # of what is wanted now, there is another step
             version = found.version
         else:
             version = servers.versions[-1]
@@ -193,7 +194,10 @@ async def _remove(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
     if found.type == "managed":
         if needs.servers is None:
             return Again(faults=[_OFF])
-        await needs.servers.remove(found.id)
+        try:
+            await needs.servers.remove(found.id)
+        except ServerFailed as error:
+            return Again(faults=[Problem(SERVER_FAILED, str(error))])
     if found.bucket is not None and found.version is not None:
         try:
             await needs.archive.remove_all(target_of(needs.keyring, found))
