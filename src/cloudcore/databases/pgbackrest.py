@@ -123,6 +123,8 @@ class _Stanza(msgspec.Struct):
 _STANZAS: Final = msgspec.json.Decoder(list[_Stanza])
 _READ: Final = range(4)
 """Codes of what `info` could read: a repository, or that there is none yet, or no backup in it."""
+_MADE: Final = (0, 2)
+"""Of these, the codes of a repository: with backups, or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +215,7 @@ class Repository:
             stanzas = _STANZAS.decode("".join(said))
         except msgspec.DecodeError as error:
             raise BackupFailed(f"what the bucket says of its backups is odd: {error}") from None
-        for status in (each.status for stanza in stanzas for each in stanza.repo):
+        for status in (each for stanza in stanzas for each in _statuses(stanza)):
             if status.code not in _READ:  # it ends well then too, and lists nothing
                 words = self._told(status.message.splitlines())
                 raise BackupFailed(f"pgBackRest cannot read the bucket: {words}")
@@ -227,10 +229,12 @@ class Repository:
         self, backup_id: str, kind: BackupKind, place: ServerPlace, tell: Callable[[int], None]
     ) -> Listed:
         """Back up a running server; never make a base in place of an incremental one."""
-        if kind == "incremental" and not await self.backups():
+        stanzas = await self._info()
+        if kind == "incremental" and not any(each.backup for each in stanzas):
             raise BackupFailed("there is no base backup that an incremental one could follow")
         await asyncio.to_thread(_refuse_links, place.data)
-        await self.create_stanza(place)
+        if not any(status.code in _MADE for stanza in stanzas for status in _statuses(stanza)):
+            await self.create_stanza(place)
         words = (
             *("backup", f"--stanza={STANZA}", f"--type={'full' if kind == 'base' else 'incr'}"),
             *("--no-expire-auto", "--start-fast", "--archive-copy", "--no-resume"),
@@ -371,6 +375,10 @@ def _of_server(place: ServerPlace) -> str:
         "pg1-user": place.superuser,
     }
     return f"[{STANZA}]\n" + "".join(f"{name}={value}\n" for name, value in lines.items())
+
+
+def _statuses(stanza: _Stanza) -> Sequence[_Status]:
+    return [each.status for each in stanza.repo]
 
 
 def _listed(found: _Backup) -> Listed | None:
