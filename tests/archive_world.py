@@ -44,8 +44,7 @@ from registry.main import Registry
 from registry.served import SERVE
 from registry.settings import Settings
 from tests.certificates import self_signed
-from tests.databases import planted
-from tests.entrepot import initialized
+from tests.entrepot import copied_install
 from tests.live import start_registry
 from tests.postgresql import UNPRIVILEGED, free_port, run, server_programs
 
@@ -258,8 +257,8 @@ class ArchiveWorld:
 @asynccontextmanager
 async def open_archive_world(folder: Path, places: Places) -> AsyncIterator[ArchiveWorld]:
     """Serve an install with an S3 endpoint, and open its database in this process too."""
-    data = planted(folder / "install")
-    initialized(data)
+    data = folder / "install"
+    copied_install(data)
     port = free_port()
     registry = start_registry(data, "--s3-port", str(port), command="serve")
     try:

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 
 import httpx
 
+from cloudcore.audit.log import AuditLog
 from cloudcore.clock import uuid7
 from cloudcore.databases import scheduling
 from cloudcore.databases.archive import (
@@ -178,6 +179,8 @@ class MemoryServers:
 
     servers: dict[str, Literal["data", "restored", "running"]] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
+    recovering: asyncio.Event = field(default_factory=asyncio.Event)
+    may_recover: asyncio.Event = field(default_factory=asyncio.Event)
     failures: list[ServerFailed] = field(default_factory=list)
     """Of the next recoveries, one each."""
     recovered: list[Recovery] = field(default_factory=list)
@@ -188,8 +191,15 @@ class MemoryServers:
     proof: Proof = "checksums"
     versions: Sequence[int] = (15,)
 
+    def __post_init__(self) -> None:
+        self.may_recover.set()
+
     def check(self) -> None:
         pass
+
+    @asynccontextmanager
+    async def held(self, server_id: str) -> AsyncIterator[None]:
+        yield
 
     async def create(self, spec: ServerSpec) -> None:
         self.servers[spec.id] = "data"
@@ -201,6 +211,8 @@ class MemoryServers:
         self.servers[spec.id] = "restored"
 
     async def recover(self, spec: ServerSpec, recovery: Recovery) -> None:
+        self.recovering.set()
+        await self.may_recover.wait()
         if self.failures:
             raise self.failures.pop(0)
         if recovery.uses_archive and not (self.has_later_wal or recovery.is_to_end):
@@ -226,6 +238,9 @@ class MemoryServers:
     async def remove(self, server_id: str, *, at_once: bool = False) -> None:
         self.servers.pop(server_id, None)
         self.removed.append(server_id)
+
+    async def set_aside(self, server_id: str) -> bool:
+        raise AssertionError("every server has a row")
 
     async def bury(self) -> None:
         pass
@@ -438,6 +453,7 @@ async def open_backups(
         keyring=keyring,
         authenticator=tokens,
         settings=ControlSettings(),
+        auditor=AuditLog(database),
     )
     app = ControlPlane(
         _routes(), platform, needs={"database": needs}, vocabulary=vocabulary(FAMILIES)

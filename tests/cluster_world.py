@@ -6,7 +6,8 @@ it, and at whatever is stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -46,6 +47,7 @@ class WrittenServers:
     running: set[str] = field(default_factory=set)
     passwords: dict[str, str] = field(default_factory=dict)
     created: list[str] = field(default_factory=list)
+    set_aside_ids: list[str] = field(default_factory=list)
     fails: str = ""
     """Words with which a start fails."""
     sizes: dict[str, int] = field(default_factory=dict)
@@ -82,6 +84,15 @@ class WrittenServers:
         self.running.discard(server_id)
         self.has.pop(server_id, None)
         self.death.come_to("after remove")
+
+    async def set_aside(self, server_id: str) -> bool:
+        await self.remove(server_id)
+        self.set_aside_ids.append(server_id)
+        return True
+
+    @asynccontextmanager
+    async def held(self, server_id: str) -> AsyncIterator[None]:
+        yield
 
     async def switch_wal(self, spec: ServerSpec) -> None:
         pass

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from tests.entrepot import Install, installed
+from tests.entrepot import Install, copied_install, installed
 from tests.postgresql import free_port
 from tests.tools import require_tool
 
@@ -34,7 +34,7 @@ def database_install() -> Iterator[tuple[Install, Path]]:
             "ENTREPOT_DATABASE_FIRST_UID": str(_UIDS + first),
             "ENTREPOT_S3_PORT": str(free_port()),
         }
-        with installed(folder / "data", **environment) as install:
+        with installed(folder / "data", copied_install(folder / "data"), **environment) as install:
             yield install, folder
 
 

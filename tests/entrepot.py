@@ -6,9 +6,11 @@ import html
 import re
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -141,10 +143,13 @@ class Install:
 
 
 @contextmanager
-def installed(data: Path, **environment: str) -> Iterator[Install]:
-    """Make an install as its operator does, and serve it meanwhile, with these variables set."""
+def installed(data: Path, made: str = "", **environment: str) -> Iterator[Install]:
+    """Make an install as its operator does, and serve it meanwhile, with these variables set.
+
+    With what `copied_install` has shown, it is that one.
+    """
     port = free_port()
-    made = initialized(
+    made = made or initialized(
         data if "ENTREPOT_DATABASE_URL" in environment else planted(data), environment
     )
     registry = start_registry(
@@ -171,6 +176,28 @@ def end_kept(data: Path) -> None:
         kept = kept_process.find(folder)
         if kept is not None:
             kept.signal(signal.SIGKILL)
+
+
+@cache
+def _made_once() -> tuple[bytes, bytes, str]:
+    """Return database and root key of an install, and what `entrepot init` has shown of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = planted(Path(folder) / "data")
+        shown = initialized(data)
+        return (data / "metadata.db").read_bytes(), (data / "root.key").read_bytes(), shown
+
+
+def copied_install(data: Path) -> str:
+    """Make a data folder of what `initialized` has made once, and return what that has shown.
+
+    To make one takes more than a second. All copies have one root key and the same credentials.
+    """
+    database, key, shown = _made_once()
+    data.mkdir(mode=0o700, parents=True)
+    for name, content in (("metadata.db", database), ("root.key", key)):
+        (data / name).write_bytes(content)
+        (data / name).chmod(0o600)
+    return shown
 
 
 def initialized(data: Path, env: Mapping[str, str] | None = None) -> str:

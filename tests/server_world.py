@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,8 @@ from tests.postgresql import free_port
 from tests.tools import missing, require_tool
 
 PASSWORD: Final = "of-the-owner-1"
-MEMORY_MB: Final = 256
+MEMORY_MB: Final = 2048
+"""Files of tests may lie in memory, and count as the server's that writes them."""
 NO_OTHERS: Final = 65_533
 """A user that nobody else's tests run programs as: what a user may start is counted for all."""
 
@@ -49,11 +51,30 @@ class ServerMachine(KeptMachine):
         return given | {"disk_mb": 500, "port": self.port} | changes
 
     def made(self, driving: Driving, spec: Mapping[str, Any]) -> None:
-        """Make a server, start it, and give its owner a password."""
-        driving("create", spec)
-        driving("reload_certificate", spec, self.chain, self.key)
+        """Start a server with the data of a new one, and give its owner a password."""
+        self.put(driving, spec, self._new_data(driving))
         driving("start", spec)
         driving("set_password", spec, "admin", PASSWORD)
+
+    def put(self, driving: Driving, spec: Mapping[str, Any], data: Path) -> None:
+        """Give a server, which does not run, a copy of data, and a certificate."""
+        restoring = Path(driving("restoring", spec))
+        owner = restoring.stat()
+        restoring.rmdir()
+        copy = self.folder(spec["id"]) / "data"
+        subprocess.run(("cp", "-R", "--preserve=mode", data, copy), check=True)
+        subprocess.run(("chown", "-R", f"{owner.st_uid}:{owner.st_gid}", copy), check=True)
+        driving("reload_certificate", spec, self.chain, self.key)
+
+    def _new_data(self, driving: Driving) -> Path:
+        """Return the data of a new server, which are made once."""
+        made = self.top / "new"
+        if not made.exists():
+            spec = self.spec()
+            driving("create", spec)
+            (self.folder(spec["id"]) / "data").rename(made)
+            driving("remove", spec["id"], True)
+        return made
 
     @contextlib.contextmanager
     def owner(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -19,19 +21,21 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cloudcore.clock import uuid7
-from cloudcore.databases import archives
+from cloudcore.databases import archives, wal
 from cloudcore.databases.archive import (
     GIVEN,
     WANTED,
     BackupFailed,
     BackupTarget,
     BucketGone,
+    Listed,
     Recovery,
     RegisteredEndpoint,
     restore_command,
 )
+from cloudcore.databases.archives import Archives
 from cloudcore.databases.bucket_access import BucketAccess
-from cloudcore.databases.bucket_files import folder_of, store, text
+from cloudcore.databases.bucket_files import delete_files, folder_of, read, store, text
 from cloudcore.databases.pgbackrest import STANZA
 from cloudcore.databases.wal import has_files
 from cloudcore.quotas.limits import put_limit, remove_limit
@@ -52,6 +56,7 @@ from tests.tools import require_tool
 
 pytestmark = pytest.mark.timeout(180)
 
+PYTHON: Final = Path(sys.executable).resolve().name
 ROWS: Final = 2000
 MIB: Final = 1 << 20
 _SEEN: Final = "SELECT count(*), md5(string_agg(things::text, ',' ORDER BY n)) FROM things"
@@ -89,6 +94,14 @@ async def world(folder: Path, server: Server) -> AsyncIterator[ArchiveWorld]:
     """Return what all tests share; each has a cluster, thus a repository, of its own."""
     async with open_archive_world(folder, lambda _target: server.place) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+async def backed_up(world: ArchiveWorld, server: Server) -> tuple[BackupTarget, Listed]:
+    """Return a cluster, and a backup of it, which tests leave as it is."""
+    target = world.target()
+    async with archiving(world, target, server):
+        return target, await world.archives.back_up(target, "kept", "base", _ignore)
 
 
 @asynccontextmanager
@@ -176,14 +189,15 @@ async def test_what_was_backed_up_is_restored(
         finally:
             restored.stop()
             shutil.rmtree(restored.folder)
+    await world.archives.remove(target, [incremental.label, incremental.label])
+    assert await world.archives.listed(target) == [first], "it goes alone"
 
 
 async def test_wal_that_is_not_there_yet_is_waited_for_beside_other_restores(
     world: ArchiveWorld, server: Server, folder: Path
 ) -> None:
     target = world.target()
-    async with archiving(world, target, server):
-        await world.archives.back_up(target, "first", "base", lambda _: None)
+    await push_all(world, target, server)
     ((segment,),) = server.sql("SELECT pg_walfile_name(pg_current_wal_insert_lsn())")
     one, other = Server(folder / "waiting"), Server(folder / "hasty")
     wanted, given = one.spool / WANTED, one.spool / GIVEN
@@ -198,16 +212,51 @@ async def test_wal_that_is_not_there_yet_is_waited_for_beside_other_restores(
         assert not (given / f"{segment}.absent").exists()
         await push_all(world, target, server)
         await until((given / str(segment)).exists)
+    await push_all(world, target, server)
+    (lost,) = [key for key in await world.keys(target) if f"/{segment}-" in key]
+    await delete_files(world.needs, world.bucket, lost)
+    other_place = server.data, other.spool, other.user
+    with pytest.raises(BackupFailed, match=f"has lost the WAL file {segment}, and has later"):
+        async with world.archives.serving_wal(target, *other_place):
+            await never_given(other.spool, str(segment))
     for each in (one, other):
         shutil.rmtree(each.folder)
 
 
-async def test_a_backup_without_room_on_the_machine_is_not_restored(
-    world: ArchiveWorld, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def never_given(spool: Path, segment: str) -> None:
+    """Ask for WAL, and wait for it without an end."""
+    (spool / WANTED / segment).touch()
+    await asyncio.Event().wait()
+
+
+async def test_wal_that_cannot_be_fetched_for_long_ends_the_recovery_with_the_reason(
+    world: ArchiveWorld, server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = world.target()
-    async with archiving(world, target, server):
-        made = await world.archives.back_up(target, "first", "base", lambda _: None)
+    """The bucket is away, or a program does not run: neither is taken for WAL that is not there."""
+    monkeypatch.setattr(wal, "_GIVE_UP_SECONDS", 0)
+    target, segment = world.target(), "000000010000000000000001"
+    spool = folder / "away" / "spool"
+    spool.mkdir(parents=True)
+    away, bridge = world.archives_at(free_port(), lambda _target: server.place)
+
+    async def recover(of: Archives, data: Path) -> None:
+        async with of.serving_wal(target, data, spool, server.user, waits=True):
+            await never_given(spool, segment)
+
+    for of, data in ((away, server.data), (world.archives, folder / "no-data")):
+        with pytest.raises(BackupFailed, match="needs cannot be fetched from the bucket: "):
+            await recover(of, data)
+        assert [*(spool / GIVEN).iterdir()] == []
+    await bridge.close()
+
+
+async def test_a_backup_without_room_on_the_machine_is_not_restored(
+    world: ArchiveWorld,
+    backed_up: tuple[BackupTarget, Listed],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target, made = backed_up
     monkeypatch.setattr(archives, "_SPARE", 1)
     with pytest.raises(BackupFailed, match="there is room for 0 here"):
         await world.archives.restore(
@@ -256,14 +305,10 @@ async def test_a_server_elsewhere_is_copied_over_tls_and_restored(
     assert told[-1] == 100
 
     restored = Server(folder / "copied")
-    recovery = await world.archives.restore(
-        target,
-        restored.data,
-        restored.user,
-        label=made.label,
-        target_time=None,
-        max_bytes=200 * MIB,
-    )
+    async with killing(PYTHON, "/unpacking.py"):
+        with pytest.raises(BackupFailed, match="cannot be unpacked: it was ended by signal 9"):
+            await restored_into(world, target, restored.data, restored, made.label)
+    recovery = await restored_into(world, target, restored.data, restored, made.label)
     assert not recovery.uses_archive
     restored.configure(archives=False)
     restored.start()
@@ -323,15 +368,12 @@ async def test_what_is_deleted_is_gone_with_what_needs_it(
         first = await archives.back_up(target, "1", "base", _ignore)
         await archives.back_up(target, "2", "incremental", _ignore)
         third = await archives.back_up(target, "3", "base", _ignore)
-        fourth = await archives.back_up(target, "4", "incremental", _ignore)
         before = await world.keys(target)
         await archives.remove(target, [first.label])
-        assert [each.backup_id for each in await archives.listed(target)] == ["3", "4"]
+        assert [each.backup_id for each in await archives.listed(target)] == ["3"]
         gone = set(before) - set(await world.keys(target))
         assert any("/archive/" in key for key in gone), "WAL from before the oldest base"
-        await archives.remove(target, [fourth.label, fourth.label])
-        assert [each.backup_id for each in await archives.listed(target)] == ["3"]
-        await archives.remove(target, [third.label])
+        await archives.remove(target, [third.label, third.label])
         assert await archives.listed(target) == []
         await archives.back_up(target, "5", "base", _ignore)
         assert [each.backup_id for each in await archives.listed(target)] == ["5"]
@@ -341,33 +383,59 @@ async def test_what_is_deleted_is_gone_with_what_needs_it(
 
 
 async def test_a_repository_that_cannot_be_read_is_not_taken_for_an_empty_one(
-    world: ArchiveWorld, server: Server
+    world: ArchiveWorld, backed_up: tuple[BackupTarget, Listed]
 ) -> None:
-    target, archives = world.target(), world.archives
-    async with archiving(world, target, server):
-        made = await archives.back_up(target, "1", "base", _ignore)
+    (target, made), archives = backed_up, world.archives
+    place, before = (world.needs, world.bucket), dict[str, bytes]()
     for name in ("backup.info", "backup.info.copy"):
         key = f"{folder_of(target.cluster_id)}backup/{STANZA}/{name}"
-        await store(world.needs, world.bucket, key, text(b"damaged"))
+        before[key] = b"".join([part async for part in read(*place, key)])
+        await store(*place, key, text(b"damaged"))
     with pytest.raises(BackupFailed, match="cannot read the bucket"):
         await archives.listed(target)
     with pytest.raises(BackupFailed, match="cannot read the bucket"):
         await archives.remove(target, [made.label])
-    await archives.remove_all(target)
-    assert await world.keys(target) == []
+    for key, content in before.items():
+        await store(*place, key, text(content))
+    assert await archives.listed(target) == [made]
+
+
+@asynccontextmanager
+async def killing(program: str, word: str) -> AsyncIterator[None]:
+    """Kill a program with a word among its arguments, as soon as it runs for us in the block."""
+
+    def is_meant(process: int) -> bool:
+        with contextlib.suppress(OSError):
+            return word.encode() in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+        return False
+
+    async def kill() -> None:
+        while True:
+            for each in filter(is_meant, runs_of(program, os.getpid())):
+                with contextlib.suppress(ProcessLookupError):
+                    return os.kill(each, signal.SIGKILL)
+            await asyncio.sleep(0.005)
+
+    task = asyncio.create_task(kill())
+    try:
+        yield
+        await task
+    finally:
+        task.cancel()
 
 
 async def test_pgbackrest_that_is_killed_is_a_fault_and_is_done_again(
-    world: ArchiveWorld, server: Server
+    world: ArchiveWorld, server: Server, folder: Path
 ) -> None:
     target = world.target()
 
     def kill(_percent: int) -> None:
         for each in runs_of("pgbackrest", os.getpid()):
-            os.kill(each, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it was told of before
+                os.kill(each, signal.SIGKILL)
 
     async with archiving(world, target, server):
-        with pytest.raises(BackupFailed, match="pgBackRest failed"):
+        with pytest.raises(BackupFailed, match="pgBackRest failed: it was ended by signal 9"):
             await world.archives.back_up(target, "killed", "base", kill)
         assert await world.archives.listed(target) == []
         made = await world.archives.back_up(target, "killed", "base", _ignore)
@@ -375,22 +443,41 @@ async def test_pgbackrest_that_is_killed_is_a_fault_and_is_done_again(
     assert listed.label == made.label
     assert await labels(world, target) == {made.label}
 
+    into = folder / "killed"
+    into.mkdir()
+    shutil.chown(into, *server.user)
+    async with killing("pgbackrest", "restore"):
+        with pytest.raises(BackupFailed, match="pgBackRest failed: it was ended by signal 9"):
+            await restored_into(world, target, into, server, made.label)
+    await restored_into(world, target, into, server, made.label)
+    assert (into / "PG_VERSION").exists()
+    shutil.rmtree(into)
 
-@pytest.mark.parametrize("percent", [0, 1])
+
+async def restored_into(
+    world: ArchiveWorld, target: BackupTarget, into: Path, server: Server, label: str
+) -> Recovery:
+    """Restore a backup into a folder, without WAL."""
+    return await world.archives.restore(
+        target, into, server.user, label=label, target_time=None, max_bytes=1000 * MIB
+    )
+
+
 async def test_d6_a_service_that_is_killed_leaves_nothing_that_runs_or_that_info_lists(
-    world: ArchiveWorld, server: Server, percent: int
+    world: ArchiveWorld, server: Server
 ) -> None:
     target = world.target()
     async with archiving(world, target, server):
-        worker = await world.back_up_elsewhere(target, server)
-        assert worker.stdout is not None
-        done = -1
-        while done < percent:
-            done = int(await worker.stdout.readline())
-        worker.kill()
-        await worker.wait()
-        await until(lambda: is_free(world.folder / "archive" / target.cluster_id))
-        assert await world.archives.listed(target) == []
+        for percent in (0, 1):
+            worker = await world.back_up_elsewhere(target, server)
+            assert worker.stdout is not None
+            done = -1
+            while done < percent:
+                done = int(await worker.stdout.readline())
+            worker.kill()
+            await worker.wait()
+            await until(lambda: is_free(world.folder / "archive" / target.cluster_id))
+            assert await world.archives.listed(target) == []
         made = await world.archives.back_up(target, "again", "base", _ignore)
         assert [each.backup_id for each in await world.archives.listed(target)] == ["again"]
     assert await labels(world, target) == {made.label}
@@ -400,8 +487,7 @@ async def test_a_full_bucket_is_a_fault_until_there_is_room(
     world: ArchiveWorld, server: Server
 ) -> None:
     target, database = world.target(), world.needs.database
-    async with archiving(world, target, server):
-        await world.archives.back_up(target, "1", "base", _ignore)
+    await push_all(world, target, server)
     used = await database.read(used_bytes, world.account_id)
     await database.write(put_limit, world.account_id, BUCKET_BYTES.name, used, 1)
     try:

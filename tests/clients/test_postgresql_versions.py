@@ -112,7 +112,7 @@ async def test_a_server_of_a_newer_version_is_looked_at_copied_restored_and_prov
         server.stop()
     port = free_port()
     needs = _needs(world, folder, port)
-    servers, copy = needs.servers, ServerSpec(needs.new_id(), version, 256, 2000, 1024, port)
+    servers, copy = needs.servers, ServerSpec(needs.new_id(), version, 2048, 2000, 1024, port)
     assert servers is not None
     try:
         await restoring.restore(needs, target, copy, made.label, None)

@@ -1,10 +1,14 @@
 """A process that writes and says what was answered.
 
     python -m tests.fault.accounts URL CALLERS ANSWERS
+    python -m tests.fault.accounts
 
 Each change writes two rows, so that half a change would be seen. On standard output, a line for
 each answer: ``kept HANDLE`` or ``refused HANDLE``. It ends after so many answers; 0: never.
 A quarter of the changes is relaxed, told by the handle (`is_relaxed`).
+
+Without arguments, each line of the standard input, ``URL CALLERS ANSWERS OUTPUT``, begins such a
+process, whose id is answered: to start Python anew would take most of a second.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import signal
 import sys
 import uuid
 
@@ -80,5 +85,18 @@ def main(url: str, callers: str, answers: str) -> None:
     with_database(url, scenario)
 
 
+def serve() -> None:
+    """Fork for each line that asks for it."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    for line in sys.stdin:
+        *arguments, output = line.split()
+        child = os.fork()
+        if child == 0:
+            os.dup2(os.open(output, os.O_WRONLY), 1)
+            main(*arguments)
+            os._exit(0)
+        os.write(1, f"{child}\n".encode())
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:]) if sys.argv[1:] else serve()

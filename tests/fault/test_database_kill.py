@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
 import re
+import signal
 import sqlite3
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TextIO
 
 import pytest
 from sqlalchemy import select
@@ -28,6 +32,53 @@ STORED: Final = Statement(
         repositories, repositories.c.account_id == accounts.c.id
     )
 )
+
+
+class Writers:
+    """Begins processes that write, one after the other, each with a pipe of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._count = itertools.count()
+        self._folder = folder
+        self._process = subprocess.Popen(
+            program("tests.fault.accounts"),
+            env=program_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def begin(self, url: str) -> Writer:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        pipe = self._folder / f"writer-{next(self._count)}"
+        os.mkfifo(pipe)
+        self._process.stdin.write(f"{url} 8 0 {pipe}\n")
+        self._process.stdin.flush()
+        return Writer(int(self._process.stdout.readline()), pipe.open())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+class Writer(NamedTuple):
+    """A process that writes, and what it says."""
+
+    pid: int
+    said: TextIO
+
+    def killed(self) -> str:
+        """Kill it, and return what it said to its end."""
+        os.kill(self.pid, signal.SIGKILL)
+        with self.said:
+            return self.said.read()
+
+
+@pytest.fixture
+def writers(tmp_path: Path) -> Iterator[Writers]:
+    made = Writers(tmp_path)
+    yield made
+    made.close()
 
 
 def writing(url: str, *prefix: str, callers: int = 8, answers: int = 0) -> subprocess.Popen[str]:
@@ -64,39 +115,36 @@ def check_file(url: str) -> None:
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
 
 
-def test_a_killed_process_loses_nothing_it_answered(sqlite_database: str) -> None:
+def test_a_killed_process_loses_nothing_it_answered(sqlite_database: str, writers: Writers) -> None:
     """Two processes write; one after the other is killed at a random moment and replaced."""
     kept: set[str] = set()
-    writers = [writing(sqlite_database), writing(sqlite_database)]
+    two = [writers.begin(sqlite_database), writers.begin(sqlite_database)]
     for cycle in range(CYCLES):
-        killed = writers[cycle % 2]
-        assert killed.stdout is not None
-        first = killed.stdout.readline()  # it is at work
+        killed = two[cycle % 2]
+        first = killed.said.readline()  # it is at work
         time.sleep(random.uniform(0, 0.1))  # the moment of death, not a synchronisation
-        killed.kill()
-        output = first + killed.communicate()[0]
+        output = first + killed.killed()
         kept |= answered(output, "kept")
         assert "refused" not in output
         assert kept <= stored(sqlite_database)
-        writers[cycle % 2] = writing(sqlite_database)
-    for writer in writers:
-        writer.kill()
-        kept |= answered(writer.communicate()[0], "kept")
+        two[cycle % 2] = writers.begin(sqlite_database)
+    for writer in two:
+        kept |= answered(writer.killed(), "kept")
     assert kept <= stored(sqlite_database)
     assert len(kept) > CYCLES
     check_file(sqlite_database)
 
 
 @pytest.mark.postgresql
-def test_a_killed_process_loses_nothing_postgresql_has(postgresql_database: str) -> None:
+def test_a_killed_process_loses_nothing_postgresql_has(
+    postgresql_database: str, writers: Writers
+) -> None:
     kept: set[str] = set()
     for _ in range(3):
-        with writing(postgresql_database) as killed:
-            assert killed.stdout is not None
-            first = killed.stdout.readline()
-            time.sleep(random.uniform(0, 0.1))  # the moment of death, not a synchronisation
-            killed.kill()
-            kept |= answered(first + killed.communicate()[0], "kept")
+        killed = writers.begin(postgresql_database)
+        first = killed.said.readline()
+        time.sleep(random.uniform(0, 0.1))  # the moment of death, not a synchronisation
+        kept |= answered(first + killed.killed(), "kept")
         assert kept <= stored(postgresql_database)
     assert kept
 

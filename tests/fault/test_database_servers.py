@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -114,16 +115,16 @@ NOT_ALLOWED: Final = [
 ]
 
 
-@pytest.mark.parametrize("statement", NOT_ALLOWED)
-def test_an_owner_becomes_no_more_than_that(
-    machine: ServerMachine, server: Spec, statement: str
-) -> None:
-    with machine.owner(server) as session, pytest.raises(psycopg.Error) as refused:
-        session.execute(statement)
-    assert isinstance(
-        refused.value,
-        psycopg.errors.InsufficientPrivilege | psycopg.errors.CantChangeRuntimeParam,
-    ), refused.value
+def test_an_owner_becomes_no_more_than_that(machine: ServerMachine, server: Spec) -> None:
+    done = []
+    with machine.owner(server) as session:
+        for statement in NOT_ALLOWED:
+            with contextlib.suppress(
+                psycopg.errors.InsufficientPrivilege, psycopg.errors.CantChangeRuntimeParam
+            ):
+                session.execute(statement)
+                done.append(statement)
+    assert done == []
 
 
 def test_an_owner_has_databases_of_its_own(machine: ServerMachine, server: Spec) -> None:
@@ -190,11 +191,17 @@ def test_a_server_is_bounded(machine: ServerMachine, server: Spec) -> None:
     """By control groups: its memory, its processors, its processes."""
     assert machine.keeper(server["id"]) not in machine.processes(server["id"])
     said = machine.inside(
-        server, "(for i in $(seq 300); do sleep 8 >/dev/null 2>&1 & done; echo all); true"
+        server,
+        """
+        mkfifo /tmp/ends
+        exec 3<>/tmp/ends
+        (for i in $(seq 400); do read line <&3 >/dev/null 2>&1 & done; echo all)
+        i=0; while [ $i -lt 400 ]; do echo >&3; i=$((i + 1)); done
+        """,
     )
     assert "Cannot fork" in said, said
     # The shell that could not fork ended without them, and whom it left its server takes for its
-    # own: killed, they would make it recover.
+    # own: killed, they would make it recover. Each reads a line, and ends by itself.
     until(lambda: len(machine.processes(server["id"])) < 20)
     with machine.owner(server) as session:
         assert session.execute("SELECT 1").fetchone() == (1,)
@@ -366,3 +373,10 @@ def test_what_is_removed_is_kept_for_a_day(machine: ServerMachine, driving: Driv
     assert not [*(machine.base / ".graves").iterdir()]
     (machine.base / ".graves").rmdir()
     assert spec["id"] not in driving("seen")
+    driving("create", spec)
+    driving("set_aside", spec["id"])
+    [found] = (machine.base / ".unknown").iterdir()
+    found = found.rename(found.with_name(f"{spec['id']}-1"))
+    driving("bury")
+    assert (found / "PG_VERSION").exists(), "only the operator deletes it"
+    shutil.rmtree(found.parent)

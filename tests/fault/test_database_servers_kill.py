@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +40,7 @@ def template(machine: ServerMachine) -> Path:
             session.execute("CREATE TABLE kept AS SELECT 5 AS a")
         driving("stop", spec["id"])
         copied = machine.top / "template"
-        shutil.copytree(machine.folder(spec["id"]) / "data", copied)
+        (machine.folder(spec["id"]) / "data").rename(copied)
         driving("remove", spec["id"], True)
     return copied
 
@@ -50,13 +49,7 @@ def put(machine: ServerMachine, template: Path) -> dict[str, Any]:
     """Return a server that has data and does not run."""
     spec = machine.spec()
     with machine.driving() as driving:
-        owner = Path(driving("restoring", spec)).stat().st_uid
-        data = machine.folder(spec["id"]) / "data"
-        shutil.copytree(template, data)
-        for each in (data, *data.rglob("*")):
-            os.chown(each, owner, owner)
-        (machine.folder(spec["id"]) / "restoring").rmdir()
-        driving("reload_certificate", spec, machine.chain, machine.key)
+        machine.put(driving, spec, template)
     return spec
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from cloudcore.databases import scheduling
-from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster, Schedule
+from cloudcore.databases import restoring, scheduling
+from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster, Retention, Schedule
 from cloudcore.databases.rows import CLUSTERS
 from cloudcore.databases.server import ServerFailed
 from cloudcore.db.base import Database
@@ -56,15 +57,33 @@ async def test_a_backup_is_restored_into_a_new_cluster(
         "cluster_name": "shop",
         "backup_id": backup["id"],
     }
-    refused = await world.delete(backup)
-    assert refused.status_code == 409
-    assert refused.json()["error"]["params"]["reason"] == "is_being_restored"
+    whole = await world.ask("DELETE", f"/{cluster.id}?cascade=true")
+    for refused in (await world.delete(backup), whole):
+        assert refused.status_code == 409
+        assert refused.json()["error"]["params"] == {
+            "reason": "is_being_restored",
+            "cluster": "copy",
+        }
     await world.work()
     found = (await world.ask("GET", f"/{found['id']}")).json()["cluster"]
     assert found["status"] == "active"
     label = world.archive.backups[cluster.id][0].label
     assert f"restore {label} None" in world.archive.calls
-    assert (await world.delete(backup)).status_code == 202
+    assert (await world.ask("DELETE", f"/{cluster.id}?cascade=true")).status_code == 202
+    late = await _asked(world, cluster, {"name": "late"}, f"/backups/{backup['id']}")
+    assert late[0] == 404, "it is being deleted"
+
+
+async def test_what_is_being_restored_is_kept_beyond_the_number_to_keep(world: BackupWorld) -> None:
+    cluster = await world.add_cluster("kept", retention=Retention(base_count=1))
+    first = await world.made(cluster)
+    world.servers.failures.append(ServerFailed("FATAL: no memory"))
+    await _asked(world, cluster, {"name": "copy"}, f"/backups/{first['id']}")
+    for kept in ([first], []):
+        newest = await world.made(cluster)
+        await world.work(after=300)  # the restore is tried again, and succeeds
+        left = [each["id"] for each in await world.list(cluster)]
+        assert left == [each["id"] for each in (*kept, newest)]
 
 
 async def test_a_restore_to_a_moment_takes_the_newest_backup_before_it(
@@ -250,6 +269,29 @@ async def test_a_backup_stays_while_the_restore_of_it_is_stopped(
     await world.ask("POST", f"{copy}/start")
     await world.work()
     assert (await world.ask("GET", copy)).json()["cluster"]["status"] == "active"
+    assert (await world.delete(backup)).status_code == 202
+
+
+async def test_a_restore_that_goes_on_for_ever_holds_up_neither_a_stop_nor_a_deletion(
+    world: BackupWorld, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restoring, "_LOOK_SECONDS", 0.01)
+    backup = await world.made(cluster)
+    world.servers.may_recover.clear()
+    _, made = await _asked(world, cluster, {"name": "copy"}, f"/backups/{backup['id']}")
+    copy = f"/{made['cluster']['id']}"
+    for method, path, asked in (("POST", f"{copy}/stop", 202), ("DELETE", copy, 202)):
+        world.servers.recovering.clear()
+        working = asyncio.create_task(world.work())
+        await world.servers.recovering.wait()
+        assert (await world.ask(method, path)).status_code == asked
+        await working
+        await world.work(after=60)
+        if method == "POST":
+            assert (await world.ask("GET", copy)).json()["cluster"]["status"] == "stopped"
+            await world.ask("POST", f"{copy}/start")
+    assert (await world.ask("GET", copy)).status_code == 404
+    assert made["cluster"]["id"] not in world.servers.servers
     assert (await world.delete(backup)).status_code == 202
 
 

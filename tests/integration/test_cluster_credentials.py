@@ -9,13 +9,16 @@ from pathlib import Path
 import httpx
 import pytest
 from msgspec import structs
+from sqlalchemy import select
 
+from cloudcore.audit.tables import audit_events
 from cloudcore.certificate import authority
 from cloudcore.databases import clusters
 from cloudcore.databases.cluster import Cluster
 from cloudcore.databases.rows import CLUSTERS
 from cloudcore.databases.states import open_password, seal_password
 from cloudcore.db.base import Database
+from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict
 from tests.backup_world import BackupWorld, open_backups
 from tests.databases import on_both_databases
@@ -23,6 +26,8 @@ from tests.elsewhere import LOOPBACK, PASSWORD, Elsewhere, elsewhere
 
 pytestmark = on_both_databases
 NEW = "another one that it takes"
+_e = audit_events.c
+_EVENTS = Statement(page(select(_e.action, _e.resource, _e.outcome, _e.details)))
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +81,9 @@ async def test_what_the_server_takes_is_stored_and_it_is_looked_at_anew(
         found = await world.cluster(cluster)
         assert open_password(world.needs.keyring, found) == NEW
         assert NEW.encode() not in (found.secret or b"")
+        [event] = await world.database.read(lambda tx: list(tx.rows(_EVENTS, limit=9)))
+        assert tuple(event)[:3] == ("database:ChangeClusterCredentials", found.crn, "succeeded")
+        assert not any(NEW in str(each) for each in event), "of the refused one there is none"
         await world.work()
         found = await world.cluster(cluster)
         assert (found.status, found.faults, found.applied) == ("active", (), found.generation)

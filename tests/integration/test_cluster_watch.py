@@ -139,7 +139,7 @@ async def test_a_full_server_is_stopped_and_its_owner_has_time_to_delete(
     assert (found.status, await world.codes(cluster)) == ("active", set())
 
 
-async def test_what_no_row_wants_is_ended_and_buried_and_what_is_proved_is_not(
+async def test_what_no_row_knows_is_ended_and_set_aside_and_what_is_proved_is_not(
     world: World, cluster: Cluster, watch: ServerWatch
 ) -> None:
     other = await world.create("other")
@@ -149,6 +149,7 @@ async def test_what_no_row_wants_is_ended_and_buried_and_what_is_proved_is_not(
     world.machine.has[proved] = world.machine.has[other.id]._replace(id=proved)
     await watch.turn()
     assert set(world.machine.has) == {cluster.id, proved}
+    assert world.machine.set_aside_ids == [other.id]
     assert world.machine.is_buried
 
 

@@ -183,6 +183,11 @@ async def _verify(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
 async def _remove(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
     """Delete the files of a backup."""
     cluster, target = await _of(found, needs)
+    if found.verification == "running" and needs.servers is not None:
+        try:  # what a killed service has left of it; without this row nobody would know it
+            await needs.servers.remove(found.id, at_once=True)
+        except ServerFailed as error:
+            return _removed_later(str(error))
     if cluster.status == DELETING:  # its last step deletes all files at once, and reads none
         return Came(also=_let_go)
     try:
@@ -192,10 +197,13 @@ async def _remove(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
     except BucketGone:
         pass  # and with it all that the bucket had of the backup
     except (BackupFailed, BackupProgramMissing) as error:
-        problem = Problem(DELETION_FAILED, str(error))
-        return Came(next="wait", seconds=_LOOK_SECONDS, faults=[problem], also=_let_go)
-
+        return _removed_later(str(error))
     return Came(also=_let_go)
+
+
+def _removed_later(words: str) -> Outcome:
+    problem = Problem(DELETION_FAILED, words)
+    return Came(next="wait", seconds=_LOOK_SECONDS, faults=[problem], also=_let_go)
 
 
 def _let_go(tx: Connection, _before: Backup, after: Backup) -> None:

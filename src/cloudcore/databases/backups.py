@@ -15,7 +15,7 @@ from cloudcore.databases.backup_rows import BACKUPS
 from cloudcore.databases.backup_work import BACKUP_WORK, delete_all
 from cloudcore.databases.cluster import SERVERS_CAPABILITY, Cluster
 from cloudcore.databases.retention import dependents
-from cloudcore.databases.rows import CLUSTERS, restoring_by_backup
+from cloudcore.databases.rows import CLUSTERS, restores_of
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound
 from cloudcore.nodes.placed import NODE_LOST
@@ -139,7 +139,7 @@ def delete(tx: Connection, seen: Backup, now: int, *, is_cascade: bool) -> None:
             reason="is_needed",
             backup=needed_by[0].id,
         )
-    restoring = restoring_by_backup(tx, found.account_id)
+    restoring = restores_of(tx, found.account_id, found.cluster.id)
     for each in (*needed_by, found):
         if user := restoring.get(each.id):
             words = f"the cluster {user} is being restored from the backup {each.id}"

@@ -27,7 +27,7 @@ from cloudcore.databases.archive import (
     Listed,
     RegisteredEndpoint,
 )
-from cloudcore.databases.confined_runs import Run, run, started
+from cloudcore.databases.confined_runs import Run, ended_by, run, started
 from cloudcore.databases.confinement import User
 from cloudcore.databases.dialling import EndpointUnreachable, addresses_of, conninfo
 from cloudcore.errors import PlatformError
@@ -37,8 +37,6 @@ from cloudcore.storage.needs import StorageNeeds
 _NOBODY: Final = 65534
 _ROOTS: Final = "/etc/roots.pem"
 _LAST_LINES: Final = 5
-_BY_SIGNAL: Final = 128
-"""What `bwrap` adds to the signal that has ended a program, as a status."""
 _PROGRESS: Final = re.compile(r"\s{0,20}([0-9]{1,16})/([0-9]{1,16}) kB \(([0-9]{1,3})%\)")
 _MOST_NOTE: Final = 4096
 _ID: Final = re.compile(r"[0-9a-f-]{36}")
@@ -130,12 +128,15 @@ class BaseBackups:
                         process.stdin.write(part)
                         await process.stdin.drain()
                 process.stdin.close()
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    await process.stdin.wait_closed()
                 said = (await process.stdout.read()).decode(errors="replace")
                 status = await process.wait()
         except PlatformError as error:
             raise BackupFailed(f"the backup cannot be read: {error.message}") from None
         if status != 0:
-            raise BackupFailed(f"the backup cannot be unpacked: {said.strip()[-500:]}")
+            words = said.strip()[-500:] or ended_by(status)
+            raise BackupFailed(f"the backup cannot be unpacked: {words}")
         verify = program(target.version, "pg_verifybackup")
         ended = await run(Run(argv=(verify, "/data"), user=user, readable={into: "/data"}))
         if ended.status != 0:
@@ -184,8 +185,8 @@ class _Sent:
         if not data:
             await self._following
             if status := await self._process.wait():
-                if status > _BY_SIGNAL:
-                    self._said.append(f"it was ended by signal {status - _BY_SIGNAL}")
+                if words := ended_by(status):
+                    self._said.append(words)
                 raise BackupFailed("pg_basebackup failed: " + "\n".join(self._said))
         return data
 

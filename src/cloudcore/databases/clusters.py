@@ -224,11 +224,16 @@ def delete(tx: Connection, found: Cluster, now: int, *, is_cascade: bool) -> Non
 
     Raises:
         NotFound: it is gone.
-        Conflict: it has backups, and `is_cascade` does not say that they go too.
+        Conflict: another cluster is being restored from its backups; or it has some, and
+            `is_cascade` does not say that they go too.
 
     """
     WORK.wake(tx, found, now)
-    old = CLUSTERS.lock(tx, found.account_id, found.id)
+    old = CLUSTERS.lock(tx, found.account_id, found.id)  # no restore of it begins meanwhile
+    if restored := rows.restores_of(tx, old.account_id, old.id):
+        name = min(restored.values())
+        words = f"the cluster {name} is being restored from its backups; wait for it, or delete it"
+        raise Conflict(words, reason="is_being_restored", cluster=name)
     if not is_cascade and (backups := backup_rows.kept(tx, old.account_id, old.id)):
         raise Conflict(
             f"the cluster has {len(backups)} backups, such as {backups[-1].id}; delete them, or say"

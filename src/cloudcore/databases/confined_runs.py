@@ -24,6 +24,8 @@ _LAST_LINES: Final = 6
 _MOST_LINE: Final = 500
 _LIMIT: Final = 32 << 20
 """Bytes of a line of output: pgBackRest lists all backups on one line, each with those it needs."""
+_BY_SIGNAL: Final = 128
+_SIGNALS: Final = 65
 _MEMORY: Final = 4 << 30
 """Bytes of address space of a program: what it reads may be made to fill the memory."""
 _ETC: Final = ("/etc/ld.so.cache", "/etc/localtime")
@@ -75,7 +77,20 @@ async def run(wanted: Run, each_line: Callable[[str], None] = lambda _line: None
             if text:
                 kept.append(text[:_MOST_LINE])
                 each_line(text)
-        return Ended(await process.wait(), "\n".join(kept))
+        status = await process.wait()
+        if words := ended_by(status):
+            kept.append(words)
+            each_line(words)
+        return Ended(status, "\n".join(kept))
+
+
+def ended_by(status: int) -> str:
+    """Return which signal ended a program, in words; nothing if none did.
+
+    `bwrap` adds 128 to the signal that ended its program.
+    """
+    number = -status if status < 0 else status - _BY_SIGNAL
+    return f"it was ended by signal {number}" if 0 < number < _SIGNALS else ""
 
 
 @asynccontextmanager

@@ -110,7 +110,12 @@ class _RepositoryStatus(msgspec.Struct):
     status: _Status
 
 
+class _Wal(msgspec.Struct):
+    max: str | None = None
+
+
 class _Stanza(msgspec.Struct):
+    archive: list[_Wal] = []
     backup: list[_Backup] = []
     repo: list[_RepositoryStatus] = []
 
@@ -118,6 +123,8 @@ class _Stanza(msgspec.Struct):
 _STANZAS: Final = msgspec.json.Decoder(list[_Stanza])
 _READ: Final = range(4)
 """Codes of what `info` could read: a repository, or that there is none yet, or no backup in it."""
+_MADE: Final = (0, 2)
+"""Of these, the codes of a repository: with backups, or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +198,15 @@ class Repository:
 
     async def backups(self) -> Sequence[Listed]:
         """Return what `info` lists, oldest first; raise `BackupFailed` if it could not read it."""
+        found = [_listed(each) for stanza in await self._info() for each in stanza.backup]
+        return sorted((each for each in found if each), key=lambda each: each.completed_at)
+
+    async def newest_wal(self) -> str:
+        """Return the name of the newest WAL file; empty if there is none."""
+        found = [each.max or "" for stanza in await self._info() for each in stanza.archive]
+        return max(found, default="")
+
+    async def _info(self) -> Sequence[_Stanza]:
         said: list[str] = []
         checked(
             await self.run("info", f"--stanza={STANZA}", "--output=json", each_line=said.append)
@@ -199,12 +215,11 @@ class Repository:
             stanzas = _STANZAS.decode("".join(said))
         except msgspec.DecodeError as error:
             raise BackupFailed(f"what the bucket says of its backups is odd: {error}") from None
-        for status in (each.status for stanza in stanzas for each in stanza.repo):
+        for status in (each for stanza in stanzas for each in _statuses(stanza)):
             if status.code not in _READ:  # it ends well then too, and lists nothing
                 words = self._told(status.message.splitlines())
                 raise BackupFailed(f"pgBackRest cannot read the bucket: {words}")
-        found = [_listed(each) for stanza in stanzas for each in stanza.backup]
-        return sorted((each for each in found if each), key=lambda each: each.completed_at)
+        return stanzas
 
     async def create_stanza(self, place: ServerPlace) -> None:
         """Make the repository ready for a server that runs, if it is not yet."""
@@ -214,10 +229,12 @@ class Repository:
         self, backup_id: str, kind: BackupKind, place: ServerPlace, tell: Callable[[int], None]
     ) -> Listed:
         """Back up a running server; never make a base in place of an incremental one."""
-        if kind == "incremental" and not await self.backups():
+        stanzas = await self._info()
+        if kind == "incremental" and not any(each.backup for each in stanzas):
             raise BackupFailed("there is no base backup that an incremental one could follow")
         await asyncio.to_thread(_refuse_links, place.data)
-        await self.create_stanza(place)
+        if not any(status.code in _MADE for stanza in stanzas for status in _statuses(stanza)):
+            await self.create_stanza(place)
         words = (
             *("backup", f"--stanza={STANZA}", f"--type={'full' if kind == 'base' else 'incr'}"),
             *("--no-expire-auto", "--start-fast", "--archive-copy", "--no-resume"),
@@ -325,7 +342,8 @@ def program() -> str:
 def checked(ended: Ended) -> None:
     """Raise `BackupFailed` with the last lines of a run that failed."""
     if ended.status != 0:
-        raise BackupFailed(f"pgBackRest failed: {ended.said}")
+        words = ended.said or f"its exit status is {ended.status}"
+        raise BackupFailed(f"pgBackRest failed: {words}")
 
 
 async def _locked(lock: int) -> None:
@@ -357,6 +375,10 @@ def _of_server(place: ServerPlace) -> str:
         "pg1-user": place.superuser,
     }
     return f"[{STANZA}]\n" + "".join(f"{name}={value}\n" for name, value in lines.items())
+
+
+def _statuses(stanza: _Stanza) -> Sequence[_Status]:
+    return [each.status for each in stanza.repo]
 
 
 def _listed(found: _Backup) -> Listed | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -11,14 +12,17 @@ from cloudcore.databases.archive import BackupFailed
 from cloudcore.databases.backup_rows import BACKUPS
 from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster
 from cloudcore.databases.rows import CLUSTERS
-from cloudcore.databases.server import ServerFailed, ServerSpec
+from cloudcore.databases.server import ServerDriver, ServerFailed, ServerSpec
 from cloudcore.databases.states import spec_of, target_of
+from cloudcore.errors import Unavailable
 from cloudcore.nodes.placed import NODE_LOST
+from cloudcore.resources.record import DELETING
 from cloudcore.wire import rfc3339
 
 if TYPE_CHECKING:
-    from cloudcore.databases.archive import BackupTarget
+    from cloudcore.databases.archive import BackupTarget, Recovery
     from cloudcore.databases.needs import DatabaseNeeds
+    from cloudcore.db.base import Connection
 
 _MIB = 1024 * 1024
 TOO_EARLY: Final = "recovery ended before configured recovery target was reached"
@@ -26,6 +30,33 @@ TOO_EARLY: Final = "recovery ended before configured recovery target was reached
 _ARCHIVING_SECONDS: Final = 420
 """After this time all WAL of a moment is in the bucket, or `ARCHIVE_FAILING` stands on the cluster:
 a minute until a server gives it away, five until a failure is a fault, and one to spare."""
+_LOOK_SECONDS: Final = 2
+"""Between two looks whether the owner still wants what is being restored."""
+
+
+async def restore_while_wanted(needs: DatabaseNeeds, found: Cluster) -> bool:
+    """Make the data of a new cluster, as `restore_cluster` does.
+
+    Return False, with the restore ended half-way, once its owner has it stopped or deleted.
+    """
+    restoring = asyncio.create_task(
+        restore_cluster(needs, found), name=f"restore into cluster {found.id}"
+    )
+    try:
+        while not (await asyncio.wait([restoring], timeout=_LOOK_SECONDS))[0]:
+            with suppress(Unavailable):
+                if not await needs.database.read(_is_wanted, found):
+                    return False
+        await restoring
+        return True
+    finally:
+        restoring.cancel()
+        await asyncio.gather(restoring, return_exceptions=True)
+
+
+def _is_wanted(tx: Connection, found: Cluster) -> bool:
+    current = CLUSTERS.find(tx, found.account_id, found.id)
+    return current is not None and current.status != DELETING and current.is_wanted
 
 
 async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
@@ -87,24 +118,43 @@ async def restore(
 ) -> None:
     """Replace the data of a server by a backup of `target`, and let it recover.
 
-    With `is_all_archived`, the bucket gets no more WAL of the time until `target_time`.
+    With `is_all_archived`, the bucket gets no more WAL of the time until `target_time`. No other
+    process does anything to the server meanwhile.
     """
     servers, archive = needs.servers, needs.archive
     if servers is None:
         raise ServerFailed(
             "this machine runs no database servers; its operator sets database_driver"
         )
-    await servers.remove(spec.id, at_once=True)
-    folder, paths = servers.restoring(spec), servers.paths(spec)
-    most = spec.disk_mb * _MIB
-    recovery = await archive.restore(
-        target, folder, paths.user, label=label, target_time=target_time, max_bytes=most
-    )
-    await servers.adopt_restored(spec)
-    if not recovery.uses_archive:
-        await servers.recover(spec, recovery)
-        return
-    waits = not is_all_archived
+    async with servers.held(spec.id):
+        await servers.remove(spec.id, at_once=True)
+        folder, paths = servers.restoring(spec), servers.paths(spec)
+        most = spec.disk_mb * _MIB
+        recovery = await archive.restore(
+            target, folder, paths.user, label=label, target_time=target_time, max_bytes=most
+        )
+        await servers.adopt_restored(spec)
+        if not recovery.uses_archive:
+            await servers.recover(spec, recovery)
+            return
+        try:
+            await _recover(needs, servers, target, spec, recovery, waits=not is_all_archived)
+        except BackupFailed:  # of the bucket: the server would wait for its WAL for ever
+            await servers.stop(spec.id)
+            raise
+
+
+async def _recover(
+    needs: DatabaseNeeds,
+    servers: ServerDriver,
+    target: BackupTarget,
+    spec: ServerSpec,
+    recovery: Recovery,
+    *,
+    waits: bool,
+) -> None:
+    """Let a restored server replay the WAL of the archive until a moment."""
+    archive, paths, target_time = needs.archive, servers.paths(spec), recovery.target_time
     async with archive.serving_wal(target, paths.data, paths.spool, paths.user, waits=waits):
         try:
             await servers.recover(spec, recovery)

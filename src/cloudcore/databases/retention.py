@@ -8,7 +8,7 @@ from cloudcore.databases import backup_rows
 from cloudcore.databases.backup import Backup
 from cloudcore.databases.backup_rows import BACKUPS
 from cloudcore.databases.cluster import Cluster
-from cloudcore.databases.rows import restoring_by_backup
+from cloudcore.databases.rows import restores_of
 from cloudcore.db.base import Connection
 from cloudcore.resources.record import DELETING
 
@@ -43,7 +43,7 @@ def outlived(tx: Connection, cluster: Cluster) -> Sequence[Backup]:
     if cluster.retention is None:
         return ()
     found = backup_rows.succeeded(tx, cluster.account_id, cluster.id)
-    restoring = restoring_by_backup(tx, cluster.account_id)
+    restoring = restores_of(tx, cluster.account_id, cluster.id)
     bases = [each for each in found if each.kind == "base"]
     gone: list[Backup] = []
     for base in bases[: -cluster.retention.base_count]:

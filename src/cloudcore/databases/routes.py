@@ -215,7 +215,7 @@ async def delete_cluster(
     """Let a cluster be deleted; it is `deleting` until all of it is gone, and then 404.
 
     The data of one that is run here are kept for a day, out of reach. One with backups is 409
-    unless `cascade` says that they go too.
+    unless `cascade` says that they go too, and while another cluster is being restored from them.
     """
     found = await METHODS.authorized(ctx, cluster_id)
     if found.status != DELETING:

@@ -84,11 +84,18 @@ def clusters_on(tx: Connection, node: str) -> Sequence[Cluster]:
     return found
 
 
-def restoring_by_backup(tx: Connection, account_id: str) -> Mapping[str, str]:
-    """Return the names of the clusters that are yet to be restored, by the ids of the backups."""
+def restores_of(tx: Connection, account_id: str, cluster_id: str) -> Mapping[str, str]:
+    """Return the names of the clusters that are yet to be restored, by the ids of the backups.
+
+    The backups are those of one cluster.
+    """
     found = map(CLUSTERS.record_of, tx.rows(_RESTORING, account_id=account_id))
     sources = ((each.source, each.name) for each in found)
-    return {of.backup_id: name for of, name in sources if of and of.backup_id}
+    return {
+        of.backup_id: name
+        for of, name in sources
+        if of and of.backup_id and of.cluster_id == cluster_id
+    }
 
 
 def ports_on(tx: Connection, node: str) -> frozenset[int]:

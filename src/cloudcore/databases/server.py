@@ -7,6 +7,7 @@ and reaches only its own files.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol
 
@@ -85,6 +86,14 @@ class ServerDriver(Protocol):
         """Run a program confined; raise `DriverUnusable`, in one line, if it cannot be."""
         ...
 
+    def held(self, server_id: str) -> AbstractAsyncContextManager[None]:
+        """Let no other process of this machine work on a server in the block.
+
+        Each method does so for itself, but for those that only look. They raise `ServerFailed`, as
+        the block does, if another process is at it for more than some seconds.
+        """
+        ...
+
     async def create(self, spec: ServerSpec) -> None:
         """Make the data of a new server, which does not run yet; no error if it has them.
 
@@ -133,6 +142,13 @@ class ServerDriver(Protocol):
 
     async def remove(self, server_id: str, *, at_once: bool = False) -> None:
         """Stop a server and delete its files; its data are kept for a day unless `at_once`."""
+        ...
+
+    async def set_aside(self, server_id: str) -> bool:
+        """Stop a server that no row knows; its data are kept until the operator deletes them.
+
+        Return False if it has none.
+        """
         ...
 
     async def bury(self) -> None:

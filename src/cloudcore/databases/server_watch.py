@@ -1,4 +1,4 @@
-"""Watch the servers of this machine: restart those that ended, and remove those without a row.
+"""Watch the servers of this machine: restart those that ended, set aside those without a row.
 
 One process of a machine does so. Servers are started by the work of their cluster alone: after a
 pause, the watch wakes it for a server that ended by itself.
@@ -74,9 +74,10 @@ class ServerWatch:
                     _log.warning("the server %s is looked at again: %s", each.id, failed)
         for other in seen.keys() - {each.id for each in found} - {*proved}:
             try:
-                await driver.remove(other)
+                if await driver.set_aside(other):
+                    _log.warning("no row knows the server %s: its data were set aside", other)
             except ServerFailed as failed:
-                _log.warning("the server %s is removed later: %s", other, failed)
+                _log.warning("the server %s is set aside later: %s", other, failed)
         if now - self._buried_at > _BURY_SECONDS * MICROSECONDS:
             self._buried_at = now
             await driver.bury()

@@ -15,18 +15,16 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cloudcore.databases import checking, postgres, restored_data
+from cloudcore.databases import checking, graves, postgres, restored_data, statements
 from cloudcore.databases.archive import Recovery
-from cloudcore.databases.confined_runs import Run, run
 from cloudcore.databases.confinement import User, confined, password_line, user_of
 from cloudcore.databases.server import (
     DATA_INSIDE,
     SPOOL_INSIDE,
-    SUPERUSER,
     Proof,
     ServerFailed,
     ServerPaths,
@@ -34,6 +32,7 @@ from cloudcore.databases.server import (
     ServerSpec,
 )
 from cloudcore.databases.server_keeper import INPUT
+from cloudcore.databases.server_locks import ServerLocks
 from cloudcore.nodes import control_groups, kept_process, seccomp
 from cloudcore.nodes.control_groups import GroupsMissing
 from cloudcore.nodes.keeper import ORDER, SECCOMP_FILE, STATE
@@ -41,7 +40,6 @@ from cloudcore.nodes.keeping import NoAnswer, ask
 from cloudcore.nodes.kept_process import Kept, LaunchFailed
 from cloudcore.nodes.kept_programs import (
     TO_END,
-    OneAtATime,
     keeper_command,
     kill,
     living,
@@ -59,8 +57,6 @@ _OWN_USERS: Final = ("--user", "--map-root-user")
 """Of the keeper, without root."""
 _GROUP: Final = "entrepot-database-"
 _UNFIT: Final = "unfit"
-_GRAVES: Final = ".graves"
-_GRAVE_SECONDS: Final = 24 * 3600
 _FAST_SECONDS: Final = 60.0
 """That a fast shutdown may take, then it is a crash, from which the server recovers."""
 _SINGLE_SECONDS: Final = 600.0
@@ -72,7 +68,6 @@ _PROCESSES: Final = 64
 """Of a server beside its sessions."""
 _TOLD_BYTES: Final = 2000
 _TRIAL: Final = ".trial"
-_STATEMENTS: Final = "/tmp/statements"  # noqa: S108 - of the program that reads them alone
 
 
 class Listening(NamedTuple):
@@ -92,7 +87,7 @@ class Servers:
         self._base = base.absolute()
         self._listening = listening
         self._prefix = groups_prefix
-        self._at_a_time = OneAtATime(_THREADS)
+        self._at_a_time = ServerLocks(_THREADS, self._base)
         self._sizes: dict[str, tuple[float, int]] = {}
         """The size of each server, and when it is measured again."""
 
@@ -131,6 +126,10 @@ class Servers:
             self._end(trial.id)
             restored_data.remove_tree(self._folder(trial.id))
 
+    def held(self, server_id: str) -> AbstractAsyncContextManager[None]:
+        """Let no other process of this machine work on a server in the block."""
+        return self._at_a_time.held_from_others(server_id)
+
     async def create(self, spec: ServerSpec) -> None:
         """Make the data of a new server, and move them to their place when they are whole."""
         await self._at_a_time.alone(spec.id, lambda: self._create(spec))
@@ -157,7 +156,9 @@ class Servers:
 
     async def switch_wal(self, spec: ServerSpec) -> None:
         """Commit a transaction, which gets an id, and let WAL up to it be archived."""
-        await self._told(spec, "SELECT pg_current_xact_id();\nSELECT pg_switch_wal();\n")
+        await statements.execute(
+            spec, self.paths(spec), "SELECT pg_current_xact_id();\nSELECT pg_switch_wal();\n"
+        )
 
     async def stop(self, server_id: str) -> None:
         """Stop a server."""
@@ -165,17 +166,25 @@ class Servers:
 
     async def remove(self, server_id: str, *, at_once: bool = False) -> None:
         """Stop a server, and keep its data for a day, or not."""
-        await self._at_a_time.alone(server_id, lambda: self._remove(server_id, at_once=at_once))
+        kept = None if at_once else self._base / graves.GRAVES
+        await self._at_a_time.alone(server_id, lambda: self._remove(server_id, kept))
+
+    async def set_aside(self, server_id: str) -> bool:
+        """Stop a server that no row knows, and keep its data until the operator deletes them."""
+        kept = self._base / graves.UNKNOWN
+        return await self._at_a_time.alone(server_id, lambda: self._remove(server_id, kept))
 
     async def bury(self) -> None:
         """Delete data that were kept for a day."""
-        await self._at_a_time.run(self._bury)
+        await self._at_a_time.run(lambda: graves.bury(self._base))
 
     async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:
         """Give a role another password: the server gets what proves it, not the password."""
         name = username.replace('"', '""')
         verifier = await self._at_a_time.run(lambda: postgres.verifier(password))
-        await self._told(spec, f"ALTER ROLE \"{name}\" PASSWORD '{verifier}';\n")
+        await statements.execute(
+            spec, self.paths(spec), f"ALTER ROLE \"{name}\" PASSWORD '{verifier}';\n"
+        )
 
     async def check_data(self, spec: ServerSpec) -> Proof:
         """Read all data; without checksums the server is started, which nobody else reaches."""
@@ -399,22 +408,13 @@ class Servers:
         except OSError as error:
             raise ServerFailed(f"its processes do not end: {error}") from error
 
-    def _remove(self, server_id: str, *, at_once: bool) -> None:
+    def _remove(self, server_id: str, kept: Path | None) -> bool:
         folder = self._folder(server_id)
         self._stop(server_id)
-        if (folder / "data").exists() and not at_once:
-            graves = self._base / _GRAVES
-            graves.mkdir(mode=0o700, exist_ok=True)
-            (folder / "data").rename(graves / f"{server_id}-{time.time_ns()}")
+        is_kept = kept is not None and graves.keep(folder, kept)
         restored_data.remove_tree(folder)
         self._sizes.pop(server_id, None)
-
-    def _bury(self) -> None:
-        with suppress(FileNotFoundError):
-            for each in (self._base / _GRAVES).iterdir():
-                since = int(each.name.rpartition("-")[2])
-                if time.time_ns() - since > _GRAVE_SECONDS * 10**9:
-                    restored_data.remove_tree(each)
+        return is_kept
 
     def _seen(self) -> Mapping[str, ServerSeen]:
         try:
@@ -444,25 +444,6 @@ class Servers:
             # A walk over all files: of many, it takes a hundredth of the time at most.
             self._sizes[folder.name] = now + max(_MEASURED_SECONDS, 100 * (now - begun)), size
         return size
-
-    async def _told(self, spec: ServerSpec, text: str) -> None:
-        """Run statements in a running server as superuser; raise `ServerFailed` if one fails."""
-        where = ("-h", postgres.SOCKETS_INSIDE, "-p", str(spec.port), "-U", SUPERUSER)
-        psql = (postgres.program(spec.version, "psql"), "-qAtX", "-v", "ON_ERROR_STOP=1")
-        paths = self.paths(spec)
-        told = Run(
-            argv=(*psql, *where, "-d", "postgres", "-f", _STATEMENTS),
-            user=paths.user,
-            readable={paths.socket_folder: postgres.SOCKETS_INSIDE},
-            files={_STATEMENTS: f"SET search_path = pg_catalog;\n{text}".encode()},
-        )
-        try:
-            async with asyncio.timeout(_ASK_SECONDS):
-                ended = await run(told)
-        except TimeoutError as error:
-            raise ServerFailed("it does not answer") from error
-        if ended.status != 0:
-            raise ServerFailed(postgres.why_ended(ended.said))
 
     def _folder(self, server_id: str) -> Path:
         return self._base / server_id

@@ -31,9 +31,15 @@ _ABSENT: Final = 1
 _SEGMENT: Final = re.compile(r"[0-9A-F]{24}")
 _LOOK_SECONDS: Final = 0.1
 _PAUSE_SECONDS: Final = 2
+_GIVE_UP_SECONDS: Final = 300
+"""After which it is a fault that a recovering server cannot be given the WAL that it needs."""
 _log = logging.getLogger(__name__)
 _MOST: Final = 16
 """Files that one call pushes: other clusters wait for their turn too."""
+
+
+class WalMissing(BackupFailed):
+    """The bucket has lost WAL that a recovery needs."""
 
 
 async def push(repository: Repository, spool: Path, place: ServerPlace) -> PushedWal:
@@ -74,6 +80,9 @@ async def serving(
     """Give a recovering server the files that it asks for, in the block.
 
     A segment that the repository does not have is waited for so long.
+
+    Raise `BackupFailed`, having cancelled what the block waits for, once files could not be fetched
+    for `_GIVE_UP_SECONDS`: the server itself would wait for ever.
     """
     with open_folder(spool) as folder:
         for name in (WANTED, GIVEN):
@@ -81,13 +90,15 @@ async def serving(
                 os.mkdir(name, 0o700, dir_fd=folder)
                 if place.user is not None:
                     os.chown(name, *place.user, dir_fd=folder, follow_symlinks=False)
-        giving = asyncio.create_task(_give(repository, spool, folder, place, patience_seconds))
         try:
-            yield
-        finally:
-            giving.cancel()
-            with suppress(asyncio.CancelledError):
-                await giving
+            async with asyncio.TaskGroup() as group:
+                giving = group.create_task(
+                    _give(repository, spool, folder, place, patience_seconds)
+                )
+                yield
+                giving.cancel()
+        except BaseExceptionGroup as failed:  # of the block or of the giving, whichever came first
+            raise failed.exceptions[0] from None
 
 
 async def _push_file(repository: Repository, staging: Path, name: str, place: ServerPlace) -> None:
@@ -112,11 +123,20 @@ async def _give(
         now = time.monotonic()
         return bool(_SEGMENT.fullmatch(name)) and now < until.setdefault(name, now + patience)
 
+    failing_since: float | None = None
     while True:
         try:
             if await _give_wanted(repository, spool, folder, place, is_waited_for):
                 await asyncio.sleep(_PAUSE_SECONDS)
+            failing_since = None
+        except WalMissing:
+            raise
         except (OSError, BackupFailed) as error:  # the server waits on, and it is tried again
+            now = time.monotonic()
+            failing_since = now if failing_since is None else failing_since
+            if now - failing_since >= _GIVE_UP_SECONDS:
+                words = f"WAL that the server needs cannot be fetched from the bucket: {error}"
+                raise BackupFailed(words) from error
             _log.warning("WAL for cluster %s: %s", repository.cluster_id, error)
             await asyncio.sleep(_PAUSE_SECONDS)
         await asyncio.sleep(_LOOK_SECONDS)
@@ -138,11 +158,15 @@ async def _give_wanted(
     ):
         for name in _named(wanted):
             words = "archive-get", f"--stanza={STANZA}", name, f"/wal/{name}"
-            ended = await repository.run(*words, place=place, wal=staging)
-            if ended.status == _ABSENT and is_waited_for(name):
+            lines: list[str] = []
+            run = repository.run(*words, place=place, wal=staging, each_line=lines.append)
+            ended = await run
+            is_absent = ended.status == _ABSENT and not lines  # bwrap, too, fails by 1, and says so
+            if is_absent and is_waited_for(name):
                 is_waiting = True
                 continue
-            if ended.status == _ABSENT:
+            if is_absent:
+                await _refuse_gap(repository, name)
                 (staging / name).touch()
                 os.rename(staging / name, f"{name}.absent", dst_dir_fd=given)
             else:
@@ -150,6 +174,21 @@ async def _give_wanted(
                 os.rename(staging / name, name, dst_dir_fd=given)
             os.unlink(name, dir_fd=wanted)
     return is_waiting
+
+
+async def _refuse_gap(repository: Repository, name: str) -> None:
+    """Raise `WalMissing` if a segment is absent though its timeline has later ones.
+
+    They are archived in their order. What is taken for the end of the WAL there, is none.
+    """
+    if not _SEGMENT.fullmatch(name):
+        return
+    newest = await repository.newest_wal()
+    if newest > name and newest[:8] == name[:8]:
+        raise WalMissing(
+            f"the bucket has lost the WAL file {name}, and has later ones until {newest}:"
+            " restore to a moment before it, or the next backup"
+        )
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from cloudcore.databases.cluster import (
     Cluster,
 )
 from cloudcore.databases.dialling import EndpointUnreachable, server_version
-from cloudcore.databases.rows import CLUSTERS, restoring_by_backup
+from cloudcore.databases.rows import CLUSTERS, restores_of
 from cloudcore.databases.server import OWNER, ServerDriver, ServerFailed
 from cloudcore.databases.states import (
     endpoint_of,
@@ -78,7 +78,8 @@ async def _make(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
         return Came(next="start", keeps_faults=True)
     try:
         if found.source is not None:
-            await restoring.restore_cluster(needs, found)
+            if not await restoring.restore_while_wanted(needs, found):
+                return Again(seconds=0)  # of what is wanted now, there is another step
             version = found.version
         else:
             version = servers.versions[-1]
@@ -179,12 +180,12 @@ async def _backups(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome
 def _delete_backups(tx: Connection, cluster: Cluster, now: int) -> bool:
     """Let the backups of a cluster be deleted; return True if none is left.
 
-    Those that another cluster is being restored from go when it has been.
+    A restore keeps them all, as its backup may need others. No such cluster is deleted, unless a
+    process of the version before has let it.
     """
     found = backup_rows.remaining(tx, cluster.account_id, cluster.id, _BATCH)
-    restoring = restoring_by_backup(tx, cluster.account_id)
-    free = [each for each in found if each.status != DELETING and each.id not in restoring]
-    delete_all(tx, free, now)
+    if not restores_of(tx, cluster.account_id, cluster.id):
+        delete_all(tx, [each for each in found if each.status != DELETING], now)
     return not found
 
 
@@ -193,7 +194,10 @@ async def _remove(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
     if found.type == "managed":
         if needs.servers is None:
             return Again(faults=[_OFF])
-        await needs.servers.remove(found.id)
+        try:
+            await needs.servers.remove(found.id)
+        except ServerFailed as error:
+            return Again(faults=[Problem(SERVER_FAILED, str(error))])
     if found.bucket is not None and found.version is not None:
         try:
             await needs.archive.remove_all(target_of(needs.keyring, found))

@@ -1,0 +1,105 @@
+"""Locks on the servers of a machine, between its processes.
+
+One process of a machine works on a server. If it loses its lease of that work, as it was stopped or
+cut off from the database for long, another one begins before it knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from cloudcore.databases.server import ServerFailed
+from cloudcore.nodes.kept_programs import OneAtATime
+
+_WAIT_SECONDS: Final = 10
+_LOOK_SECONDS: Final = 0.05
+
+
+@dataclass(slots=True)
+class _Lock:
+    """A lock that blocks of this process have, or wait for."""
+
+    blocks: int = 0
+    descriptor: int | None = None
+    taking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class ServerLocks(OneAtATime):
+    """Does one thing a server at a time, among all processes of a machine.
+
+    A server has a file beside its folder that is locked; the kernel lets it go when a process ends.
+    """
+
+    def __init__(self, threads: ThreadPoolExecutor, base: Path) -> None:
+        """Use these threads; the folders of servers are in `base`, which need not be there yet."""
+        super().__init__(threads)
+        self._base = base
+        self._held: dict[str, _Lock] = {}
+
+    @asynccontextmanager
+    async def held(self, program_id: str) -> AsyncIterator[None]:
+        """Let nothing else be done to a server in the block; `ServerFailed` as below."""
+        async with super().held(program_id), self.held_from_others(program_id):
+            yield
+
+    @asynccontextmanager
+    async def held_from_others(self, server_id: str) -> AsyncIterator[None]:
+        """Let no other process work on a server in the block; blocks of this one may overlap.
+
+        Raise `ServerFailed` if another one does, and goes on for ten seconds.
+        """
+        lock = self._held.setdefault(server_id, _Lock())
+        lock.blocks += 1
+        try:
+            async with lock.taking:
+                if lock.descriptor is None:
+                    lock.descriptor = await _taken(self._path(server_id))
+            yield
+        finally:
+            lock.blocks -= 1
+            if not lock.blocks:
+                del self._held[server_id]
+                self._let_go(server_id, lock)
+
+    def _let_go(self, server_id: str, lock: _Lock) -> None:
+        if lock.descriptor is not None:
+            if not (self._base / server_id).exists():
+                self._path(server_id).unlink(missing_ok=True)
+            os.close(lock.descriptor)
+
+    def _path(self, server_id: str) -> Path:
+        return self._base / f".{server_id}.lock"
+
+
+async def _taken(path: Path) -> int:
+    """Return a descriptor that has the file of a path locked."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    until = time.monotonic() + _WAIT_SECONDS
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+        else:
+            if _is_at(path, descriptor):  # who had it may have removed the file
+                return descriptor
+            os.close(descriptor)
+        if time.monotonic() > until:
+            raise ServerFailed("another process of this machine works on this server: try again")
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))  # noqa: PTH116 - two of a kind
+    return False

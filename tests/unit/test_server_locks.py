@@ -1,0 +1,42 @@
+"""One process of a machine at a time works on a database server."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cloudcore.databases import server_locks
+from cloudcore.databases.server import ServerFailed
+from cloudcore.databases.server_locks import ServerLocks
+from cloudcore.databases.servers import Listening, Servers
+
+_THREADS = ThreadPoolExecutor(1)
+
+
+async def test_another_process_waits_or_says_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the three opens the file: for the kernel they are as three processes."""
+    one = ServerLocks(_THREADS, tmp_path)
+    listening = Listening("127.0.0.1", 20_000, 200_000)
+    other, third = Servers(tmp_path, listening), Servers(tmp_path, listening)
+    (tmp_path / "server").mkdir()
+    async with one.held_from_others("server"):
+        async with one.held("server"):  # in one process, blocks may overlap
+            waiting = asyncio.create_task(other.stop("server"))
+            await asyncio.sleep(0)
+            assert not waiting.done()
+        monkeypatch.setattr(server_locks, "_WAIT_SECONDS", 0)
+        with pytest.raises(ServerFailed, match="another process of this machine works on this"):
+            await third.remove("server", at_once=True)
+        assert (tmp_path / "server").exists()
+    await waiting
+    await other.remove("server", at_once=True)
+    assert left_in(tmp_path) == []
+
+
+def left_in(folder: Path) -> list[Path]:
+    return [*folder.iterdir()]
