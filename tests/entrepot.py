@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import html
+import os
 import re
 import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,8 +19,9 @@ import httpx
 import msgspec
 
 from cloudcore.nodes import kept_process
-from tests.databases import planted, program, program_environment
+from tests.databases import planted, program_environment
 from tests.live import LiveRegistry, start_registry
+from tests.loaded import run_loaded, start_loaded
 from tests.postgresql import free_port
 
 ADMIN: Final = "admin@example.org"
@@ -47,15 +49,7 @@ class Home:
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run the command to its end; it never shows a traceback."""
-        ended = subprocess.run(
-            program("registry", *arguments),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-            env=self.environ,
-        )
+        ended = run_loaded(arguments, self.environ, stdin)
         assert "Traceback" not in ended.stderr
         return ended
 
@@ -75,21 +69,22 @@ class Waiting:
     """A login that has shown its page, and waits for the code."""
 
     def __init__(self, home: Home, *arguments: str) -> None:
-        self._process = subprocess.Popen(
-            program("registry", "login", *arguments),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=home.environ,
-        )
+        given, typed = os.pipe()
+        shown, told = os.pipe()
+        self._stdin, self._stdout = os.fdopen(typed, "w"), os.fdopen(shown)
+        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - until the end
+        try:
+            streams = (given, told, self._stderr.fileno())
+            self._process = start_loaded(("login", *arguments), home.environ, streams)
+        finally:
+            os.close(given)
+            os.close(told)
         self.shown = ""
         self.page = self.next_page()
 
     def next_page(self) -> str:
         """Return the next page that the command shows."""
-        assert self._process.stdout is not None
-        while line := self._process.stdout.readline():
+        while line := self._stdout.readline():
             self.shown += line
             if found := _PAGE.search(line):
                 return found[0]
@@ -106,14 +101,18 @@ class Waiting:
     def interrupt(self) -> subprocess.CompletedProcess[str]:
         """Press Ctrl+C, and return how the command ended."""
         self._process.send_signal(signal.SIGINT)
-        return self._ended(None)
+        return self._ended("")
 
-    def _ended(self, typed: str | None) -> subprocess.CompletedProcess[str]:
-        stdout, stderr = self._process.communicate(typed, timeout=60)
-        assert "Traceback" not in stderr
-        return subprocess.CompletedProcess(
-            [], self._process.returncode, self.shown + stdout, stderr
-        )
+    def _ended(self, typed: str) -> subprocess.CompletedProcess[str]:
+        with suppress(BrokenPipeError), self._stdin:  # it may have ended
+            self._stdin.write(typed)
+        with self._stdout, self._stderr:
+            shown = self.shown + self._stdout.read()
+            status = self._process.wait(60)
+            self._stderr.seek(0)
+            told = self._stderr.read()
+        assert "Traceback" not in told
+        return subprocess.CompletedProcess([], status, shown, told)
 
 
 @dataclass(frozen=True)
@@ -202,15 +201,10 @@ def copied_install(data: Path) -> str:
 
 def initialized(data: Path, env: Mapping[str, str] | None = None) -> str:
     """Run ``entrepot init`` over a folder, with further settings, and return what it shows."""
-    command = program("registry", "init", "--account", "acme", "--admin-email", ADMIN)
-    return subprocess.run(
-        [*command, "--data", str(data)],
-        env={**program_environment(), **(env or {})},
-        capture_output=True,
-        check=True,
-        text=True,
-        timeout=60,
-    ).stdout
+    words = ("init", "--account", "acme", "--admin-email", ADMIN, "--data", str(data))
+    ended = run_loaded(words, {**program_environment(), **(env or {})})
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
 
 
 def told(label: str, shown: str) -> str:

@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.loaded import ROOT, Program, can_be_forked, start_loaded
+
+__all__ = ["READY", "ROOT", "LiveRegistry", "start_registry"]
+
 READY = re.compile(r"(https?://127\.0\.0\.1:\d+)")
 
 
@@ -22,7 +25,7 @@ class LiveRegistry:
     """An ``entrepot`` process that answers on `url`."""
 
     url: str
-    process: subprocess.Popen[str]
+    process: Program | subprocess.Popen[str]
     data: Path
     lines: list[str] = field(default_factory=list)
     reader: threading.Thread | None = None
@@ -59,28 +62,26 @@ def start_registry(
     env: Mapping[str, str] | None = None,
     timeout: float = 60,
     popen: Mapping[str, Any] | None = None,
+    forks: bool = True,
 ) -> LiveRegistry:
     """Start ``entrepot dev`` (or another `command`) over the folder `data`, on a free port.
 
-    `popen` are more arguments of `subprocess.Popen`.
+    It `forks`, as `tests.loaded` says, unless the program itself is to be started, or `popen` has
+    more arguments of `subprocess.Popen`.
     """
-    started = [sys.executable, "-m", "registry", command, "--port", "0", "--data", str(data)]
-    process = subprocess.Popen(
-        [*started, *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **(env or {})},
-        **(popen or {}),
+    started = (command, "--port", "0", "--data", str(data), *options)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **(env or {})}
+    process, stdout = (
+        _forked(started, environment)
+        if forks and popen is None and can_be_forked(environment)
+        else _executed(started, environment, popen or {})
     )
     registry = LiveRegistry("", process, data)
     ready = threading.Event()
 
     def collect() -> None:
-        assert process.stdout is not None
-        with process.stdout as output:
-            for line in output:
+        with stdout:
+            for line in stdout:
                 registry.lines.append(line.rstrip("\n"))
                 found = READY.search(line)
                 if found and not registry.url:
@@ -95,3 +96,32 @@ def start_registry(
         process.wait()
         raise RuntimeError(f"the registry did not start:\n{registry.log}")
     return registry
+
+
+def _forked(
+    arguments: Sequence[str], environment: Mapping[str, str]
+) -> tuple[Program | subprocess.Popen[str], IO[str]]:
+    reading, writing = os.pipe()
+    try:
+        with Path(os.devnull).open() as nothing:
+            streams = (nothing.fileno(), writing, writing)
+            process = start_loaded(arguments, environment, streams, ROOT)
+    finally:
+        os.close(writing)
+    return process, os.fdopen(reading)
+
+
+def _executed(
+    arguments: Sequence[str], environment: Mapping[str, str], popen: Mapping[str, Any]
+) -> tuple[Program | subprocess.Popen[str], IO[str]]:
+    process: subprocess.Popen[str] = subprocess.Popen(
+        [sys.executable, "-m", "registry", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+        **popen,
+    )
+    assert process.stdout is not None
+    return process, process.stdout

@@ -7,7 +7,6 @@ import json
 import os
 import sqlite3
 import subprocess
-import sys
 import uuid
 from collections.abc import Callable
 from contextlib import closing
@@ -16,7 +15,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.live import ROOT, start_registry
+from tests.databases import program_environment
+from tests.live import start_registry
+from tests.loaded import run_loaded
 
 CONFIG = b'{"architecture": "amd64", "os": "linux"}'
 LAYER = b"layer" * 1000
@@ -28,14 +29,7 @@ def digest(data: bytes) -> str:
 
 
 def fsck(data: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "registry", "fsck", "--data", str(data), *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-    )
+    return run_loaded(["fsck", "--data", str(data), *options], program_environment())
 
 
 def push_image(url: str) -> None:

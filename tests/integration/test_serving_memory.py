@@ -76,7 +76,7 @@ def test_what_only_some_installs_need_is_loaded_later_and_the_rest_before_the_fo
 
 
 def test_two_workers_share_the_memory_of_their_parent(data: Path) -> None:
-    registry = start_registry(data, "--workers", "2", command="serve")
+    registry = start_registry(data, "--workers", "2", command="serve", forks=False)
     try:
         pids = process_tree(registry.process.pid)
         held = sum(proportional_bytes(pid) for pid in pids)

@@ -24,9 +24,9 @@ from registry.cli.parser import CommandParser, Group, Version
 from registry.families import FAMILIES
 from registry.setting_texts import SettingsError
 
-_SERVER: Final = "registry.cli.server_commands"
+SERVER_MODULES: Final = ("registry.cli.server_commands",)
 _SERVING: Final = ("dev", "serve")
-"""Commands of `_SERVER` that run for long: they keep no parser of other commands in memory."""
+"""Commands of `SERVER_MODULES` that run for long: they keep no parsers of others in memory."""
 _OWN: Final = CommandGroup("this command", ("registry.cli.completion",))
 _TITLES: Final = ("sign in", "use a registry", "people and rights", "set up an account")
 """Of the groups that the help shows first."""
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(given: Sequence[str]) -> argparse.Namespace:
     """Return the options of a command; exit if they are wrong, or ask for help or the version."""
-    modules = (_SERVER,) if given and given[0] in _SERVING else None
+    modules = SERVER_MODULES if given and given[0] in _SERVING else None
     try:
         return make_parser(modules).parse_args(given)
     except SystemExit:

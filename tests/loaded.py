@@ -1,0 +1,267 @@
+"""The ``entrepot`` command in processes that are forked from one which has loaded its modules.
+
+A start of the program is mostly imports: a second of a processor for a server, a quarter for a
+command, a thousand times in all tests. Here each process of pytest has one process that imports
+them once, and forks for each start. What it forks gets arguments, environment, folder, standard
+streams and signals as any program, runs `registry.cli.main`, and ends as the interpreter ends.
+
+When what is loaded, and the memory that it takes, is not seen here: `test_command.py` and
+`test_serving_memory.py` of the integration tests start the program itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, NoReturn
+from unittest.mock import patch
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+_LARGEST_REQUEST: Final = 1 << 17
+_NUMBER: Final = struct.Struct("i")
+"""An id of a process, or an exit status, in a pipe."""
+_SERVERS: Final = ("registry.cli.serve", "registry.cli.dev", "registry.served", "uvicorn.server")
+"""What only servers load."""
+_OF_THE_START: Final = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG", "TZ", "OPENSSL_", "SSL_")
+"""Names of variables that begin so are read as a program starts, or is loaded."""
+
+
+@dataclass
+class Program:
+    """A process that was started: as much of `subprocess.Popen` as tests need."""
+
+    pid: int
+    _ended: int
+    """The end of a pipe from which its exit status is read."""
+    returncode: int | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def poll(self) -> int | None:
+        """Return the exit status, as `subprocess.Popen` has it, or None while it runs."""
+        return self._status(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end; return the exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: it runs after so many seconds.
+
+        """
+        status = self._status(timeout)
+        if status is None:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+        return status
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, sig)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def _status(self, timeout: float | None) -> int | None:
+        with self._lock:
+            if self.returncode is None and select.select([self._ended], [], [], timeout)[0]:
+                told = os.read(self._ended, _NUMBER.size)
+                os.close(self._ended)
+                assert told, "the process that waits for this one has been killed"
+                self.returncode = _NUMBER.unpack(told)[0]
+            return self.returncode
+
+
+def run_loaded(
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    stdin: str = "",
+    timeout: float = 60,
+) -> subprocess.CompletedProcess[str]:
+    """Run ``entrepot`` with these arguments to its end, and return how it ended."""
+    with (
+        tempfile.TemporaryFile() as given,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
+        given.write(stdin.encode())
+        given.seek(0)
+        started = start_loaded(arguments, env, (given.fileno(), out.fileno(), err.fileno()))
+        try:
+            status = started.wait(timeout)
+        except BaseException:
+            started.kill()
+            started.wait()
+            raise
+        shown = []
+        for stream in (out, err):
+            stream.seek(0)
+            shown.append(stream.read().decode().replace("\r\n", "\n"))
+    return subprocess.CompletedProcess(list(arguments), status, *shown)
+
+
+def start_loaded(
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    streams: tuple[int, int, int],
+    cwd: Path | None = None,
+) -> Program:
+    """Start ``entrepot``, by default in the folder of this process.
+
+    Its standard `streams` are descriptors, which stay open here.
+    """
+    assert can_be_forked(env), "start the program itself"
+    return _loader().start(arguments, env, streams, cwd or Path.cwd())
+
+
+def can_be_forked(env: Mapping[str, str]) -> bool:
+    """Return True if a program of this environment is started as one of ours would be."""
+    both = env.keys() | os.environ.keys()
+    names = {each for each in both if each.startswith(_OF_THE_START)} - {"PYTHONPATH"}
+    return all(env.get(each) == os.environ.get(each) for each in names)
+
+
+class _Loader:
+    """The process that has the modules loaded, seen from the tests."""
+
+    def __init__(self) -> None:
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with its:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.loaded", str(its.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
+                pass_fds=[its.fileno()],
+                cwd=ROOT,
+            )
+        self._socket, self._owner = ours, os.getpid()
+        atexit.register(self.close)
+
+    def start(
+        self,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        streams: tuple[int, int, int],
+        cwd: Path,
+    ) -> Program:
+        reading, writing = os.pipe()
+        request = json.dumps([list(arguments), dict(env), str(cwd)]).encode()
+        try:
+            socket.send_fds(self._socket, [request], [*streams, writing])
+        finally:
+            os.close(writing)
+        pid = os.read(reading, _NUMBER.size)
+        assert pid, "the process that has the modules loaded has ended"
+        return Program(_NUMBER.unpack(pid)[0], reading)
+
+    def close(self) -> None:
+        """End it, though children of this process may have the socket; they do not end it."""
+        if os.getpid() == self._owner:
+            self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.close()
+            self._process.wait()
+
+
+@cache
+def _loader() -> _Loader:
+    return _Loader()
+
+
+def _load() -> None:
+    """Import what the command and its servers need, before the first fork."""
+    main, families = import_module("registry.cli.main"), import_module("registry.families")
+    # The parsers of a thousand options take longer than most commands.
+    patch.object(main, "make_parser", cache(main.make_parser)).start()
+    for modules in (None, main.SERVER_MODULES):
+        main.make_parser(modules)
+    for name in _SERVERS:
+        import_module(name)
+    for family in families.FAMILIES:
+        family.routes()
+    gc.collect()
+    gc.freeze()
+    assert threading.active_count() == 1
+
+
+def _fork_on_request(requests: socket.socket) -> int:
+    """Fork for each request until nobody can send one.
+
+    Return 0; in what was forked, what the command returns.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the tests
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who wait, whom nobody waits for
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, 4)
+        if not request:
+            return 0
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            started = os.fork()
+            if started == 0:
+                os.close(descriptors.pop())
+                requests.close()
+                arguments, env, cwd = json.loads(request)
+                return _run(arguments, env, cwd, descriptors)
+            requests.close()
+            _tell_of(started, descriptors)
+        for each in descriptors:
+            os.close(each)
+
+
+def _tell_of(started: int, descriptors: list[int]) -> NoReturn:
+    """Tell the id of a process and, in the end, its exit status; then end."""
+    try:
+        for each in (*descriptors[:3], 0, 1, 2):
+            os.close(each)
+        os.write(descriptors[3], _NUMBER.pack(started))
+        _, status = os.waitpid(started, 0)
+        os.write(descriptors[3], _NUMBER.pack(os.waitstatus_to_exitcode(status)))
+    finally:  # also if nobody reads any more
+        os._exit(0)
+
+
+def _run(arguments: list[str], env: dict[str, str], cwd: str, streams: list[int]) -> int:
+    """Be the command."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, each in enumerate(streams):
+        os.dup2(each, number)
+        os.close(each)
+    is_terminal = os.isatty(1)
+    sys.stdin = _opened(0, "r")
+    sys.stdout = _opened(1, "w", buffering=1 if is_terminal else -1)
+    sys.stderr = _opened(2, "w", buffering=1, errors="backslashreplace")
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv = ["entrepot", *arguments]
+    status: int = import_module("registry.cli.main").main()
+    return status
+
+
+def _opened(number: int, mode: str, **options: Any) -> Any:  # noqa: ANN401 - of `open`
+    return open(number, mode, closefd=False, **options)
+
+
+if __name__ == "__main__":
+    with closing(socket.socket(fileno=int(sys.argv[1]))) as asking:
+        _load()
+        code = _fork_on_request(asking)
+    sys.exit(code)
