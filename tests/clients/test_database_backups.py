@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,8 +15,10 @@ import httpx
 import psycopg
 import pytest
 
+from tests.clients.docs_shell import commands_of, shell, write_program
 from tests.database_install import database_install
 from tests.entrepot import Home, Install
+from tests.tools import require_tool
 
 pytestmark = pytest.mark.timeout(600)
 _SEEN: Final = "SELECT count(*), md5(string_agg(things::text, ',' ORDER BY n)) FROM things"
@@ -88,22 +92,46 @@ class Tenant:
 
 
 @pytest.fixture(scope="module")
-def tenant() -> Iterator[Tenant]:
-    with database_install() as (install, folder):
-        made = Tenant(install, Home(folder / "home"), folder)
+def served() -> Iterator[tuple[Install, Path]]:
+    with database_install() as made:
         yield made
-        for each in made.ask("GET", "/clusters?limit=200").json()["clusters"]:
-            made.ask("DELETE", f"/clusters/{each['id']}?cascade=true")
-        while made.ask("GET", "/clusters").json()["clusters"]:
-            time.sleep(0.1)
+
+
+@pytest.fixture
+def tenant(served: tuple[Install, Path]) -> Iterator[Tenant]:
+    install, folder = served
+    made = Tenant(install, Home(folder / "home"), folder)
+    yield made
+    for each in made.ask("GET", "/clusters?limit=200").json()["clusters"]:
+        made.ask("DELETE", f"/clusters/{each['id']}?cascade=true")
+    while made.ask("GET", "/clusters").json()["clusters"]:
+        time.sleep(0.1)
+
+
+def test_the_commands_of_the_page_work(served: tuple[Install, Path], workspace: Path) -> None:
+    """Those of ``docs/databases.md`` are run in their order, with servers that really run."""
+    for name in ("jq", "psql"):
+        require_tool(name)
+    programs, (install, folder) = workspace / "programs", served
+    write_program(programs, "entrepot", f'exec {sys.executable} -m registry "$@"')
+    home = Home(folder / "home-of-page")
+    assert install.sign_in_by_key(home).returncode == 0
+    environment = {**home.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    with shell(workspace, environment) as started:
+        for command in commands_of("docs/databases.md"):
+            started.run(command, "of a role elsewhere\n" if "--password" in command else "")
+        assert len(started.done) > 15
+        # What is deleted on the way ends before the service does.
+        started.run("entrepot clusters delete legacy --yes")
+        started.run("while entrepot clusters list --quiet | grep .; do sleep 0.2; done")
 
 
 def test_rows_are_the_same_after_a_wipe_and_a_restore_also_to_a_moment(tenant: Tenant) -> None:
-    tenant.make("/buckets", {"name": "backups"})
+    tenant.make("/buckets", {"name": "of-shop"})
     # Files of tests may lie in memory, and count as the server's that writes them.
     size = {"memory_mb": 2048, "cpu_millis": 2000, "disk_mb": 1024}
     cluster = tenant.cluster(
-        tenant.make("/clusters", {"name": "shop", "size": size, "bucket": "backups"})
+        tenant.make("/clusters", {"name": "shop", "size": size, "bucket": "of-shop"})
     )
     tenant.sql(
         cluster,

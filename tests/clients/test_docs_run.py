@@ -67,7 +67,7 @@ PAGES_OF_BUCKETS: Final = {"docs/s3.md"}
 """Run by `tests.clients.test_docs_s3`."""
 
 PAGES_OF_DATABASES: Final = {"docs/databases.md"}
-"""Run by `tests.clients.test_docs_databases`."""
+"""Run by `tests.clients.test_database_backups`."""
 
 PAGES_OF_BACKUPS: Final = {"docs/backup.md", "docs/backup-postgresql.md"}
 """Run by `tests.clients.test_docs_backup`."""
