@@ -60,7 +60,7 @@ class Clients:
             ExchangeFailedError: one of them got a wrong answer.
 
         """
-        self._authorization = self._site.bearer()
+        self.renew()
         self._stopping = False
         work = [(self._push, self._pushes)] * pushers + [(self._pull, self._pulls)] * pullers
         threads = [
@@ -77,6 +77,10 @@ class Clients:
                 thread.join()
         if self._failures:
             raise ExchangeFailedError(f"a client failed: {self._failures[0]}")
+
+    def renew(self) -> None:
+        """Go on with a new bearer if the present one is about to expire."""
+        self._authorization = self._site.bearer()
 
     def watch(self, wait: Callable[[], object]) -> Window:
         """Call `wait`; return what the clients did meanwhile."""

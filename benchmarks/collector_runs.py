@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -112,16 +113,18 @@ def collect_beside(
     with clients.at_work(PUSHERS, PULLERS):
         time.sleep(1)  # until all clients have begun
         for busy in (False, True) if turn % 2 else (True, False):
-            found[busy] = clients.watch(
-                (lambda: _await_run(site, blobs)) if busy else (lambda: time.sleep(seconds))
+            wait = (
+                partial(_await_run, site, clients, blobs) if busy else partial(time.sleep, seconds)
             )
+            found[busy] = clients.watch(wait)
     return Beside(found[False], found[True], blobs)
 
 
-def _await_run(site: Site, blobs: int) -> None:
+def _await_run(site: Site, clients: Clients, blobs: int) -> None:
     run = site.ask_json(Call("POST", _RUNS, b"", status=202))["run"]
     while run["status"] == "running":
         time.sleep(0.1)
+        clients.renew()
         run = site.ask_json(Call("GET", f"{_RUNS}/{run['id']}"))["run"]
     if (run["status"], run["removed"]) != ("succeeded", blobs):
         raise ExchangeFailedError(f"the run did not remove {blobs} blobs: {run}")
