@@ -187,7 +187,7 @@ PLACES: Final[Mapping[str, Place]] = {
     "registry/console/pages/my_account.py:_show": Place(why=_ONCE),
     "registry/distribution/byteranges.py:": Place(why=_MAKES),
     "registry/distribution/byteranges.py:send_ranges": Place(("ranges",)),
-    "registry/gauges.py:measure": Place(why=_STARTS, uses=4),
+    "registry/gauges.py:measure": Place(why=_STARTS, uses=5),
     "registry/gc/object_check.py:": Place(why=_MAKES),
     "registry/gc/object_check.py:in_thread": Place(why=_MOVES),
     "registry/gc/recovery.py:_verify": Place(why=_MOVES, uses=2),
