@@ -5,6 +5,7 @@ To add a peer, add an entry to `KINDS`.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
@@ -16,11 +17,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.exchanges import read
 from benchmarks.signed_in import Bearers, initialize
 from benchmarks.wire import Connection, ExchangeFailedError
+
+if TYPE_CHECKING:
+    from benchmarks.s3_stub import Stub
 
 ROOT = Path(__file__).resolve().parent.parent
 ACCOUNT = "dev"  # so that the names of repositories are those of `entrepot dev`
@@ -43,6 +49,7 @@ class Kind:
     is_ours: bool = True
     signs_in: bool = False
     on_postgresql: bool = False  # with a server of its own
+    in_bucket: bool = False  # of the SeaweedFS that all of a run share
 
 
 class Server:
@@ -132,6 +139,9 @@ class Server:
             self._database_pids = [database.pid]
             self.database_url = database.create("bench").url
             settings["ENTREPOT_DATABASE_URL"] = self.database_url
+        if self.kind.is_ours and self.kind.in_bucket:
+            found = {**_bucket().settings, "STORE_S3_PREFIX": self.folder.name}
+            settings |= {f"ENTREPOT_{name}": value for name, value in found.items()}
         return {**os.environ, "PYTHONPATH": str(ROOT / "src"), **settings}
 
     def _wait_until(self, is_ready: Callable[[], bool], deadline: float) -> None:
@@ -198,13 +208,48 @@ def _distribution_command(data: Path, port: int, workers: int) -> list[str]:
     return [*program, "serve", str(_distribution_config(data, port))]
 
 
-def _distribution_config(data: Path, port: int) -> Path:
+def _docker_registry_in_bucket_command(data: Path, port: int, workers: int) -> list[str]:
+    del workers
+    settings = _bucket().settings
+    storage = {
+        "redirect": {"disable": True},
+        "s3": {
+            "accesskey": os.environ["AWS_ACCESS_KEY_ID"],
+            "secretkey": os.environ["AWS_SECRET_ACCESS_KEY"],
+            "region": settings["STORE_S3_REGION"],
+            "regionendpoint": settings["STORE_S3_ENDPOINT"],
+            "bucket": settings["STORE_S3_BUCKET"],
+            "rootdirectory": f"/{data.parent.name}",
+            "secure": False,
+        },
+    }
+    # It speaks without TLS, and ends where the environment names a file of authorities.
+    program = ["env", "-u", "AWS_CA_BUNDLE", "docker-registry"]
+    return [*program, "serve", str(_distribution_config(data, port, storage))]
+
+
+_SHARED = ExitStack()
+
+
+@cache
+def _bucket() -> Stub:
+    """Start the SeaweedFS of this run, whose bucket registries share, each below its prefix."""
+    from benchmarks.s3_stub import seaweedfs  # noqa: PLC0415 - others need no boto3
+
+    atexit.register(_SHARED.close)
+    return _SHARED.enter_context(seaweedfs(None))
+
+
+def _distribution_config(
+    data: Path, port: int, storage: Mapping[str, object] | None = None
+) -> Path:
     config = data.parent / "config.json"
+    files = {"filesystem": {"rootdirectory": str(data)}}
     document = {
         "version": "0.1",
         "log": {"accesslog": {"disabled": True}, "level": "warn"},
         "storage": {
-            "filesystem": {"rootdirectory": str(data)},
+            **(storage or files),
             "cache": {"blobdescriptor": "inmemory"},
             "delete": {"enabled": True},
             "maintenance": {"uploadpurging": {"enabled": False}},
@@ -263,6 +308,36 @@ KINDS = {
         _entrepot_version,
         signs_in=True,
         on_postgresql=True,
+    ),
+    "entrepot-bucket": Kind(
+        "`entrepot serve`: SQLite, plain blobs in a bucket of SeaweedFS, bearers, no cache",
+        _serve_command,
+        _entrepot_version,
+        {"SEALING": "off"},
+        signs_in=True,
+        in_bucket=True,
+    ),
+    "entrepot-bucket-cached": Kind(
+        "`entrepot serve`: as in a bucket, with a cache of 4 GiB on its disk",
+        _serve_command,
+        _entrepot_version,
+        {"SEALING": "off", "CACHE_BYTES": str(4 << 30)},
+        signs_in=True,
+        in_bucket=True,
+    ),
+    "entrepot-bucket-sealed": Kind(
+        "`entrepot serve`: as in a bucket, sealed",
+        _serve_command,
+        _entrepot_version,
+        signs_in=True,
+        in_bucket=True,
+    ),
+    "docker-registry-bucket": Kind(
+        "in a bucket of the same SeaweedFS, no redirects, in-memory descriptor cache",
+        _docker_registry_in_bucket_command,
+        _version_of("docker-registry", "on Debian: apt-get install docker-registry", "--version"),
+        is_ours=False,
+        in_bucket=True,
     ),
     "docker-registry": Kind(
         "filesystem store, in-memory descriptor cache, access log off, log level warn",
