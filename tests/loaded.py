@@ -135,7 +135,16 @@ def can_be_forked(env: Mapping[str, str]) -> bool:
     """Return True if a program of this environment is started as one of ours would be."""
     both = env.keys() | os.environ.keys()
     names = {each for each in both if each.startswith(_OF_THE_START)} - {"PYTHONPATH"}
-    return all(env.get(each) == os.environ.get(each) for each in names)
+    is_here = _network() == _NETWORK
+    return is_here and all(env.get(each) == os.environ.get(each) for each in names)
+
+
+def _network() -> str:
+    """Return the network namespace of this thread: a test may be in one of its own."""
+    return str(Path("/proc/thread-self/ns/net").readlink())
+
+
+_NETWORK: Final = _network()
 
 
 class _Loader:
