@@ -157,38 +157,44 @@ async def _give_wanted(
         _staging(spool, "giving", place.user) as staging,
     ):
         for name in _named(wanted):
-            words = "archive-get", f"--stanza={STANZA}", name, f"/wal/{name}"
-            lines: list[str] = []
-            run = repository.run(*words, place=place, wal=staging, each_line=lines.append)
-            ended = await run
-            is_absent = ended.status == _ABSENT and not lines  # bwrap, too, fails by 1, and says so
-            if is_absent and is_waited_for(name):
+            is_there = await _fetched(repository, name, place, staging)
+            if not is_there and is_waited_for(name):
                 is_waiting = True
                 continue
-            if is_absent:
-                await _refuse_gap(repository, name)
+            if not is_there and (newest := await _newer_than(repository, name)):
+                # Segments are archived in their order: it has come meanwhile, or does not come.
+                is_there = await _fetched(repository, name, place, staging)
+                if not is_there:
+                    raise WalMissing(
+                        f"the bucket has lost the WAL file {name}, and has later ones until"
+                        f" {newest}: restore to a moment before it, or the next backup"
+                    )
+            if is_there:
+                os.rename(staging / name, name, dst_dir_fd=given)
+            else:
                 (staging / name).touch()
                 os.rename(staging / name, f"{name}.absent", dst_dir_fd=given)
-            else:
-                checked(ended)
-                os.rename(staging / name, name, dst_dir_fd=given)
             os.unlink(name, dir_fd=wanted)
     return is_waiting
 
 
-async def _refuse_gap(repository: Repository, name: str) -> None:
-    """Raise `WalMissing` if a segment is absent though its timeline has later ones.
+async def _fetched(repository: Repository, name: str, place: ServerPlace, staging: Path) -> bool:
+    """Put a file of the repository into a folder; return False if there is no such file."""
+    lines: list[str] = []
+    words = "archive-get", f"--stanza={STANZA}", name, f"/wal/{name}"
+    ended = await repository.run(*words, place=place, wal=staging, each_line=lines.append)
+    if ended.status == _ABSENT and not lines:  # bwrap, too, fails with 1, and says why
+        return False
+    checked(ended)
+    return True
 
-    They are archived in their order. What is taken for the end of the WAL there, is none.
-    """
+
+async def _newer_than(repository: Repository, name: str) -> str:
+    """Return the newest segment, if it is after another one of its timeline; else nothing."""
     if not _SEGMENT.fullmatch(name):
-        return
+        return ""
     newest = await repository.newest_wal()
-    if newest > name and newest[:8] == name[:8]:
-        raise WalMissing(
-            f"the bucket has lost the WAL file {name}, and has later ones until {newest}:"
-            " restore to a moment before it, or the next backup"
-        )
+    return newest if newest > name and newest[:8] == name[:8] else ""
 
 
 @contextmanager
