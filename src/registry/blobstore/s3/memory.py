@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,13 +24,17 @@ _PATIENCE_SECONDS: Final = 30.0
 
 
 class Budget:
-    """At most `limit` bytes at once; what is larger than all of it goes alone."""
+    """At most `limit` bytes at once; what is larger than all of it goes alone.
+
+    Who waits gets its turn in order: many small uses keep nobody from a large one.
+    """
 
     def __init__(self, limit: int, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         self.limit: Final = limit
         self._patience = patience_seconds
         self._changed = threading.Condition()
         self._used = 0
+        self._turns: deque[object] = deque()
         self.most = 0
         """The most that was used at once."""
 
@@ -37,6 +42,11 @@ class Budget:
     def used(self) -> int:
         """Return how many bytes are used."""
         return self._used
+
+    @property
+    def waiting(self) -> int:
+        """Return how many wait for their turn."""
+        return len(self._turns)
 
     def take_now(self, count: int) -> bool:
         """Use some bytes more; return False if others use them."""
@@ -60,14 +70,25 @@ class Budget:
             StoreUnavailable: half a minute was not enough.
 
         """
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._fits(count), self._patience):
-                raise StoreUnavailable("too much is sent to the blob store at once; try again")
-            self._use(count)
+        self._wait(count)
         try:
             yield
         finally:
             self.give(count)
+
+    def _wait(self, count: int) -> None:
+        turn = object()
+        with self._changed:
+            self._turns.append(turn)
+            try:
+                if not self._changed.wait_for(
+                    lambda: self._turns[0] is turn and self._fits(count), self._patience
+                ):
+                    raise StoreUnavailable("too much is sent to the blob store at once; try again")
+                self._use(count)
+            finally:
+                self._turns.remove(turn)
+                self._changed.notify_all()
 
     def _fits(self, count: int) -> bool:
         return not self._used or self._used + count <= self.limit
