@@ -111,7 +111,7 @@ def check_of(settings: Settings) -> Check:
     if is_postgresql(settings.database):  # else all processes are of one machine
         with suppress(OSError):  # the disk is full: `join_fleet` told
             shared = _own_settings(settings)
-    return partial(check_same, node=settings.node.node(settings.data), settings=shared)
+    return partial(check_same, settings=shared)
 
 
 def end_if_differs(error: Conflict) -> None:

@@ -378,5 +378,5 @@ def test_what_is_removed_is_kept_for_a_day(machine: ServerMachine, driving: Driv
     [found] = (machine.base / ".unknown").iterdir()
     found = found.rename(found.with_name(f"{spec['id']}-1"))
     driving("bury")
-    assert (found / "PG_VERSION").exists(), "only the operator deletes it"
+    assert (found / "data" / "PG_VERSION").exists(), "only the operator deletes it"
     shutil.rmtree(found.parent)

@@ -34,7 +34,7 @@ from cloudcore.databases.backup_rows import BACKUPS
 from cloudcore.databases.cluster import Cluster
 from cloudcore.databases.retention import outlived
 from cloudcore.databases.rows import CLUSTERS
-from cloudcore.databases.server import ServerFailed
+from cloudcore.databases.server import ServerBusy, ServerFailed
 from cloudcore.databases.states import target_of, without
 from cloudcore.errors import Unavailable
 from cloudcore.jobs.faults import add_fault
@@ -161,6 +161,8 @@ async def _verify(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
         proof = await verifying.prove(needs, cluster, target, found)
         if proof is None:
             return Again(seconds=_LOOK_SECONDS)
+    except ServerBusy:
+        return Again(seconds=_LOOK_SECONDS)
     except (BackupFailed, BackupProgramMissing, ServerFailed) as error:
         words = str(error)
 

@@ -16,17 +16,20 @@ from cloudcore.databases.restored_data import remove_tree
 GRAVES: Final = ".graves"
 """The folder of data of deleted clusters, which are kept for a day."""
 UNKNOWN: Final = ".unknown"
-"""The folder of data of clusters without a row."""
+"""The folder of all that there is of clusters without a row: WAL that no bucket has yet, too."""
 _GRAVE_SECONDS: Final = 24 * 3600
 
 
 def keep(folder: Path, kept: Path) -> bool:
-    """Move the data of a server to a folder that keeps such; return False if it has none."""
+    """Move what there is of a server to a folder that keeps such; return False if it has no data.
+
+    Of a deleted cluster that is the data alone.
+    """
     data = folder / "data"
     if not data.exists():
         return False
     kept.mkdir(mode=0o700, exist_ok=True)
-    data.rename(kept / f"{folder.name}-{time.time_ns()}")
+    (folder if kept.name == UNKNOWN else data).rename(kept / f"{folder.name}-{time.time_ns()}")
     return True
 
 

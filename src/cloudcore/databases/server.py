@@ -30,6 +30,10 @@ class ServerFailed(Exception):
     """A server could not be made, started or changed; the message says why, from its own log."""
 
 
+class ServerBusy(ServerFailed):
+    """Another process of this machine works on the server."""
+
+
 class ServerSpec(NamedTuple):
     """A server of this machine."""
 
@@ -89,8 +93,9 @@ class ServerDriver(Protocol):
     def held(self, server_id: str) -> AbstractAsyncContextManager[None]:
         """Let no other process of this machine work on a server in the block.
 
-        Each method does so for itself, but for those that only look. They raise `ServerFailed`, as
-        the block does, if another process is at it for more than some seconds.
+        Each method does so for itself, but for those that only look at it or only speak to it, as
+        `set_password` does. They raise `ServerBusy`, as the block does, if another process is at it
+        for more than some seconds.
         """
         ...
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cloudcore.databases.server import ServerFailed
+from cloudcore.databases.server import ServerBusy, ServerFailed
 from cloudcore.nodes.kept_programs import OneAtATime
 
 _WAIT_SECONDS: Final = 10
@@ -47,7 +47,7 @@ class ServerLocks(OneAtATime):
 
     @asynccontextmanager
     async def held(self, program_id: str) -> AsyncIterator[None]:
-        """Let nothing else be done to a server in the block; `ServerFailed` as below."""
+        """Let nothing else be done to a server in the block; errors as below."""
         async with super().held(program_id), self.held_from_others(program_id):
             yield
 
@@ -55,7 +55,8 @@ class ServerLocks(OneAtATime):
     async def held_from_others(self, server_id: str) -> AsyncIterator[None]:
         """Let no other process work on a server in the block; blocks of this one may overlap.
 
-        Raise `ServerFailed` if another one does, and goes on for ten seconds.
+        Raise `ServerBusy` if another one does, and goes on for ten seconds; `ServerFailed` if the
+        file of the lock cannot be made.
         """
         lock = self._held.setdefault(server_id, _Lock())
         lock.blocks += 1
@@ -82,10 +83,13 @@ class ServerLocks(OneAtATime):
 
 async def _taken(path: Path) -> int:
     """Return a descriptor that has the file of a path locked."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     until = time.monotonic() + _WAIT_SECONDS
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ServerFailed(f"the file {path.name} cannot be locked: {error}") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -95,7 +99,7 @@ async def _taken(path: Path) -> int:
                 return descriptor
             os.close(descriptor)
         if time.monotonic() > until:
-            raise ServerFailed("another process of this machine works on this server: try again")
+            raise ServerBusy("another process of this machine works on this server: try again")
         await asyncio.sleep(_LOOK_SECONDS)
 
 

@@ -32,6 +32,8 @@ LOOK_SECONDS: Final = 3
 _GRACE_SECONDS: Final = 1.0
 """Time that an answer may be on its way when the server says that it has ended its work."""
 CONNECT_SECONDS: Final = 5
+REFUSED_SECONDS: Final = 60.0
+"""Time for which refusals of that connection count as work: a pooler refuses without a server."""
 PAUSE_SECONDS: Final = 2.0
 """Time for which a server that was silent is not asked for a connection."""
 _INTERVAL: Final = 0.1
@@ -46,9 +48,11 @@ SET idle_in_transaction_session_timeout = '60s';
 SET jit = off;
 SELECT pg_backend_pid()
 """
-# A server that waits for its client, to send it an answer, works on nothing.
+# A server that waits for its client, to send it an answer, works on nothing. The state of a session
+# that has another role than the login is not told: it counts as one that works.
 _IS_AT_WORK: Final = (
-    b"SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND state NOT LIKE 'idle%%'"
+    b"SELECT count(*) FROM pg_stat_activity"
+    b" WHERE pid = %s AND coalesce(state, 'active') NOT LIKE 'idle%%'"
     b" AND wait_event_type IS DISTINCT FROM 'Client'"
 )
 
@@ -62,7 +66,10 @@ class Link(psycopg.Connection):
 
     looks: _Looks | None = None
     server_pid = 0
-    """The process of the server, as the server says: a pooler in between says another one."""
+    """The process of the server, as the server says: a pooler in between says another one.
+
+    Zero until it has said so: then a server that answers at all is waited for.
+    """
 
     def wait(self, gen: PQGen[T], interval: float = _INTERVAL, timeout: float | None = None) -> T:
         """Run what waits for the connection; raise OperationalError if it is given up."""
@@ -116,6 +123,7 @@ class _Looks:
         self._url = url
         self._lock = threading.Lock()
         self._silent_at = float("-inf")
+        self._refused_since: float | None = None
 
     def check(self) -> None:
         """Raise `ServerSilent` if the server was so just now."""
@@ -140,12 +148,25 @@ class _Looks:
             if self._silent_at > since:
                 raise ServerSilent("the server is silent")
             try:
-                return self._ask(pid)
+                is_at_work = self._ask(pid) or not pid
             except psycopg.Error as error:
-                if "FATAL" in str(error):  # an answer, such as that there are too many clients
+                if self._is_refusal(error):
                     return True
                 self.note_silence()
                 raise ServerSilent(f"the server is silent: {error}") from error
+            self._refused_since = None
+            return is_at_work
+
+    def _is_refusal(self, error: psycopg.Error) -> bool:
+        """Return True for an answer, such as that there are too many clients, for a minute."""
+        if "FATAL" not in str(error):
+            return False
+        now = time.monotonic()
+        self._refused_since = self._refused_since or now
+        if now < self._refused_since + REFUSED_SECONDS:
+            return True
+        self._refused_since = None
+        return False
 
     def _ask(self, pid: int) -> bool:
         with closing(
@@ -153,6 +174,7 @@ class _Looks:
                 self._url,
                 autocommit=True,
                 connect_timeout=LOOK_SECONDS,
+                target_session_attrs="read-write",
                 application_name="entrepot",
             )
         ) as raw:

@@ -67,7 +67,8 @@ async def running(*workers: BesideRequests) -> AsyncIterator[None]:
             await asyncio.wait(tasks, timeout=_STOP_SECONDS)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:  # some may wait for a thread, which nothing stops
+            await asyncio.wait(tasks, timeout=_STOP_SECONDS)
 
 
 async def _keep_running(worker: BesideRequests) -> None:

@@ -2,7 +2,7 @@
 
 A machine that starts compares its own with those that the others run by. The rows are the settings
 of the last that started; they change only while no other machine runs. One that was silent for a
-minute counted as one that did not run: when it is heard again, it compares them once more.
+minute counted as one that did not run: so each compares them whenever it says that it is there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cloudcore.db.schema import ByteOrdered, metadata
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
 from cloudcore.nodes.node import Node
-from cloudcore.nodes.rows import claim, is_lost, list_running
+from cloudcore.nodes.rows import claim, list_running
 
 fleet_settings = Table(
     "fleet_settings",
@@ -31,6 +31,9 @@ _FIELDS: Final = ("name", "value")
 _ADD: Final = Statement(insert_new(fleet_settings, _FIELDS))
 _PUT: Final = Statement(insert_or_change(fleet_settings, _FIELDS))
 _LIST: Final = Statement(select(_f.name, _f.value).order_by(_f.name))
+_HOLD: Final = Statement(
+    select(_f.name).order_by(_f.name).limit(1).with_for_update(read=True, key_share=True)
+)
 _LOCK: Final = Statement(select(_f.name, _f.value).order_by(_f.name).with_for_update())
 
 
@@ -79,14 +82,19 @@ def join(
     return Joined(others, ())
 
 
-def check_same(tx: Connection, now: int, *, node: Node, settings: Mapping[str, str]) -> None:
-    """Compare the settings of a machine that was silent, if it was so long that others may begin.
+def check_same(tx: Connection, _now: int, *, settings: Mapping[str, str]) -> None:
+    """Compare the settings of a machine that runs: others may have begun while it was silent.
+
+    None begins before the transaction ends.
 
     Raises:
         Differs: others have begun with other ones.
 
     """
-    if is_lost(tx, node.name, now) and (found := _differences(dict(tx.rows(_LIST)), settings)):
+    if not settings:
+        return
+    tx.row(_HOLD)
+    if found := _differences(dict(tx.rows(_LIST)), settings):
         words = "; ".join(f"{each.name} is {each.here!r}, not {each.there!r}" for each in found)
         raise Differs(
             f"while this machine was not heard, others began with other settings: {words}"

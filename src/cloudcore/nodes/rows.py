@@ -188,12 +188,6 @@ def can_run(tx: Connection, name: str, capability: str) -> bool:
     return found is not None and capability in msgspec.json.decode(found.capabilities)
 
 
-def is_lost(tx: Connection, name: str, now: int) -> bool:
-    """Return True if a machine was not seen for `LOST_SECONDS`."""
-    found = _find(tx, name)
-    return found is None or _is_late(found, now)
-
-
 async def look(database: Database, clock: Clock, placings: Sequence[Placing]) -> None:
     """Note on what is placed on a machine that it was lost, or that it is back."""
     for each in await database.read(list_nodes):
