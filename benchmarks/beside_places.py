@@ -200,6 +200,7 @@ PLACES: Final[Mapping[str, Place]] = {
         why="one nicer program a layer; of each account one at a time, and at most three"
     ),
     "registry/image_roots/layer_store.py:unpack": Place(why="a small file of each layer is read"),
+    "registry/main.py:_start": Place(why=_STARTS),
     "registry/main.py:writes": Place(why=_STARTS),
     "registry/services/images/image_contents.py:read_attachment": Place(("attachments",)),
     "registry/services/images/image_contents.py:_platforms_of_index": Place(("descriptions",)),

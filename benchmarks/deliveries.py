@@ -26,7 +26,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.events import NO_EVENTS
-from cloudcore.jobs.worker import JobPace, JobWorker
+from cloudcore.jobs.worker import JobPace, JobWorker, divide_by_slots
 from cloudcore.keyring import Keyring
 from cloudcore.notifications import publishing, topics
 from cloudcore.notifications.delivery_rows import backlog, publications
@@ -36,7 +36,6 @@ from cloudcore.notifications.topic import Topic
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
 from cloudcore.queue.needs import Queues
-from registry.main import divide_by_slots
 from registry.metadata.database import migrate
 from tests.topics import add_webhooks, new_topic
 

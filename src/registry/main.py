@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -24,10 +24,9 @@ from cloudcore.errors import Conflict, PlatformError
 from cloudcore.events import TOLD_CHANGES
 from cloudcore.family import Family, skus_of
 from cloudcore.jobs.dead_holders import DeadHolders, WorkerLocks, noticing_deaths
-from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.running import last_turn, repeated, running
 from cloudcore.jobs.schedule import Scheduled, Scheduler
-from cloudcore.jobs.worker import JobPace, JobWorker
+from cloudcore.jobs.worker import JobPace, JobWorker, divide_by_slots
 from cloudcore.kernel_family import KERNEL
 from cloudcore.metering.counting import METER
 from cloudcore.metering.sampling import SAMPLES
@@ -116,24 +115,6 @@ async def _ready_to_collect(ctx: ServiceContext, sweeper: BlobSweeper) -> AsyncI
     async with repeated(generations.EVERY_SECONDS, history.go_on):
         yield
     await history.end()
-
-
-def divide_by_slots(
-    kinds: Iterable[JobKind], pace: JobPace
-) -> Iterator[tuple[Sequence[JobKind], JobPace]]:
-    """Yield the kinds of jobs of each worker, with its pace.
-
-    A kind with slots has a worker of its own: name servers that do not answer for certificates hold
-    up no webhooks, and long runs no events.
-    """
-    others: list[JobKind] = []
-    for kind in kinds:
-        if kind.slots is None:
-            others.append(kind)
-        else:
-            yield (kind,), replace(pace, slots=kind.slots)
-    if others:
-        yield others, pace
 
 
 class PlaneApplications(NamedTuple):

@@ -17,9 +17,9 @@ from cloudcore.jobs import outbox
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import KEPT_SECONDS, Job, NewJob, enqueue
 from cloudcore.jobs.running import BesideRequests, running
-from cloudcore.jobs.worker import JobPace, JobWorker
+from cloudcore.jobs.worker import JobPace, JobWorker, divide_by_slots
 from registry.families import FAMILIES
-from registry.main import divide_by_slots, forget_ended
+from registry.main import forget_ended
 from tests.control_plane import count_rows
 from tests.databases import add_account
 from tests.dying import PassingDatabase

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -38,6 +38,24 @@ class JobPace:
     """Average delay until jobs enqueued by another process are seen."""
     blocked_seconds: float = 0.05
     """Pause after all due jobs were locked by other workers."""
+
+
+def divide_by_slots(
+    kinds: Iterable[JobKind], pace: JobPace
+) -> Iterator[tuple[Sequence[JobKind], JobPace]]:
+    """Yield the kinds of jobs of each worker, with its pace.
+
+    A kind with slots has a worker of its own: name servers that do not answer for certificates hold
+    up no webhooks, and long runs no events.
+    """
+    others: list[JobKind] = []
+    for kind in kinds:
+        if kind.slots is None:
+            others.append(kind)
+        else:
+            yield (kind,), replace(pace, slots=kind.slots)
+    if others:
+        yield others, pace
 
 
 class JobWorker(BesideRequests):
