@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from tests.loaded import ROOT, Program, can_be_forked, start_loaded
+from tests.loaded import ENTREPOT, ROOT, Program, can_be_forked, start_loaded
 
 __all__ = ["READY", "ROOT", "LiveRegistry", "start_registry"]
 
@@ -105,7 +105,7 @@ def _forked(
     try:
         with Path(os.devnull).open() as nothing:
             streams = (nothing.fileno(), writing, writing)
-            process = start_loaded(arguments, environment, streams, ROOT)
+            process = start_loaded(ENTREPOT, arguments, environment, streams, ROOT)
     finally:
         os.close(writing)
     return process, os.fdopen(reading)

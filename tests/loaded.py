@@ -1,9 +1,10 @@
-"""The ``entrepot`` command in processes that are forked from one which has loaded its modules.
+"""Programs in processes that are forked from one which has loaded their modules.
 
-A start of the program is mostly imports: a second of a processor for a server, a quarter for a
-command, a thousand times in all tests. Here each process of pytest has one process that imports
-them once, and forks for each start. What it forks gets arguments, environment, folder, standard
-streams and signals as any program, runs `registry.cli.main`, and ends as the interpreter ends.
+A start of Python with our modules is mostly imports: a second of a processor for a server or a
+worker of a test, a quarter for a command, two thousand times in all tests. Here each process of
+pytest has one process that imports them once, and forks for each start. What it forks gets
+arguments, environment, folder, standard streams and signals as any program, runs a module as
+``python -m`` does, and ends as the interpreter ends.
 
 When what is loaded, and the memory that it takes, is not seen here: `test_command.py` and
 `test_serving_memory.py` of the integration tests start the program itself.
@@ -29,15 +30,23 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from runpy import run_module
+from typing import IO, Any, Final, NoReturn
 from unittest.mock import patch
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _LARGEST_REQUEST: Final = 1 << 17
 _NUMBER: Final = struct.Struct("i")
 """An id of a process, or an exit status, in a pipe."""
-_SERVERS: Final = ("registry.cli.serve", "registry.cli.dev", "registry.served", "uvicorn.server")
+ENTREPOT: Final = "registry"
+"""The module of the command."""
+_SERVERS: Final = (
+    *("registry.cli.serve", "registry.cli.dev", "registry.served", "uvicorn.server"),
+    *("cloudcore.db.sqlite", "cloudcore.db.postgresql"),
+)
 """What only servers load."""
+_TESTS: Final = "tests.databases"
+"""What the workers of tests load, and nothing else."""
 _OF_THE_START: Final = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG", "TZ", "OPENSSL_", "SSL_")
 """Names of variables that begin so are read as a program starts, or is loaded."""
 
@@ -89,13 +98,46 @@ class Program:
             return self.returncode
 
 
+@dataclass
+class Worker:
+    """A module of the tests that runs as a process, whose output is read."""
+
+    process: Program
+    stdout: IO[str]
+
+    def kill(self) -> str:
+        """End it without a chance to do anything; return what it said and nobody has read."""
+        if self.stdout.closed:
+            return ""
+        self.process.kill()
+        with self.stdout:
+            said = self.stdout.read()
+        self.process.wait()
+        return said
+
+
+def start_worker(module: str, *arguments: str, stdin: bytes = b"") -> Worker:
+    """Start a module of the tests, which may read `stdin` and stays until it is ended."""
+    reading, writing = os.pipe()
+    try:
+        with tempfile.TemporaryFile() as given:
+            given.write(stdin)
+            given.seek(0)
+            streams = (given.fileno(), writing, 2)
+            process = start_loaded(module, arguments, program_environment(), streams)
+    finally:
+        os.close(writing)
+    return Worker(process, os.fdopen(reading))
+
+
 def run_loaded(
+    module: str,
     arguments: Sequence[str],
     env: Mapping[str, str],
     stdin: str = "",
     timeout: float = 60,
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``entrepot`` with these arguments to its end, and return how it ended."""
+    """Run a module with these arguments to its end, and return how it ended."""
     with (
         tempfile.TemporaryFile() as given,
         tempfile.TemporaryFile() as out,
@@ -103,7 +145,8 @@ def run_loaded(
     ):
         given.write(stdin.encode())
         given.seek(0)
-        started = start_loaded(arguments, env, (given.fileno(), out.fileno(), err.fileno()))
+        streams = (given.fileno(), out.fileno(), err.fileno())
+        started = start_loaded(module, arguments, env, streams)
         try:
             status = started.wait(timeout)
         except BaseException:
@@ -114,21 +157,28 @@ def run_loaded(
         for stream in (out, err):
             stream.seek(0)
             shown.append(stream.read().decode().replace("\r\n", "\n"))
-    return subprocess.CompletedProcess(list(arguments), status, *shown)
+    return subprocess.CompletedProcess([module, *arguments], status, *shown)
 
 
 def start_loaded(
+    module: str,
     arguments: Sequence[str],
     env: Mapping[str, str],
     streams: tuple[int, int, int],
     cwd: Path | None = None,
 ) -> Program:
-    """Start ``entrepot``, by default in the folder of this process.
+    """Start a module, by default in the folder of this process.
 
     Its standard `streams` are descriptors, which stay open here.
     """
     assert can_be_forked(env), "start the program itself"
-    return _loader().start(arguments, env, streams, cwd or Path.cwd())
+    words = [module, *arguments]
+    return _loader().start(words, env, streams, cwd or Path.cwd())
+
+
+def program_environment() -> dict[str, str]:
+    """Return the environment in which a program finds the tests and the registry."""
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
 
 
 def can_be_forked(env: Mapping[str, str]) -> bool:
@@ -157,7 +207,7 @@ class _Loader:
                 [sys.executable, "-m", "tests.loaded", str(its.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
+                env=program_environment(),
                 pass_fds=[its.fileno()],
                 cwd=ROOT,
             )
@@ -166,13 +216,14 @@ class _Loader:
 
     def start(
         self,
-        arguments: Sequence[str],
+        words: Sequence[str],
         env: Mapping[str, str],
         streams: tuple[int, int, int],
         cwd: Path,
     ) -> Program:
+        """Start the module that is the first word, with the others as arguments."""
         reading, writing = os.pipe()
-        request = json.dumps([list(arguments), dict(env), str(cwd)]).encode()
+        request = json.dumps([list(words), dict(env), str(cwd)]).encode()
         try:
             socket.send_fds(self._socket, [request], [*streams, writing])
         finally:
@@ -189,9 +240,17 @@ class _Loader:
             self._process.wait()
 
 
+_starting: Final = threading.Lock()
+
+
 @cache
-def _loader() -> _Loader:
+def _made_loader() -> _Loader:
     return _Loader()
+
+
+def _loader() -> _Loader:
+    with _starting:
+        return _made_loader()
 
 
 def _load() -> None:
@@ -210,25 +269,28 @@ def _load() -> None:
     assert threading.active_count() == 1
 
 
-def _fork_on_request(requests: socket.socket) -> int:
-    """Fork for each request until nobody can send one.
+def _fork_on_request(requests: socket.socket) -> None:
+    """Fork for each request until nobody can send one, and return; in what was forked, at its end.
 
-    Return 0; in what was forked, what the command returns.
+    There it raises what the program raises, such as `SystemExit`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the tests
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who wait, whom nobody waits for
     while True:
         request, descriptors, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, 4)
         if not request:
-            return 0
+            return
+        words, env, cwd = json.loads(request)
+        if words[0] != ENTREPOT:
+            import_module(_TESTS)
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             started = os.fork()
             if started == 0:
                 os.close(descriptors.pop())
                 requests.close()
-                arguments, env, cwd = json.loads(request)
-                return _run(arguments, env, cwd, descriptors)
+                _run(words, env, cwd, descriptors)
+                return
             requests.close()
             _tell_of(started, descriptors)
         for each in descriptors:
@@ -247,8 +309,8 @@ def _tell_of(started: int, descriptors: list[int]) -> NoReturn:
         os._exit(0)
 
 
-def _run(arguments: list[str], env: dict[str, str], cwd: str, streams: list[int]) -> int:
-    """Be the command."""
+def _run(words: list[str], env: dict[str, str], cwd: str, streams: list[int]) -> None:
+    """Be the program."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, each in enumerate(streams):
         os.dup2(each, number)
@@ -260,9 +322,8 @@ def _run(arguments: list[str], env: dict[str, str], cwd: str, streams: list[int]
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
-    sys.argv = ["entrepot", *arguments]
-    status: int = import_module("registry.cli.main").main()
-    return status
+    sys.argv = words
+    run_module(words[0], run_name="__main__", alter_sys=True)
 
 
 def _opened(number: int, mode: str, **options: Any) -> Any:  # noqa: ANN401 - of `open`
@@ -272,5 +333,4 @@ def _opened(number: int, mode: str, **options: Any) -> Any:  # noqa: ANN401 - of
 if __name__ == "__main__":
     with closing(socket.socket(fileno=int(sys.argv[1]))) as asking:
         _load()
-        code = _fork_on_request(asking)
-    sys.exit(code)
+        _fork_on_request(asking)
