@@ -19,13 +19,12 @@ import os
 import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -34,10 +33,10 @@ from runpy import run_module
 from typing import IO, Any, Final, NoReturn
 from unittest.mock import patch
 
+from tests.loaded_client import NUMBER
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 _LARGEST_REQUEST: Final = 1 << 17
-_NUMBER: Final = struct.Struct("i")
-"""An id of a process, or an exit status, in a pipe."""
 ENTREPOT: Final = "registry"
 """The module of the command."""
 _SERVERS: Final = (
@@ -91,10 +90,10 @@ class Program:
     def _status(self, timeout: float | None) -> int | None:
         with self._lock:
             if self.returncode is None and select.select([self._ended], [], [], timeout)[0]:
-                told = os.read(self._ended, _NUMBER.size)
+                told = os.read(self._ended, NUMBER.size)
                 os.close(self._ended)
                 assert told, "the process that waits for this one has been killed"
-                self.returncode = _NUMBER.unpack(told)[0]
+                self.returncode = NUMBER.unpack(told)[0]
             return self.returncode
 
 
@@ -166,14 +165,22 @@ def start_loaded(
     env: Mapping[str, str],
     streams: tuple[int, int, int],
     cwd: Path | None = None,
+    *,
+    has_session: bool = False,
 ) -> Program:
-    """Start a module, by default in the folder of this process.
+    """Start a module, by default in the folder and the session of this process.
 
     Its standard `streams` are descriptors, which stay open here.
     """
     assert can_be_forked(env), "start the program itself"
     words = [module, *arguments]
-    return _loader().start(words, env, streams, cwd or Path.cwd())
+    return _loader().start(words, env, streams, cwd or Path.cwd(), has_session=has_session)
+
+
+def script_line(module: str) -> str:
+    """Return the line of a shell's script that runs a module with the arguments of the script."""
+    client = Path(__file__).with_name("loaded_client.py")
+    return f'exec {sys.executable} -I -S {client} {_loader().address} {module} "$@"'
 
 
 def program_environment() -> dict[str, str]:
@@ -201,14 +208,20 @@ class _Loader:
     """The process that has the modules loaded, seen from the tests."""
 
     def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="loaded-")
+        self.address = Path(self._folder.name) / "socket"
+        """Where `tests/loaded_client.py` asks it."""
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with its:
+        with its, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(str(self.address))
+            listener.listen(64)
+            fds = [its.fileno(), listener.fileno()]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.loaded", str(its.fileno())],
+                [sys.executable, "-m", "tests.loaded", *map(str, fds)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env=program_environment(),
-                pass_fds=[its.fileno()],
+                pass_fds=fds,
                 cwd=ROOT,
             )
         self._socket, self._owner = ours, os.getpid()
@@ -220,17 +233,19 @@ class _Loader:
         env: Mapping[str, str],
         streams: tuple[int, int, int],
         cwd: Path,
+        *,
+        has_session: bool,
     ) -> Program:
         """Start the module that is the first word, with the others as arguments."""
         reading, writing = os.pipe()
-        request = json.dumps([list(words), dict(env), str(cwd)]).encode()
+        request = json.dumps([list(words), dict(env), str(cwd), has_session, None]).encode()
         try:
             socket.send_fds(self._socket, [request], [*streams, writing])
         finally:
             os.close(writing)
-        pid = os.read(reading, _NUMBER.size)
+        pid = os.read(reading, NUMBER.size)
         assert pid, "the process that has the modules loaded has ended"
-        return Program(_NUMBER.unpack(pid)[0], reading)
+        return Program(NUMBER.unpack(pid)[0], reading)
 
     def close(self) -> None:
         """End it, though children of this process may have the socket; they do not end it."""
@@ -238,6 +253,7 @@ class _Loader:
             self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
             self._process.wait()
+            self._folder.cleanup()
 
 
 _starting: Final = threading.Lock()
@@ -269,29 +285,35 @@ def _load() -> None:
     assert threading.active_count() == 1
 
 
-def _fork_on_request(requests: socket.socket) -> None:
-    """Fork for each request until nobody can send one, and return; in what was forked, at its end.
+def _fork_on_request(requests: socket.socket, listener: socket.socket) -> None:
+    """Fork for each request until the tests can send none; what was forked returns at its end.
 
     There it raises what the program raises, such as `SystemExit`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the tests
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who wait, whom nobody waits for
     while True:
-        request, descriptors, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, 4)
-        if not request:
-            return
-        words, env, cwd = json.loads(request)
-        if words[0] != ENTREPOT:
+        if requests in select.select([requests, listener], [], [])[0]:
+            request, descriptors, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, 4)
+            if not request:
+                return
+        else:
+            with listener.accept()[0] as asking:
+                request, descriptors, _, _ = socket.recv_fds(asking, _LARGEST_REQUEST, 4)
+        words, env, *rest = json.loads(request)
+        if words[0].startswith("tests."):
             import_module(_TESTS)
-        if os.fork() == 0:
+        if can_be_forked(env) and os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             started = os.fork()
             if started == 0:
                 os.close(descriptors.pop())
                 requests.close()
-                _run(words, env, cwd, descriptors)
+                listener.close()
+                _run(descriptors, words, env, *rest)
                 return
             requests.close()
+            listener.close()
             _tell_of(started, descriptors)
         for each in descriptors:
             os.close(each)
@@ -302,15 +324,26 @@ def _tell_of(started: int, descriptors: list[int]) -> NoReturn:
     try:
         for each in (*descriptors[:3], 0, 1, 2):
             os.close(each)
-        os.write(descriptors[3], _NUMBER.pack(started))
+        os.write(descriptors[3], NUMBER.pack(started))
         _, status = os.waitpid(started, 0)
-        os.write(descriptors[3], _NUMBER.pack(os.waitstatus_to_exitcode(status)))
+        os.write(descriptors[3], NUMBER.pack(os.waitstatus_to_exitcode(status)))
     finally:  # also if nobody reads any more
         os._exit(0)
 
 
-def _run(words: list[str], env: dict[str, str], cwd: str, streams: list[int]) -> None:
+def _run(
+    streams: list[int],
+    words: list[str],
+    env: dict[str, str],
+    cwd: str,
+    has_session: bool,
+    umask: int | None,
+) -> None:
     """Be the program."""
+    if has_session:
+        os.setsid()
+    if umask is not None:
+        os.umask(umask)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, each in enumerate(streams):
         os.dup2(each, number)
@@ -331,6 +364,9 @@ def _opened(number: int, mode: str, **options: Any) -> Any:  # noqa: ANN401 - of
 
 
 if __name__ == "__main__":
-    with closing(socket.socket(fileno=int(sys.argv[1]))) as asking:
+    with (
+        socket.socket(fileno=int(sys.argv[1])) as of_tests,
+        socket.socket(fileno=int(sys.argv[2])) as of_scripts,
+    ):
         _load()
-        _fork_on_request(asking)
+        _fork_on_request(of_tests, of_scripts)
