@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import sys
 import tempfile
@@ -23,9 +22,10 @@ from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from registry.metadata.database import migrate
+from tests.loaded import ROOT as ROOT  # noqa: PLC0414 - tests import both from here, too
+from tests.loaded import program_environment as program_environment  # noqa: PLC0414
 from tests.postgresql_rows import Rows, put_back, rows_of
 
-ROOT: Final = Path(__file__).parent.parent
 T = TypeVar("T")
 
 on_both_databases = pytest.mark.usefixtures("database_url")
@@ -192,8 +192,3 @@ def add_account(connection: Connection, handle: str) -> str:
 def program(module: str, *arguments: str) -> list[str]:
     """Return the command that runs `module` of the tests in another process."""
     return [sys.executable, "-m", module, *arguments]
-
-
-def program_environment() -> dict[str, str]:
-    """Return the environment in which `program` finds the tests and the registry."""
-    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}

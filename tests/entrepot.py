@@ -19,9 +19,9 @@ import httpx
 import msgspec
 
 from cloudcore.nodes import kept_process
-from tests.databases import planted, program_environment
+from tests.databases import planted
 from tests.live import LiveRegistry, start_registry
-from tests.loaded import run_loaded, start_loaded
+from tests.loaded import ENTREPOT, program_environment, run_loaded, start_loaded
 from tests.postgresql import free_port
 
 ADMIN: Final = "admin@example.org"
@@ -49,7 +49,7 @@ class Home:
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run the command to its end; it never shows a traceback."""
-        ended = run_loaded(arguments, self.environ, stdin)
+        ended = run_loaded(ENTREPOT, arguments, self.environ, stdin)
         assert "Traceback" not in ended.stderr
         return ended
 
@@ -75,7 +75,7 @@ class Waiting:
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - until the end
         try:
             streams = (given, told, self._stderr.fileno())
-            self._process = start_loaded(("login", *arguments), home.environ, streams)
+            self._process = start_loaded(ENTREPOT, ("login", *arguments), home.environ, streams)
         finally:
             os.close(given)
             os.close(told)
@@ -202,7 +202,7 @@ def copied_install(data: Path) -> str:
 def initialized(data: Path, env: Mapping[str, str] | None = None) -> str:
     """Run ``entrepot init`` over a folder, with further settings, and return what it shows."""
     words = ("init", "--account", "acme", "--admin-email", ADMIN, "--data", str(data))
-    ended = run_loaded(words, {**program_environment(), **(env or {})})
+    ended = run_loaded(ENTREPOT, words, {**program_environment(), **(env or {})})
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from tests.loaded import ROOT, Program, can_be_forked, start_loaded
+from tests.loaded import ENTREPOT, ROOT, Program, can_be_forked, start_loaded
 
 __all__ = ["READY", "ROOT", "LiveRegistry", "start_registry"]
 
@@ -63,18 +63,19 @@ def start_registry(
     timeout: float = 60,
     popen: Mapping[str, Any] | None = None,
     forks: bool = True,
+    has_session: bool = False,
 ) -> LiveRegistry:
     """Start ``entrepot dev`` (or another `command`) over the folder `data`, on a free port.
 
     It `forks`, as `tests.loaded` says, unless the program itself is to be started, or `popen` has
-    more arguments of `subprocess.Popen`.
+    more arguments of `subprocess.Popen`. It `has_session` of its own, or that of this process.
     """
     started = (command, "--port", "0", "--data", str(data), *options)
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **(env or {})}
     process, stdout = (
-        _forked(started, environment)
+        _forked(started, environment, has_session=has_session)
         if forks and popen is None and can_be_forked(environment)
-        else _executed(started, environment, popen or {})
+        else _executed(started, environment, {"start_new_session": has_session, **(popen or {})})
     )
     registry = LiveRegistry("", process, data)
     ready = threading.Event()
@@ -99,13 +100,15 @@ def start_registry(
 
 
 def _forked(
-    arguments: Sequence[str], environment: Mapping[str, str]
+    arguments: Sequence[str], environment: Mapping[str, str], *, has_session: bool
 ) -> tuple[Program | subprocess.Popen[str], IO[str]]:
     reading, writing = os.pipe()
     try:
         with Path(os.devnull).open() as nothing:
             streams = (nothing.fileno(), writing, writing)
-            process = start_loaded(arguments, environment, streams, ROOT)
+            process = start_loaded(
+                ENTREPOT, arguments, environment, streams, ROOT, has_session=has_session
+            )
     finally:
         os.close(writing)
     return process, os.fdopen(reading)

@@ -1,9 +1,10 @@
-"""The ``entrepot`` command in processes that are forked from one which has loaded its modules.
+"""Programs in processes that are forked from one which has loaded their modules.
 
-A start of the program is mostly imports: a second of a processor for a server, a quarter for a
-command, a thousand times in all tests. Here each process of pytest has one process that imports
-them once, and forks for each start. What it forks gets arguments, environment, folder, standard
-streams and signals as any program, runs `registry.cli.main`, and ends as the interpreter ends.
+A start of Python with our modules is mostly imports: a second of a processor for a server or a
+worker of a test, a quarter for a command, two thousand times in all tests. Here each process of
+pytest has one process that imports them once, and forks for each start. What it forks gets
+arguments, environment, folder, standard streams and signals as any program, runs a module as
+``python -m`` does, and ends as the interpreter ends.
 
 When what is loaded, and the memory that it takes, is not seen here: `test_command.py` and
 `test_serving_memory.py` of the integration tests start the program itself.
@@ -18,26 +19,33 @@ import os
 import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from runpy import run_module
+from typing import IO, Any, Final, NoReturn
 from unittest.mock import patch
+
+from tests.loaded_client import NUMBER
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _LARGEST_REQUEST: Final = 1 << 17
-_NUMBER: Final = struct.Struct("i")
-"""An id of a process, or an exit status, in a pipe."""
-_SERVERS: Final = ("registry.cli.serve", "registry.cli.dev", "registry.served", "uvicorn.server")
+ENTREPOT: Final = "registry"
+"""The module of the command."""
+_SERVERS: Final = (
+    *("registry.cli.serve", "registry.cli.dev", "registry.served", "uvicorn.server"),
+    *("cloudcore.db.sqlite", "cloudcore.db.postgresql"),
+)
 """What only servers load."""
+_TESTS: Final = "tests.databases"
+"""What the workers of tests load, and nothing else."""
 _OF_THE_START: Final = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG", "TZ", "OPENSSL_", "SSL_")
 """Names of variables that begin so are read as a program starts, or is loaded."""
 
@@ -82,20 +90,53 @@ class Program:
     def _status(self, timeout: float | None) -> int | None:
         with self._lock:
             if self.returncode is None and select.select([self._ended], [], [], timeout)[0]:
-                told = os.read(self._ended, _NUMBER.size)
+                told = os.read(self._ended, NUMBER.size)
                 os.close(self._ended)
                 assert told, "the process that waits for this one has been killed"
-                self.returncode = _NUMBER.unpack(told)[0]
+                self.returncode = NUMBER.unpack(told)[0]
             return self.returncode
 
 
+@dataclass
+class Worker:
+    """A module of the tests that runs as a process, whose output is read."""
+
+    process: Program
+    stdout: IO[str]
+
+    def kill(self) -> str:
+        """End it without a chance to do anything; return what it said and nobody has read."""
+        if self.stdout.closed:
+            return ""
+        self.process.kill()
+        with self.stdout:
+            said = self.stdout.read()
+        self.process.wait()
+        return said
+
+
+def start_worker(module: str, *arguments: str, stdin: bytes = b"") -> Worker:
+    """Start a module of the tests, which may read `stdin` and stays until it is ended."""
+    reading, writing = os.pipe()
+    try:
+        with tempfile.TemporaryFile() as given:
+            given.write(stdin)
+            given.seek(0)
+            streams = (given.fileno(), writing, 2)
+            process = start_loaded(module, arguments, program_environment(), streams)
+    finally:
+        os.close(writing)
+    return Worker(process, os.fdopen(reading))
+
+
 def run_loaded(
+    module: str,
     arguments: Sequence[str],
     env: Mapping[str, str],
     stdin: str = "",
     timeout: float = 60,
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``entrepot`` with these arguments to its end, and return how it ended."""
+    """Run a module with these arguments to its end, and return how it ended."""
     with (
         tempfile.TemporaryFile() as given,
         tempfile.TemporaryFile() as out,
@@ -103,7 +144,8 @@ def run_loaded(
     ):
         given.write(stdin.encode())
         given.seek(0)
-        started = start_loaded(arguments, env, (given.fileno(), out.fileno(), err.fileno()))
+        streams = (given.fileno(), out.fileno(), err.fileno())
+        started = start_loaded(module, arguments, env, streams)
         try:
             status = started.wait(timeout)
         except BaseException:
@@ -114,21 +156,36 @@ def run_loaded(
         for stream in (out, err):
             stream.seek(0)
             shown.append(stream.read().decode().replace("\r\n", "\n"))
-    return subprocess.CompletedProcess(list(arguments), status, *shown)
+    return subprocess.CompletedProcess([module, *arguments], status, *shown)
 
 
 def start_loaded(
+    module: str,
     arguments: Sequence[str],
     env: Mapping[str, str],
     streams: tuple[int, int, int],
     cwd: Path | None = None,
+    *,
+    has_session: bool = False,
 ) -> Program:
-    """Start ``entrepot``, by default in the folder of this process.
+    """Start a module, by default in the folder and the session of this process.
 
     Its standard `streams` are descriptors, which stay open here.
     """
     assert can_be_forked(env), "start the program itself"
-    return _loader().start(arguments, env, streams, cwd or Path.cwd())
+    words = [module, *arguments]
+    return _loader().start(words, env, streams, cwd or Path.cwd(), has_session=has_session)
+
+
+def script_line(module: str) -> str:
+    """Return the line of a shell's script that runs a module with the arguments of the script."""
+    client = Path(__file__).with_name("loaded_client.py")
+    return f'exec {sys.executable} -I -S {client} {_loader().address} {module} "$@"'
+
+
+def program_environment() -> dict[str, str]:
+    """Return the environment in which a program finds the tests and the registry."""
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
 
 
 def can_be_forked(env: Mapping[str, str]) -> bool:
@@ -151,14 +208,20 @@ class _Loader:
     """The process that has the modules loaded, seen from the tests."""
 
     def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="loaded-")
+        self.address = Path(self._folder.name) / "socket"
+        """Where `tests/loaded_client.py` asks it."""
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with its:
+        with its, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(str(self.address))
+            listener.listen(64)
+            fds = [its.fileno(), listener.fileno()]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.loaded", str(its.fileno())],
+                [sys.executable, "-m", "tests.loaded", *map(str, fds)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
-                pass_fds=[its.fileno()],
+                env=program_environment(),
+                pass_fds=fds,
                 cwd=ROOT,
             )
         self._socket, self._owner = ours, os.getpid()
@@ -166,20 +229,23 @@ class _Loader:
 
     def start(
         self,
-        arguments: Sequence[str],
+        words: Sequence[str],
         env: Mapping[str, str],
         streams: tuple[int, int, int],
         cwd: Path,
+        *,
+        has_session: bool,
     ) -> Program:
+        """Start the module that is the first word, with the others as arguments."""
         reading, writing = os.pipe()
-        request = json.dumps([list(arguments), dict(env), str(cwd)]).encode()
+        request = json.dumps([list(words), dict(env), str(cwd), has_session, None]).encode()
         try:
             socket.send_fds(self._socket, [request], [*streams, writing])
         finally:
             os.close(writing)
-        pid = os.read(reading, _NUMBER.size)
+        pid = os.read(reading, NUMBER.size)
         assert pid, "the process that has the modules loaded has ended"
-        return Program(_NUMBER.unpack(pid)[0], reading)
+        return Program(NUMBER.unpack(pid)[0], reading)
 
     def close(self) -> None:
         """End it, though children of this process may have the socket; they do not end it."""
@@ -187,11 +253,20 @@ class _Loader:
             self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
             self._process.wait()
+            self._folder.cleanup()
+
+
+_starting: Final = threading.Lock()
 
 
 @cache
-def _loader() -> _Loader:
+def _made_loader() -> _Loader:
     return _Loader()
+
+
+def _loader() -> _Loader:
+    with _starting:
+        return _made_loader()
 
 
 def _load() -> None:
@@ -210,26 +285,35 @@ def _load() -> None:
     assert threading.active_count() == 1
 
 
-def _fork_on_request(requests: socket.socket) -> int:
-    """Fork for each request until nobody can send one.
+def _fork_on_request(requests: socket.socket, listener: socket.socket) -> None:
+    """Fork for each request until the tests can send none; what was forked returns at its end.
 
-    Return 0; in what was forked, what the command returns.
+    There it raises what the program raises, such as `SystemExit`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the tests
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who wait, whom nobody waits for
     while True:
-        request, descriptors, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, 4)
-        if not request:
-            return 0
-        if os.fork() == 0:
+        if requests in select.select([requests, listener], [], [])[0]:
+            request, descriptors, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, 4)
+            if not request:
+                return
+        else:
+            with listener.accept()[0] as asking:
+                request, descriptors, _, _ = socket.recv_fds(asking, _LARGEST_REQUEST, 4)
+        words, env, *rest = json.loads(request)
+        if words[0].startswith("tests."):
+            import_module(_TESTS)
+        if can_be_forked(env) and os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             started = os.fork()
             if started == 0:
                 os.close(descriptors.pop())
                 requests.close()
-                arguments, env, cwd = json.loads(request)
-                return _run(arguments, env, cwd, descriptors)
+                listener.close()
+                _run(descriptors, words, env, *rest)
+                return
             requests.close()
+            listener.close()
             _tell_of(started, descriptors)
         for each in descriptors:
             os.close(each)
@@ -240,15 +324,26 @@ def _tell_of(started: int, descriptors: list[int]) -> NoReturn:
     try:
         for each in (*descriptors[:3], 0, 1, 2):
             os.close(each)
-        os.write(descriptors[3], _NUMBER.pack(started))
+        os.write(descriptors[3], NUMBER.pack(started))
         _, status = os.waitpid(started, 0)
-        os.write(descriptors[3], _NUMBER.pack(os.waitstatus_to_exitcode(status)))
+        os.write(descriptors[3], NUMBER.pack(os.waitstatus_to_exitcode(status)))
     finally:  # also if nobody reads any more
         os._exit(0)
 
 
-def _run(arguments: list[str], env: dict[str, str], cwd: str, streams: list[int]) -> int:
-    """Be the command."""
+def _run(
+    streams: list[int],
+    words: list[str],
+    env: dict[str, str],
+    cwd: str,
+    has_session: bool,
+    umask: int | None,
+) -> None:
+    """Be the program."""
+    if has_session:
+        os.setsid()
+    if umask is not None:
+        os.umask(umask)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, each in enumerate(streams):
         os.dup2(each, number)
@@ -260,9 +355,8 @@ def _run(arguments: list[str], env: dict[str, str], cwd: str, streams: list[int]
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
-    sys.argv = ["entrepot", *arguments]
-    status: int = import_module("registry.cli.main").main()
-    return status
+    sys.argv = words
+    run_module(words[0], run_name="__main__", alter_sys=True)
 
 
 def _opened(number: int, mode: str, **options: Any) -> Any:  # noqa: ANN401 - of `open`
@@ -270,7 +364,9 @@ def _opened(number: int, mode: str, **options: Any) -> Any:  # noqa: ANN401 - of
 
 
 if __name__ == "__main__":
-    with closing(socket.socket(fileno=int(sys.argv[1]))) as asking:
+    with (
+        socket.socket(fileno=int(sys.argv[1])) as of_tests,
+        socket.socket(fileno=int(sys.argv[2])) as of_scripts,
+    ):
         _load()
-        code = _fork_on_request(asking)
-    sys.exit(code)
+        _fork_on_request(of_tests, of_scripts)

@@ -29,8 +29,8 @@ from psycopg import sql
 
 from tests.certificates import self_signed
 from tests.clients.programs import require_root
-from tests.databases import ROOT, program, program_environment
 from tests.live import LiveRegistry, start_registry
+from tests.loaded import ENTREPOT, ROOT, program_environment, run_loaded
 from tests.postgresql import UNPRIVILEGED, free_port, run, server_programs
 from tests.relay import Relay
 from tests.tools import require_tool
@@ -210,14 +210,14 @@ class Fleet:
     def command(self, *words: str) -> str:
         """Run a command of ``entrepot`` on the first node, which must succeed."""
         node = NODES[0]
-        return subprocess.run(
-            [*program("registry", *words), "--data", str(self._data(node))],
-            env={**program_environment(), **self.environment(node)},
-            capture_output=True,
-            check=True,
-            text=True,
+        ended = run_loaded(
+            ENTREPOT,
+            (*words, "--data", str(self._data(node))),
+            {**program_environment(), **self.environment(node)},
             timeout=110,
-        ).stdout
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
 
     def start_node(self, node: str) -> None:
         """Start a node, and wait until it takes requests."""
@@ -227,7 +227,7 @@ class Fleet:
             *("--port", str(self._ports[node])),
             command=command,
             env=self.environment(node),
-            popen={"start_new_session": True},
+            has_session=True,
         )
 
     def kill_node(self, node: str) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +12,8 @@ from tests.clients.archives import write_layout
 from tests.clients.containers import Containers
 from tests.clients.images import MIB, Image, Store, noise
 from tests.integration.damaged import flip
-from tests.live import ROOT, LiveRegistry, start_registry
+from tests.live import LiveRegistry, start_registry
+from tests.loaded import ENTREPOT, program_environment, run_loaded
 
 pytestmark = pytest.mark.client("skopeo")
 
@@ -32,15 +30,8 @@ def registry(workspace: Path) -> Iterator[LiveRegistry]:
 
 def scrub(registry: LiveRegistry) -> tuple[int, str]:
     """Run ``entrepot scrub`` beside the registry; return its status, and what it printed."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "registry", "scrub", "--data", str(registry.data)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-    )
+    words = ("scrub", "--data", str(registry.data))
+    ended = run_loaded(ENTREPOT, words, program_environment())
     return ended.returncode, ended.stdout
 
 

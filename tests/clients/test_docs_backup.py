@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -27,6 +26,7 @@ from tests.databases import create_database, drop_database, program_environment
 from tests.entrepot import Home, Install
 from tests.integration.cli_world import ContainerLogin, World, cli_world
 from tests.live import start_registry
+from tests.loaded import ENTREPOT, script_line
 from tests.postgresql import server_programs
 
 pytestmark = pytest.mark.timeout(300)
@@ -121,7 +121,7 @@ def served_again(world: World, data: Path, **environment: str) -> Iterator[World
 def operator(folder: Path) -> Iterator[Shell]:
     """Start a shell of the operator, with the programs of PostgreSQL on the way."""
     programs = folder / "programs"
-    write_program(programs, "entrepot", f'exec {sys.executable} -m registry "$@"')
+    write_program(programs, "entrepot", script_line(ENTREPOT))
     environment = {
         name: text
         for name, text in program_environment().items()

@@ -29,6 +29,7 @@ from tests.clients.remote import Remote
 from tests.databases import ROOT, program_environment
 from tests.entrepot import ADMIN, PASSWORD, told
 from tests.live import start_registry
+from tests.loaded import script_line
 from tests.postgresql import free_port
 from tests.tools import require_tool
 
@@ -238,7 +239,7 @@ def environment_of(folder: Path, operator: Operator) -> dict[str, str]:
         ("docker-credential-entrepot", "registry.cli.credential_helper"),
         ("entrepot-credential-provider", "registry.cli.credential_provider"),
     ):
-        write_program(programs, name, f'exec {sys.executable} -m {module} "$@"')
+        write_program(programs, name, script_line(module))
     write_program(programs, "docker", DOCKER)
     (folder / "browser.py").write_text(BROWSER)
     (folder / "one-time").write_text(told("one-time password", operator.made))

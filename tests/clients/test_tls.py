@@ -6,7 +6,7 @@ import re
 import shutil
 import signal
 import ssl
-import sys
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +25,7 @@ from tests.clients.programs import attempt, run
 from tests.databases import planted
 from tests.entrepot import initialized, told
 from tests.live import LiveRegistry, start_registry
+from tests.loaded import ENTREPOT, program_environment, run_loaded
 from tests.postgresql import free_port
 from tests.tools import require_tool
 
@@ -97,13 +98,19 @@ def test_curl_is_sent_to_sign_in_over_https(site: Site) -> None:
 
 def test_the_health_check_speaks_tls(site: Site) -> None:
     port = site.host.rpartition(":")[2]
-    words = ("--tls-certificate", site.certificate, "--tls-key", site.key, "--port", port)
-    command = (sys.executable, "-m", "registry", "ready")
-    assert '"database":"ok"' in run(*command, *words).replace(" ", "")
-    plain = attempt(*command, "--port", port)
+    files = ("--tls-certificate", str(site.certificate), "--tls-key", str(site.key))
+    words = (*files, "--port", port)
+
+    def ready(*words: str) -> subprocess.CompletedProcess[str]:
+        return run_loaded(ENTREPOT, ("ready", *words), program_environment())
+
+    secure = ready(*words)
+    assert secure.returncode == 0, secure.stderr
+    assert '"database":"ok"' in secure.stdout.replace(" ", "")
+    plain = ready("--port", port)
     assert plain.returncode == 1
     assert "not ready (400)" in plain.stderr
-    nobody = attempt(*command, "--port", str(free_port()))
+    nobody = ready("--port", str(free_port()))
     assert nobody.returncode == 1
     assert "no answer from 127.0.0.1" in nobody.stderr
 
@@ -213,9 +220,8 @@ def test_settings_that_cannot_be_served_are_refused_at_the_start(tmp_path: Path)
         (("--tls-certificate", str(expired)), "tls_key is not set"),
     ):
         for command in (("serve",), ("config", "show")):
-            shown = attempt(
-                *(sys.executable, "-m", "registry", *command, "--data", tmp_path / "data", *options)
-            )
+            arguments = (*command, "--data", str(tmp_path / "data"), *options)
+            shown = run_loaded(ENTREPOT, arguments, program_environment())
             assert shown.returncode == 2
             assert re.search(words, shown.stderr)
             assert "Traceback" not in shown.stderr

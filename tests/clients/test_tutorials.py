@@ -8,7 +8,6 @@ import secrets
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -29,6 +28,7 @@ from tests.clients.docs_shell import Shell, commands_of, shell, substituted, wri
 from tests.clients.journey_world import Operator, operated
 from tests.databases import program_environment
 from tests.entrepot import told
+from tests.loaded import ENTREPOT, script_line
 from tests.network_lab import thread_in
 from tests.tools import missing, require_tool
 
@@ -116,7 +116,7 @@ def reader(tmp_path: Path, receiver: Receiver) -> Iterator[tuple[Operator, Shell
         operator = stack.enter_context(operated(tmp_path, **settings))
         clients = Containers(tmp_path / "home", operator.host)
         programs = tmp_path / "programs"
-        write_program(programs, "entrepot", f'exec {sys.executable} -m registry "$@"')
+        write_program(programs, "entrepot", script_line(ENTREPOT))
         environment = {
             **{k: v for k, v in program_environment().items() if not k.startswith("ENTREPOT_")},
             **clients.environment,

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 from collections.abc import Callable
 from typing import Any
 
-from tests.databases import program, program_environment
+from tests.loaded import program_environment, run_loaded, start_worker
 
 
 def die(*_arguments: object, **_options: object) -> None:
@@ -36,26 +35,14 @@ def die_at(number: int, call: Callable[..., Any], *, after: bool = False) -> Cal
 
 def let_die(module: str, *arguments: str) -> None:
     """Run a module of the tests as a process, which must kill itself."""
-    ended = subprocess.run(
-        program(module, *arguments),
-        env=program_environment(),
-        check=False,
-        capture_output=True,
-        timeout=60,
-    )
+    ended = run_loaded(module, arguments, program_environment())
     assert ended.returncode == -signal.SIGKILL, ended.stderr
 
 
 async def be_killed(place: str, module: str, *arguments: str) -> None:
     """Start a worker, a module of the tests that is given a place, and kill it when it is there."""
-    process = await asyncio.create_subprocess_exec(
-        *program(module, *arguments, place),
-        env=program_environment(),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
+    worker = await asyncio.to_thread(start_worker, module, *arguments, place)
     try:
-        assert await process.stdout.readline() == b"waiting\n"
+        assert await asyncio.to_thread(worker.stdout.readline) == "waiting\n"
     finally:
-        process.kill()
-        await process.wait()
+        worker.kill()

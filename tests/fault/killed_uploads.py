@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Final
 
-from tests.databases import program, program_environment
+from tests.loaded import start_worker
 
 FIRST: Final = b"acknowledged " * 20
 SECOND: Final = b"under way " * 20
@@ -14,13 +13,9 @@ SECOND: Final = b"under way " * 20
 
 def kill_at(step: str, url: str, folder: Path, location: str, method: str) -> None:
     """Send `SECOND` through a worker of its own and kill that at a step."""
-    command = program("tests.fault.stopping_worker", url, str(folder), location, method, step)
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=program_environment()
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(SECOND)
-        process.stdin.close()
-        assert process.stdout.readline() == f"{step}\n".encode()
-        process.kill()
+    words = (url, str(folder), location, method, step)
+    worker = start_worker("tests.fault.stopping_worker", *words, stdin=SECOND)
+    try:
+        assert worker.stdout.readline() == f"{step}\n"
+    finally:
+        worker.kill()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sqlite3
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -16,9 +15,11 @@ import pytest
 
 from cloudcore.clock import system_clock
 from cloudcore.db.base import Database
-from tests.databases import program, program_environment, with_database
+from tests.databases import with_database
 from tests.jobs import all_jobs, enqueue_counts, list_effects, make_tables, unfinished, until
+from tests.loaded import start_worker
 
+WORKER: Final = "tests.fault.job_worker"
 CYCLES: Final = 20
 JOBS_A_CYCLE: Final = 6
 STEPS: Final = 8
@@ -58,20 +59,6 @@ def record_moves(url: str) -> None:
         connection.execute(SQLITE_TRIGGER if url.startswith("sqlite") else POSTGRESQL_TRIGGER)
 
 
-def start_worker(url: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        program("tests.fault.job_worker", url),
-        env=program_environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def kill(worker: subprocess.Popen[str]) -> str:
-    worker.kill()
-    return worker.communicate()[0]
-
-
 def check_moves(url: str) -> None:
     with raw(url) as connection:
         moves = connection.execute("SELECT * FROM moves").fetchall()
@@ -94,7 +81,7 @@ def test_killed_workers_do_each_step_once(
     make_tables(url)
     record_moves(url)
     begun: list[str] = []
-    workers = [start_worker(url), start_worker(url)]
+    workers = [start_worker(WORKER, url), start_worker(WORKER, url)]
     jobs: list[str] = []
 
     async def put_in(database: Database) -> None:
@@ -119,19 +106,18 @@ def test_killed_workers_do_each_step_once(
             if cycle >= cycles and is_cut:
                 break
             killed = workers[cycle % 2]
-            assert killed.stdout is not None
             assert killed.stdout.readline() == "ready\n"
             with_database(url, put_in)
             time.sleep(random.uniform(0, 0.3))  # the moment of death, not a synchronisation
-            last = kill(killed).splitlines()
+            last = killed.kill().splitlines()
             done = {f"{job} {step or None}" for job, step in with_database(url, effects)}
             is_cut = is_cut or not done.issuperset(last)
             begun += last
-            workers[cycle % 2] = start_worker(url)
+            workers[cycle % 2] = start_worker(WORKER, url)
         with_database(url, drain)
     finally:
         for worker in workers:
-            begun += kill(worker).splitlines()
+            begun += worker.kill().splitlines()
     begun = [line for line in begun if line != "ready"]
     check_moves(url)
     assert len(begun) > len(jobs) * STEPS  # some steps were begun again

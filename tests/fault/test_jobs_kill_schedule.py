@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +12,10 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Database
-from tests.databases import program, program_environment, with_database
+from tests.databases import with_database
 from tests.fault.schedule_worker import CHORE, LEASE_SECONDS
 from tests.jobs import until
+from tests.loaded import start_worker
 from tests.schedules import Turn, all_turns
 
 
@@ -23,27 +23,17 @@ class ScheduleWorker:
     """A process of `tests.fault.schedule_worker`."""
 
     def __init__(self, url: str, file: Path, mode: str = "working") -> None:
-        self._process = subprocess.Popen(
-            program("tests.fault.schedule_worker", url, str(file), mode),
-            env=program_environment(),
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        self._output = self._process.stdout
+        self._worker = start_worker("tests.fault.schedule_worker", url, str(file), mode)
 
     def read(self) -> str:
         """Return the next line; the test's own time limit ends a wait in vain."""
-        line = self._output.readline()
-        assert line, f"it ended with {self._process.wait()}"
+        line = self._worker.stdout.readline()
+        assert line, f"it ended with {self._worker.process.wait()}"
         return line.rstrip("\n")
 
     def kill(self) -> list[str]:
         """End it without a chance to do anything; return the lines not yet read."""
-        if self._output.closed:
-            return []
-        self._process.kill()
-        return self._process.communicate()[0].splitlines()
+        return self._worker.kill().splitlines()
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +23,7 @@ from cloudcore.keyring import create_root_key, load_keyring
 from registry.main import prepare
 from registry.oci.media_types import OCI_INDEX
 from registry.settings import Settings
-from tests.databases import program, program_environment, with_database
+from tests.databases import with_database
 from tests.jobs import (
     enqueue_counts,
     get,
@@ -33,6 +32,7 @@ from tests.jobs import (
     unfinished,
     until,
 )
+from tests.loaded import start_worker
 from tests.schedules import all_turns
 
 T = TypeVar("T")
@@ -45,31 +45,25 @@ class CountingRegistry:
     """A process of `tests.fault.job_registry`."""
 
     def __init__(self, data: Path, command: str, mode: str, poll_seconds: float) -> None:
-        words = program("tests.fault.job_registry", command, str(data), mode, str(poll_seconds))
-        self._process = subprocess.Popen(
-            words, env=program_environment(), stdout=subprocess.PIPE, text=True
-        )
-        assert self._process.stdout is not None
-        self._output = self._process.stdout
+        words = (command, str(data), mode, str(poll_seconds))
+        self._worker = start_worker("tests.fault.job_registry", *words)
         self.url = self.read().partition("ready ")[2]
 
     def read(self) -> str:
         """Return the next line; the test's own time limit ends a wait in vain."""
-        line = self._output.readline()
-        assert line, f"it ended with {self._process.wait()}"
+        line = self._worker.stdout.readline()
+        assert line, f"it ended with {self._worker.process.wait()}"
         return line.rstrip("\n")
 
     def kill(self) -> None:
         """End it without a chance to do anything."""
-        self._process.kill()
-        self._process.wait()
-        self._output.close()
+        self._worker.kill()
 
     def stop(self) -> tuple[int, list[str]]:
         """Ask it to end; return its exit status and the lines not yet read."""
-        self._process.send_signal(signal.SIGTERM)
-        told = self._output.read().splitlines()
-        return self._process.wait(PATIENCE_SECONDS), told
+        self._worker.process.send_signal(signal.SIGTERM)
+        told = self._worker.stdout.read().splitlines()
+        return self._worker.process.wait(PATIENCE_SECONDS), told
 
 
 @contextmanager

@@ -12,10 +12,11 @@ from cloudcore.clock import system_clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.notifications import publishing, topics
 from cloudcore.notifications.topic import Topic
-from tests.databases import on_both_databases, program, program_environment
+from tests.databases import on_both_databases
 from tests.fault.notification_worker import KEYRING, RECORD, WRITES, worker
 from tests.jobs import running, until
 from tests.kms_world import ACME, add_account
+from tests.loaded import start_worker
 from tests.topics import add_webhooks, new_topic
 from tests.webhook_receiver import OK, Receiver, webhook_receiver
 
@@ -32,21 +33,17 @@ def furnish(tx: Connection, hook: str) -> Topic:
 @asynccontextmanager
 async def worker_to_be_killed(
     url: str, hook: Receiver, write: str
-) -> AsyncIterator[asyncio.Task[bytes]]:
+) -> AsyncIterator[asyncio.Task[str]]:
     """Start a worker; yield what ends when it waits to be killed. It is killed at the end."""
-    process = await asyncio.create_subprocess_exec(
-        *program("tests.fault.notification_worker", url, hook.url, write),
-        env=program_environment(),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    said = asyncio.create_task(process.stdout.readline())
+    words = ("tests.fault.notification_worker", url, hook.url, write)
+    killed = await asyncio.to_thread(start_worker, *words)
+    said = asyncio.create_task(asyncio.to_thread(killed.stdout.readline))
     try:
         yield said
     finally:
-        process.kill()
-        await process.wait()
-        said.cancel()
+        killed.process.kill()
+        await said
+        killed.kill()
 
 
 @on_both_databases
@@ -70,7 +67,7 @@ async def test_a_worker_killed_at_any_step_delivers_nothing_zero_times(
         for write in WRITES:
             published.append(await publish())
             async with worker_to_be_killed(metadata_url, hook, write) as waits:
-                assert await waits == b"waiting\n"
+                assert await waits == "waiting\n"
             # Between the POST and its record, the endpoint has the message already: it comes
             # again, under the same id. (More than once, if the worker stood still for a lease.)
             had = times(published[-1])

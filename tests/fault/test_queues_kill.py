@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import time
 from collections import Counter
 from typing import Final
@@ -13,12 +12,14 @@ import pytest
 from cloudcore.clock import system_clock
 from cloudcore.db.base import Database
 from cloudcore.queue.queues import ROWS
-from tests.databases import program, program_environment, with_database
+from tests.databases import with_database
 from tests.inprocess import ManualClock
 from tests.jobs import until
 from tests.kms_world import ACME
+from tests.loaded import start_worker
 from tests.queue_world import QueueWorld, make_queue_world
 
+CONSUMER: Final = "tests.fault.queue_consumer"
 MESSAGES: Final = 40
 
 
@@ -27,20 +28,6 @@ class SystemClock(ManualClock):
 
     def __call__(self) -> int:
         return system_clock()
-
-
-def start_consumer(url: str, queue_id: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        program("tests.fault.queue_consumer", url, queue_id),
-        env=program_environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def kill(consumer: subprocess.Popen[str]) -> list[str]:
-    consumer.kill()
-    return consumer.communicate()[0].splitlines()
 
 
 @pytest.mark.parametrize(
@@ -64,7 +51,7 @@ def test_a_message_whose_consumer_was_killed_is_delivered_again(
     with_database(url, fill)
     ((queue_id, sent),) = made
     lines: list[str] = []
-    consumers = [start_consumer(url, queue_id) for _ in range(2)]
+    consumers = [start_worker(CONSUMER, url, queue_id) for _ in range(2)]
 
     async def drain(database: Database) -> None:
         world = QueueWorld(database, SystemClock())
@@ -79,15 +66,14 @@ def test_a_message_whose_consumer_was_killed_is_delivered_again(
     try:
         for cycle in range(cycles):
             killed = consumers[cycle % 2]
-            assert killed.stdout is not None
             assert killed.stdout.readline() == "ready\n"
             time.sleep(random.uniform(0, 0.3))  # the moment of death, not a synchronisation
-            lines += kill(killed)
-            consumers[cycle % 2] = start_consumer(url, queue_id)
+            lines += killed.kill().splitlines()
+            consumers[cycle % 2] = start_worker(CONSUMER, url, queue_id)
         with_database(url, drain)
     finally:
         for consumer in consumers:
-            lines += kill(consumer)
+            lines += consumer.kill().splitlines()
     leased = Counter(line.split()[1] for line in lines if line.startswith("leased"))
     acknowledged = Counter(line.split()[1] for line in lines if line.startswith("acknowledged"))
     # A lease may be written down after the line that tells of it was lost with its consumer.

@@ -6,7 +6,6 @@ What was acknowledged is never lost; bytes that no row names are found by the sc
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from pathlib import Path
 from typing import Final
 
@@ -14,8 +13,9 @@ import pytest
 
 from cloudcore.storage.chores import CONDEMNED_FOR, delete_condemned, scan_bytes
 from registry.buckets.store import StoreOfBuckets
-from tests.databases import opened, program, program_environment
+from tests.databases import opened
 from tests.fault.stopping_storer import NEW
+from tests.loaded import start_worker
 from tests.storage_world import StorageWorld, open_storage_world
 
 OLD: Final = b"old bytes " * 5000
@@ -36,13 +36,11 @@ WAYS: Final = [
 
 def kill_at(url: str, folder: Path, step: str, *operation: str) -> None:
     """Let a process of its own do something, and kill it at a step."""
-    command = program("tests.fault.stopping_storer", url, str(folder), step, *operation)
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, env=program_environment(), text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == f"{step}\n"
-        process.kill()
+    worker = start_worker("tests.fault.stopping_storer", url, str(folder), step, *operation)
+    try:
+        assert worker.stdout.readline() == f"{step}\n"
+    finally:
+        worker.kill()
 
 
 @pytest.mark.parametrize(("kind", "operation", "step", "is_done"), WAYS)

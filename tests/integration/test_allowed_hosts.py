@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.databases import program, program_environment
 from tests.live import LiveRegistry, start_registry
+from tests.loaded import ENTREPOT, program_environment, run_loaded
 
 REALM = re.compile(r'Bearer realm="([^"]*)/v2/token",service="([^"]*)"')
 EVIL = ["evil.example", "evil.example:5000", "one.lan.evil.example", "one.lan:5001", "[::1]"]
@@ -33,14 +33,7 @@ def install(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[str, 
 
 def init(data: Path, **env: str) -> subprocess.CompletedProcess[str]:
     words = ("init", "--account", "acme", "--admin-email", "a@example.org", "--data", str(data))
-    return subprocess.run(
-        program("registry", *words),
-        env={**program_environment(), **env},
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=60,
-    )
+    return run_loaded(ENTREPOT, words, {**program_environment(), **env})
 
 
 @contextmanager
@@ -145,9 +138,7 @@ def test_a_name_that_is_none_keeps_it_from_starting(
     install: tuple[Path, tuple[str, str]],
 ) -> None:
     data, _ = install
-    words = program("registry", "serve", "--data", str(data), "--allowed-host", "http://one.lan")
-    ended = subprocess.run(
-        words, env=program_environment(), capture_output=True, text=True, timeout=60, check=False
-    )
+    words = ("serve", "--data", str(data), "--allowed-host", "http://one.lan")
+    ended = run_loaded(ENTREPOT, words, program_environment())
     assert ended.returncode == 2
     assert ended.stderr == "entrepot: allowed_hosts: 'http://one.lan' is no HOST or HOST:PORT\n"

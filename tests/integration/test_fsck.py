@@ -15,9 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.databases import program_environment
 from tests.live import start_registry
-from tests.loaded import run_loaded
+from tests.loaded import ENTREPOT, program_environment, run_loaded
 
 CONFIG = b'{"architecture": "amd64", "os": "linux"}'
 LAYER = b"layer" * 1000
@@ -29,7 +28,7 @@ def digest(data: bytes) -> str:
 
 
 def fsck(data: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return run_loaded(["fsck", "--data", str(data), *options], program_environment())
+    return run_loaded(ENTREPOT, ["fsck", "--data", str(data), *options], program_environment())
 
 
 def push_image(url: str) -> None:

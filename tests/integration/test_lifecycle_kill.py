@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,9 +15,9 @@ from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.lifecycle.rules import LifecycleRule, put_policy
 from registry.services.lifecycle.runs import KIND, PORTION, start_run
-from tests.databases import program, program_environment
 from tests.inprocess import Registry, open_registry
 from tests.jobs import end_leases, until
+from tests.loaded import Worker, start_worker
 from tests.memory_store import MemoryStore
 from tests.recount import check_counters, querying
 
@@ -57,19 +56,9 @@ async def fill(registry: Registry) -> int:
     return sum(len(f"layer {number}") for number in range(gone))
 
 
-def start_worker(url: str, steps: int) -> subprocess.Popen[str]:
+def start_lifecycle(url: str, steps: int) -> Worker:
     """Start a worker that waits for its death with so many steps prepared; 0: it does not."""
-    return subprocess.Popen(
-        program("tests.integration.lifecycle_worker", url, str(steps)),
-        env=program_environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def kill(worker: subprocess.Popen[str]) -> None:
-    worker.kill()
-    worker.communicate()
+    return start_worker("tests.integration.lifecycle_worker", url, str(steps))
 
 
 def kill_at(url: str, steps: int) -> None:
@@ -77,12 +66,11 @@ def kill_at(url: str, steps: int) -> None:
 
     Then its lease has run out.
     """
-    worker = start_worker(url, steps)
+    worker = start_lifecycle(url, steps)
     try:
-        assert worker.stdout is not None
         assert worker.stdout.readline() == "waiting\n"
     finally:
-        kill(worker)
+        worker.kill()
     assert end_leases(url) == [KIND]
 
 
@@ -108,7 +96,7 @@ async def test_a_run_goes_on_after_its_workers_death(database_url: str) -> None:
         with querying(url) as query:
             signed = "SELECT count(*) FROM manifests WHERE subject_digest IS NOT NULL"
             assert query(signed) == [(SIGNATURES + 1 - PORTION,)]
-        worker = start_worker(url, 0)
+        worker = start_lifecycle(url, 0)
 
         async def is_done() -> bool:
             return await database.read(first_due, [KIND]) is None
@@ -116,7 +104,7 @@ async def test_a_run_goes_on_after_its_workers_death(database_url: str) -> None:
         try:
             await until(is_done)
         finally:
-            kill(worker)
+            worker.kill()
         (run,) = await database.read(list_runs, KIND, found.id, "", 9)
         assert (run.state, run.fault) == ("succeeded", None)
         assert run.counts["evaluated"] == SIGNATURES + LOOSE + 1 + 2 * KEPT

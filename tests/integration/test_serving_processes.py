@@ -2,120 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import json
 import os
 import signal
 import socket
-import subprocess
-import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from cloudcore.serving.body import Receive, Scope, Send
-from cloudcore.serving.dispatch import Dispatcher
-from cloudcore.serving.limits import ServerLimits
-from cloudcore.serving.logs import configure_logging
-from cloudcore.serving.server import run
-from registry.planes import PLANES, dispatcher
-from tests.integration.serving_app import Client, SampleApplication, answer
+from tests.integration.serving_app import Client
+from tests.integration.serving_process import SHUTDOWN_SECONDS
+from tests.loaded import Program, program_environment, start_loaded
 from tests.postgresql import free_port
-
-ROOT = Path(__file__).resolve().parents[2]
-SHUTDOWN_SECONDS = 2.0
-
-
-async def control_plane(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with the process id; take part in the lifespan."""
-    if scope["type"] == "lifespan":
-        for _ in range(2):
-            message = await receive()
-            await send({"type": message["type"] + ".complete"})
-        return
-    if scope["path"] == "/die":
-        os._exit(7)
-    await answer(send, 200, str(os.getpid()).encode())
-
-
-async def note(word: str) -> None:
-    """Print a word for the test to see."""
-    sys.stdout.write(word + "\n")
-    sys.stdout.flush()
-
-
-def tell_leaving() -> None:
-    """Tell the test that this worker is about to stop."""
-    os.write(1, b"leaving\n")  # in a handler of a signal
-
-
-async def stick() -> None:
-    """Never end by itself."""
-    await asyncio.Event().wait()
-
-
-class TellingApplication(SampleApplication):
-    """Says for the test to see that a slow request is being answered."""
-
-    async def get_slow(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await note("slow")
-        await super().get_slow(scope, receive, send)
-
-
-def make_application() -> Dispatcher:
-    """Return what each worker serves."""
-    if os.environ.get("BROKEN"):
-        raise LookupError("no database")
-    if alone := os.environ.get("ALONE"):
-        try:
-            Path(alone).mkdir()
-        except FileExistsError:
-            time.sleep(1)  # the first one serves by then
-            raise
-    made = dispatcher(
-        TellingApplication(),
-        control_plane,
-        startup=functools.partial(note, "started"),
-        shutdown=stick if os.environ.get("STUCK") else functools.partial(note, "stopped"),
-    )
-    made.leave = tell_leaving
-    return made
-
-
-def announce(url: str) -> None:
-    """Print the URL."""
-    sys.stdout.write(url + "\n")
-    sys.stdout.flush()
-
-
-def main(workers: int, metrics_port: int) -> int:
-    """Run the server of this test."""
-    configure_logging()
-    return run(
-        make_application,
-        planes=PLANES,
-        workers=workers,
-        limits=ServerLimits(
-            shutdown_seconds=float(os.environ.get("DRAIN", SHUTDOWN_SECONDS)),
-            leaving_seconds=float(os.environ.get("LEAVING", "0")),
-        ),
-        metrics_bind=("127.0.0.1", metrics_port) if metrics_port else None,
-        on_ready=announce,
-    )
 
 
 @dataclass
 class Process:
-    """A running server process."""
+    """A process of `tests.integration.serving_process`."""
 
-    popen: subprocess.Popen[str]
-    port: int
-    started: int  # how many workers had started when it was ready
+    program: Program
+    stdout: IO[str]
+    stderr: IO[str]
+    port: int = 0
+    started: int = 0  # how many workers had started when it was ready
 
     def connect(self) -> Client:
         """Open a connection."""
@@ -128,33 +43,45 @@ class Process:
 
     def stop(self, sig: int = signal.SIGTERM) -> tuple[int, str]:
         """Send a signal; return the exit status and what the process logged."""
-        self.popen.send_signal(sig)
-        _, log = self.popen.communicate(timeout=60)
-        return self.popen.returncode, log
+        self.program.send_signal(sig)
+        status, _, log = self.end()
+        return status, log
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait until it and its workers have ended; return its exit status, words and log."""
+        with self.stdout, self.stderr:
+            output = self.stdout.read()  # all of them have it
+            status = self.program.wait(60)
+            self.stderr.seek(0)
+            return status, output, self.stderr.read()
 
 
 def start(workers: int, metrics_port: int = 0, **env: str) -> Process:
     """Start a server and wait until it is ready."""
-    popen = launch(workers, metrics_port, **env)
-    assert popen.stdout is not None
-    started = 0
-    for line in popen.stdout:
+    process = launch(workers, metrics_port, **env)
+    for line in process.stdout:
         if line.startswith("http://"):
-            return Process(popen, int(line.rsplit(":", 1)[1]), started)
-        started += line == "started\n"
-    raise AssertionError(popen.communicate()[1])
+            process.port = int(line.rsplit(":", 1)[1])
+            return process
+        process.started += line == "started\n"
+    raise AssertionError(process.end())
 
 
-def launch(workers: int, metrics_port: int = 0, **env: str) -> subprocess.Popen[str]:
+def launch(workers: int, metrics_port: int = 0, **env: str) -> Process:
     """Start a server process."""
-    code = "import sys; from tests.integration.test_serving_processes import main; "
-    return subprocess.Popen(
-        [sys.executable, "-c", code + f"sys.exit(main({workers}, {metrics_port}))"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **env},
-    )
+    reading, writing = os.pipe()
+    log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - until the end
+    try:
+        with Path(os.devnull).open() as nothing:
+            started = start_loaded(
+                "tests.integration.serving_process",
+                (str(workers), str(metrics_port)),
+                {**program_environment(), **env},
+                (nothing.fileno(), writing, log.fileno()),
+            )
+    finally:
+        os.close(writing)
+    return Process(started, os.fdopen(reading), log)
 
 
 @pytest.fixture(params=[1, 2])
@@ -162,9 +89,9 @@ def process(request: pytest.FixtureRequest) -> Iterator[Process]:
     """Run a server with one worker, and one with two."""
     server = start(request.param)
     yield server
-    if server.popen.poll() is None:
-        server.popen.kill()
-        server.popen.communicate()
+    if server.program.poll() is None:
+        server.program.kill()
+        server.end()
 
 
 def test_it_is_ready_when_all_workers_are(process: Process, request: pytest.FixtureRequest) -> None:
@@ -181,14 +108,14 @@ def test_it_drains_and_exits_with_0(process: Process, sig: int) -> None:
         busy.send(b"Content-Length: 10\r\n\r\n")
         assert busy.line().startswith(b"HTTP/1.1 100")
         assert busy.line() == b"\r\n"
-        process.popen.send_signal(sig)
+        process.program.send_signal(sig)
         assert idle.is_closed()
         assert partial.is_closed()
         busy.send(b"0123456789")
         assert busy.response()[0].status == 201
         assert busy.is_closed()
-    output, log = process.popen.communicate(timeout=20)
-    assert process.popen.returncode == 0, log
+    status, output, log = process.end()
+    assert status == 0, log
     assert output.count("stopped") == process.started
     assert "Traceback" not in log
 
@@ -196,13 +123,12 @@ def test_it_drains_and_exits_with_0(process: Process, sig: int) -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_it_serves_on_while_balancers_turn_away_then_drains(workers: int) -> None:
     process = start(workers, LEAVING="2")
-    assert process.popen.stdout is not None
-    process.popen.send_signal(signal.SIGTERM)
+    process.program.send_signal(signal.SIGTERM)
     for _ in range(workers):
-        assert process.popen.stdout.readline() == "leaving\n"
+        assert process.stdout.readline() == "leaving\n"
     assert process.ask("/v2/a") == b"/v2/a?"
-    output, log = process.popen.communicate(timeout=30)
-    assert process.popen.returncode == 0, log
+    status, output, log = process.end()
+    assert status == 0, log
     assert output.count("stopped") == workers
 
 
@@ -210,14 +136,13 @@ def test_it_serves_on_while_balancers_turn_away_then_drains(workers: int) -> Non
 @pytest.mark.parametrize("again", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_the_time_to_leave(workers: int, again: int) -> None:
     process = start(workers, LEAVING="3600")
-    assert process.popen.stdout is not None
-    process.popen.send_signal(signal.SIGTERM)
+    process.program.send_signal(signal.SIGTERM)
     for _ in range(workers):
-        assert process.popen.stdout.readline() == "leaving\n"
-    process.popen.send_signal(again)
-    output, log = process.popen.communicate(timeout=30)
+        assert process.stdout.readline() == "leaving\n"
+    process.program.send_signal(again)
+    status, output, log = process.end()
     if again == signal.SIGTERM or workers == 1:  # a second SIGINT kills workers, as ever
-        assert process.popen.returncode == 0, log
+        assert status == 0, log
         assert output.count("stopped") == workers
 
 
@@ -229,8 +154,8 @@ def test_ctrl_c_waits_for_no_balancer(workers: int) -> None:
 
 def test_workers_of_a_killed_supervisor_drain_at_once() -> None:
     process = start(2, LEAVING="3600", DRAIN="1")
-    process.popen.kill()
-    output, _ = process.popen.communicate(timeout=30)  # until the workers have closed the pipe
+    process.program.kill()
+    _, output, _ = process.end()  # until the workers have closed the pipe
     assert output.count("stopped") == 2
 
 
@@ -238,8 +163,7 @@ def test_what_does_not_end_in_time_is_cut(process: Process) -> None:
     with process.connect() as client:
         client.send(b"GET /v2/slow?60 HTTP/1.1\r\nHost: a\r\n\r\n")
         client.send(b"GET /v2/slow?60 HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert process.popen.stdout is not None
-        assert process.popen.stdout.readline() == "slow\n"
+        assert process.stdout.readline() == "slow\n"
         started = time.monotonic()
         status, log = process.stop()
         assert SHUTDOWN_SECONDS <= time.monotonic() - started < 50
@@ -278,23 +202,21 @@ def test_a_dead_worker_is_replaced() -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_application_that_cannot_start_ends_the_server(workers: int) -> None:
-    popen = launch(workers, BROKEN="1")
-    _, log = popen.communicate(timeout=30)
-    assert popen.returncode not in (0, None)
+    status, _, log = launch(workers, BROKEN="1").end()
+    assert status != 0
     assert "no database" in log
 
 
 def test_workers_that_serve_end_at_once_if_another_cannot_start(tmp_path: Path) -> None:
-    popen = launch(2, LEAVING="3600", ALONE=str(tmp_path / "taken"))
-    output, log = popen.communicate(timeout=30)
-    assert popen.returncode not in (0, None), log
+    status, output, log = launch(2, LEAVING="3600", ALONE=str(tmp_path / "taken")).end()
+    assert status != 0, log
     assert output.count("stopped") == 1
 
 
 def test_workers_end_when_their_supervisor_is_killed() -> None:
     process = start(2)
-    process.popen.kill()
-    process.popen.communicate(timeout=20)  # the pipes close only when the workers have ended
+    process.program.kill()
+    process.end()  # the pipe is closed only when the workers have ended
     with pytest.raises(OSError, match=r"refused|reset"):
         process.ask("/v2/")
 
@@ -304,10 +226,9 @@ def test_what_a_killed_supervisor_left_under_way_keeps_no_worker() -> None:
     process = start(2, DRAIN="3600")
     with process.connect() as client:
         client.send(b"GET /v2/slow?3600 HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert process.popen.stdout is not None
-        assert process.popen.stdout.readline() == "slow\n"
-        process.popen.kill()
-        process.popen.communicate(timeout=60)  # as above
+        assert process.stdout.readline() == "slow\n"
+        process.program.kill()
+        process.end()  # as above
 
 
 def test_metrics_are_summed_over_workers() -> None:

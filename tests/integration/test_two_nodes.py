@@ -20,8 +20,8 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.db.postgresql_watch import KNOWN_SECONDS
-from tests.databases import program, program_environment
 from tests.entrepot import ADMIN
+from tests.loaded import ENTREPOT, program_environment, run_loaded
 from tests.nodes import (
     MANIFEST,
     NODES,
@@ -332,11 +332,5 @@ def start_refused(
     fleet: LiveFleet, data: Path, variables: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     settings = {**fleet.environment, "ENTREPOT_NODE_NAME": "north", **variables}
-    return subprocess.run(
-        program("registry", "serve", "--port", str(free_port()), "--data", str(data)),
-        env={**program_environment(), **settings},
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    words = ("serve", "--port", str(free_port()), "--data", str(data))
+    return run_loaded(ENTREPOT, words, {**program_environment(), **settings}, timeout=110)

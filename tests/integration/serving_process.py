@@ -1,0 +1,106 @@
+"""A server to be started, stopped and killed: ``python -m tests.integration.serving_process``.
+
+Arguments: how many workers it has, and the port of its metrics, or 0. It tells what happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from cloudcore.serving.body import Receive, Scope, Send
+from cloudcore.serving.dispatch import Dispatcher
+from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.logs import configure_logging
+from cloudcore.serving.server import run
+from registry.planes import PLANES, dispatcher
+from tests.integration.serving_app import SampleApplication, answer
+
+SHUTDOWN_SECONDS: Final = 2.0
+
+
+async def control_plane(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the process id; take part in the lifespan."""
+    if scope["type"] == "lifespan":
+        for _ in range(2):
+            message = await receive()
+            await send({"type": message["type"] + ".complete"})
+        return
+    if scope["path"] == "/die":
+        os._exit(7)
+    await answer(send, 200, str(os.getpid()).encode())
+
+
+async def note(word: str) -> None:
+    """Print a word for the test to see."""
+    sys.stdout.write(word + "\n")
+    sys.stdout.flush()
+
+
+def tell_leaving() -> None:
+    """Tell the test that this worker is about to stop."""
+    os.write(1, b"leaving\n")  # in a handler of a signal
+
+
+async def stick() -> None:
+    """Never end by itself."""
+    await asyncio.Event().wait()
+
+
+class TellingApplication(SampleApplication):
+    """Says for the test to see that a slow request is being answered."""
+
+    async def get_slow(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await note("slow")
+        await super().get_slow(scope, receive, send)
+
+
+def make_application() -> Dispatcher:
+    """Return what each worker serves."""
+    if os.environ.get("BROKEN"):
+        raise LookupError("no database")
+    if alone := os.environ.get("ALONE"):
+        try:
+            Path(alone).mkdir()
+        except FileExistsError:
+            time.sleep(1)  # the first one serves by then
+            raise
+    made = dispatcher(
+        TellingApplication(),
+        control_plane,
+        startup=functools.partial(note, "started"),
+        shutdown=stick if os.environ.get("STUCK") else functools.partial(note, "stopped"),
+    )
+    made.leave = tell_leaving
+    return made
+
+
+def announce(url: str) -> None:
+    """Print the URL."""
+    sys.stdout.write(url + "\n")
+    sys.stdout.flush()
+
+
+def main(workers: int, metrics_port: int) -> int:
+    """Serve until told to stop; return the exit status."""
+    configure_logging()
+    return run(
+        make_application,
+        planes=PLANES,
+        workers=workers,
+        limits=ServerLimits(
+            shutdown_seconds=float(os.environ.get("DRAIN", SHUTDOWN_SECONDS)),
+            leaving_seconds=float(os.environ.get("LEAVING", "0")),
+        ),
+        metrics_bind=("127.0.0.1", metrics_port) if metrics_port else None,
+        on_ready=announce,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:])))
