@@ -87,14 +87,31 @@ def postgresql_database(postgresql_url: str, migrated_template: str) -> Iterator
     """Return the URL of a migrated PostgreSQL database, which another test may have emptied."""
     url = _EMPTIED.pop() if _EMPTIED else create_database(postgresql_url, migrated_template)
     yield url
-    if put_back(url, _rows_of_template(postgresql_url, migrated_template)):
-        _EMPTIED.append(url)
-    else:
+    try:
+        is_emptied = put_back(url, _rows_of_template(postgresql_url, migrated_template))
+        _EMPTIED.extend([_renamed(url)] if is_emptied else [])
+    except psycopg.Error:  # nobody may connect to it, or somebody does again and again
+        is_emptied = False
+    if not is_emptied:
         drop_database(url)
 
 
 _EMPTIED: Final[list[str]] = []
 """The databases of this process that are as they were made."""
+
+
+def _renamed(url: str) -> str:
+    """Give a database another name, so that what a test has left does not find it; return its URL.
+
+    Raises:
+        psycopg.Error: somebody is connected.
+
+    """
+    server, _, name = url.rpartition("/")
+    new = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
+        connection.execute(f'ALTER DATABASE "{name}" RENAME TO "{new}"'.encode())
+    return f"{server}/{new}"
 
 
 @cache

@@ -89,12 +89,17 @@ class Program:
 
     def _status(self, timeout: float | None) -> int | None:
         with self._lock:
-            if self.returncode is None and select.select([self._ended], [], [], timeout)[0]:
+            if self.returncode is None and self._has_ended(timeout):
                 told = os.read(self._ended, NUMBER.size)
                 os.close(self._ended)
+                self.returncode = NUMBER.unpack(told)[0] if told else -signal.SIGKILL
                 assert told, "the process that waits for this one has been killed"
-                self.returncode = NUMBER.unpack(told)[0]
             return self.returncode
+
+    def _has_ended(self, timeout: float | None) -> bool:
+        ready = select.poll()  # of any descriptor, also of large numbers
+        ready.register(self._ended, select.POLLIN)
+        return bool(ready.poll(None if timeout is None else timeout * 1000))
 
 
 @dataclass

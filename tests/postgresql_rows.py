@@ -24,6 +24,7 @@ _SHAPE: Final = """
                 ORDER BY attrelid, attnum)
             FROM pg_attribute WHERE attrelid >= 16384),
         (SELECT string_agg(oid::text, ' ' ORDER BY oid) FROM pg_constraint),
+        (SELECT string_agg(oid::text, ' ' ORDER BY oid) FROM pg_attrdef),
         (SELECT string_agg(concat(oid, tgenabled), ' ' ORDER BY oid) FROM pg_trigger),
         (SELECT string_agg(oid::text, ' ' ORDER BY oid) FROM pg_proc WHERE oid >= 16384),
         (SELECT string_agg(nspname, ' ' ORDER BY oid) FROM pg_namespace

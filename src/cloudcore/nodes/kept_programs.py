@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
@@ -33,18 +33,12 @@ class OneAtATime:
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
 
     async def run(self, act: Callable[[], T]) -> T:
-        """Call something in a thread; cancelled, wait for its end: nothing stops a thread.
-
-        Cancelled again, too: who holds a lock meanwhile must not let it go before.
-        """
+        """Call something in a thread; cancelled, wait for its end: nothing stops a thread."""
         running = asyncio.get_running_loop().run_in_executor(self._threads, act)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            while not running.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait([running])
-            running.exception()  # nobody is told of it
+            await asyncio.wait([running])
             raise
 
     async def alone(self, program_id: str, act: Callable[[], T]) -> T:
