@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import pwd
 import re
 import shutil
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -27,7 +29,7 @@ from cloudcore.certificate import authority
 from cloudcore.certificate.authority import Places as PublishedAt
 from cloudcore.certificate.keys import new_private_key
 from cloudcore.clock import uuid7
-from cloudcore.databases.archive import BackupTarget, RegisteredEndpoint, archive_command
+from cloudcore.databases.archive import BackupTarget, Recovery, RegisteredEndpoint, archive_command
 from cloudcore.databases.archives import Archives, Places
 from cloudcore.databases.bucket_files import folder_of, list_files
 from cloudcore.databases.needs import DatabaseNeeds, ServerCertificate
@@ -252,6 +254,78 @@ class ArchiveWorld:
         """Return the keys of all that the bucket has of a cluster."""
         found = await list_files(self.needs, self.bucket, folder_of(target.cluster_id))
         return [each.key for each in found]
+
+
+@asynccontextmanager
+async def archiving(
+    world: ArchiveWorld, target: BackupTarget, server: Server
+) -> AsyncIterator[None]:
+    """Push WAL all the while, as the watch of a machine does."""
+
+    async def push() -> None:
+        while True:
+            await world.archives.push_wal(target, server.spool)
+            await asyncio.sleep(0.05)
+
+    pushing = asyncio.create_task(push())
+    try:
+        yield
+    finally:
+        pushing.cancel()
+        await asyncio.gather(pushing, return_exceptions=True)
+
+
+async def push_all(world: ArchiveWorld, target: BackupTarget, server: Server) -> None:
+    """Have all WAL until now in the bucket."""
+    server.sql("SELECT pg_logical_emit_message(true, 'tests', 'so that there is some')")
+    (found,) = server.sql("SELECT pg_walfile_name(pg_switch_wal())")
+    while True:
+        server.sql("SELECT pg_reload_conf()")  # after failures, the archiver rests for a minute
+        (last,) = server.sql("SELECT coalesce(last_archived_wal, '') FROM pg_stat_archiver")
+        is_all = last >= found
+        pushed = await world.archives.push_wal(target, server.spool)
+        assert pushed.error is None
+        if is_all and pushed.pushed == 0:
+            return
+
+
+@asynccontextmanager
+async def killing(program: str, word: str) -> AsyncIterator[None]:
+    """Kill a program with a word among its arguments, as soon as it runs for us in the block."""
+
+    def is_meant(process: int) -> bool:
+        with contextlib.suppress(OSError):
+            return word.encode() in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+        return False
+
+    async def kill() -> None:
+        while True:
+            for each in filter(is_meant, runs_of(program, os.getpid())):
+                with contextlib.suppress(ProcessLookupError):
+                    return os.kill(each, signal.SIGKILL)
+            await asyncio.sleep(0.005)
+
+    task = asyncio.create_task(kill())
+    try:
+        yield
+        await task
+    finally:
+        task.cancel()
+
+
+async def restored_into(
+    world: ArchiveWorld, target: BackupTarget, into: Path, server: Server, label: str
+) -> Recovery:
+    """Restore a backup into a folder, without WAL."""
+    return await world.archives.restore(
+        target, into, server.user, label=label, target_time=None, max_bytes=1 << 30
+    )
+
+
+def registered(server: Server, **fields: str) -> RegisteredEndpoint:
+    """Return the server as one that runs elsewhere."""
+    made = RegisteredEndpoint("127.0.0.1", server.port, "copier", PASSWORD, server.ca)
+    return made._replace(**fields)  # type: ignore[arg-type] # of texts
 
 
 @asynccontextmanager

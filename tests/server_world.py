@@ -52,12 +52,13 @@ class ServerMachine(KeptMachine):
 
     def made(self, driving: Driving, spec: Mapping[str, Any]) -> None:
         """Start a server with the data of a new one, and give its owner a password."""
-        self.put(driving, spec, self._new_data(driving))
+        self.put(driving, spec)
         driving("start", spec)
         driving("set_password", spec, "admin", PASSWORD)
 
-    def put(self, driving: Driving, spec: Mapping[str, Any], data: Path) -> None:
-        """Give a server, which does not run, a copy of data, and a certificate."""
+    def put(self, driving: Driving, spec: Mapping[str, Any], data: Path | None = None) -> None:
+        """Give a server, which does not run, a copy of data, or those of a new one; certify it."""
+        data = data or self._new_data(driving)
         restoring = Path(driving("restoring", spec))
         owner = restoring.stat()
         restoring.rmdir()

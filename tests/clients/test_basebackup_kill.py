@@ -1,10 +1,11 @@
-"""A copy of a server elsewhere is cut off halfway: it says so, leaves nothing, and is made anew."""
+"""A server elsewhere is copied and restored; what is cut off says so, and is done again."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
@@ -14,21 +15,27 @@ from typing import Final
 import pytest
 
 from cloudcore.clock import uuid7
-from cloudcore.databases.archive import BackupFailed, BackupTarget, RegisteredEndpoint
+from cloudcore.databases.archive import BackupFailed, BackupTarget
 from tests.archive_world import (
     PASSWORD,
     ArchiveWorld,
     Server,
+    killing,
     open_archive_world,
+    registered,
+    restored_into,
     runs_of,
     until,
 )
+from tests.certificates import self_signed
 from tests.tools import require_tool
 
 pytestmark = pytest.mark.timeout(180)
 HALFWAY: Final = 1 << 20
 """Bytes of a copy of some forty that cannot be compressed much."""
 PROGRAM: Final = "pg_basebackup"
+PYTHON: Final = Path(sys.executable).resolve().name
+_SEEN: Final = "SELECT count(*), min(things::text), max(things::text) FROM things"
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +67,7 @@ async def world(folder: Path, server: Server) -> AsyncIterator[ArchiveWorld]:
 
 def of(world: ArchiveWorld, server: Server) -> tuple[BackupTarget, str]:
     """Return a cluster that runs elsewhere, and the id of a backup."""
-    endpoint = RegisteredEndpoint("127.0.0.1", server.port, "copier", PASSWORD, server.ca)
-    return world.target(endpoint), uuid7(world.needs.clock())
+    return world.target(registered(server)), uuid7(world.needs.clock())
 
 
 def halfway(above: int) -> list[int]:
@@ -129,3 +135,57 @@ async def test_a_service_that_is_killed_takes_its_copy_along(
     await until(lambda: not any(Path(f"/proc/{each}").exists() for each in running))
     await until(lambda: server.sql("SELECT count(*) FROM pg_stat_replication") == [(0,)])
     await _is_made_anew(world, target, backup_id)
+
+
+async def test_a_server_elsewhere_is_copied_over_tls_and_restored(
+    world: ArchiveWorld, server: Server, folder: Path
+) -> None:
+    target, told = world.target(registered(server)), list[int]()
+    backup_id = uuid7(world.needs.clock())
+    made = await world.archives.back_up(target, backup_id, "base", told.append)
+    seen = server.sql(_SEEN)
+    (listed,) = await world.archives.listed(target)
+    assert (listed.label, listed.backup_id, listed.kind) == (made.label, backup_id, "base")
+    assert made.size_bytes > made.stored_bytes > 0
+    assert told[-1] == 100
+
+    restored = Server(folder / "copied")
+    async with killing(PYTHON, "/unpacking.py"):
+        with pytest.raises(BackupFailed, match="cannot be unpacked: it was ended by signal 9"):
+            await restored_into(world, target, restored.data, restored, made.label)
+    recovery = await restored_into(world, target, restored.data, restored, made.label)
+    assert not recovery.uses_archive
+    restored.configure(archives=False)
+    restored.start()
+    try:
+        assert restored.sql(_SEEN) == seen
+    finally:
+        restored.stop()
+
+    await world.archives.remove(target, [made.label])
+    assert await world.archives.listed(target) == []
+    assert await world.keys(target) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"password": "wrong"}, "password authentication failed"),
+        ({"ca": "other"}, "certificate verify failed"),
+        ({"host": "127.0.0.2"}, "does not match host name"),
+        ({"host": "169.254.169.254"}, "not public"),
+        ({"username": "nobody"}, "pg_hba.conf"),
+    ],
+)
+async def test_a_copy_that_fails_says_why_and_leaves_nothing(
+    world: ArchiveWorld, server: Server, folder: Path, fields: dict[str, str], words: str
+) -> None:
+    if fields.get("ca"):
+        (folder / "other").mkdir()
+        fields = {"ca": self_signed(folder / "other", "db.example.com")[0].read_text()}
+    target = world.target(registered(server, **fields))
+    with pytest.raises(BackupFailed, match=words) as raised:
+        await world.archives.back_up(target, uuid7(world.needs.clock()), "base", lambda _: None)
+    assert PASSWORD not in str(raised.value)
+    assert await world.archives.listed(target) == []
+    assert await world.keys(target) == []

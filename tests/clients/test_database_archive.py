@@ -9,10 +9,8 @@ import os
 import re
 import shutil
 import signal
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -30,7 +28,6 @@ from cloudcore.databases.archive import (
     BucketGone,
     Listed,
     Recovery,
-    RegisteredEndpoint,
     restore_command,
 )
 from cloudcore.databases.archives import Archives
@@ -46,17 +43,20 @@ from tests.archive_world import (
     SPOOL_FILES,
     ArchiveWorld,
     Server,
+    archiving,
+    killing,
     open_archive_world,
+    push_all,
+    registered,
+    restored_into,
     runs_of,
     until,
 )
-from tests.certificates import self_signed
 from tests.postgresql import free_port
 from tests.tools import require_tool
 
 pytestmark = pytest.mark.timeout(180)
 
-PYTHON: Final = Path(sys.executable).resolve().name
 ROWS: Final = 2000
 MIB: Final = 1 << 20
 _SEEN: Final = "SELECT count(*), md5(string_agg(things::text, ',' ORDER BY n)) FROM things"
@@ -102,39 +102,6 @@ async def backed_up(world: ArchiveWorld, server: Server) -> tuple[BackupTarget, 
     target = world.target()
     async with archiving(world, target, server):
         return target, await world.archives.back_up(target, "kept", "base", _ignore)
-
-
-@asynccontextmanager
-async def archiving(
-    world: ArchiveWorld, target: BackupTarget, server: Server
-) -> AsyncIterator[None]:
-    """Push WAL all the while, as the watch of a machine does."""
-
-    async def push() -> None:
-        while True:
-            await world.archives.push_wal(target, server.spool)
-            await asyncio.sleep(0.05)
-
-    pushing = asyncio.create_task(push())
-    try:
-        yield
-    finally:
-        pushing.cancel()
-        await asyncio.gather(pushing, return_exceptions=True)
-
-
-async def push_all(world: ArchiveWorld, target: BackupTarget, server: Server) -> None:
-    """Have all WAL until now in the bucket."""
-    server.sql("SELECT pg_logical_emit_message(true, 'tests', 'so that there is some')")
-    (found,) = server.sql("SELECT pg_walfile_name(pg_switch_wal())")
-    while True:
-        server.sql("SELECT pg_reload_conf()")  # after failures, the archiver rests for a minute
-        (last,) = server.sql("SELECT coalesce(last_archived_wal, '') FROM pg_stat_archiver")
-        is_all = last >= found
-        pushed = await world.archives.push_wal(target, server.spool)
-        assert pushed.error is None
-        if is_all and pushed.pushed == 0:
-            return
 
 
 async def test_what_was_backed_up_is_restored(
@@ -286,66 +253,6 @@ def _written(moment: int) -> str:
     return at.isoformat(timespec="microseconds")
 
 
-def registered(server: Server, **fields: str) -> RegisteredEndpoint:
-    """Return the server as one that runs elsewhere."""
-    made = RegisteredEndpoint("127.0.0.1", server.port, "copier", PASSWORD, server.ca)
-    return made._replace(**fields)  # type: ignore[arg-type] # of texts
-
-
-async def test_a_server_elsewhere_is_copied_over_tls_and_restored(
-    world: ArchiveWorld, server: Server, folder: Path
-) -> None:
-    target, told = world.target(registered(server)), list[int]()
-    backup_id = uuid7(world.needs.clock())
-    made = await world.archives.back_up(target, backup_id, "base", told.append)
-    seen = server.sql(_SEEN)
-    (listed,) = await world.archives.listed(target)
-    assert (listed.label, listed.backup_id, listed.kind) == (made.label, backup_id, "base")
-    assert made.size_bytes > made.stored_bytes > 0
-    assert told[-1] == 100
-
-    restored = Server(folder / "copied")
-    async with killing(PYTHON, "/unpacking.py"):
-        with pytest.raises(BackupFailed, match="cannot be unpacked: it was ended by signal 9"):
-            await restored_into(world, target, restored.data, restored, made.label)
-    recovery = await restored_into(world, target, restored.data, restored, made.label)
-    assert not recovery.uses_archive
-    restored.configure(archives=False)
-    restored.start()
-    try:
-        assert restored.sql(_SEEN) == seen
-    finally:
-        restored.stop()
-
-    await world.archives.remove(target, [made.label])
-    assert await world.archives.listed(target) == []
-    assert await world.keys(target) == []
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"password": "wrong"}, "password authentication failed"),
-        ({"ca": "other"}, "certificate verify failed"),
-        ({"host": "127.0.0.2"}, "does not match host name"),
-        ({"host": "169.254.169.254"}, "not public"),
-        ({"username": "nobody"}, "pg_hba.conf"),
-    ],
-)
-async def test_a_copy_that_fails_says_why_and_leaves_nothing(
-    world: ArchiveWorld, server: Server, folder: Path, fields: dict[str, str], words: str
-) -> None:
-    if fields.get("ca"):
-        (folder / "other").mkdir()
-        fields = {"ca": self_signed(folder / "other", "db.example.com")[0].read_text()}
-    target = world.target(registered(server, **fields))
-    with pytest.raises(BackupFailed, match=words) as raised:
-        await world.archives.back_up(target, uuid7(world.needs.clock()), "base", _ignore)
-    assert PASSWORD not in str(raised.value)
-    assert await world.archives.listed(target) == []
-    assert await world.keys(target) == []
-
-
 def _ignore(_percent: int) -> None:
     pass
 
@@ -400,30 +307,6 @@ async def test_a_repository_that_cannot_be_read_is_not_taken_for_an_empty_one(
     assert await archives.listed(target) == [made]
 
 
-@asynccontextmanager
-async def killing(program: str, word: str) -> AsyncIterator[None]:
-    """Kill a program with a word among its arguments, as soon as it runs for us in the block."""
-
-    def is_meant(process: int) -> bool:
-        with contextlib.suppress(OSError):
-            return word.encode() in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
-        return False
-
-    async def kill() -> None:
-        while True:
-            for each in filter(is_meant, runs_of(program, os.getpid())):
-                with contextlib.suppress(ProcessLookupError):
-                    return os.kill(each, signal.SIGKILL)
-            await asyncio.sleep(0.005)
-
-    task = asyncio.create_task(kill())
-    try:
-        yield
-        await task
-    finally:
-        task.cancel()
-
-
 async def test_pgbackrest_that_is_killed_is_a_fault_and_is_done_again(
     world: ArchiveWorld, server: Server, folder: Path
 ) -> None:
@@ -452,15 +335,6 @@ async def test_pgbackrest_that_is_killed_is_a_fault_and_is_done_again(
     await restored_into(world, target, into, server, made.label)
     assert (into / "PG_VERSION").exists()
     shutil.rmtree(into)
-
-
-async def restored_into(
-    world: ArchiveWorld, target: BackupTarget, into: Path, server: Server, label: str
-) -> Recovery:
-    """Restore a backup into a folder, without WAL."""
-    return await world.archives.restore(
-        target, into, server.user, label=label, target_time=None, max_bytes=1000 * MIB
-    )
 
 
 async def test_d6_a_service_that_is_killed_leaves_nothing_that_runs_or_that_info_lists(

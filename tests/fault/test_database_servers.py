@@ -143,7 +143,7 @@ def test_who_takes_a_server_over_has_that_server_alone(
 ) -> None:
     """A superuser of a server runs any program as its user: this stands for a broken server."""
     other = machine.spec(port=server["port"] + 1)
-    driving("create", other)
+    machine.put(driving, other)
     secret = machine.top / "secret"
     secret.write_text("of the service")
     secret.chmod(0o644)
@@ -336,8 +336,7 @@ def test_a_port_that_is_taken_is_said(machine: ServerMachine, driving: Driving) 
         taken = machine.spec(port=listener.getsockname()[1])
         if taken["port"] < machine.port:
             taken["port"] = machine.port
-        driving("create", taken)
-        driving("reload_certificate", taken, machine.chain, machine.key)
+        machine.put(driving, taken)
         with pytest.raises(Refused, match="cannot listen"):
             driving("start", taken)
     driving("remove", taken["id"], True)
@@ -363,7 +362,7 @@ def test_a_server_has_its_files_when_its_user_is_another_one(
 
 def test_what_is_removed_is_kept_for_a_day(machine: ServerMachine, driving: Driving) -> None:
     spec = machine.spec(port=machine.port + 2)
-    driving("create", spec)
+    machine.put(driving, spec)
     driving("remove", spec["id"], False)
     [grave] = (machine.base / ".graves").iterdir()
     driving("bury")
@@ -373,7 +372,7 @@ def test_what_is_removed_is_kept_for_a_day(machine: ServerMachine, driving: Driv
     assert not [*(machine.base / ".graves").iterdir()]
     (machine.base / ".graves").rmdir()
     assert spec["id"] not in driving("seen")
-    driving("create", spec)
+    machine.put(driving, spec)
     driving("set_aside", spec["id"])
     [found] = (machine.base / ".unknown").iterdir()
     found = found.rename(found.with_name(f"{spec['id']}-1"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,8 +35,29 @@ async def test_another_process_waits_or_says_why_not(
             await third.remove("server", at_once=True)
         assert (tmp_path / "server").exists()
     await waiting
+    await _keeps_the_lock_to_its_end(one, third)
     await other.remove("server", at_once=True)
     assert left_in(tmp_path) == []
+
+
+async def _keeps_the_lock_to_its_end(one: ServerLocks, third: Servers) -> None:
+    """What a thread does goes on when its caller is cancelled, as its lease was lost."""
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def act() -> None:
+        has_begun.set()
+        may_end.wait()
+
+    lost = asyncio.create_task(one.alone("server", act))
+    await asyncio.to_thread(has_begun.wait)
+    lost.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await lost
+    with pytest.raises(ServerFailed, match="another process"):
+        await third.stop("server")
+    next_one = asyncio.create_task(one.alone("server", lambda: "next"))
+    may_end.set()
+    assert await next_one == "next"
 
 
 def left_in(folder: Path) -> list[Path]:

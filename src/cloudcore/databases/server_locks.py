@@ -10,25 +10,28 @@ import asyncio
 import fcntl
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from cloudcore.databases.server import ServerBusy, ServerFailed
 from cloudcore.nodes.kept_programs import OneAtATime
 
 _WAIT_SECONDS: Final = 10
 _LOOK_SECONDS: Final = 0.05
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class _Lock:
-    """A lock that blocks of this process have, or wait for."""
+    """A lock that blocks and threads of this process have, or wait for."""
 
-    blocks: int = 0
+    holders: int = 0
+    threads: set[asyncio.Future[Any]] = field(default_factory=set)
+    """What is done to the server; it goes on when who waits for it is cancelled."""
     descriptor: int | None = None
     taking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -49,7 +52,31 @@ class ServerLocks(OneAtATime):
     async def held(self, program_id: str) -> AsyncIterator[None]:
         """Let nothing else be done to a server in the block; errors as below."""
         async with super().held(program_id), self.held_from_others(program_id):
+            while threads := self._held[program_id].threads:  # whose callers were cancelled
+                await asyncio.wait(threads)
             yield
+
+    async def alone(self, program_id: str, act: Callable[[], T]) -> T:
+        """Call something in a thread, while nothing else is done to a server."""
+        async with self.held(program_id):
+            return await self.done_to(program_id, act)
+
+    async def done_to(self, server_id: str, act: Callable[[], T]) -> T:
+        """Call something in a thread that keeps the lock to its end, also when this is cancelled.
+
+        The caller holds the server.
+        """
+        lock = self._held[server_id]
+        running = asyncio.get_running_loop().run_in_executor(self._threads, act)
+
+        def ended(_: object) -> None:
+            lock.threads.discard(running)
+            self._leave(server_id, lock)
+
+        lock.holders += 1
+        lock.threads.add(running)
+        running.add_done_callback(ended)
+        return await asyncio.shield(running)
 
     @asynccontextmanager
     async def held_from_others(self, server_id: str) -> AsyncIterator[None]:
@@ -59,19 +86,21 @@ class ServerLocks(OneAtATime):
         file of the lock cannot be made.
         """
         lock = self._held.setdefault(server_id, _Lock())
-        lock.blocks += 1
+        lock.holders += 1
         try:
             async with lock.taking:
                 if lock.descriptor is None:
                     lock.descriptor = await _taken(self._path(server_id))
             yield
         finally:
-            lock.blocks -= 1
-            if not lock.blocks:
-                del self._held[server_id]
-                self._let_go(server_id, lock)
+            self._leave(server_id, lock)
 
-    def _let_go(self, server_id: str, lock: _Lock) -> None:
+    def _leave(self, server_id: str, lock: _Lock) -> None:
+        """Let the lock go if nobody has it any more."""
+        lock.holders -= 1
+        if lock.holders:
+            return
+        del self._held[server_id]
         if lock.descriptor is not None:
             if not (self._base / server_id).exists():
                 self._path(server_id).unlink(missing_ok=True)

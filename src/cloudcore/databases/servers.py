@@ -151,7 +151,7 @@ class Servers:
         """Start a server; what was restored is made fit first, if that was not done."""
         async with self._at_a_time.held(spec.id):
             await self._recover(spec, Recovery(None, uses_archive=False))
-            await self._at_a_time.run(lambda: self._begin(spec, postgres.server(spec)))
+            await self._at_a_time.done_to(spec.id, lambda: self._begin(spec, postgres.server(spec)))
             await self._ready(spec)
 
     async def switch_wal(self, spec: ServerSpec) -> None:
@@ -190,13 +190,15 @@ class Servers:
         """Read all data; without checksums the server is started, which nobody else reaches."""
         paths = self.paths(spec)
         async with self._at_a_time.held(spec.id):
-            await self._at_a_time.run(lambda: self._stop(spec.id))
+            await self._at_a_time.done_to(spec.id, lambda: self._stop(spec.id))
             if await checking.has_checksums(spec, paths):
                 await checking.check_pages(spec, paths)
                 return "checksums"
-            await self._at_a_time.run(lambda: self._single(spec, "template1", checking.ALL_CONNECT))
+            await self._at_a_time.done_to(
+                spec.id, lambda: self._single(spec, "template1", checking.ALL_CONNECT)
+            )
             private = postgres.server(spec, is_private=True)
-            await self._at_a_time.run(lambda: self._begin(spec, private))
+            await self._at_a_time.done_to(spec.id, lambda: self._begin(spec, private))
             await self._ready(spec)
             await checking.read_rows(spec, paths)
             return "rows"
@@ -357,9 +359,9 @@ class Servers:
     async def _recover(self, spec: ServerSpec, recovery: Recovery) -> None:
         if await self._at_a_time.run((self._folder(spec.id) / _UNFIT).exists):
             private = postgres.server(spec, recovery, is_private=True)
-            await self._at_a_time.run(lambda: self._begin(spec, private))
+            await self._at_a_time.done_to(spec.id, lambda: self._begin(spec, private))
             await self._ready(spec)
-            await self._at_a_time.run(lambda: self._make_fit(spec))
+            await self._at_a_time.done_to(spec.id, lambda: self._make_fit(spec))
 
     async def _ready(self, spec: ServerSpec) -> None:
         """Wait until a server takes connections; raise `ServerFailed` if it ends."""

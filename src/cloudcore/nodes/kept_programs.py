@@ -33,13 +33,8 @@ class OneAtATime:
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
 
     async def run(self, act: Callable[[], T]) -> T:
-        """Call something in a thread; cancelled, wait for its end: nothing stops a thread."""
-        running = asyncio.get_running_loop().run_in_executor(self._threads, act)
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            await asyncio.wait([running])
-            raise
+        """Call something in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, act)
 
     async def alone(self, program_id: str, act: Callable[[], T]) -> T:
         """Call something in a thread, while nothing else is done to a program."""
