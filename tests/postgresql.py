@@ -47,6 +47,7 @@ def postgresql_url() -> Iterator[str]:
         port = free_port()
         options = (
             f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={folder}"
+            " -c autovacuum=off"  # plans are what tests make them, and no database is in use
         )
         control = (programs / "pg_ctl", "--pgdata", cluster, "--wait")
         run(

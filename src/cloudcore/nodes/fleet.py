@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import Column, Table, Text, select, text
+from sqlalchemy import Column, Table, Text, literal_column, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import insert_new, insert_or_change
@@ -32,7 +32,10 @@ _ADD: Final = Statement(insert_new(fleet_settings, _FIELDS))
 _PUT: Final = Statement(insert_or_change(fleet_settings, _FIELDS))
 _LIST: Final = Statement(select(_f.name, _f.value).order_by(_f.name))
 _HOLD: Final = Statement(
-    select(_f.name).order_by(_f.name).limit(text("1")).with_for_update(read=True, key_share=True)
+    select(_f.name)
+    .order_by(_f.name)
+    .limit(literal_column("1"))
+    .with_for_update(read=True, key_share=True)
 )
 _LOCK: Final = Statement(select(_f.name, _f.value).order_by(_f.name).with_for_update())
 
