@@ -37,6 +37,10 @@ from tests.loaded_client import NUMBER
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _LARGEST_REQUEST: Final = 1 << 17
+_DESCRIPTORS: Final = 5
+"""Of a request: standard streams, network namespace, and the pipe for what becomes of it."""
+_NETWORK: Final = Path("/proc/thread-self/ns/net")
+"""Where this thread is, which may be a network of its test; so is what it starts."""
 ENTREPOT: Final = "registry"
 """The module of the command."""
 _SERVERS: Final = (
@@ -197,16 +201,7 @@ def can_be_forked(env: Mapping[str, str]) -> bool:
     """Return True if a program of this environment is started as one of ours would be."""
     both = env.keys() | os.environ.keys()
     names = {each for each in both if each.startswith(_OF_THE_START)} - {"PYTHONPATH"}
-    is_here = _network() == _NETWORK
-    return is_here and all(env.get(each) == os.environ.get(each) for each in names)
-
-
-def _network() -> str:
-    """Return the network namespace of this thread: a test may be in one of its own."""
-    return str(Path("/proc/thread-self/ns/net").readlink())
-
-
-_NETWORK: Final = _network()
+    return all(env.get(each) == os.environ.get(each) for each in names)
 
 
 class _Loader:
@@ -245,7 +240,9 @@ class _Loader:
         reading, writing = os.pipe()
         request = json.dumps([list(words), dict(env), str(cwd), has_session, None]).encode()
         try:
-            socket.send_fds(self._socket, [request], [*streams, writing])
+            with _NETWORK.open("rb") as network:
+                descriptors = [*streams, network.fileno(), writing]
+                socket.send_fds(self._socket, [request], descriptors)
         finally:
             os.close(writing)
         pid = os.read(reading, NUMBER.size)
@@ -299,12 +296,12 @@ def _fork_on_request(requests: socket.socket, listener: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who wait, whom nobody waits for
     while True:
         if requests in select.select([requests, listener], [], [])[0]:
-            request, descriptors, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, 4)
+            request, descriptors, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, _DESCRIPTORS)
             if not request:
                 return
         else:
             with listener.accept()[0] as asking:
-                request, descriptors, _, _ = socket.recv_fds(asking, _LARGEST_REQUEST, 4)
+                request, descriptors, _, _ = socket.recv_fds(asking, _LARGEST_REQUEST, _DESCRIPTORS)
         words, env, *rest = json.loads(request)
         if words[0].startswith("tests."):
             import_module(_TESTS)
@@ -327,17 +324,18 @@ def _fork_on_request(requests: socket.socket, listener: socket.socket) -> None:
 def _tell_of(started: int, descriptors: list[int]) -> NoReturn:
     """Tell the id of a process and, in the end, its exit status; then end."""
     try:
-        for each in (*descriptors[:3], 0, 1, 2):
+        telling = descriptors.pop()
+        for each in (*descriptors, 0, 1, 2):
             os.close(each)
-        os.write(descriptors[3], NUMBER.pack(started))
+        os.write(telling, NUMBER.pack(started))
         _, status = os.waitpid(started, 0)
-        os.write(descriptors[3], NUMBER.pack(os.waitstatus_to_exitcode(status)))
+        os.write(telling, NUMBER.pack(os.waitstatus_to_exitcode(status)))
     finally:  # also if nobody reads any more
         os._exit(0)
 
 
 def _run(
-    streams: list[int],
+    descriptors: list[int],
     words: list[str],
     env: dict[str, str],
     cwd: str,
@@ -350,6 +348,11 @@ def _run(
     if umask is not None:
         os.umask(umask)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    *streams, network = descriptors
+    if os.fstat(network).st_ino != _NETWORK.stat().st_ino:
+        namespaces = import_module("cloudcore.network.namespaces")
+        namespaces.enter(network)
+    os.close(network)
     for number, each in enumerate(streams):
         os.dup2(each, number)
         os.close(each)

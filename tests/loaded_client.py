@@ -43,7 +43,8 @@ def _forked(address: str, words: tuple[str, ...]) -> tuple[int, int] | None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
         asking.connect(address)
         request = json.dumps([words, dict(os.environ), os.getcwd(), False, umask]).encode()  # noqa: PTH109 - pathlib is slow to load
-        socket.send_fds(asking, [request], [0, 1, 2, writing])
+        network = os.open("/proc/self/ns/net", os.O_RDONLY)
+        socket.send_fds(asking, [request], [0, 1, 2, network, writing])
     os.close(writing)
     pid = os.read(reading, NUMBER.size)
     return (NUMBER.unpack(pid)[0], reading) if pid else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,6 +17,7 @@ import pytest
 from tests.clients.docs_shell import commands_of, shell, write_program
 from tests.database_install import database_install
 from tests.entrepot import Home, Install
+from tests.loaded import ENTREPOT, script_line
 from tests.tools import require_tool
 
 pytestmark = pytest.mark.timeout(600)
@@ -113,7 +113,7 @@ def test_the_commands_of_the_page_work(served: tuple[Install, Path], workspace: 
     for name in ("jq", "psql"):
         require_tool(name)
     programs, (install, folder) = workspace / "programs", served
-    write_program(programs, "entrepot", f'exec {sys.executable} -m registry "$@"')
+    write_program(programs, "entrepot", script_line(ENTREPOT))
     home = Home(folder / "home-of-page")
     assert install.sign_in_by_key(home).returncode == 0
     environment = {**home.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}

@@ -13,6 +13,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -220,10 +221,11 @@ def _check_revision(raw: psycopg.Connection) -> None:
         )
 
 
-def _our_tables() -> list[str]:
-    """Return the names of all tables that the migrations make, by making them on SQLite.
+@cache
+def _our_tables() -> Sequence[str]:
+    """Return the names of all tables that the migrations make, by making them on SQLite once.
 
-    It takes a second. What modules have described so far would be quicker, and may lack some.
+    That takes a second. What modules have described so far would be quicker, and may lack some.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tables.db"
