@@ -44,7 +44,8 @@ class StoreSettings:
     """How the server encrypts: ``AES256``, ``aws:kms`` or ``aws:kms:KEY``; empty: as it does by
     itself."""
     store_s3_buffer_mb: int = 256
-    """MiB of uploads that a process keeps in memory at most, until they are sent."""
+    """MiB of uploads that a process keeps in memory at most, until they are sent: of blobs, and as
+    many of the bytes of buckets."""
     cache_bytes: int = 0
     """Bytes that this machine keeps of the bucket on its own disk; 0: none. Without a bucket it has
     no effect."""

@@ -71,6 +71,10 @@ def test_a_blob_that_is_damaged_here_is_named_and_copied_again_once_it_is_healed
     stored.unlink()
     assert site.back_up() == 1
     assert f"blob {digest_of(LAYER)}: its bytes are gone" in capsys.readouterr().out
+    stored.mkdir()  # cannot be read, as on a disk that fails
+    assert site.back_up() == 1
+    assert f"blob {digest_of(LAYER)}: its bytes cannot be read" in capsys.readouterr().out
+    stored.rmdir()
     stored.write_bytes(LAYER)
     assert site.back_up() == 0
     assert site.manifest().damaged == []

@@ -12,7 +12,7 @@ from typing import Final, cast
 import pytest
 
 from cloudcore.objects.book import NamedObject
-from registry.backup import restoring
+from registry.backup import copying, restoring
 from registry.backup.objects import Progress
 from registry.backup.places import opened_places
 from registry.backup.taking import BackupOptions, take_backup
@@ -21,10 +21,12 @@ from registry.blobstore.base import DeletionsHeld
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.folders import object_path
 from registry.blobstore.opening import BUCKETS
-from registry.blobstore.s3.bucket import Bucket
+from registry.blobstore.s3.answers import Refused
+from registry.blobstore.s3.bucket import Bucket, Ranged
 from registry.blobstore.s3.names import GENERATION, object_key
 from registry.blobstore.s3.store import S3Store
 from registry.blobstore.store_locks import MachineLocks
+from registry.errors import StoreUnavailable
 from registry.settings import Settings
 from registry.store_settings import StoreSettings
 from tests.contract.blob_stores import listed, new_id
@@ -103,8 +105,14 @@ def test_a_restoration_into_a_bucket_goes_on_and_takes_no_bucket_that_is_used(
     with monkeypatch.context() as interrupted:
         interrupted.setattr(restoring, "_bring_database", dying)
         assert site.restore() == 130
-    site.stores[site.restored] = replace(used, store_s3_prefix="another")
-    assert site.restore() == 2  # the mark names the bucket
+    elsewhere = used.store_s3_endpoint.replace("127.0.0.1", "localhost")
+    assert elsewhere != used.store_s3_endpoint
+    for another in (
+        replace(used, store_s3_prefix="another"),
+        replace(used, store_s3_endpoint=elsewhere),
+    ):
+        site.stores[site.restored] = another
+        assert site.restore() == 2  # the mark names the bucket
     site.stores[site.restored] = used
     with closing(Bucket(used)) as bucket:
         first, *_ = [entry.key for entry in bucket.listed("objects/")]
@@ -138,6 +146,39 @@ def test_what_is_gone_from_the_bucket_is_named_and_copied_once_it_is_back(
     assert site.back_up("--verify") == 0
     assert site.back_up("--link") == 2
     assert "leave --link out" in capsys.readouterr().err
+
+
+def test_an_object_that_is_always_refused_keeps_no_other_from_the_backup(
+    site: BucketSite, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = site.stores[site.data] = settings_for("moto")
+    site.serve(pushed(LAYER), site.data)
+    with closing(Bucket(store)) as bucket:
+        sizes = {e.key: e.size for e in bucket.listed("objects/")}
+    (refused,) = [key for key, size in sizes.items() if size == len(LAYER)]
+    get = Bucket.get
+
+    def refusing(self: Bucket, key: str, start: int, stop: int, etag: str = "") -> Ranged:
+        if key == refused:
+            raise Refused("AccessDenied")
+        return get(self, key, start, stop, etag)
+
+    def away(*_: object) -> None:
+        raise StoreUnavailable("the blob store does not answer")
+
+    monkeypatch.setattr(copying, "_PAUSES", ())
+    monkeypatch.setattr(Bucket, "get", refusing)
+    assert site.back_up() == 1
+    assert "its bytes cannot be read" in capsys.readouterr().out
+    before = site.manifest()
+    assert len(before.damaged) == 1
+    assert site.objects() == {key.rpartition("/")[2] for key in sizes if key != refused}
+    with monkeypatch.context() as broken:
+        broken.setattr(Bucket, "find", away)
+        assert site.back_up() != 0
+    assert site.manifest() == before
+    monkeypatch.setattr(Bucket, "get", get)
+    assert site.back_up() == 0
 
 
 def test_nothing_is_deleted_from_a_bucket_during_its_backup(site: BucketSite) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.blobstore.base import DataKey, ObjectUnknown
+from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.disk_cache import DiskCache
 from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.names import object_key
@@ -110,6 +110,17 @@ async def test_a_sealed_object_that_goes_bad_in_the_cache_is_read_from_the_bucke
         assert refused.type is StoreUnavailable  # not `ObjectChanged`
     assert await read(store, object_id, KEY) == DATA
     assert counts["bad"] == 1
+
+
+async def test_an_object_that_the_bucket_has_with_a_wrong_size_is_no_bad_file_of_the_cache(
+    store: S3Store, tmp_path: Path, counts: Counts
+) -> None:
+    object_id = await stored(store, None)
+    await read(store, object_id, None)
+    until_kept(tmp_path, object_id)
+    with pytest.raises(ObjectDamaged):
+        await store.open(object_id, len(DATA) + 1)
+    assert counts["bad"] == 0
 
 
 async def test_what_is_deleted_here_leaves_the_cache(store: S3Store, tmp_path: Path) -> None:

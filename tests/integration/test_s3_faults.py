@@ -338,6 +338,21 @@ def test_a_page_of_uploads_need_not_name_the_upload_that_it_ends_with() -> None:
         assert "upload-id-marker" not in asked[1]
 
 
+@pytest.mark.parametrize(
+    ("root", "call"),
+    [
+        ("ListBucketResult", lambda bucket: list(bucket.listed("objects/"))),
+        ("ListMultipartUploadsResult", lambda bucket: list(bucket.begun("objects/"))),
+    ],
+)
+def test_a_page_that_does_not_say_where_the_next_begins_is_no_answer(
+    root: str, call: Callable[[Bucket], object]
+) -> None:
+    page = f"<{root}><IsTruncated>true</IsTruncated></{root}>".encode()
+    with answering(page) as (bucket, _), pytest.raises(StoreUnavailable, match="no S3"):
+        call(bucket)
+
+
 def test_an_answer_without_ranges_is_closed() -> None:
     bodies: list[Any] = []
     with answering(bytes(MIB)) as (bucket, _):

@@ -15,7 +15,7 @@ from registry.blobstore.base import ObjectUnknown, StageBusy
 from registry.blobstore.disk_io import flush_folder
 from registry.blobstore.folders import SHARDS, object_path
 from registry.blobstore.s3.files import S3Files
-from registry.blobstore.s3.names import object_key
+from registry.blobstore.s3.names import GENERATION, object_key
 from registry.blobstore.s3.objects import S3Object
 from registry.errors import StoreUnavailable
 
@@ -27,6 +27,10 @@ _PAUSES: Final = (1, 2, 4, 8, 15)
 _CHUNK: Final = 1 << 20
 
 _log = logging.getLogger(__name__)
+
+
+class Unreadable(Exception):
+    """An object cannot be read where it is, while its store answers."""
 
 
 class Copying(Protocol):
@@ -44,7 +48,10 @@ class Copying(Protocol):
     def copy(self, row: NamedObject) -> int:
         """Copy an object durably, but for the entry of its folder; return how many bytes it has.
 
-        Raise FileNotFoundError if there is none.
+        Raises:
+            FileNotFoundError: there is none.
+            Unreadable: it cannot be read, and others can.
+
         """
         ...
 
@@ -110,9 +117,16 @@ class BetweenFolders(_ToFolder):
 
     def copy(self, row: NamedObject) -> int:
         """Copy a file."""
-        self._prepare(row)
-        path = self._path(row.stored_id)
-        copy_file(self._source / object_path(row.stored_id), path, links=self._links)
+        source, path = self._source / object_path(row.stored_id), self._path(row.stored_id)
+        try:
+            self._prepare(row)
+            copy_file(source, path, links=self._links)
+        except FileNotFoundError:
+            raise
+        except (OSError, StoreUnavailable) as error:
+            if _is_unreadable(source):
+                raise Unreadable(row.stored_id) from error
+            raise
         return size_of(path) or 0
 
 
@@ -127,7 +141,11 @@ class FromBucket(_ToFolder):
 
     def copy(self, row: NamedObject) -> int:
         """Read an object into a file."""
-        return _patiently(lambda: self._copy(row.stored_id))
+        try:
+            return _patiently(lambda: self._copy(row.stored_id))
+        except StoreUnavailable as error:
+            _patiently(lambda: self._bucket.find(GENERATION))  # raises if the bucket is away
+            raise Unreadable(row.stored_id) from error
 
     def _copy(self, stored_id: str) -> int:
         try:
@@ -184,6 +202,19 @@ class ToBucket:
 
     def flush(self) -> None:
         """Do nothing: what a bucket has taken is durable."""
+
+
+def _is_unreadable(path: Path) -> bool:
+    """Return True if a file cannot be read; raise OSError if its folder cannot be either."""
+    try:
+        with path.open("rb") as file:
+            while file.read(_CHUNK):
+                pass
+    except OSError:
+        for _ in path.parent.iterdir():
+            pass
+        return True
+    return False
 
 
 def _patiently(call: Callable[[], T]) -> T:

@@ -12,7 +12,7 @@ from blake3 import blake3
 from cloudcore.db.base import Connection
 from cloudcore.objects.book import Book, NamedObject
 from cloudcore.storage.piece_book import PIECE_BOOK
-from registry.backup.copying import Copying
+from registry.backup.copying import Copying, Unreadable
 from registry.backup.manifest import Damage
 from registry.blobstore.folders import SHARDS
 from registry.blobstore.staging import is_canonical_id
@@ -106,6 +106,9 @@ def _bring(way: Copying, row: NamedObject, *, is_suspect: bool, verifies: bool) 
     except FileNotFoundError:
         way.remove(row.stored_id)  # no damaged bytes of before
         return "its bytes are gone", False
+    except Unreadable:
+        way.remove(row.stored_id)
+        return "its bytes cannot be read", False
     problem = _problem(way, row, size, verifies=verifies)
     return problem, not problem
 

@@ -160,7 +160,7 @@ def opened_places(settings: Settings) -> Iterator[Places]:
     with ExitStack() as opened:
 
         def in_bucket(prefix: str) -> InBucket:
-            files = S3Files(open_bucket(settings, prefix))
+            files = S3Files(open_bucket(settings, prefix), folder=settings.data)
             return opened.enter_context(closing(InBucket(files)))
 
         def on_disk(root: Path) -> OnDisk:

@@ -209,7 +209,9 @@ def _check_root_key(copy: Path, key: Path | None) -> None:
 
 def _mark(settings: Settings, manifest: Manifest) -> str:
     """Return what the mark of this restoration says."""
-    return f"{manifest.id} {place_of(settings)}" if settings.store.store_s3_bucket else manifest.id
+    if not settings.store.store_s3_bucket:
+        return manifest.id
+    return f"{manifest.id} {place_of(settings)} {settings.store.store_s3_endpoint}"
 
 
 def _begin(settings: Settings, manifest: Manifest) -> None:

@@ -300,8 +300,12 @@ class DiskCache:
 
     def refuse(self, object_id: str) -> None:
         """Delete a file that has other bytes than were stored, or cannot be read."""
-        self._count(CACHE_BAD, 1)
+        self.found_bad()
         self.drop(object_id)
+
+    def found_bad(self) -> None:
+        """Count a file that had other bytes than were stored."""
+        self._count(CACHE_BAD, 1)
 
     def served(self, amount: int) -> None:
         """Count bytes that were read from whole files."""

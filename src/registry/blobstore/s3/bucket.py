@@ -315,34 +315,50 @@ class Bucket:
 
     def begun(self, prefix: str) -> Iterator[Begun]:
         """Yield uploads in parts that have not ended, of keys that begin with `prefix`."""
-        more: Mapping[str, str] = {}
-        while True:
-            with self._asking("ListMultipartUploads"):
-                page = self.client.list_multipart_uploads(
-                    **self._place, Prefix=self.prefix + prefix, **more
-                )
-            for each in page.get("Uploads", ()):
-                key = each["Key"][len(self.prefix) :]
-                yield Begun(key, each["UploadId"], each["Initiated"])
+        more: Mapping[str, str] | None = {}
+        while more is not None:
+            found, more = self._page_of_begun(prefix, more)
+            yield from found
+
+    def _page_of_begun(
+        self, prefix: str, more: Mapping[str, str]
+    ) -> tuple[list[Begun], Mapping[str, str] | None]:
+        """Return a page of uploads in parts, and what asks for the next, or None."""
+        with self._asking("ListMultipartUploads"):
+            page = self.client.list_multipart_uploads(
+                **self._place, Prefix=self.prefix + prefix, **more
+            )
+            found = [
+                Begun(each["Key"][len(self.prefix) :], each["UploadId"], each["Initiated"])
+                for each in page.get("Uploads", ())
+            ]
             if not page.get("IsTruncated"):
-                return
-            more = {"KeyMarker": page["NextKeyMarker"]}
+                return found, None
+            behind = {"KeyMarker": page["NextKeyMarker"]}
             if upload := page.get("NextUploadIdMarker"):  # absent: go on behind the key
-                more["UploadIdMarker"] = upload
+                behind["UploadIdMarker"] = upload
+            return found, behind
 
     def listed(self, prefix: str) -> Iterator[Entry]:
         """Yield objects whose keys begin with `prefix`, in the order of their keys."""
-        more: Mapping[str, str] = {}
-        while True:
-            with self._asking("ListObjectsV2"):
-                page = self.client.list_objects_v2(
-                    **self._place, Prefix=self.prefix + prefix, **more
-                )
-            for each in page.get("Contents", ()):
-                yield Entry(each["Key"][len(self.prefix) :], each["Size"], each["LastModified"])
+        more: Mapping[str, str] | None = {}
+        while more is not None:
+            found, more = self._page_of_objects(prefix, more)
+            yield from found
+
+    def _page_of_objects(
+        self, prefix: str, more: Mapping[str, str]
+    ) -> tuple[list[Entry], Mapping[str, str] | None]:
+        """Return a page of objects, and what asks for the next, or None."""
+        with self._asking("ListObjectsV2"):
+            page = self.client.list_objects_v2(**self._place, Prefix=self.prefix + prefix, **more)
+            found = [
+                Entry(each["Key"][len(self.prefix) :], each["Size"], each["LastModified"])
+                for each in page.get("Contents", ())
+            ]
             if not page.get("IsTruncated"):
-                return
-            more = {"ContinuationToken": page["NextContinuationToken"]}
+                return found, None
+            return found, {"ContinuationToken": page["NextContinuationToken"]}
 
     def delete(self, keys: Sequence[str]) -> Mapping[str, str]:
         """Delete objects; skip absent ones. Return why others were not deleted, by their key."""
@@ -353,9 +369,9 @@ class Bucket:
                 answer = self.client.delete_objects(
                     **self._place, Delete={"Objects": named, "Quiet": True}
                 )
-            for each in answer.get("Errors", ()):
-                if each.get("Code") not in MISSING:
-                    failed[each["Key"][len(self.prefix) :]] = str(each.get("Code"))
+                for each in answer.get("Errors", ()):
+                    if each.get("Code") not in MISSING:
+                        failed[each["Key"][len(self.prefix) :]] = str(each.get("Code"))
         return failed
 
     def delete_all(self, keys: Sequence[str]) -> None:

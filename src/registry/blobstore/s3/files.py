@@ -113,13 +113,17 @@ class S3Files:
         self._keep(object_id)
         if cache is None or size is None:  # without a row, the bytes of an id may become others
             return self._fitting(self._in_bucket(name), object_id, size, data_key)
-        if (cached := cache.open(name)) is not None:
+        cached = cache.open(name)
+        if cached is not None:
             with suppress(ObjectDamaged, StoreUnavailable):
                 opened = self._fitting(cached, object_id, size, data_key)
                 return CachedObject(opened, lambda: cache.refuse(name), cache.served)
-            cache.refuse(name)
+            cache.drop(name)
         stored = cache.kept(name, self._in_bucket(name), lambda: self._in_bucket(name))
-        return self._fitting(stored, object_id, size, data_key)
+        opened = self._fitting(stored, object_id, size, data_key)
+        if cached is not None:  # the bucket has other bytes than the file
+            cache.found_bad()
+        return opened
 
     def _fitting(
         self, stored: StoredBytes, object_id: str, size: int | None, data_key: DataKey | None

@@ -105,7 +105,13 @@ class PartWriter:
 
     @property
     def length(self) -> int:
-        """Return the number of bytes."""
+        """Return the number of bytes. For any thread."""
+        with self._lock:
+            return self._length
+
+    @property
+    def _length(self) -> int:
+        """Return the number of bytes, for who has the lock."""
         return self.sent + self.unsent
 
     @property
@@ -141,7 +147,7 @@ class PartWriter:
         """Return bytes that are in memory, or None if they are not. For any thread."""
         with self._lock:
             first = start - self.sent
-            if first < 0 or stop > self.length:
+            if first < 0 or stop > self._length:
                 return None
             return self._buffer.read(first, stop - self.sent)
 
