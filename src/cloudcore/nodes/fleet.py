@@ -35,6 +35,7 @@ _HOLD: Final = Statement(
     select(_f.name)
     .order_by(_f.name)
     .limit(literal_column("1"))
+    .offset(literal_column("0"))
     .with_for_update(read=True, key_share=True)
 )
 _LOCK: Final = Statement(select(_f.name, _f.value).order_by(_f.name).with_for_update())
