@@ -67,11 +67,16 @@ def start_registry(
 ) -> LiveRegistry:
     """Start ``entrepot dev`` (or another `command`) over the folder `data`, on a free port.
 
-    It `forks`, as `tests.loaded` says, unless the program itself is to be started, or `popen` has
-    more arguments of `subprocess.Popen`. It `has_session` of its own, or that of this process.
+    It `forks`, as `tests.loaded` says, and finds an empty database there, unless the program itself
+    is to be started and to make it. `popen` has more arguments of `subprocess.Popen`, which forks
+    nothing. It `has_session` of its own, or that of this process.
     """
     started = (command, "--port", "0", "--data", str(data), *options)
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **(env or {})}
+    if forks and not data.exists() and "ENTREPOT_DATABASE_URL" not in environment:
+        from tests.databases import planted  # noqa: PLC0415 - a plugin, which pytest loads
+
+        planted(data)
     process, stdout = (
         _forked(started, environment, has_session=has_session)
         if forks and popen is None and can_be_forked(environment)

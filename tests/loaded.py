@@ -272,8 +272,9 @@ def _loader() -> _Loader:
 
 
 def _load() -> None:
-    """Import what the command and its servers need, before the first fork."""
-    main, families = import_module("registry.cli.main"), import_module("registry.families")
+    """Import and compile what the command and its servers need, before the first fork."""
+    names = ("registry.cli.main", "registry.families", "cloudcore.db.statement")
+    main, families, statement = map(import_module, names)
     # The parsers of a thousand options take longer than most commands.
     patch.object(main, "make_parser", cache(main.make_parser)).start()
     for modules in (None, main.SERVER_MODULES):
@@ -282,6 +283,8 @@ def _load() -> None:
         import_module(name)
     for family in families.FAMILIES:
         family.routes()
+    for is_postgresql in (False, True):
+        statement.compile_all(for_postgresql=is_postgresql)
     gc.collect()
     gc.freeze()
     assert threading.active_count() == 1
