@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from registry.blobstore.s3 import memory
 from registry.blobstore.s3.memory import Budget, PartBuffer
 from registry.errors import StoreUnavailable
 
@@ -42,3 +43,15 @@ def test_without_memory_and_without_a_disk_an_upload_is_refused(tmp_path: Path) 
             second.append(memoryview(b"123"))
         assert (len(first), len(second)) == (8, 0)
     assert budget.used == 0
+
+
+def test_an_upload_leaves_other_uses_of_the_disk_their_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr(memory, "_SPARE_SHARE", 1)  # no disk has all of its room free
+    with closing(PartBuffer(Budget(10), tmp_path)) as buffer:
+        buffer.append(memoryview(b"12345678"))
+        with pytest.raises(StoreUnavailable, match=r"disk fails \(ENOSPC\)"):
+            buffer.append(memoryview(b"123"))
+        assert buffer.read(0, 8) == b"12345678"

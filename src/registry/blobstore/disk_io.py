@@ -52,18 +52,21 @@ def disk_errors() -> _DiskErrors:
     return _DISK_ERRORS
 
 
-def check_room(descriptor: int, count: int) -> None:
+def check_room(
+    descriptor: int, count: int, most: int = _RESERVE_BYTES, share: int = _RESERVE_SHARE
+) -> None:
     """Raise ENOSPC if `count` more bytes would use the reserve of the file system.
 
     Freeing room needs some itself: the database writes rows of what is deleted, and some file
-    systems write to delete. So uploads leave 64 MiB, or a sixteenth of a small file system.
+    systems write to delete. So uploads leave 64 MiB, or a sixteenth of a small file system; others
+    leave `most`, or that `share` of it.
 
     Raises:
         OSError: ENOSPC.
 
     """
     found = os.fstatvfs(descriptor)
-    reserve = min(_RESERVE_BYTES, found.f_blocks * found.f_frsize // _RESERVE_SHARE)
+    reserve = min(most, found.f_blocks * found.f_frsize // share)
     # A file system that reports no size has no reserve.
     if reserve and found.f_bavail * found.f_frsize < reserve + count:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -21,6 +21,9 @@ from registry.blobstore.disk_io import check_room
 from registry.errors import StoreUnavailable
 
 _PATIENCE_SECONDS: Final = 30.0
+_SPARE_BYTES: Final = 1 << 30
+"""What files of uploads leave free of the disk, on which the database may be."""
+_SPARE_SHARE: Final = 10
 
 
 class Budget:
@@ -185,7 +188,7 @@ def _no_room(error: OSError) -> StoreUnavailable:
 
 def _write(descriptor: int, view: memoryview, offset: int) -> None:
     try:
-        check_room(descriptor, len(view))
+        check_room(descriptor, len(view), _SPARE_BYTES, _SPARE_SHARE)
         while view:
             count = os.pwrite(descriptor, view, offset)
             view, offset = view[count:], offset + count
