@@ -276,8 +276,10 @@ class S3Staged:
         found = self._found
         if not offset:
             self._begin_anew(algorithm)
-            if found.head is not None:
+            if found.head is not None:  # a tail without bytes tells that the upload goes on
+                self._store_tail(found.head.token)
                 self._shared.bucket.delete_all([self._key])
+                self._found = Found(None, self._found.tails)
             return
         name = tail_for(found, offset)
         if found.is_replaced:
