@@ -36,9 +36,12 @@ from unittest.mock import patch
 from tests.loaded_client import NUMBER
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+_PATH: Final = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
 _LARGEST_REQUEST: Final = 1 << 17
 _DESCRIPTORS: Final = 5
 """Of a request: standard streams, network namespace, and the pipe for what becomes of it."""
+_ENVIRONMENT: Final = dict(os.environ)
+"""With which the process that forks is started; a test may change that of its own process."""
 _NETWORK: Final = Path("/proc/thread-self/ns/net")
 """Where this thread is, which may be a network of its test; so is what it starts."""
 ENTREPOT: Final = "registry"
@@ -146,6 +149,17 @@ def run_loaded(
     timeout: float = 60,
 ) -> subprocess.CompletedProcess[str]:
     """Run a module with these arguments to its end, and return how it ended."""
+    if not can_be_forked(env):
+        command = [sys.executable, "-m", module, *arguments]
+        return subprocess.run(
+            command,
+            env=env,
+            input=stdin,
+            timeout=timeout,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     with (
         tempfile.TemporaryFile() as given,
         tempfile.TemporaryFile() as out,
@@ -194,14 +208,14 @@ def script_line(module: str) -> str:
 
 def program_environment() -> dict[str, str]:
     """Return the environment in which a program finds the tests and the registry."""
-    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
+    return {**os.environ, "PYTHONPATH": _PATH}
 
 
 def can_be_forked(env: Mapping[str, str]) -> bool:
     """Return True if a program of this environment is started as one of ours would be."""
-    both = env.keys() | os.environ.keys()
+    both = env.keys() | _ENVIRONMENT.keys()
     names = {each for each in both if each.startswith(_OF_THE_START)} - {"PYTHONPATH"}
-    return all(env.get(each) == os.environ.get(each) for each in names)
+    return all(env.get(each) == _ENVIRONMENT.get(each) for each in names)
 
 
 class _Loader:
@@ -220,7 +234,7 @@ class _Loader:
                 [sys.executable, "-m", "tests.loaded", *map(str, fds)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env=program_environment(),
+                env={**_ENVIRONMENT, "PYTHONPATH": _PATH},
                 pass_fds=fds,
                 cwd=ROOT,
             )
