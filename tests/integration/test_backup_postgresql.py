@@ -11,12 +11,18 @@ from typing import Any
 import psycopg
 import pytest
 
-from registry.backup import programs
+from cloudcore.errors import Unavailable
+from registry.backup import postgresql, programs, restoring
 from registry.backup.catalog import write_catalog
 from registry.backup.objects import Progress
 from registry.backup.taking import BackupOptions, take_backup
 from registry.blobstore.filesystem import FilesystemStore
+from registry.cli.existing_data import prepare_existing
+from registry.main import prepare
 from registry.metadata.database import migrate
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
+from registry.unfinished_restoration import MARK
 from tests.databases import create_database, drop_database
 from tests.fault.collected import push_image
 from tests.inprocess import Registry
@@ -209,6 +215,43 @@ def test_a_program_that_fails_leaves_no_dump_and_says_why(
     assert site.back_up() == 1
     assert "pg_dump failed with status 1: the connection is gone" in capsys.readouterr().err
     assert {each.name for each in site.target.iterdir()} == {"backup.lock", "objects", "pieces"}
+
+
+@on_postgresql
+def test_no_node_makes_tables_where_a_restoration_has_begun(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    site.serve(pushed(LAYER), site.data)
+    assert site.back_up() == 0
+    empty, other = site.urls[site.restored], tmp_path / "other"
+    other.mkdir()
+    node = Settings(data=other, database_url=empty)
+    with pytest.raises(SettingsError, match="there is no account"):
+        prepare_existing(node)
+    assert names_in(empty, "public") == set()
+
+    with monkeypatch.context() as dying:
+        dying.setattr(restoring, "copy_objects", _fail)
+        assert site.restore() != 0
+    with pytest.raises(SettingsError, match="is being restored, or its restoration was"):
+        prepare(node)
+    assert names_in(empty, "public") == {MARK}
+    migrate(empty)  # as a program does that does not know the mark
+    capsys.readouterr()
+    assert site.restore() == 2
+    assert "the database has tables already, such as access_keys" in capsys.readouterr().err
+    execute(empty, "DROP SCHEMA public CASCADE")
+    execute(empty, "CREATE SCHEMA public")
+    with monkeypatch.context() as dying:
+        dying.setattr(postgresql, "forget_mark", _fail)
+        assert site.restore() != 0
+    assert site.restore() == 0
+    prepare(Settings(data=site.restored, database_url=empty))
+    site.serve(pulled(LAYER), site.restored)
+
+
+def _fail(*_arguments: object, **_options: object) -> None:
+    raise Unavailable("the machine was switched off")
 
 
 @on_postgresql

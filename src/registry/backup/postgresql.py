@@ -33,11 +33,10 @@ from registry.backup.refusals import DumpRefused
 from registry.metadata.collector.generations import first_account
 from registry.metadata.database import migrate
 from registry.metadata.migrations import revisions
+from registry.unfinished_restoration import MARK
 
 _CHUNK: Final = 1 << 20
 _REVISIONS: Final = "alembic_version"
-_MARK: Final = "entrepot_restoration"
-"""A table in a database that is restored, with the id of the backup, until all of it is there."""
 _PATIENT: Final = """
 SET statement_timeout = 0;
 SET idle_in_transaction_session_timeout = 0;
@@ -144,18 +143,40 @@ def check_empty(url: str, manifest: Manifest, *, is_continued: bool) -> None:
         find_program("pg_restore", max(_major(raw), dump.program))
         found = _values(raw, _RELATIONS)
         if found and not (is_continued and _marked(raw, found) == manifest.id):
-            raise DumpRefused(
-                f"the database has tables already, such as {found[0]}; name an empty one with"
-                " ENTREPOT_DATABASE_URL"
-            )
+            raise _refusal(found)
+
+
+def mark_database(url: str, manifest: Manifest) -> None:
+    """Mark a database as one that is restored, so that no program of ours makes tables in it.
+
+    Raises:
+        DumpRefused: it has tables of others.
+        Unavailable: it cannot be reached.
+
+    """
+    with _session(url) as raw:
+        found = _values(raw, _RELATIONS)
+        if _marked(raw, found) == manifest.id:
+            return
+        if found:
+            raise _refusal(found)
+        _mark(raw, manifest.id)
+
+
+def _refusal(found: Sequence[str]) -> DumpRefused:
+    return DumpRefused(
+        f"the database has tables already, such as {found[0]}; name an empty one with"
+        " ENTREPOT_DATABASE_URL, or make this one empty (dropdb, createdb)"
+    )
 
 
 def restore_dump(url: str, folder: Path, manifest: Manifest, tell: Tell) -> None:
     """Restore the dump of a backup in `folder`, in one transaction, unless it is there already.
 
-    The database is marked until `forget_mark` is called.
+    The database was marked, and stays so until `forget_mark` is called.
 
     Raises:
+        DumpRefused: the database has tables that this backup did not bring.
         ProgramFailed: ``pg_restore`` failed, and the database has nothing but the mark.
         Unavailable: the database cannot be reached, or failed.
 
@@ -166,9 +187,10 @@ def restore_dump(url: str, folder: Path, manifest: Manifest, tell: Tell) -> None
     with _session(url) as raw:
         raw.execute(_END_OTHERS, [application])  # what a killed one has left may be at its end
         found = _values(raw, _RELATIONS)
-        if _MARK not in found:
-            _mark(raw, manifest.id)
-        elif _REVISIONS in found:
+        if _REVISIONS in found:
+            # Each backup has an account; who starts a program without one makes tables alone.
+            if not _values(raw, "SELECT 1 FROM accounts LIMIT 1"):
+                raise _refusal([each for each in found if each != MARK])
             return
         program = find_program("pg_restore", max(_major(raw), dump.program))
         environment = environment_of(url, raw, application)
@@ -189,7 +211,7 @@ def restore_dump(url: str, folder: Path, manifest: Manifest, tell: Tell) -> None
 def forget_mark(url: str) -> None:
     """Drop the mark of a restoration: all of it is there."""
     with _session(url) as raw:
-        raw.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(_MARK)))
+        raw.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(MARK)))
 
 
 @contextmanager
@@ -254,14 +276,14 @@ def _wanted(listed: str, functions: Sequence[str]) -> str:
 
 def _marked(raw: psycopg.Connection, found: Sequence[str]) -> str | None:
     """Return the id of the backup whose restoration has begun, or None."""
-    if _MARK not in found:
+    if MARK not in found:
         return None
-    marks = _values(raw, f"SELECT backup_id FROM {_MARK}")  # noqa: S608 - a constant
+    marks = _values(raw, f"SELECT backup_id FROM {MARK}")  # noqa: S608 - a constant
     return marks[0] if marks else None
 
 
 def _mark(raw: psycopg.Connection, backup_id: str) -> None:
-    table = sql.Identifier(_MARK)
+    table = sql.Identifier(MARK)
     with raw.transaction():
         raw.execute(sql.SQL("CREATE TABLE {} (backup_id text)").format(table))
         raw.execute(sql.SQL("INSERT INTO {} VALUES (%s)").format(table), [backup_id])

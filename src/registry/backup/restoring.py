@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.sqlite_connection import reading
@@ -32,6 +34,9 @@ from registry.main import Registry, prepare
 from registry.metadata.collector.generations import forget_unfinished
 from registry.settings import Settings
 from registry.unfinished_restoration import UNDER_WAY
+
+_ENDED: Final = " ended"
+"""What the mark of a restoration says besides when all is there but the end of its marks."""
 
 
 class RestoreRefused(Exception):
@@ -65,6 +70,9 @@ def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell
             raise BackupUnusable(
                 f"{source} holds no complete backup: {NAME}, which is written last, is not there"
             )
+        if _has_ended(settings, manifest):
+            _end(settings, manifest)
+            return manifest
         is_continued = _check_empty(settings, manifest)
         copy = source / manifest.database.readable
         tell(Progress("database", 0, 1))
@@ -82,7 +90,11 @@ def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell
                     " store_s3_prefix, or a bucket that is empty"
                 )
             make_folder(settings.data)
-            _begin(settings, manifest)
+            _note(settings, _mark(settings, manifest))
+            if is_postgresql(settings.database):
+                from registry.backup.postgresql import mark_database  # noqa: PLC0415 - the driver
+
+                mark_database(settings.database, manifest)
             copy_objects(tx, places.blobs.in_from(source / OBJECTS), tell, BLOBS)
             if (source / PIECES_FOLDER).is_dir():
                 copy_objects(tx, places.pieces.in_from(source / PIECES_FOLDER), tell, PIECES)
@@ -93,13 +105,26 @@ def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell
         _bring_database(settings, source, manifest, tell)
     prepare(settings, is_restoration=True)
     asyncio.run(_begin_anew(settings))
-    (settings.data / UNDER_WAY).unlink()
-    flush_folder(str(settings.data))
+    _end(settings, manifest)
+    return manifest
+
+
+def _end(settings: Settings, manifest: Manifest) -> None:
+    """Take the marks of a restoration away, of which all is there."""
     if is_postgresql(settings.database):
         from registry.backup.postgresql import forget_mark  # noqa: PLC0415 - the driver
 
+        _note(settings, _mark(settings, manifest) + _ENDED)
         forget_mark(settings.database)
-    return manifest
+    (settings.data / UNDER_WAY).unlink()
+    flush_folder(str(settings.data))
+
+
+def _has_ended(settings: Settings, manifest: Manifest) -> bool:
+    """Return True if but the marks of this restoration are left."""
+    with suppress(FileNotFoundError):
+        return (settings.data / UNDER_WAY).read_text() == _mark(settings, manifest) + _ENDED
+    return False
 
 
 def _bring_database(settings: Settings, source: Path, manifest: Manifest, tell: Tell) -> None:
@@ -214,9 +239,9 @@ def _mark(settings: Settings, manifest: Manifest) -> str:
     return f"{manifest.id} {place_of(settings)} {settings.store.store_s3_endpoint}"
 
 
-def _begin(settings: Settings, manifest: Manifest) -> None:
+def _note(settings: Settings, mark: str) -> None:
     with (settings.data / UNDER_WAY).open("w") as file:
-        file.write(_mark(settings, manifest))
+        file.write(mark)
         file.flush()
         os.fsync(file.fileno())
     flush_folder(str(settings.data))

@@ -27,7 +27,7 @@ from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyri
 from cloudcore.kms.services import KeyMaker
 from cloudcore.serving.supervisor import limit_arenas
 from cloudcore.serving.tls_files import CertificateKeeper
-from registry.cli.existing_data import no_account
+from registry.cli.existing_data import no_account, prepare_existing
 from registry.cli.output import write_now
 from registry.cli.run_server import (
     check_disk,
@@ -116,9 +116,7 @@ def run_serve(settings: Settings) -> int:
     planes_of(settings)
     check_listeners(settings)
     check_drivers(settings)
-    if not settings.data.exists():  # do not create it: the name may be a typo
-        raise no_account(settings)
-    prepare(settings)
+    prepare_existing(settings)
     check_disk(settings)
     asyncio.run(_check(settings))
     load_before_fork(settings, SERVE)
