@@ -54,7 +54,8 @@ class StoreSettings:
     def problem(self) -> str:
         """Return what is wrong, or an empty text."""
         if not self.store_s3_bucket:
-            return ""
+            is_meant = self.store_s3_endpoint or self.store_s3_prefix
+            return "store_s3_bucket is missing: it names the bucket" if is_meant else ""
         if not _BUCKET.fullmatch(self.store_s3_bucket):
             return f"store_s3_bucket: {self.store_s3_bucket!r} is no name of a bucket"
         if not _PREFIX.fullmatch(self.store_s3_prefix) or (
@@ -67,8 +68,8 @@ class StoreSettings:
         if not _REGION.fullmatch(self.store_s3_region):
             return f"store_s3_region: {self.store_s3_region!r} is no name such as eu-central-1"
         for name in ("store_s3_endpoint", "store_s3_public_endpoint"):
-            if (url := getattr(self, name)) and not _is_url(url):
-                return f"{name}: {url!r} is no URL such as https://s3.example.com"
+            if (url := getattr(self, name)) and not _is_url(url):  # which may have a password
+                return f"{name} is no URL such as https://s3.example.com"
         for name in ("store_s3_path_style", "store_s3_redirects"):
             if (given := getattr(self, name)) not in ("on", "off"):
                 return f"{name} is on or off, not {given!r}"
