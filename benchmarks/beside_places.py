@@ -114,6 +114,7 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/databases/restored_data.py:give": Place(why=_ON_MACHINE),
     "cloudcore/databases/restored_data.py:remove_tree": Place(why=_ON_MACHINE),
     "cloudcore/databases/restored_data.py:size_of": Place(why=_ON_MACHINE),
+    "cloudcore/databases/server_locks.py:done_to": Place(why=_ON_MACHINE),
     "cloudcore/databases/servers.py:": Place(why=_MAKES),
     "cloudcore/databases/servers.py:__init__": Place(why=_PROGRAMS_RUN),
     "cloudcore/db/postgresql.py:__init__": Place(why=_ONE_THREAD),

@@ -220,15 +220,23 @@ class Fleet:
         return ended.stdout
 
     def start_node(self, node: str) -> None:
-        """Start a node, and wait until it takes requests."""
+        """Start a node, and wait until it takes requests; again if it ends, as compose does."""
         (command,) = self._services[node]["command"]
-        self._running[node] = start_registry(
-            self._data(node),
-            *("--port", str(self._ports[node])),
-            command=command,
-            env=self.environment(node),
-            has_session=True,
-        )
+        for is_last in (False, False, True):
+            try:
+                self._running[node] = start_registry(
+                    self._data(node),
+                    *("--port", str(self._ports[node])),
+                    command=command,
+                    env=self.environment(node),
+                    has_session=True,
+                )
+            except RuntimeError:  # such as that the store did not answer
+                if is_last:
+                    raise
+                time.sleep(1)
+            else:
+                return
 
     def kill_node(self, node: str) -> None:
         """End all processes of a node at once."""

@@ -149,6 +149,14 @@ async def test_a_draining_target_keeps_what_it_has_and_gets_nothing_more(
     slow.writer.close()
 
 
+def has_ended(process: int) -> bool:
+    """Return True if a process is gone, or a zombie (proc(5))."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 async def test_two_replicas_share_a_port_and_one_dies(
     balancer: Balanced, first: Server, second: Server
 ) -> None:
@@ -179,10 +187,13 @@ async def test_two_replicas_share_a_port_and_one_dies(
     # No request is on its way when one is killed; those after it find the other.
     kept = kept_process.find(balancer.folder / BALANCER / "0")
     assert kept is not None
+    before = balancer.processes()
     kept.signal(signal.SIGKILL)
     await balancer.until(lambda seen: not seen[0].is_alive)
     of_one = 1 if isinstance(balancer.driver, EmbeddedDriver) else 2
     await until(lambda: len(balancer.processes()) == of_one)
+    # Only then its sockets are closed for sure.
+    await until(lambda: all(map(has_ended, {*before} - {*balancer.processes()})))
     for _ in range(50):
         assert (await ask()).status == 200
     await balancer.apply(plan, 0)
