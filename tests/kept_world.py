@@ -199,7 +199,10 @@ class KeptMachine:
         return Left(
             working,
             frozenset(
-                str(each) for each in HIERARCHIES.glob(f"**/{self.group}*") if self._is_ours(each)
+                str(group)
+                for folder, names, _ in os.walk(HIERARCHIES)  # others' come and go meanwhile
+                for group in (Path(folder, each) for each in names)
+                if group.name.startswith(self.group) and self._is_ours(group)
             ),
             frozenset(line for line in mounts if base in line),
             frozenset(_namespaces(working)),

@@ -66,12 +66,14 @@ async def test_a_worker_killed_at_any_step_delivers_nothing_zero_times(
         published = []
         for write in WRITES:
             published.append(await publish())
+            before = len(hook.got)
             async with worker_to_be_killed(metadata_url, hook, write) as waits:
                 assert await waits == "waiting\n"
             # Between the POST and its record, the endpoint has the message already: it comes
             # again, under the same id. (More than once, if the worker stood still for a lease.)
             had = times(published[-1])
-            assert write != RECORD or had >= 1
+            # It may be one published before, if that was not recorded yet.
+            assert write != RECORD or len(hook.got) > before
 
             async def comes_again(message_id: str = published[-1], had: int = had) -> bool:
                 return times(message_id) > had
