@@ -88,7 +88,7 @@ class Source(Struct, frozen=True, omit_defaults=True):
     cluster_name: str
     backup_id: str | None = None
     target_time: int | None = None
-    """Restore the data of this moment (microseconds since the epoch); None: those of the backup."""
+    """Moment of the wanted data, in microseconds since the epoch. None: the end of the backup."""
 
 
 class Cluster(Placed, frozen=True, kw_only=True):

@@ -46,7 +46,7 @@ async def _relay(
 
 
 def _pinned(file: str) -> ssl.SSLContext:
-    """Trust only the certificate in a file, whoever issued it: our own server shows it.
+    """Trust the one certificate in a file and no authority: our own server uses that certificate.
 
     The file is read for each connection, as the certificate is renewed.
     """

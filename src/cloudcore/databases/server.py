@@ -75,7 +75,7 @@ class ServerPaths(NamedTuple):
     """Of the socket of `ServerSpec.port`, over which `SUPERUSER` comes in."""
     spool: Path
     user: tuple[int, int] | None
-    """User and group id of its processes and files; None: it runs as the service."""
+    """User and group id of its processes and files. If None, they are those of the service."""
 
 
 class ServerDriver(Protocol):

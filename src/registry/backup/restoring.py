@@ -121,7 +121,7 @@ def _end(settings: Settings, manifest: Manifest) -> None:
 
 
 def _has_ended(settings: Settings, manifest: Manifest) -> bool:
-    """Return True if but the marks of this restoration are left."""
+    """Return True if all of this restoration is done but the removal of its marks."""
     with suppress(FileNotFoundError):
         return (settings.data / UNDER_WAY).read_text() == _mark(settings, manifest) + _ENDED
     return False

@@ -176,7 +176,7 @@ class DiskCache:
             if not is_free and not _is_locked(descriptor):
                 os.close(descriptor)
                 following.close()
-                return stored, "missed"  # whoever fetched it has died
+                return stored, "missed"  # the process that fetched it has died
             if not is_free or not self._take(path, descriptor):
                 os.close(descriptor)
                 stored.close()

@@ -63,7 +63,7 @@ class NoDocumentOfS3(ValueError):
 
 
 class Unnamed(Refused):
-    """A 404 to ``HEAD``, which has no body to say whether the key is absent, or the bucket."""
+    """A 404 to ``HEAD``: it has no body, so it may mean a missing key or a missing bucket."""
 
 
 @contextmanager
