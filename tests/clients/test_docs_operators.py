@@ -1,7 +1,7 @@
 """The commands of the pages for operators are run in their order: install, upgrade, go back.
 
-The upgrade migrates a database of an older revision that holds an image. What cannot be run here is
-listed with the reason.
+The upgrade is to a version that has a migration more, on a database that holds an image. What
+cannot be run here is listed with the reason.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ from __future__ import annotations
 import re
 import shlex
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from registry.metadata.migrations import revisions
-from tests.clients.aged_database import age, revision_of
 from tests.clients.docs_shell import Shell, commands_of, shell, substituted, write_program
 from tests.clients.journey_world import Machine, Operator
 from tests.databases import ROOT, program_environment
@@ -28,14 +27,15 @@ from tests.entrepot import ADMIN, told
 from tests.live import LiveRegistry
 from tests.postgresql import free_port
 from tests.tools import require_tool
+from tests.versions import NEXT, THIS, next_version
 
 pytestmark = [pytest.mark.client("skopeo"), pytest.mark.timeout(300)]
 
 READY: Final = "curl http://127.0.0.1:5000/readyz"
 """The last command of the upgrade; what follows goes back."""
 
-OLD: Final = revisions()[0]
-"""The revision of the database before the upgrade."""
+GO_BACK: Final = "git checkout OLD-VERSION"
+"""The command after which the old version is installed again."""
 
 NOT_RUN: Final = {
     "useradd": "makes a user of the machine; here all runs as the user of the tests",
@@ -169,10 +169,16 @@ class Machinery:
         return machine
 
 
-def install_version(sources: Path, settings: str = "") -> None:
-    """Install the command; with `settings`, it writes blobs as older versions did."""
-    program = f'{settings} exec {sys.executable} -m registry "$@"'
-    write_program(sources / ".venv" / "bin", "entrepot", program)
+def install_version(machine: Path, source: Path) -> None:
+    """Install the command of a version in the machine's ``/opt/entrepot``."""
+    program = f'PYTHONPATH={source} exec {sys.executable} -m registry "$@"'
+    write_program(machine / "opt" / "entrepot" / ".venv" / "bin", "entrepot", program)
+
+
+def revision_of(database: Path) -> str:
+    """Return the revision of a database."""
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        return str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
 
 
 @pytest.fixture
@@ -184,7 +190,7 @@ def machinery(workspace: Path) -> Iterator[Machinery]:
     sources.mkdir(parents=True)
     (sources / "deploy").symlink_to(ROOT / "deploy")
     (sources / ".venv").mkdir()
-    install_version(sources, "ENTREPOT_SEALING=off ENTREPOT_INLINE_MAX_BYTES=0")
+    install_version(folder, ROOT / "src")
     with ExitStack() as stack:
         started = stack.enter_context(shell(workspace, program_environment()))
         port = free_port()
@@ -204,18 +210,19 @@ def test_install_upgrade_and_go_back(machinery: Machinery, workspace: Path) -> N
     digest = machine.pushed(None, "web/old:1", "before the upgrade")
 
     machinery.read("docs/upgrade.md", until="git checkout VERSION")
-    machinery.stop("entrepot")
-    age(database, OLD)  # what ran so far stands for the old version
-    install_version(machinery.folder / "opt" / "entrepot")
+    install_version(machinery.folder, next_version(workspace / "next"))
     machinery.read("docs/upgrade.md", after="git checkout VERSION", until=READY)
-    assert revision_of(database) == revisions()[-1]
+    assert revision_of(database) == NEXT
     assert machine.pull(None, "web/old@" + digest).returncode == 0
     machine.pushed(None, "web/new:1", "after the upgrade")
     config = machinery.folder / "etc" / "entrepot" / "entrepot.toml"
     checked = machinery.shell.run(f".venv/bin/entrepot fsck --config {config}")
     assert "0 violations, 0 orphans" in checked
 
-    machinery.read("docs/upgrade.md", after=READY)
+    machinery.read("docs/upgrade.md", after=READY, until=GO_BACK)
+    install_version(machinery.folder, ROOT / "src")
+    machinery.read("docs/upgrade.md", after=GO_BACK)
+    assert revision_of(database) == THIS
     assert machine.pull(None, "web/old@" + digest).returncode == 0
     assert machine.pull(None, "web/new:1").returncode != 0
     assert machinery.met == NOT_RUN.keys()

@@ -13,10 +13,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, MetaData, inspect, text
 
 from cloudcore.db.schema import metadata
-from cloudcore.errors import Unavailable
 from registry.families import FAMILIES
 from registry.metadata.database import DatabaseTooNew, migrate, migration_connection
 from registry.metadata.migrations import configuration, revisions
@@ -55,27 +54,26 @@ def schema(connection: Connection) -> list[Any]:
     )
 
 
+def drop_all(connection: Connection) -> None:
+    """Drop all tables, and with them what belongs to them."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text("CREATE SCHEMA public"))
+        return
+    tables = MetaData()
+    tables.reflect(connection)
+    tables.drop_all(connection)
+
+
 def test_the_newest_revision_is_the_tables(bare_url: str) -> None:
     migrate(bare_url)
     with migration_connection(bare_url) as connection:
         differences = compare_metadata(MigrationContext.configure(connection), metadata)
         migrated = schema(connection)
-        command.downgrade(configuration(connection), "base")
+        drop_all(connection)
         metadata.create_all(connection)
         assert migrated == schema(connection)
     assert differences == []
-
-
-def test_every_revision_goes_down_and_up_again(bare_url: str) -> None:
-    migrate(bare_url)
-    with migration_connection(bare_url) as connection:
-        before = schema(connection)
-        for _ in revisions():
-            command.downgrade(configuration(connection), "-1")
-        assert inspect(connection).get_table_names() == ["alembic_version"]
-        for _ in revisions():
-            command.upgrade(configuration(connection), "+1")
-        assert schema(connection) == before
 
 
 def test_a_revision_is_applied_whole_or_not_at_all(bare_url: str) -> None:
@@ -104,14 +102,6 @@ def test_a_database_of_a_later_version_is_refused(bare_url: str) -> None:
     with migration_connection(bare_url) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(DatabaseTooNew, match="revision 9999"):
-        migrate(bare_url)
-
-
-def test_a_database_from_before_the_first_revision_is_refused(bare_url: str) -> None:
-    migrate(bare_url)
-    with migration_connection(bare_url) as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '0047'"))
-    with pytest.raises(Unavailable, match="revision 0047, and this program migrates from 0048 on"):
         migrate(bare_url)
 
 

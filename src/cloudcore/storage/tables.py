@@ -32,7 +32,7 @@ IS_ENDED: Final = text("ended_at IS NOT NULL")
 IS_OPEN: Final = text("ended_at IS NULL")
 IS_DUE: Final = text("damage IS NULL AND condemned_at IS NULL AND encoding <> 'shredded'")
 IS_DAMAGED: Final = text("damage IS NOT NULL")
-StorageClassName: Final = String(16).with_variant(String(32), "postgresql")
+StorageClassName: Final = String(32)
 IS_KEYED: Final = text("kms_key_id IS NOT NULL")
 
 

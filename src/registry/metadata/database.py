@@ -35,8 +35,7 @@ def migrate(url: str) -> None:
 
     Raises:
         DatabaseTooNew: a later version of the program has migrated the database.
-        Unavailable: the database cannot be reached, its file is damaged, or its revision is too
-            old.
+        Unavailable: the database cannot be reached, or its file is damaged.
         DiskFull: there is no room for the changes.
 
     """
@@ -78,11 +77,6 @@ def check_whole(url: str) -> None:
 
 def _is_newest(revision: str | None) -> bool:
     known = revisions()
-    if revision is not None and revision < known[0]:
-        raise Unavailable(
-            f"the database is at revision {revision}, and this program migrates from"
-            f" {known[0]} on: start an earlier version that has that revision once, then this one"
-        )
     if revision is not None and revision not in known:
         raise DatabaseTooNew(
             f"the database is at revision {revision}, and this program knows none after"

@@ -1,7 +1,4 @@
-"""Create the tables, as they were when the first revisions were put together.
-
-A database at this number has them already, whichever revisions led there.
-"""
+"""Create the tables of the first release."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from alembic import op
 
 from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment
 
-revision = "0048"
+revision = "0001"
 down_revision = None
 
 _REFUSED = "an event of the audit log is never changed"
@@ -30,6 +27,7 @@ _OF_FEW_REPOSITORIES: Final = (
 )
 """Tables of which PostgreSQL must not guess how many repositories have rows: a plan that is good
 for a thousand repositories reads all rows of the largest."""
+_Sequence: Final = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 _TRIGGERS: Final = (
     (
         "search_repository_added",
@@ -124,17 +122,6 @@ def upgrade() -> None:
             op.execute(f"{made} BEGIN {body} END")
 
 
-def downgrade() -> None:
-    connection = op.get_bind()
-    tables = sa.MetaData()
-    tables.reflect(connection)
-    tables.remove(tables.tables["alembic_version"])
-    tables.drop_all(connection)
-    if connection.dialect.name == "postgresql":
-        for function in ("refuse_audit_change", *(trigger for trigger, *_ in _TRIGGERS)):
-            op.execute(f"DROP FUNCTION {function}")
-
-
 def _create_tables() -> None:
     op.create_table(
         "account_days",
@@ -197,6 +184,19 @@ def _create_tables() -> None:
         sa.CheckConstraint("role IN ('root', 'issuing')", name="role"),
     )
     op.create_table(
+        "closed_months",
+        sa.Column("month", Moment, primary_key=True),
+        sa.Column("closed_at", Moment, nullable=False),
+    )
+    op.create_table(
+        "embedded_charges",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("amount", sa.Text, nullable=False),
+        sa.Column("currency", sa.String(3), nullable=False),
+        sa.Column("decline", sa.Text, nullable=False),
+        sa.Column("charged_at", Moment, nullable=False),
+    )
+    op.create_table(
         "ended_uploads",
         sa.Column("id", Id, primary_key=True),
         sqlite_with_rowid=False,
@@ -227,12 +227,29 @@ def _create_tables() -> None:
         sa.Column("body", sa.LargeBinary, nullable=False),
     )
     op.create_table(
+        "nodes",
+        sa.Column("name", ByteOrdered, primary_key=True),
+        sa.Column("identity", Id, nullable=False),
+        sa.Column("capabilities", sa.Text, nullable=False),
+        sa.Column("seen_at", Moment, nullable=False),
+        sa.Column("is_lost", sa.Boolean, nullable=False),
+        sa.Column("is_noted", sa.Boolean, nullable=False),
+        sa.Column("stopped_at", Moment),
+    )
+    op.create_table(
         "organizations",
         sa.Column("id", Id, primary_key=True),
         sa.Column("name", ByteOrdered, nullable=False),
         sa.Column("is_personal", sa.Boolean, nullable=False),
         sa.Column("created_at", Moment, nullable=False),
         sa.Column("updated_at", Moment, nullable=False),
+    )
+    op.create_table(
+        "quota_defaults",
+        sa.Column("name", ByteOrdered, primary_key=True),
+        sa.Column("maximum", sa.BigInteger, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.CheckConstraint("maximum >= 0", name="maximum"),
     )
     op.create_table(
         "rate_windows",
@@ -290,6 +307,33 @@ def _create_tables() -> None:
     )
     _index("store_generations", "accepted_at")
     _index("store_generations", "noted_at")
+    op.create_table(
+        "usage_hours",
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("hour", sa.Integer, nullable=False),
+        sa.Column("sku", ByteOrdered, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("quantity", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("account_id", "hour", "sku", "region"),
+        sa.CheckConstraint("quantity > 0", name="quantity"),
+    )
+    _index("usage_hours", "hour")
+    op.create_table(
+        "usage_reports",
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("sku", ByteOrdered, nullable=False),
+        sa.Column("key", ByteOrdered, nullable=False),
+        sa.Column("hour", sa.Integer, nullable=False),
+        sa.PrimaryKeyConstraint("account_id", "sku", "key"),
+    )
+    _index("usage_reports", "hour")
+    op.create_table(
+        "usage_samples",
+        sa.Column("sku", ByteOrdered, nullable=False),
+        sa.Column("hour", sa.Integer, nullable=False),
+        sa.PrimaryKeyConstraint("sku", "hour"),
+    )
+    _index("usage_samples", "hour")
     op.create_table(
         "accounts",
         sa.Column("id", Id, primary_key=True),
@@ -356,6 +400,61 @@ def _create_tables() -> None:
     )
     _index("invitations", "expires_at")
     op.create_table(
+        "invoices",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("organization_id", Id, nullable=False),
+        sa.Column("period_start", Moment, nullable=False),
+        sa.Column("period_end", Moment, nullable=False),
+        sa.Column("currency", sa.String(3), nullable=False),
+        sa.Column("total", sa.Text, nullable=False),
+        sa.Column("status", sa.String(16), nullable=False),
+        sa.Column("attempts", sa.Integer, nullable=False),
+        sa.Column("due_at", Moment, nullable=False),
+        sa.Column("charge_at", Moment),
+        sa.Column("paid_at", Moment),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["organization_id"], ["organizations.id"]),
+        sa.UniqueConstraint("organization_id", "period_start", "currency"),
+        sa.CheckConstraint("(status = 'paid') = (paid_at IS NOT NULL)", name="paid_at"),
+        sa.CheckConstraint("status IN ('open', 'paid', 'failed', 'void')", name="status"),
+    )
+    _index("invoices", "organization_id", "id")
+    op.create_table(
+        "payment_customers",
+        sa.Column("organization_id", Id, nullable=False),
+        sa.Column("processor", sa.String(16), nullable=False),
+        sa.Column("reference", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("organization_id", "processor"),
+        sa.ForeignKeyConstraint(["organization_id"], ["organizations.id"], ondelete="CASCADE"),
+    )
+    op.create_table(
+        "payment_methods",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("organization_id", Id, nullable=False),
+        sa.Column("type", sa.String(16), nullable=False),
+        sa.Column("display_name", sa.Text, nullable=False),
+        sa.Column("brand", sa.Text),
+        sa.Column("last4", sa.String(4)),
+        sa.Column("exp_month", sa.Integer),
+        sa.Column("exp_year", sa.Integer),
+        sa.Column("is_default", sa.Boolean, nullable=False),
+        sa.Column("processor", sa.String(16), nullable=False),
+        sa.Column("reference", sa.Text, nullable=False),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["organization_id"], ["organizations.id"], ondelete="CASCADE"),
+        sa.CheckConstraint("type IN ('card', 'sepa_debit')", name="type"),
+    )
+    _index("payment_methods", "organization_id", "id")
+    _index(
+        "payment_methods",
+        "organization_id",
+        name="uq_payment_methods_default",
+        is_unique=True,
+        where="is_default",
+    )
+    op.create_table(
         "users",
         sa.Column("id", Id, primary_key=True),
         sa.Column("email", ByteOrdered, nullable=False),
@@ -390,6 +489,16 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(["user_id"], ["users.id"], ondelete="CASCADE"),
     )
     _index("auth_codes", "expires_at")
+    op.create_table(
+        "billed_usage",
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("sku", ByteOrdered, nullable=False),
+        sa.Column("month", Moment, nullable=False),
+        sa.Column("quantity", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("account_id", "region", "sku", "month"),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+    )
     op.create_table(
         "blob_objects",
         sa.Column("id", Id, primary_key=True),
@@ -490,33 +599,114 @@ def _create_tables() -> None:
         sa.UniqueConstraint("account_id", "region", "name"),
         sa.UniqueConstraint("id", "account_id"),
         sa.CheckConstraint(
-            "(certificate_pem IS NULL) = (status IN ('pending_validation', 'issuing', 'failed'))",
+            ("(certificate_pem IS NULL) = (status IN ('pending_validation', 'issuing', 'failed'))"),
             name="certificate_pem",
         ),
         sa.CheckConstraint("csr IS NULL OR source = 'acme'", name="csr"),
         sa.CheckConstraint("(certificate_pem IS NULL) = (expires_at IS NULL)", name="expires_at"),
         sa.CheckConstraint("(source = 'uploaded') = (issuer = '')", name="issuer"),
         sa.CheckConstraint(
-            "(private_key IS NOT NULL) = (certificate_pem IS NOT NULL AND csr IS NULL)",
+            ("(private_key IS NOT NULL) = (certificate_pem IS NOT NULL AND csr IS NULL)"),
             name="private_key",
         ),
         sa.CheckConstraint(
-            "private_key_exported_at IS NULL OR (private_key IS NOT NULL AND source = 'acme')",
+            ("private_key_exported_at IS NULL OR (private_key IS NOT NULL AND source = 'acme')"),
             name="private_key_exported_at",
         ),
         sa.CheckConstraint(
-            "renew_at IS NULL OR (source = 'acme' AND status IN ('active', 'expired'))",
+            ("renew_at IS NULL OR (source = 'acme' AND status IN ('active', 'expired'))"),
             name="renew_at",
         ),
         sa.CheckConstraint("source IN ('acme', 'uploaded')", name="source"),
         sa.CheckConstraint(
-            "status IN ('pending_validation', 'issuing', 'active', 'expired', 'revoked', 'failed')",
+            (
+                "status IN ('pending_validation', 'issuing', 'active', 'expired',"
+                " 'revoked', 'failed')"
+            ),
             name="status",
         ),
     )
-    _index("certificates", "account_id", "id")
-    _index("certificates", "expires_at", where="status = 'active'")
-    _index("certificates", "renew_at", where="renew_at IS NOT NULL")
+    _index("certificates", "account_id", "id", name="ix_certificates_account_id_id")
+    _index(
+        "certificates", "expires_at", name="ix_certificates_expires_at", where="status = 'active'"
+    )
+    _index(
+        "certificates", "renew_at", name="ix_certificates_renew_at", where="renew_at IS NOT NULL"
+    )
+    op.create_table(
+        "database_clusters",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("status", ByteOrdered, nullable=False),
+        sa.Column("faults", sa.Text, nullable=False),
+        sa.Column("node", ByteOrdered, nullable=False),
+        sa.Column("name", ByteOrdered, nullable=False),
+        sa.Column("engine", sa.Text, nullable=False),
+        sa.Column("type", sa.Text, nullable=False),
+        sa.Column("version", sa.BigInteger),
+        sa.Column("description", sa.Text, nullable=False),
+        sa.Column("bucket", Id),
+        sa.Column("schedule", sa.Text),
+        sa.Column("retention", sa.Text),
+        sa.Column("tags", sa.Text, nullable=False),
+        sa.Column("checked_at", Moment),
+        sa.Column("bucket_name", sa.Text, nullable=False),
+        sa.Column("endpoint", sa.Text),
+        sa.Column("secret", sa.LargeBinary),
+        sa.Column("memory_mb", sa.Integer, nullable=False),
+        sa.Column("cpu_millis", sa.Integer, nullable=False),
+        sa.Column("disk_mb", sa.Integer, nullable=False),
+        sa.Column("port", sa.Integer),
+        sa.Column("host", sa.Text),
+        sa.Column("ca", sa.Text),
+        sa.Column("source", sa.Text),
+        sa.Column("has_data", sa.Boolean, nullable=False),
+        sa.Column("is_wanted", sa.Boolean, nullable=False),
+        sa.Column("generation", sa.BigInteger, nullable=False),
+        sa.Column("applied", sa.BigInteger, nullable=False),
+        sa.Column("check_at", Moment),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.UniqueConstraint("id", "account_id"),
+        sa.CheckConstraint("applied <= generation", name="applied"),
+        sa.CheckConstraint("(type = 'registered') = (endpoint IS NOT NULL)", name="endpoint"),
+        sa.CheckConstraint("(type = 'managed') = (port IS NOT NULL)", name="port"),
+        sa.CheckConstraint(
+            (
+                "status IN ('provisioning', 'active', 'updating', 'stopped',"
+                " 'unavailable', 'deleting')"
+            ),
+            name="status",
+        ),
+        sa.CheckConstraint("type IN ('managed', 'registered')", name="type"),
+    )
+    _index("database_clusters", "account_id", "id", name="ix_database_clusters_account_id_id")
+    _index(
+        "database_clusters",
+        "check_at",
+        "id",
+        name="ix_database_clusters_check_at",
+        where="check_at IS NOT NULL",
+    )
+    _index("database_clusters", "node", "id", name="ix_database_clusters_node_id")
+    _index(
+        "database_clusters",
+        "account_id",
+        "region",
+        "name",
+        name="uq_database_clusters_name",
+        is_unique=True,
+    )
+    _index(
+        "database_clusters",
+        "node",
+        "port",
+        name="uq_database_clusters_node_port",
+        is_unique=True,
+        where="port IS NOT NULL",
+    )
     op.create_table(
         "digest_aliases",
         sa.Column("account_id", Id, nullable=False),
@@ -526,6 +716,84 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
     )
     _index("digest_aliases", "account_id", "digest")
+    op.create_table(
+        "email_messages",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("sender", sa.Text, nullable=False),
+        sa.Column("to", sa.Text, nullable=False),
+        sa.Column("cc", sa.Text, nullable=False),
+        sa.Column("bcc", sa.Text, nullable=False),
+        sa.Column("subject", sa.Text, nullable=False),
+        sa.Column("status", ByteOrdered, nullable=False),
+        sa.Column("identity", ByteOrdered, nullable=False),
+        sa.Column("identity_id", Id, nullable=False),
+        sa.Column("template_id", Id),
+        sa.Column("template_name", sa.Text),
+        sa.Column("ended_at", Moment),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.UniqueConstraint("id", "account_id"),
+        sa.CheckConstraint(
+            "(status IN ('queued', 'deferred')) = (ended_at IS NULL)", name="ended_at"
+        ),
+        sa.CheckConstraint(
+            ("status IN ('queued', 'deferred', 'complained', 'bounced', 'sent', 'suppressed')"),
+            name="status",
+        ),
+    )
+    _index("email_messages", "account_id", "id", name="ix_email_messages_account_id_id")
+    _index(
+        "email_messages",
+        "ended_at",
+        name="ix_email_messages_ended_at",
+        where="ended_at IS NOT NULL",
+    )
+    _index("email_messages", "account_id", "identity_id", "id", name="ix_email_messages_identity")
+    _index(
+        "email_messages",
+        "account_id",
+        name="ix_email_messages_waiting",
+        where="status IN ('queued', 'deferred')",
+    )
+    op.create_table(
+        "email_rates",
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("identity_id", Id, nullable=False),
+        sa.Column("second", sa.BigInteger, nullable=False),
+        sa.Column("accepted", sa.Integer, nullable=False),
+        sa.PrimaryKeyConstraint("account_id", "identity_id"),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+    )
+    _index("email_rates", "second", name="ix_email_rates_second")
+    op.create_table(
+        "email_templates",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("name", ByteOrdered, nullable=False),
+        sa.Column("description", sa.Text, nullable=False),
+        sa.Column("subject", sa.Text, nullable=False),
+        sa.Column("html", sa.Text),
+        sa.Column("text", sa.Text),
+        sa.Column("variables", sa.Text, nullable=False),
+        sa.Column("tags", sa.Text, nullable=False),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.UniqueConstraint("id", "account_id"),
+    )
+    _index("email_templates", "account_id", "id", name="ix_email_templates_account_id_id")
+    _index(
+        "email_templates",
+        "account_id",
+        "region",
+        "name",
+        name="uq_email_templates_name",
+        is_unique=True,
+    )
     op.create_table(
         "event_rules",
         sa.Column("id", Id, primary_key=True),
@@ -537,6 +805,128 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
     )
     _index("event_rules", "account_id", "id")
+    op.create_table(
+        "instance_pools",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("status", sa.Text, nullable=False),
+        sa.Column("faults", sa.Text, nullable=False),
+        sa.Column("node", ByteOrdered, nullable=False),
+        sa.Column("name", ByteOrdered, nullable=False),
+        sa.Column("image", sa.Text, nullable=False),
+        sa.Column("size", sa.Integer, nullable=False),
+        sa.Column("description", sa.Text, nullable=False),
+        sa.Column("command", sa.Text, nullable=False),
+        sa.Column("environment", sa.Text, nullable=False),
+        sa.Column("memory_mb", sa.Integer, nullable=False),
+        sa.Column("cpu_millis", sa.Integer, nullable=False),
+        sa.Column("ports", sa.Text, nullable=False),
+        sa.Column("role", Id),
+        sa.Column("subnet", Id),
+        sa.Column("security_groups", sa.Text, nullable=False),
+        sa.Column("tags", sa.Text, nullable=False),
+        sa.Column("image_digest", sa.Text),
+        sa.Column("names", sa.Text, nullable=False),
+        sa.Column("vpc_id", Id),
+        sa.Column("generation", sa.BigInteger, nullable=False),
+        sa.Column("fetched", sa.BigInteger, nullable=False),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.Column("deleted_at", Moment),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.UniqueConstraint("id", "account_id"),
+        sa.CheckConstraint("fetched <= generation", name="fetched"),
+        sa.CheckConstraint("size >= 0 AND size <= 20", name="size"),
+        sa.CheckConstraint(
+            "status IN ('provisioning', 'active', 'scaling', 'degraded', 'deleting')", name="status"
+        ),
+    )
+    _index("instance_pools", "account_id", "id", name="ix_instance_pools_account_id_id")
+    _index(
+        "instance_pools",
+        "deleted_at",
+        name="ix_instance_pools_deleted_at",
+        where="deleted_at IS NOT NULL",
+    )
+    _index("instance_pools", "node", "id", name="ix_instance_pools_node_id")
+    _index(
+        "instance_pools",
+        "account_id",
+        "region",
+        "name",
+        name="uq_instance_pools_name",
+        is_unique=True,
+        where="deleted_at IS NULL",
+    )
+    op.create_table(
+        "invoice_charges",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("organization_id", Id, nullable=False),
+        sa.Column("invoice_id", Id, nullable=False),
+        sa.Column("payment_method_id", Id, nullable=False),
+        sa.Column("method", sa.Text, nullable=False),
+        sa.Column("processor", sa.String(16), nullable=False),
+        sa.Column("method_reference", sa.Text, nullable=False),
+        sa.Column("amount", sa.Text, nullable=False),
+        sa.Column("currency", sa.String(3), nullable=False),
+        sa.Column("state", sa.String(16), nullable=False),
+        sa.Column("reference", sa.Text),
+        sa.Column("code", sa.Text),
+        sa.Column("message", sa.Text),
+        sa.Column("request_key", sa.String(64)),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("ended_at", Moment),
+        sa.ForeignKeyConstraint(["invoice_id"], ["invoices.id"], ondelete="CASCADE"),
+        sa.UniqueConstraint("invoice_id", "request_key"),
+        sa.CheckConstraint("(state = 'pending') = (ended_at IS NULL)", name="ended_at"),
+        sa.CheckConstraint("state IN ('pending', 'succeeded', 'declined')", name="state"),
+    )
+    _index(
+        "invoice_charges",
+        "payment_method_id",
+        name="ix_invoice_charges_pending",
+        where="state = 'pending'",
+    )
+    _index(
+        "invoice_charges",
+        "invoice_id",
+        name="uq_invoice_charges_live",
+        is_unique=True,
+        where="state IN ('pending', 'succeeded')",
+    )
+    op.create_table(
+        "invoice_lines",
+        sa.Column("invoice_id", Id, nullable=False),
+        sa.Column("position", sa.Integer, nullable=False),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("sku", ByteOrdered, nullable=False),
+        sa.Column("month", Moment, nullable=False),
+        sa.Column("unit", sa.Text, nullable=False),
+        sa.Column("quantity", sa.Text, nullable=False),
+        sa.Column("unit_amount", sa.Text, nullable=False),
+        sa.Column("amount", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("invoice_id", "position"),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.ForeignKeyConstraint(["invoice_id"], ["invoices.id"], ondelete="CASCADE"),
+    )
+    _index("invoice_lines", "account_id")
+    op.create_table(
+        "ip_pools",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("name", ByteOrdered, nullable=False),
+        sa.Column("description", sa.Text, nullable=False),
+        sa.Column("tags", sa.Text, nullable=False),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.UniqueConstraint("id", "account_id"),
+    )
+    _index("ip_pools", "account_id", "id", name="ix_ip_pools_account_id_id")
+    _index("ip_pools", "account_id", "region", "name", name="uq_ip_pools_name", is_unique=True)
     op.create_table(
         "jobs",
         sa.Column("id", Id, primary_key=True),
@@ -601,7 +991,7 @@ def _create_tables() -> None:
             name="deletion_at",
         ),
         sa.CheckConstraint(
-            "key_spec IN ('aes-256', 'hmac-256', 'rsa-2048', 'rsa-4096', 'ecdsa-p256')",
+            ("key_spec IN ('aes-256', 'hmac-256', 'rsa-2048', 'rsa-4096', 'ecdsa-p256')"),
             name="key_spec",
         ),
         sa.CheckConstraint(
@@ -614,9 +1004,14 @@ def _create_tables() -> None:
             "state IN ('enabled', 'disabled', 'pending_deletion', 'deleted')", name="state"
         ),
     )
-    _index("kms_keys", "account_id", "id")
+    _index("kms_keys", "account_id", "id", name="ix_kms_keys_account_id_id")
     _index("kms_keys", "id", name="ix_kms_keys_deleted", where="state = 'deleted'")
-    _index("kms_keys", "deletion_at", where="state = 'pending_deletion'")
+    _index(
+        "kms_keys",
+        "deletion_at",
+        name="ix_kms_keys_deletion_at",
+        where="state = 'pending_deletion'",
+    )
     _index(
         "kms_keys",
         "account_id",
@@ -632,6 +1027,51 @@ def _create_tables() -> None:
         name="uq_kms_keys_platform",
         is_unique=True,
         where="origin = 'platform'",
+    )
+    op.create_table(
+        "load_balancers",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("status", ByteOrdered, nullable=False),
+        sa.Column("faults", sa.Text, nullable=False),
+        sa.Column("node", sa.Text, nullable=False),
+        sa.Column("name", ByteOrdered, nullable=False),
+        sa.Column("description", sa.Text, nullable=False),
+        sa.Column("vip", sa.Text, nullable=False),
+        sa.Column("replica_count", sa.Integer, nullable=False),
+        sa.Column("tags", sa.Text, nullable=False),
+        sa.Column("vpc", sa.Text, nullable=False),
+        sa.Column("subnet", sa.Text, nullable=False),
+        sa.Column("interface_id", Id),
+        sa.Column("security_groups", sa.Text, nullable=False),
+        sa.Column("listeners", sa.Text, nullable=False),
+        sa.Column("backends", sa.Text, nullable=False),
+        sa.Column("role_id", Id),
+        sa.Column("generation", sa.BigInteger, nullable=False),
+        sa.Column("applied", sa.BigInteger, nullable=False),
+        sa.Column("fingerprints", sa.Text, nullable=False),
+        sa.Column("replicas", sa.Text, nullable=False),
+        sa.Column("targets", sa.Text, nullable=False),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.UniqueConstraint("id", "account_id"),
+        sa.CheckConstraint("replica_count BETWEEN 1 AND 4", name="replica_count"),
+        sa.CheckConstraint(
+            ("status IN ('provisioning', 'active', 'updating', 'degraded', 'failed', 'deleting')"),
+            name="status",
+        ),
+    )
+    _index("load_balancers", "account_id", "id", name="ix_load_balancers_account_id_id")
+    _index("load_balancers", "node", "id", name="ix_load_balancers_node")
+    _index(
+        "load_balancers",
+        "account_id",
+        "region",
+        "name",
+        name="uq_load_balancers_name",
+        is_unique=True,
     )
     op.create_table(
         "manifest_bodies",
@@ -665,12 +1105,10 @@ def _create_tables() -> None:
         sa.PrimaryKeyConstraint("account_id", "crn"),
         sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
     )
-    _index("missing_topics", "last_at")
+    _index("missing_topics", "last_at", name="ix_missing_topics_last_at")
     op.create_table(
         "outbox",
-        sa.Column(
-            "sequence", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True
-        ),
+        sa.Column("sequence", _Sequence, primary_key=True),
         sa.Column("id", Id, nullable=False),
         sa.Column("account_id", Id, nullable=False),
         sa.Column("type", ByteOrdered, nullable=False),
@@ -680,18 +1118,9 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
         sa.UniqueConstraint("id"),
     )
+    _index("outbox", "delivered_at", name="ix_outbox_delivered", where="delivered_at IS NOT NULL")
     _index(
-        "outbox",
-        "delivered_at",
-        name="ix_outbox_delivered",
-        where="delivered_at IS NOT NULL",
-    )
-    _index(
-        "outbox",
-        "account_id",
-        "sequence",
-        name="ix_outbox_pending",
-        where="delivered_at IS NULL",
+        "outbox", "account_id", "sequence", name="ix_outbox_pending", where="delivered_at IS NULL"
     )
     _index("outbox", "created_at", name="ix_outbox_undelivered", where="delivered_at IS NULL")
     op.create_table(
@@ -783,7 +1212,7 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(
             ["dead_letter_queue_id", "account_id"],
             ["queues.id", "queues.account_id"],
-            name=op.f("fk_queues_dead_letter_queue"),
+            name="fk_queues_dead_letter_queue",
         ),
         sa.UniqueConstraint("id", "account_id"),
         sa.CheckConstraint("dead_letter_queue_id <> id", name="dead_letter_queue_id"),
@@ -795,8 +1224,13 @@ def _create_tables() -> None:
         ),
         sa.CheckConstraint("retention_seconds > 0", name="retention_seconds"),
     )
-    _index("queues", "account_id", "id")
-    _index("queues", "dead_letter_queue_id", where="dead_letter_queue_id IS NOT NULL")
+    _index("queues", "account_id", "id", name="ix_queues_account_id_id")
+    _index(
+        "queues",
+        "dead_letter_queue_id",
+        name="ix_queues_dead_letter_queue_id",
+        where="dead_letter_queue_id IS NOT NULL",
+    )
     _index("queues", "id", name="ix_queues_deleted", where="deleted_at IS NOT NULL")
     _index(
         "queues",
@@ -806,6 +1240,25 @@ def _create_tables() -> None:
         name="uq_queues_name",
         is_unique=True,
         where="deleted_at IS NULL",
+    )
+    op.create_table(
+        "quota_levels",
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("name", ByteOrdered, nullable=False),
+        sa.Column("percent", sa.Integer, nullable=False),
+        sa.PrimaryKeyConstraint("account_id", "name"),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.CheckConstraint("percent IN (0, 80, 100)", name="percent"),
+    )
+    op.create_table(
+        "quotas",
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("name", ByteOrdered, nullable=False),
+        sa.Column("maximum", sa.BigInteger, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.PrimaryKeyConstraint("account_id", "name"),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.CheckConstraint("maximum >= 0", name="maximum"),
     )
     op.create_table(
         "registry_settings",
@@ -870,7 +1323,12 @@ def _create_tables() -> None:
         name="ix_repositories_restorable",
         where="restorable_until IS NOT NULL",
     )
-    _index("repositories", "restorable_until", where="restorable_until IS NOT NULL")
+    _index(
+        "repositories",
+        "restorable_until",
+        name="ix_repositories_restorable_until",
+        where="restorable_until IS NOT NULL",
+    )
     _index(
         "repositories",
         "account_id",
@@ -960,6 +1418,13 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
     )
     op.create_table(
+        "stored_bytes",
+        sa.Column("account_id", Id, primary_key=True),
+        sa.Column("bytes", sa.BigInteger, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.CheckConstraint("bytes >= 0", name="bytes"),
+    )
+    op.create_table(
         "suppressions",
         sa.Column("id", Id, primary_key=True),
         sa.Column("account_id", Id, nullable=False),
@@ -978,7 +1443,7 @@ def _create_tables() -> None:
             "reason IN ('auto_bounce', 'auto_complaint', 'unsubscribe', 'manual')", name="reason"
         ),
     )
-    _index("suppressions", "account_id", "id")
+    _index("suppressions", "account_id", "id", name="ix_suppressions_account_id_id")
     _index(
         "suppressions",
         "account_id",
@@ -1002,7 +1467,35 @@ def _create_tables() -> None:
         sa.UniqueConstraint("account_id", "region", "name"),
         sa.UniqueConstraint("id", "account_id"),
     )
-    _index("topics", "account_id", "id")
+    _index("topics", "account_id", "id", name="ix_topics_account_id_id")
+    op.create_table(
+        "vpcs",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("status", sa.Text, nullable=False),
+        sa.Column("faults", sa.Text, nullable=False),
+        sa.Column("node", sa.Text, nullable=False),
+        sa.Column("name", ByteOrdered, nullable=False),
+        sa.Column("description", sa.Text, nullable=False),
+        sa.Column("cidr_ipv4", sa.Text, nullable=False),
+        sa.Column("cidr_ipv6", ByteOrdered),
+        sa.Column("tags", sa.Text, nullable=False),
+        sa.Column("generation", sa.BigInteger, nullable=False),
+        sa.Column("checked", sa.BigInteger, nullable=False),
+        sa.Column("applied", sa.BigInteger, nullable=False),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.UniqueConstraint("id", "account_id"),
+        sa.CheckConstraint(
+            "status IN ('provisioning', 'active', 'degraded', 'deleting')", name="status"
+        ),
+    )
+    _index("vpcs", "account_id", "id", name="ix_vpcs_account_id_id")
+    _index("vpcs", "node", "id", name="ix_vpcs_node_id")
+    _index("vpcs", "cidr_ipv6", name="uq_vpcs_cidr_ipv6", is_unique=True, where="cidr_ipv6 < 'f'")
+    _index("vpcs", "account_id", "region", "name", name="uq_vpcs_name", is_unique=True)
     op.create_table(
         "waiting_events",
         sa.Column("event_id", Id, nullable=False),
@@ -1014,7 +1507,7 @@ def _create_tables() -> None:
         sa.PrimaryKeyConstraint("event_id", "crn"),
         sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
     )
-    _index("waiting_events", "created_at")
+    _index("waiting_events", "created_at", name="ix_waiting_events_created_at")
     _index("waiting_events", "account_id", "crn", "event_id", name="ix_waiting_events_topic")
     op.create_table(
         "access_keys",
@@ -1038,6 +1531,19 @@ def _create_tables() -> None:
         sa.CheckConstraint("status IN ('active', 'inactive')", name="status"),
     )
     _index("access_keys", "service_account_id")
+    op.create_table(
+        "backup_schedules",
+        sa.Column("cluster_id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("due_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(
+            ["cluster_id", "account_id"],
+            ["database_clusters.id", "database_clusters.account_id"],
+            name="fk_backup_schedules_cluster",
+            ondelete="CASCADE",
+        ),
+    )
+    _index("backup_schedules", "due_at", name="ix_backup_schedules_due_at")
     op.create_table(
         "blob_object_keys",
         sa.Column("object_id", Id, nullable=False),
@@ -1079,7 +1585,7 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
         sa.ForeignKeyConstraint(["certificate_id"], ["certificates.id"], ondelete="CASCADE"),
     )
-    _index("certificate_issues", "certificate_id")
+    _index("certificate_issues", "certificate_id", name="ix_certificate_issues_certificate_id")
     op.create_table(
         "certificate_texts",
         sa.Column("name", ByteOrdered, nullable=False),
@@ -1088,7 +1594,7 @@ def _create_tables() -> None:
         sa.PrimaryKeyConstraint("name", "value"),
         sa.ForeignKeyConstraint(["certificate_id"], ["certificates.id"], ondelete="CASCADE"),
     )
-    _index("certificate_texts", "certificate_id")
+    _index("certificate_texts", "certificate_id", name="ix_certificate_texts_certificate_id")
     op.create_table(
         "certificate_users",
         sa.Column("certificate_id", Id, nullable=False),
@@ -1096,6 +1602,92 @@ def _create_tables() -> None:
         sa.PrimaryKeyConstraint("certificate_id", "used_by"),
         sa.ForeignKeyConstraint(["certificate_id"], ["certificates.id"]),
     )
+    op.create_table(
+        "database_backups",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("status", sa.Text, nullable=False),
+        sa.Column("faults", sa.Text, nullable=False),
+        sa.Column("node", sa.Text, nullable=False),
+        sa.Column("cluster_id", Id, nullable=False),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("trigger", sa.Text, nullable=False),
+        sa.Column("progress", sa.Integer, nullable=False),
+        sa.Column("size_bytes", sa.BigInteger),
+        sa.Column("stored_bytes", sa.BigInteger),
+        sa.Column("started_at", Moment),
+        sa.Column("completed_at", Moment),
+        sa.Column("verification", sa.Text, nullable=False),
+        sa.Column("verified_at", Moment),
+        sa.Column("verified_by", sa.Text),
+        sa.Column("base_id", Id),
+        sa.Column("label", sa.Text, nullable=False),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.ForeignKeyConstraint(
+            ["base_id", "account_id"],
+            ["database_backups.id", "database_backups.account_id"],
+            name="fk_database_backups_base",
+        ),
+        sa.ForeignKeyConstraint(
+            ["cluster_id", "account_id"],
+            ["database_clusters.id", "database_clusters.account_id"],
+            name="fk_database_backups_cluster",
+        ),
+        sa.UniqueConstraint("id", "account_id"),
+        sa.CheckConstraint("kind = 'incremental' OR base_id IS NULL", name="base_id"),
+        sa.CheckConstraint("kind IN ('base', 'incremental')", name="kind"),
+        sa.CheckConstraint("progress BETWEEN 0 AND 100", name="progress"),
+        sa.CheckConstraint(
+            "status IN ('pending', 'running', 'succeeded', 'failed', 'deleting')", name="status"
+        ),
+        sa.CheckConstraint("trigger IN ('manual', 'schedule')", name="trigger"),
+        sa.CheckConstraint(
+            "verification IN ('never', 'pending', 'running', 'succeeded', 'failed')",
+            name="verification",
+        ),
+    )
+    _index("database_backups", "account_id", "id", name="ix_database_backups_account_id_id")
+    _index("database_backups", "base_id", name="ix_database_backups_base_id")
+    _index("database_backups", "cluster_id", "id", name="ix_database_backups_cluster_id_id")
+    _index(
+        "database_backups",
+        "node",
+        name="ix_database_backups_verifying",
+        where="verification = 'running'",
+    )
+    op.create_table(
+        "dedicated_ips",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("address", ByteOrdered, nullable=False),
+        sa.Column("warmup_status", sa.Text, nullable=False),
+        sa.Column("warmup_percentage", sa.Integer, nullable=False),
+        sa.Column("warmup_started_at", Moment),
+        sa.Column("ip_pool_id", Id),
+        sa.Column("day", sa.BigInteger, nullable=False),
+        sa.Column("sent", sa.BigInteger, nullable=False),
+        sa.Column("outcomes", sa.LargeBinary, nullable=False),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.ForeignKeyConstraint(
+            ["ip_pool_id", "account_id"],
+            ["ip_pools.id", "ip_pools.account_id"],
+            name="fk_dedicated_ips_ip_pool",
+        ),
+        sa.UniqueConstraint("id", "account_id"),
+        sa.CheckConstraint("sent >= 0", name="sent"),
+        sa.CheckConstraint(
+            "warmup_status IN ('new', 'warming', 'warmed', 'paused')", name="warmup_status"
+        ),
+    )
+    _index("dedicated_ips", "account_id", "id", name="ix_dedicated_ips_account_id_id")
+    _index("dedicated_ips", "ip_pool_id", name="ix_dedicated_ips_ip_pool_id")
+    _index("dedicated_ips", "address", name="uq_dedicated_ips_address", is_unique=True)
     op.create_table(
         "deleted_manifests",
         sa.Column("id", Id, primary_key=True),
@@ -1178,6 +1770,137 @@ def _create_tables() -> None:
         where="has_image",
     )
     op.create_table(
+        "email_contents",
+        sa.Column("message_id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("sealed", sa.LargeBinary, nullable=False),
+        sa.Column("ended_at", Moment),
+        sa.ForeignKeyConstraint(
+            ["message_id", "account_id"],
+            ["email_messages.id", "email_messages.account_id"],
+            name="fk_email_contents_message",
+            ondelete="CASCADE",
+        ),
+    )
+    _index(
+        "email_contents",
+        "ended_at",
+        name="ix_email_contents_ended_at",
+        where="ended_at IS NOT NULL",
+    )
+    op.create_table(
+        "email_identities",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("status", ByteOrdered, nullable=False),
+        sa.Column("faults", sa.Text, nullable=False),
+        sa.Column("value", ByteOrdered, nullable=False),
+        sa.Column("kind", ByteOrdered, nullable=False),
+        sa.Column("description", sa.Text, nullable=False),
+        sa.Column("ip_pool_id", Id),
+        sa.Column("verified_at", Moment),
+        sa.Column("checked_at", Moment),
+        sa.Column("tags", sa.Text, nullable=False),
+        sa.Column("dkim_selector", sa.Text),
+        sa.Column("dkim_public", sa.Text),
+        sa.Column("dkim_key", sa.LargeBinary),
+        sa.Column("check_at", Moment),
+        sa.Column("asked", sa.BigInteger, nullable=False),
+        sa.Column("confirmation_nonce", sa.Text),
+        sa.Column("confirmation_hash", sa.LargeBinary),
+        sa.Column("confirmation_expires_at", Moment),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.ForeignKeyConstraint(
+            ["ip_pool_id", "account_id"],
+            ["ip_pools.id", "ip_pools.account_id"],
+            name="fk_email_identities_ip_pool",
+        ),
+        sa.UniqueConstraint("id", "account_id"),
+        sa.CheckConstraint(
+            "kind = 'address' OR confirmation_hash IS NULL", name="confirmation_hash"
+        ),
+        sa.CheckConstraint(
+            (
+                "(kind = 'domain') = (dkim_key IS NOT NULL)"
+                " AND (dkim_key IS NULL) = (dkim_public IS NULL)"
+                " AND (dkim_key IS NULL) = (dkim_selector IS NULL)"
+            ),
+            name="dkim_key",
+        ),
+        sa.CheckConstraint("kind IN ('domain', 'address')", name="kind"),
+        sa.CheckConstraint("status IN ('pending', 'verified', 'failed')", name="status"),
+        sa.CheckConstraint("status <> 'verified' OR verified_at IS NOT NULL", name="verified_at"),
+    )
+    _index("email_identities", "account_id", "id", name="ix_email_identities_account_id_id")
+    _index(
+        "email_identities",
+        "check_at",
+        name="ix_email_identities_check_at",
+        where="check_at IS NOT NULL",
+    )
+    _index("email_identities", "ip_pool_id", name="ix_email_identities_ip_pool_id")
+    _index(
+        "email_identities",
+        "confirmation_hash",
+        name="uq_email_identities_confirmation_hash",
+        is_unique=True,
+        where="confirmation_hash IS NOT NULL",
+    )
+    _index(
+        "email_identities",
+        "account_id",
+        "region",
+        "value",
+        name="uq_email_identities_value",
+        is_unique=True,
+    )
+    op.create_table(
+        "email_recipients",
+        sa.Column("message_id", Id, nullable=False),
+        sa.Column("position", sa.Integer, nullable=False),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("address", sa.Text, nullable=False),
+        sa.Column("folded", ByteOrdered, nullable=False),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("status", sa.Text, nullable=False),
+        sa.Column("reason", sa.Text),
+        sa.Column("attempts", sa.Integer, nullable=False),
+        sa.Column("last_attempt_at", Moment),
+        sa.Column("source_ip", sa.Text),
+        sa.Column("next_attempt_at", Moment),
+        sa.PrimaryKeyConstraint("message_id", "position"),
+        sa.ForeignKeyConstraint(
+            ["message_id", "account_id"],
+            ["email_messages.id", "email_messages.account_id"],
+            name="fk_email_recipients_message",
+            ondelete="CASCADE",
+        ),
+        sa.CheckConstraint("attempts >= 0", name="attempts"),
+        sa.CheckConstraint("kind IN ('to', 'cc', 'bcc')", name="kind"),
+        sa.CheckConstraint(
+            "(status IN ('queued', 'deferred')) = (next_attempt_at IS NOT NULL)",
+            name="next_attempt_at",
+        ),
+        sa.CheckConstraint(
+            ("status IN ('queued', 'deferred', 'complained', 'bounced', 'sent', 'suppressed')"),
+            name="status",
+        ),
+    )
+    _index(
+        "email_recipients", "account_id", "folded", "message_id", name="ix_email_recipients_folded"
+    )
+    _index(
+        "email_recipients",
+        "account_id",
+        "source_ip",
+        name="ix_email_recipients_source_ip",
+        where="status IN ('queued', 'deferred')",
+    )
+    op.create_table(
         "encryption_bindings",
         sa.Column("id", Id, primary_key=True),
         sa.Column("account_id", Id, nullable=False),
@@ -1224,6 +1947,80 @@ def _create_tables() -> None:
     )
     _index("group_assignments", "provider_id", "group_name")
     op.create_table(
+        "instances",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("pool_id", Id, nullable=False),
+        sa.Column("node", ByteOrdered, nullable=False),
+        sa.Column("status", sa.Text, nullable=False),
+        sa.Column("address", sa.Text),
+        sa.Column("address_ipv6", sa.Text),
+        sa.Column("image", sa.Text, nullable=False),
+        sa.Column("image_digest", sa.Text, nullable=False),
+        sa.Column("started_at", Moment),
+        sa.Column("restarts", sa.BigInteger, nullable=False),
+        sa.Column("exit_code", sa.BigInteger),
+        sa.Column("version", sa.Text, nullable=False),
+        sa.Column("memory_mb", sa.BigInteger, nullable=False),
+        sa.Column("cpu_millis", sa.BigInteger, nullable=False),
+        sa.Column("ports", sa.Text, nullable=False),
+        sa.Column("interface_id", Id),
+        sa.Column("exits", sa.Text, nullable=False),
+        sa.Column("not_before", sa.BigInteger),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.ForeignKeyConstraint(
+            ["pool_id", "account_id"],
+            ["instance_pools.id", "instance_pools.account_id"],
+            name="fk_instances_pool",
+        ),
+        sa.UniqueConstraint("id", "account_id"),
+        sa.CheckConstraint(
+            "status IN ('starting', 'running', 'unhealthy', 'stopping', 'stopped')", name="status"
+        ),
+    )
+    _index("instances", "account_id", "id", name="ix_instances_account_id_id")
+    _index("instances", "node", "id", name="ix_instances_node_id")
+    _index("instances", "pool_id", name="ix_instances_pool_id")
+    _index(
+        "instances",
+        "interface_id",
+        name="uq_instances_interface_id",
+        is_unique=True,
+        where="interface_id IS NOT NULL",
+    )
+    op.create_table(
+        "internet_gateways",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("name", ByteOrdered, nullable=False),
+        sa.Column("description", sa.Text, nullable=False),
+        sa.Column("vpc_id", Id),
+        sa.Column("tags", sa.Text, nullable=False),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.ForeignKeyConstraint(
+            ["vpc_id", "account_id"],
+            ["vpcs.id", "vpcs.account_id"],
+            name="fk_internet_gateways_vpc",
+        ),
+        sa.UniqueConstraint("id", "account_id"),
+    )
+    _index("internet_gateways", "account_id", "id", name="ix_internet_gateways_account_id_id")
+    _index(
+        "internet_gateways",
+        "account_id",
+        "region",
+        "name",
+        name="uq_internet_gateways_name",
+        is_unique=True,
+    )
+    _index("internet_gateways", "vpc_id", name="uq_internet_gateways_vpc_id", is_unique=True)
+    op.create_table(
         "kms_key_versions",
         sa.Column("key_id", Id, nullable=False),
         sa.Column("version", sa.Integer, nullable=False),
@@ -1236,12 +2033,12 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(
             ["key_id", "account_id"],
             ["kms_keys.id", "kms_keys.account_id"],
-            name=op.f("fk_kms_key_versions_key_account"),
+            name="fk_kms_key_versions_key_account",
         ),
         sa.ForeignKeyConstraint(
             ["key_id", "key_name"],
             ["kms_keys.id", "kms_keys.name"],
-            name=op.f("fk_kms_key_versions_key_name"),
+            name="fk_kms_key_versions_key_name",
         ),
         sa.CheckConstraint("provider IN ('embedded', 'aws')", name="provider"),
         sa.CheckConstraint("version > 0", name="version"),
@@ -1256,6 +2053,48 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(["repository_id"], ["repositories.id"], ondelete="CASCADE"),
     )
     _index("lifecycle_policies", "next_run_at")
+    op.create_table(
+        "load_balancer_metrics",
+        sa.Column("load_balancer_id", Id, nullable=False),
+        sa.Column("replica", sa.Integer, nullable=False),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("served", sa.Text, nullable=False),
+        sa.Column("last", sa.Text, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.PrimaryKeyConstraint("load_balancer_id", "replica"),
+        sa.ForeignKeyConstraint(
+            ["load_balancer_id", "account_id"],
+            ["load_balancers.id", "load_balancers.account_id"],
+            name="fk_load_balancer_metrics_load_balancer",
+        ),
+    )
+    op.create_table(
+        "load_balancer_pools",
+        sa.Column("pool_id", Id, nullable=False),
+        sa.Column("load_balancer_id", Id, nullable=False),
+        sa.Column("account_id", Id, nullable=False),
+        sa.PrimaryKeyConstraint("pool_id", "load_balancer_id"),
+        sa.ForeignKeyConstraint(
+            ["load_balancer_id", "account_id"],
+            ["load_balancers.id", "load_balancers.account_id"],
+            name="fk_load_balancer_pools_load_balancer",
+        ),
+    )
+    _index(
+        "load_balancer_pools", "load_balancer_id", name="ix_load_balancer_pools_load_balancer_id"
+    )
+    op.create_table(
+        "load_balancer_vips",
+        sa.Column("vip", ByteOrdered, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("load_balancer_id", Id, nullable=False),
+        sa.ForeignKeyConstraint(
+            ["load_balancer_id", "account_id"],
+            ["load_balancers.id", "load_balancers.account_id"],
+            name="fk_load_balancer_vips_load_balancer",
+        ),
+        sa.UniqueConstraint("load_balancer_id"),
+    )
     op.create_table(
         "manifests",
         sa.Column("id", Id, primary_key=True),
@@ -1301,20 +2140,8 @@ def _create_tables() -> None:
         name="ix_manifests_subject",
         where="subject_digest IS NOT NULL",
     )
-    _index(
-        "manifests",
-        "repository_id",
-        "id",
-        name="ix_manifests_tagged",
-        where="tag_count > 0",
-    )
-    _index(
-        "manifests",
-        "repository_id",
-        "id",
-        name="ix_manifests_untagged",
-        where="tag_count = 0",
-    )
+    _index("manifests", "repository_id", "id", name="ix_manifests_tagged", where="tag_count > 0")
+    _index("manifests", "repository_id", "id", name="ix_manifests_untagged", where="tag_count = 0")
     op.create_table(
         "policy_attachments",
         sa.Column("id", Id, primary_key=True),
@@ -1365,8 +2192,8 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
         sa.ForeignKeyConstraint(["topic_id"], ["topics.id"], ondelete="CASCADE"),
     )
-    _index("publications", "ended_at")
-    _index("publications", "topic_id")
+    _index("publications", "ended_at", name="ix_publications_ended_at")
+    _index("publications", "topic_id", name="ix_publications_topic_id")
     op.create_table(
         "pull_through_stats",
         sa.Column("rule_id", Id, primary_key=True),
@@ -1391,9 +2218,7 @@ def _create_tables() -> None:
     _index("quarantined_object_keys", "kms_key_id", "quarantined_id")
     op.create_table(
         "queue_messages",
-        sa.Column(
-            "position", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True
-        ),
+        sa.Column("position", _Sequence, primary_key=True),
         sa.Column("id", Id, nullable=False),
         sa.Column("queue_id", Id, nullable=False),
         sa.Column("account_id", Id, nullable=False),
@@ -1408,7 +2233,7 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(
             ["queue_id", "account_id"],
             ["queues.id", "queues.account_id"],
-            name=op.f("fk_queue_messages_queue"),
+            name="fk_queue_messages_queue",
         ),
         sa.CheckConstraint("lease_count >= 0", name="lease_count"),
         sa.CheckConstraint("lease_token IS NULL OR hidden_until IS NOT NULL", name="lease_token"),
@@ -1498,6 +2323,42 @@ def _create_tables() -> None:
     _index("role_assignments", "identity_provider_id")
     _index("role_assignments", "user_id")
     op.create_table(
+        "security_groups",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("name", ByteOrdered, nullable=False),
+        sa.Column("vpc_id", Id, nullable=False),
+        sa.Column("description", sa.Text, nullable=False),
+        sa.Column("is_default", sa.Boolean, nullable=False),
+        sa.Column("tags", sa.Text, nullable=False),
+        sa.Column("rules", sa.Text, nullable=False),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.ForeignKeyConstraint(
+            ["vpc_id", "account_id"], ["vpcs.id", "vpcs.account_id"], name="fk_security_groups_vpc"
+        ),
+        sa.UniqueConstraint("id", "account_id"),
+    )
+    _index("security_groups", "account_id", "id", name="ix_security_groups_account_id_id")
+    _index("security_groups", "vpc_id", name="ix_security_groups_vpc_id")
+    _index(
+        "security_groups",
+        "vpc_id",
+        name="uq_security_groups_default",
+        is_unique=True,
+        where="is_default",
+    )
+    _index(
+        "security_groups",
+        "account_id",
+        "region",
+        "name",
+        name="uq_security_groups_name",
+        is_unique=True,
+    )
+    op.create_table(
         "storage_buckets",
         sa.Column("id", Id, primary_key=True),
         sa.Column("account_id", Id, nullable=False),
@@ -1507,49 +2368,60 @@ def _create_tables() -> None:
         sa.Column("cors", sa.Text),
         sa.Column("tags", sa.Text, nullable=False),
         sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
         sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
         sa.ForeignKeyConstraint(
             ["kms_key_id", "account_id"],
             ["kms_keys.id", "kms_keys.account_id"],
-            name=op.f("fk_storage_buckets_kms_key"),
+            name="fk_storage_buckets_kms_key",
         ),
         sa.UniqueConstraint("id", "account_id"),
         sa.UniqueConstraint("region", "name"),
     )
-    _index("storage_buckets", "account_id", "region", "name")
-    _index("storage_buckets", "kms_key_id")
+    _index("storage_buckets", "account_id", "id", name="ix_storage_buckets_account_id_id")
+    _index(
+        "storage_buckets",
+        "account_id",
+        "region",
+        "name",
+        name="ix_storage_buckets_account_id_region_name",
+    )
+    _index("storage_buckets", "kms_key_id", name="ix_storage_buckets_kms_key_id")
     op.create_table(
         "subscriptions",
         sa.Column("id", Id, primary_key=True),
-        sa.Column("topic_id", Id, nullable=False),
         sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("topic_id", Id, nullable=False),
         sa.Column("protocol", sa.String(8), nullable=False),
         sa.Column("endpoint", ByteOrdered, nullable=False),
         sa.Column("status", sa.String(24), nullable=False),
         sa.Column("filter_policy", sa.Text, nullable=False),
-        sa.Column("dead_letter_queue", ByteOrdered),
         sa.Column("raw_message_delivery", sa.Boolean, nullable=False),
+        sa.Column("confirmation_expires_at", Moment),
+        sa.Column("faults", sa.Text, nullable=False),
         sa.Column("delivery_policy", sa.Text, nullable=False),
+        sa.Column("dead_letter_queue", ByteOrdered),
         sa.Column("signing_secret", sa.LargeBinary),
         sa.Column("previous_secret", sa.LargeBinary),
         sa.Column("previous_until", Moment),
         sa.Column("confirmation_nonce", ByteOrdered),
         sa.Column("confirmation_hash", sa.LargeBinary),
-        sa.Column("confirmation_until", Moment),
         sa.Column("active_since", Moment),
-        sa.Column("faults", sa.Text, nullable=False),
         sa.Column("created_at", Moment, nullable=False),
         sa.Column("updated_at", Moment, nullable=False),
         sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
         sa.ForeignKeyConstraint(["topic_id"], ["topics.id"], ondelete="CASCADE"),
         sa.UniqueConstraint("confirmation_hash"),
+        sa.UniqueConstraint("id", "account_id"),
         sa.UniqueConstraint("topic_id", "protocol", "endpoint"),
         sa.CheckConstraint("(active_since IS NULL) = (status <> 'confirmed')", name="active_since"),
         sa.CheckConstraint(
-            "(confirmation_hash IS NULL) = (status = 'confirmed')", name="confirmation_hash"
+            "(confirmation_hash IS NULL) = (confirmation_expires_at IS NULL)",
+            name="confirmation_expires_at",
         ),
         sa.CheckConstraint(
-            "(confirmation_hash IS NULL) = (confirmation_until IS NULL)", name="confirmation_until"
+            "(confirmation_hash IS NULL) = (status = 'confirmed')", name="confirmation_hash"
         ),
         sa.CheckConstraint(
             "(previous_secret IS NULL) = (previous_until IS NULL)", name="previous_secret"
@@ -1561,13 +2433,11 @@ def _create_tables() -> None:
         ),
         sa.CheckConstraint("status IN ('pending_confirmation', 'confirmed')", name="status"),
     )
-    _index("subscriptions", "account_id")
-    _index("subscriptions", "topic_id", "id")
+    _index("subscriptions", "account_id", "id", name="ix_subscriptions_account_id_id")
+    _index("subscriptions", "topic_id", "id", name="ix_subscriptions_topic_id_id")
     op.create_table(
         "tag_events",
-        sa.Column(
-            "sequence", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True
-        ),
+        sa.Column("sequence", _Sequence, primary_key=True),
         sa.Column("repository_id", Id, nullable=False),
         sa.Column("tag", ByteOrdered, nullable=False),
         sa.Column("ordinal", sa.BigInteger, nullable=False),
@@ -1681,6 +2551,18 @@ def _create_tables() -> None:
     )
     _index("upstream_tag_lists", "fresh_until")
     op.create_table(
+        "backup_turns",
+        sa.Column("cluster_id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("backup_id", Id, nullable=False),
+        sa.ForeignKeyConstraint(
+            ["backup_id", "account_id"],
+            ["database_backups.id", "database_backups.account_id"],
+            name="fk_backup_turns_backup",
+        ),
+    )
+    _index("backup_turns", "backup_id", name="ix_backup_turns_backup_id")
+    op.create_table(
         "blob_fills",
         sa.Column("account_id", Id, nullable=False),
         sa.Column("digest", DigestText, nullable=False),
@@ -1691,6 +2573,20 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(["upload_id"], ["uploads.id"], ondelete="CASCADE"),
     )
     _index("blob_fills", "upload_id", name="uq_blob_fills_upload_id", is_unique=True)
+    op.create_table(
+        "bucket_uses",
+        sa.Column("bucket_id", Id, nullable=False),
+        sa.Column("user_id", Id, nullable=False),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("words", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("bucket_id", "user_id"),
+        sa.ForeignKeyConstraint(
+            ["bucket_id", "account_id"],
+            ["storage_buckets.id", "storage_buckets.account_id"],
+            name="fk_bucket_uses_bucket",
+        ),
+    )
+    _index("bucket_uses", "account_id", "bucket_id", name="ix_bucket_uses_account_id_bucket_id")
     op.create_table(
         "container_passwords",
         sa.Column("id", Id, primary_key=True),
@@ -1768,6 +2664,38 @@ def _create_tables() -> None:
     )
     _index("deliveries", "subscription_id", "due_at", "size", name="ix_deliveries_due")
     op.create_table(
+        "egress_only_gateways",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("name", ByteOrdered, nullable=False),
+        sa.Column("vpc_id", Id, nullable=False),
+        sa.Column("description", sa.Text, nullable=False),
+        sa.Column("tags", sa.Text, nullable=False),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.ForeignKeyConstraint(
+            ["vpc_id"], ["internet_gateways.vpc_id"], name="fk_egress_only_gateways_uplink"
+        ),
+        sa.ForeignKeyConstraint(
+            ["vpc_id", "account_id"],
+            ["vpcs.id", "vpcs.account_id"],
+            name="fk_egress_only_gateways_vpc",
+        ),
+        sa.UniqueConstraint("id", "account_id"),
+    )
+    _index("egress_only_gateways", "account_id", "id", name="ix_egress_only_gateways_account_id_id")
+    _index(
+        "egress_only_gateways",
+        "account_id",
+        "region",
+        "name",
+        name="uq_egress_only_gateways_name",
+        is_unique=True,
+    )
+    _index("egress_only_gateways", "vpc_id", name="uq_egress_only_gateways_vpc_id", is_unique=True)
+    op.create_table(
         "image_pins",
         sa.Column("manifest_id", Id, nullable=False),
         sa.Column("name", ByteOrdered, nullable=False),
@@ -1783,7 +2711,9 @@ def _create_tables() -> None:
             ondelete="CASCADE",
         ),
     )
-    _index("image_pins", "expires_at", where="expires_at IS NOT NULL")
+    _index(
+        "image_pins", "expires_at", name="ix_image_pins_expires_at", where="expires_at IS NOT NULL"
+    )
     _index("image_pins", "repository_id", "manifest_id")
     op.create_table(
         "manifest_children",
@@ -1887,7 +2817,7 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(["user_id"], ["users.id"], ondelete="CASCADE"),
         sa.UniqueConstraint("access_key_id"),
         sa.CheckConstraint(
-            "(kind = 'user' AND user_id IS NOT NULL) OR (kind = 'role' AND role_id IS NOT NULL)",
+            ("(kind = 'user' AND user_id IS NOT NULL) OR (kind = 'role' AND role_id IS NOT NULL)"),
             name="kind",
         ),
     )
@@ -1909,10 +2839,12 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(
             ["bucket_id", "account_id"],
             ["storage_buckets.id", "storage_buckets.account_id"],
-            name=op.f("fk_storage_counts_bucket"),
+            name="fk_storage_counts_bucket",
         ),
     )
-    _index("storage_counts", "account_id", "bucket_id")
+    _index(
+        "storage_counts", "account_id", "bucket_id", name="ix_storage_counts_account_id_bucket_id"
+    )
     op.create_table(
         "storage_objects",
         sa.Column("id", Id, primary_key=True),
@@ -1925,15 +2857,13 @@ def _create_tables() -> None:
         sa.Column("headers", sa.Text, nullable=False),
         sa.Column("metadata", sa.Text, nullable=False),
         sa.Column("tags", sa.Text, nullable=False),
-        sa.Column(
-            "storage_class", sa.String(16).with_variant(sa.String(32), "postgresql"), nullable=False
-        ),
+        sa.Column("storage_class", sa.String(32), nullable=False),
         sa.Column("checksum", sa.Text),
         sa.Column("created_at", Moment, nullable=False),
         sa.ForeignKeyConstraint(
             ["bucket_id", "account_id"],
             ["storage_buckets.id", "storage_buckets.account_id"],
-            name=op.f("fk_storage_objects_bucket"),
+            name="fk_storage_objects_bucket",
         ),
         sa.UniqueConstraint("bucket_id", "key"),
         sa.UniqueConstraint("id", "account_id"),
@@ -1949,9 +2879,7 @@ def _create_tables() -> None:
         sa.Column("headers", sa.Text, nullable=False),
         sa.Column("metadata", sa.Text, nullable=False),
         sa.Column("tags", sa.Text, nullable=False),
-        sa.Column(
-            "storage_class", sa.String(16).with_variant(sa.String(32), "postgresql"), nullable=False
-        ),
+        sa.Column("storage_class", sa.String(32), nullable=False),
         sa.Column("checksum_algorithm", sa.String(16)),
         sa.Column("checksum_type", sa.String(16)),
         sa.Column("created_at", Moment, nullable=False),
@@ -1960,14 +2888,19 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(
             ["bucket_id", "account_id"],
             ["storage_buckets.id", "storage_buckets.account_id"],
-            name=op.f("fk_storage_uploads_bucket"),
+            name="fk_storage_uploads_bucket",
         ),
         sa.UniqueConstraint("id", "account_id"),
         sa.CheckConstraint("(ended_at IS NULL) = (completion IS NULL)", name="completion"),
     )
-    _index("storage_uploads", "bucket_id")
-    _index("storage_uploads", "created_at")
-    _index("storage_uploads", "ended_at", where="ended_at IS NOT NULL")
+    _index("storage_uploads", "bucket_id", name="ix_storage_uploads_bucket_id")
+    _index("storage_uploads", "created_at", name="ix_storage_uploads_created_at")
+    _index(
+        "storage_uploads",
+        "ended_at",
+        name="ix_storage_uploads_ended_at",
+        where="ended_at IS NOT NULL",
+    )
     _index(
         "storage_uploads",
         "bucket_id",
@@ -2049,8 +2982,47 @@ def _create_tables() -> None:
     _index("refresh_tokens", "expires_at")
     _index("refresh_tokens", "sid")
     op.create_table(
+        "route_tables",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("name", ByteOrdered, nullable=False),
+        sa.Column("vpc_id", Id, nullable=False),
+        sa.Column("description", sa.Text, nullable=False),
+        sa.Column("is_main", sa.Boolean, nullable=False),
+        sa.Column("tags", sa.Text, nullable=False),
+        sa.Column("routes", sa.Text, nullable=False),
+        sa.Column("internet_gateway_id", Id),
+        sa.Column("egress_only_gateway_id", Id),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.ForeignKeyConstraint(
+            ["egress_only_gateway_id", "account_id"],
+            ["egress_only_gateways.id", "egress_only_gateways.account_id"],
+            name="fk_route_tables_egress_only_gateway",
+        ),
+        sa.ForeignKeyConstraint(
+            ["internet_gateway_id", "account_id"],
+            ["internet_gateways.id", "internet_gateways.account_id"],
+            name="fk_route_tables_internet_gateway",
+        ),
+        sa.ForeignKeyConstraint(
+            ["vpc_id", "account_id"], ["vpcs.id", "vpcs.account_id"], name="fk_route_tables_vpc"
+        ),
+        sa.UniqueConstraint("id", "account_id"),
+    )
+    _index("route_tables", "account_id", "id", name="ix_route_tables_account_id_id")
+    _index("route_tables", "egress_only_gateway_id", name="ix_route_tables_egress_only_gateway_id")
+    _index("route_tables", "internet_gateway_id", name="ix_route_tables_internet_gateway_id")
+    _index("route_tables", "vpc_id", name="ix_route_tables_vpc_id")
+    _index("route_tables", "vpc_id", name="uq_route_tables_main", is_unique=True, where="is_main")
+    _index(
+        "route_tables", "account_id", "region", "name", name="uq_route_tables_name", is_unique=True
+    )
+    op.create_table(
         "search_names",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True),
+        sa.Column("id", _Sequence, primary_key=True),
         sa.Column("account_id", Id, nullable=False),
         sa.Column("repository_id", Id, nullable=False),
         sa.Column("kind", sa.String(16), nullable=False),
@@ -2093,18 +3065,22 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(
             ["object_id", "account_id"],
             ["storage_objects.id", "storage_objects.account_id"],
-            name=op.f("fk_storage_pieces_object"),
+            name="fk_storage_pieces_object",
         ),
         sa.ForeignKeyConstraint(
             ["upload_id", "account_id"],
             ["storage_uploads.id", "storage_uploads.account_id"],
-            name=op.f("fk_storage_pieces_upload"),
+            name="fk_storage_pieces_upload",
         ),
         sa.CheckConstraint("number BETWEEN 1 AND 10000", name="number"),
         sa.CheckConstraint(
-            "(object_id IS NOT NULL AND upload_id IS NULL AND condemned_at IS NULL)"
-            " OR (object_id IS NULL AND upload_id IS NOT NULL AND condemned_at IS NULL)"
-            " OR (object_id IS NULL AND upload_id IS NULL AND condemned_at IS NOT NULL)",
+            (
+                "(object_id IS NOT NULL AND upload_id IS NULL"
+                " AND condemned_at IS NULL) OR (object_id IS NULL"
+                " AND upload_id IS NOT NULL AND condemned_at IS NULL)"
+                " OR (object_id IS NULL AND upload_id IS NULL"
+                " AND condemned_at IS NOT NULL)"
+            ),
             name="owner",
         ),
         sa.CheckConstraint("(kms_key_id IS NULL) = (wrapped IS NULL)", name="wrapped"),
@@ -2152,3 +3128,115 @@ def _create_tables() -> None:
         is_unique=True,
         where="upload_id IS NOT NULL",
     )
+    op.create_table(
+        "subnets",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("name", ByteOrdered, nullable=False),
+        sa.Column("vpc_id", Id, nullable=False),
+        sa.Column("description", sa.Text, nullable=False),
+        sa.Column("cidr_ipv4", sa.Text),
+        sa.Column("cidr_ipv6", sa.Text),
+        sa.Column("route_table_id", Id),
+        sa.Column("tags", sa.Text, nullable=False),
+        sa.Column("next_ipv4", sa.BigInteger, nullable=False),
+        sa.Column("next_ipv6", sa.BigInteger, nullable=False),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.ForeignKeyConstraint(
+            ["route_table_id", "account_id"],
+            ["route_tables.id", "route_tables.account_id"],
+            name="fk_subnets_route_table",
+        ),
+        sa.ForeignKeyConstraint(
+            ["vpc_id", "account_id"], ["vpcs.id", "vpcs.account_id"], name="fk_subnets_vpc"
+        ),
+        sa.UniqueConstraint("id", "account_id"),
+        sa.CheckConstraint("cidr_ipv4 IS NOT NULL OR cidr_ipv6 IS NOT NULL", name="cidr_ipv4"),
+        sa.CheckConstraint("route_table_id IS NOT NULL", name="route_table_id"),
+    )
+    _index("subnets", "account_id", "id", name="ix_subnets_account_id_id")
+    _index("subnets", "route_table_id", name="ix_subnets_route_table_id")
+    _index("subnets", "vpc_id", name="ix_subnets_vpc_id")
+    _index("subnets", "account_id", "region", "name", name="uq_subnets_name", is_unique=True)
+    op.create_table(
+        "network_interfaces",
+        sa.Column("id", Id, primary_key=True),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("region", ByteOrdered, nullable=False),
+        sa.Column("name", ByteOrdered, nullable=False),
+        sa.Column("vpc_id", Id, nullable=False),
+        sa.Column("subnet_id", Id, nullable=False),
+        sa.Column("address_ipv4", sa.Text),
+        sa.Column("address_ipv6", sa.Text),
+        sa.Column("owner", sa.Text, nullable=False),
+        sa.Column("is_balancer", sa.Boolean, nullable=False),
+        sa.Column("security_groups", sa.Text, nullable=False),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"]),
+        sa.ForeignKeyConstraint(
+            ["subnet_id", "account_id"],
+            ["subnets.id", "subnets.account_id"],
+            name="fk_network_interfaces_subnet",
+        ),
+        sa.ForeignKeyConstraint(
+            ["vpc_id", "account_id"],
+            ["vpcs.id", "vpcs.account_id"],
+            name="fk_network_interfaces_vpc",
+        ),
+        sa.UniqueConstraint("id", "account_id"),
+        sa.CheckConstraint(
+            "address_ipv4 IS NOT NULL OR address_ipv6 IS NOT NULL", name="address_ipv4"
+        ),
+    )
+    _index("network_interfaces", "account_id", "id", name="ix_network_interfaces_account_id_id")
+    _index("network_interfaces", "subnet_id", name="ix_network_interfaces_subnet_id")
+    _index(
+        "network_interfaces",
+        "vpc_id",
+        "address_ipv4",
+        name="uq_network_interfaces_address_ipv4",
+        is_unique=True,
+    )
+    _index(
+        "network_interfaces",
+        "vpc_id",
+        "address_ipv6",
+        name="uq_network_interfaces_address_ipv6",
+        is_unique=True,
+    )
+    _index(
+        "network_interfaces",
+        "account_id",
+        "region",
+        "name",
+        name="uq_network_interfaces_name",
+        is_unique=True,
+    )
+    op.create_table(
+        "subnet_free_addresses",
+        sa.Column("subnet_id", Id, nullable=False),
+        sa.Column("position", sa.BigInteger, nullable=False),
+        sa.Column("freed_at", Moment, nullable=False),
+        sa.PrimaryKeyConstraint("subnet_id", "position"),
+        sa.ForeignKeyConstraint(["subnet_id"], ["subnets.id"]),
+    )
+    _index(
+        "subnet_free_addresses",
+        "subnet_id",
+        "freed_at",
+        "position",
+        name="ix_subnet_free_addresses_freed_at",
+    )
+    op.create_table(
+        "network_interface_groups",
+        sa.Column("interface_id", Id, nullable=False),
+        sa.Column("group_id", Id, nullable=False),
+        sa.PrimaryKeyConstraint("interface_id", "group_id"),
+        sa.ForeignKeyConstraint(["group_id"], ["security_groups.id"]),
+        sa.ForeignKeyConstraint(["interface_id"], ["network_interfaces.id"]),
+    )
+    _index("network_interface_groups", "group_id", name="ix_network_interface_groups_group_id")
