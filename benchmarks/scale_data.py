@@ -246,7 +246,8 @@ class Contents:
         columns = "repository_id,tag,ordinal,action,digest,previous_digest,principal,occurred_at"
         yield Rows("tag_events", columns, self._events())
         columns = (
-            "repository_id,name,sequence,digest,has_image,deleted_at,deleted_by,restorable_until"
+            "repository_id,name,sequence,digest,pushed_digest,created_at,has_image,"
+            "deleted_at,deleted_by,restorable_until"
         )
         yield Rows("deleted_tags", columns, self._gone_tags())
         deleted = described + "tags,deleted_at,deleted_by,restorable_until"
@@ -394,8 +395,10 @@ class Contents:
         for tag in range(self.gone_tags):
             digest = self.image(self.carrier(tag)).digest
             event = self.tags - 1 + 2 * (tag + 1)  # the number of its deletion, in order of time
-            end = (self.now - DAY + tag, "", self.now + 6 * DAY + tag)
-            yield self.repository_id, f"gone-{tag:06d}", event, digest, True, *end
+            deleted = self.now - DAY + tag
+            of = (digest, digest, deleted - DAY, True)
+            end = (deleted, "", self.now + 6 * DAY + tag)
+            yield self.repository_id, f"gone-{tag:06d}", event, *of, *end
 
     def _moves(self) -> Iterator[tuple[Any, ...]]:
         """Yield the events of the tag `LATEST`; the last one is its current image."""

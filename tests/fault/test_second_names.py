@@ -82,7 +82,7 @@ def test_bytes_that_heal_another_object_are_never_cut_through_an_upload(
     commit(store, upload_id)
     second = tmp_path / "uploads" / upload_id
     os.link(object_file(tmp_path, upload_id), second)
-    object_file(tmp_path, upload_id).rename(object_file(tmp_path, kept))  # as earlier versions did
+    object_file(tmp_path, upload_id).rename(object_file(tmp_path, kept))
     with closing(store.resume(upload_id)) as staged:
         with pytest.raises(ObjectUnknown):
             staged.rewind(offset)

@@ -405,9 +405,9 @@ def test_a_restoration_is_refused_where_it_would_do_harm(
     assert site.restore() == 2
     assert "its SHA-256 is not the one" in capsys.readouterr().err
     database.write_bytes(kept)
-    (site.target / "backup.json").write_text('{"format": 4}')
+    (site.target / "backup.json").write_text('{"format": 2}')
     assert site.restore() == 2
-    assert "has the format 4" in capsys.readouterr().err
+    assert "has the format 2" in capsys.readouterr().err
     (site.target / "backup.json").write_text("{")
     assert site.restore() == 2
     assert "is damaged" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Addresses of pages: a repository's own name, an image reference, and the ids of before."""
+"""Addresses of pages: a repository's own name, an image reference, and ids."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ async def test_an_index_deleted_with_its_children_comes_back_with_them(shop: Sho
 async def test_a_search_says_above_its_list_that_names_may_be_missing(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As while its index is filled after an upgrade: whether or not something was found."""
+    """As while its index is filled: whether or not something was found."""
     note = "This list is not complete: the index of names is still being filled"
     whole = (await shop.browser.get("/console/search?text=app")).text
     assert note not in whole

@@ -11,7 +11,7 @@ from msgspec import structs
 from sqlalchemy import select
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.databases import backup_rows, bucket_repair, clusters, rows
+from cloudcore.databases import backup_rows, clusters, rows
 from cloudcore.databases.backup import Backup
 from cloudcore.databases.cluster import MEMORY, Cluster, Schedule
 from cloudcore.databases.rows import CLUSTERS
@@ -26,7 +26,6 @@ from cloudcore.nodes import rows as node_rows
 from cloudcore.quotas.limits import put_limit
 from cloudcore.resources.record import Reference
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bucket_uses import add_use, remove_uses
 from cloudcore.storage.buckets import BUCKETS
 from cloudcore.storage.errors import InvalidBucketState
 from cloudcore.storage.tables import BUCKET_ROWS, bucket_uses
@@ -232,33 +231,6 @@ async def test_a_bucket_is_not_deleted_while_a_cluster_needs_it(world: World) ->
     await world.delete(second)
     await world.settle(4)
     await world.database.write(BUCKETS.remove, bucket, world.identity.now)
-
-
-async def test_what_a_version_before_the_uses_of_buckets_has_not_noted_is_derived(
-    world: World,
-) -> None:
-    """It runs beside this one during an upgrade, and makes and deletes clusters."""
-    bucket = await _bucket(world)
-    noted = await world.create("noted", bucket=bucket.name)
-    missed = await world.create("missed", bucket=bucket.name)
-    gone = await world.create("gone", bucket=bucket.name)
-
-    def as_before(tx: Connection) -> None:
-        remove_uses(tx, world.account.id, missed.id)
-        CLUSTERS.remove(tx, gone, world.identity.now)
-        add_use(tx, bucket, "0" * 36, "something else")
-
-    def uses(tx: Connection) -> dict[str, str]:
-        return dict(tx.rows(_USES))
-
-    await world.database.write(as_before)
-    for _ in range(2):
-        await bucket_repair.repair(world.needs)
-        assert await world.database.read(uses) == {
-            noted.id: "database cluster noted",
-            missed.id: "database cluster missed",
-            "0" * 36: "something else",
-        }
 
 
 async def test_of_a_new_cluster_and_the_deletion_of_its_bucket_one_is_refused(

@@ -96,7 +96,6 @@ LOOSE: Final = {
     "cloudcore.compute.rows._FORGET": "a sweep of what is over",
     "cloudcore.compute.rows._INSTANCES_ON": "what a machine looks after; no request's",
     "cloudcore.compute.rows._POOLS_ON": "what a machine looks after; no request's",
-    "cloudcore.databases.bucket_repair._REMOVE": "a repair of all accounts; no request's",
     "cloudcore.databases.backup_rows._DUE": "which schedules are due; no request's",
     "cloudcore.databases.backup_rows._STORED": "a sample of all; no request's",
     "cloudcore.databases.backup_rows._VERIFYING": "what a machine looks after; no request's",

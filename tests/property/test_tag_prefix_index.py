@@ -15,7 +15,6 @@ from typing import Final, NamedTuple, TypeVar
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import text
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
@@ -63,7 +62,7 @@ KINDS: Final = (
     *("delete",) * 3,
     *("restore",) * 2,
     *("ask",) * 6,
-    *("push by an older release", "forget", "year"),
+    *("forget", "year"),
 )
 STEP = st.tuples(
     st.sampled_from(KINDS),
@@ -72,13 +71,6 @@ STEP = st.tuples(
     st.sampled_from(PREFIXES),
 )
 
-# What a release wrote that did not know of the columns yet.
-FORGET_IDS: Final = Statement(
-    text(
-        "UPDATE tag_events SET manifest_id = NULL, previous_manifest_id = NULL"
-        " WHERE repository_id = :repository_id"
-    )
-)
 CARRIERS: Final = """
 SELECT DISTINCT m.digest, m.id FROM tags t JOIN manifests m ON m.id = t.manifest_id
  WHERE t.repository_id = ? AND substr(t.name, 1, length(?)) = ? ORDER BY m.id DESC
@@ -147,7 +139,7 @@ class History:
         digest = digest_of(body)
         found = find_manifest(tx, self.id, digest)
         try:
-            if kind.startswith("push"):
+            if kind == "push":
                 manifest = found or self._push(tx, repository, body)
                 point_tag(tx, repository, tag, manifest, digest, None, change)
             elif kind == "drop":
@@ -158,8 +150,6 @@ class History:
                 restore_image(tx, repository, digest, change)
         except PlatformError:
             return
-        if kind == "push by an older release":
-            tx.execute(FORGET_IDS, repository_id=self.id)
         if kind == "year":
             self.now += 366 * DAY
         if kind in ("forget", "year"):

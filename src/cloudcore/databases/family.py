@@ -60,18 +60,13 @@ def _job_kinds(needs: DatabaseNeeds) -> Sequence[JobKind]:
 def _schedule(needs: DatabaseNeeds) -> Sequence[Scheduled]:
     from functools import partial  # noqa: PLC0415
 
-    from cloudcore.databases import bucket_repair, scheduling  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases import scheduling  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
 
     every = scheduling.EVERY_SECONDS
     return (
         Scheduled("database.checks", every, partial(scheduling.wake_due, needs)),
         Scheduled("database.backups", every, partial(scheduling.take_turns, needs)),
-        Scheduled(
-            "database.bucket_uses",
-            bucket_repair.EVERY_SECONDS,
-            partial(bucket_repair.repair, needs),
-        ),
     )
 
 

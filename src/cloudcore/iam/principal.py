@@ -36,7 +36,7 @@ def stored_source(source: Source | None) -> str | None:
 
 
 def read_source(text: str | None) -> Source | None:
-    """Return the source that a column holds; None if it is unknown, as in rows of old releases."""
+    """Return the source that a column holds; or None if it holds none."""
     return None if text is None else msgspec.json.decode(text, type=Source)
 
 
@@ -61,5 +61,4 @@ class Principal(NamedTuple):
     container_password_id: str | None = None
     """For a role, the id of the container password that stands for a person in it."""
     source: Source | None = None
-    """Who is behind a role session, the caller itself otherwise; None for role sessions that began
-    under a release without sources."""
+    """Who is behind a role session, the caller itself otherwise."""

@@ -35,15 +35,13 @@ class KmsNeeds:
 
 
 async def open_needs(opening: Opening) -> KmsNeeds:
-    """Return the dependencies of one process; make the platform keys that accounts lack."""
+    """Return the dependencies of one process."""
     install = opening.install
-    maker = await opening.get(KEY_MAKER)
-    await maker.add_missing_platform_keys(install.database, install.clock())
     return KmsNeeds(
         database=install.database,
         clock=install.clock,
         new_id=install.new_id,
-        maker=maker,
+        maker=await opening.get(KEY_MAKER),
         vault=await opening.get(VAULT),
         auditor=await opening.get(AUDITOR),
     )

@@ -55,8 +55,7 @@ def check_can_create(tx: Connection, account_id: str, region: str, name: str) ->
     account has as many as it may have.
     """
     use = KEY_ROWS.check_room(tx, account_id, region)
-    # The platform key of an older install is added at the next start; its name stays free for it.
-    if name == PLATFORM_NAME or KEY_ROWS.find_named(tx, account_id, region, name):
+    if KEY_ROWS.find_named(tx, account_id, region, name):
         raise Conflict("there is a key of this name", name=name)
     return use
 
@@ -268,7 +267,7 @@ class KeyMaker:
         return lambda tx: add_platform_key(tx, key, version)
 
     async def add_missing_platform_keys(self, database: Database, now: int) -> None:
-        """Insert the platform keys of accounts that are older than keys; others have theirs."""
+        """Insert the platform keys of accounts that have none, as that of ``entrepot dev``."""
         before: list[str] = []
         while found := await database.read(list_accounts_without_platform_key, _BATCH):
             assert found != before, "a platform key could not be inserted"

@@ -4,10 +4,10 @@ A folder is a backup if and only if it has a manifest::
 
     backup.json                 the manifest
     metadata-<backup id>.db     the database of SQLite
-    metadata-<backup id>.dump   or of PostgreSQL, since format 3
+    metadata-<backup id>.dump   or of PostgreSQL
     catalog-<backup id>.db      what that names (`registry.backup.catalog`)
     objects/<xx>/<stored id>    the blobs, filed as in the registry's data folder
-    pieces/<xx>/<stored id>     the bytes of buckets, filed likewise; since format 2
+    pieces/<xx>/<stored id>     the bytes of buckets, filed likewise
     root.key                    the root key, only if asked for
     backup.lock                 locked while a backup is taken or restored
 """
@@ -22,8 +22,7 @@ import msgspec
 
 from registry.blobstore.disk_io import flush_folder
 
-FORMAT: Final = 3
-_READABLE: Final = (1, 2, FORMAT)
+FORMAT: Final = 1
 NAME: Final = "backup.json"
 LOCK: Final = "backup.lock"
 ROOT_KEY: Final = "root.key"
@@ -99,9 +98,9 @@ class Manifest(msgspec.Struct, frozen=True):
     is_verified: bool
     """True if every blob was hashed in the backup, False if only its size was compared."""
     damaged: list[Damage]
-    pieces: int = 0
+    pieces: int
     """Of the bytes of buckets; those in the database are not counted."""
-    piece_bytes: int = 0
+    piece_bytes: int
 
 
 class _Format(msgspec.Struct):
@@ -121,7 +120,7 @@ def read_manifest(folder: Path) -> Manifest | None:
         return None
     try:
         found = msgspec.json.decode(document, type=_Format).format
-        if found not in _READABLE:
+        if found != FORMAT:
             raise BackupUnusable(
                 f"{folder} has the format {found}, and this program reads {FORMAT}: use the"
                 " version that took the backup, or a later one"

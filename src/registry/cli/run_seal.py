@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
-from cloudcore.kms.services import KeyMaker
 from cloudcore.kms.vault import Vault
 from registry.cli.api import Record
 from registry.cli.existing_data import prepare_existing
@@ -99,8 +98,6 @@ async def _open(settings: Settings) -> AsyncIterator[tuple[Process, DataKeys]]:
         ctx = process.ctx
         keyring = await check_install(settings, ctx)
         providers = key_providers(settings, keyring)
-        maker = KeyMaker(providers, settings.region, ctx.new_id)
-        await maker.add_missing_platform_keys(ctx.database, ctx.clock())
         data_keys = DataKeys(Vault(ctx.database, providers, ctx.clock))
         with_keys = replace(ctx, data_keys=data_keys, seals=True)
         yield Process(settings=settings, ctx=with_keys, store=process.store), data_keys

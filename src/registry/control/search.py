@@ -40,7 +40,7 @@ class SearchMeta(ResponseBody):
     has_more: bool
     is_complete: bool
     """False if more than 10,000 names of the account are not indexed yet, as for some minutes after
-    an upgrade: some of them are missing."""
+    so many were pushed at once: some of them are missing."""
     marker: str | UnsetType = UNSET
     """Where the next page begins; absent on the last one. A page may be short, or empty, and not
     the last: a request reads 2,000 entries of the index at most."""

@@ -54,11 +54,11 @@ tag_events = Table(
     Column("action", String(16), nullable=False),
     Column("digest", DigestText),  # null: the tag was deleted
     Column("previous_digest", DigestText),  # null: there was no such tag
-    # Images, which may be deleted since. Also null in events of releases without these columns.
+    # Images, which may be deleted since.
     Column("manifest_id", Id),
     Column("previous_manifest_id", Id),
     Column("principal", Text, nullable=False),  # CRN; empty: not signed in
-    Column("source", Text),  # JSON: who is behind the principal; null in old rows
+    Column("source", Text),  # JSON: who is behind the principal
     Column("occurred_at", Moment, nullable=False),
     CheckConstraint("action IN ('created', 'moved', 'deleted', 'restored')", name="action"),
     CheckConstraint("(digest IS NULL) = (action = 'deleted')", name="digest"),
@@ -81,8 +81,8 @@ deleted_tags = Table(
     Column("name", ByteOrdered, primary_key=True),
     Column("sequence", BigInteger, nullable=False),  # of its deletion's event
     Column("digest", DigestText, nullable=False),  # what it pointed to
-    Column("pushed_digest", DigestText),  # null in rows of older releases
-    Column("created_at", Moment),  # of the tag; null in rows of older releases
+    Column("pushed_digest", DigestText, nullable=False),
+    Column("created_at", Moment, nullable=False),  # of the tag
     Column("has_image", Boolean, nullable=False),  # else its image has a tombstone
     Column("deleted_at", Moment, nullable=False),
     Column("deleted_by", Text, nullable=False),

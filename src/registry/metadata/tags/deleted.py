@@ -99,7 +99,7 @@ _COLUMNS: Final = select(
     _d.sequence,
     _d.name,
     _d.digest,
-    func.coalesce(_d.pushed_digest, _d.digest),
+    _d.pushed_digest,
     _d.deleted_at,
     _d.deleted_by,
     _d.restorable_until,
@@ -208,7 +208,7 @@ def find_deleted_tag(tx: Connection, repository_id: str, name: str, now: int) ->
 
 
 def created_at_of(tx: Connection, repository_id: str, name: str, digest: str) -> int | None:
-    """Return when the deleted tag of this name and image was created, or None if unknown."""
+    """Return when the deleted tag of this name and image was created, or None."""
     row = tx.row(_CREATED_AT, repository_id=repository_id, name=name, digest=digest)
     return row[0] if row else None
 

@@ -45,9 +45,7 @@ class Position(NamedTuple):
 class Side(NamedTuple):
     """The image that a tag pointed to, before or after an event."""
 
-    digest: str
-    image_id: str | None
-    """None if it is unknown, since an older release wrote the event."""
+    image_id: str
     has_tag: bool
     """True if the image has a tag with the prefix now."""
 
@@ -82,10 +80,8 @@ _CHANGES: Final = Statement(
             _e.sequence,
             _e.occurred_at,
             _e.tag,
-            _e.previous_digest,
             _e.previous_manifest_id,
             _has_tag(_e.previous_manifest_id),
-            _e.digest,
             _e.manifest_id,
             _has_tag(_e.manifest_id),
         )
@@ -151,10 +147,10 @@ def list_changes(tx: Connection, repository_id: str, prefix: str, since: int) ->
         limit=MAX_CHANGES,
     )
     return [
-        PrefixChange(Position(row[0], row[1]), row[2], _side(*row[3:6]), _side(*row[6:9]))
+        PrefixChange(Position(row[0], row[1]), row[2], _side(*row[3:5]), _side(*row[5:7]))
         for row in rows
     ]
 
 
-def _side(digest: str | None, image_id: str | None, has_tag: object) -> Side | None:
-    return None if digest is None else Side(digest, image_id, bool(has_tag))
+def _side(image_id: str | None, has_tag: object) -> Side | None:
+    return None if image_id is None else Side(image_id, bool(has_tag))

@@ -18,7 +18,6 @@ from registry.metadata.repositories.live import VisibleRepository
 from registry.metadata.tags.prefix_index import (
     MAX_CHANGES,
     Position,
-    PrefixChange,
     find_position,
     find_tagged_images,
     list_changes,
@@ -164,19 +163,13 @@ def _updated(
     if len(changes) == MAX_CHANGES or not changes or changes[0].position != entry.last:
         return None
     under = [change for change in changes[1:] if change.tag.startswith(prefix)]
-    if not all(map(_has_images, under)):
-        return None
     images, count = entry.prefix_index
     sides = [side for change in under for side in (change.before, change.after) if side]
     index = PrefixIndex(
-        images.changed({side.image_id: side.has_tag for side in sides if side.image_id}),
+        images.changed({side.image_id: side.has_tag for side in sides}),
         count + sum((c.after is not None) - (c.before is not None) for c in under),
     )
     return _CacheEntry(index, changes[-1].position, found.updated_at)
-
-
-def _has_images(change: PrefixChange) -> bool:
-    return all(side is None or side.image_id for side in (change.before, change.after))
 
 
 def _weight(entry: _CacheEntry | None) -> int:
