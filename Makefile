@@ -26,8 +26,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help dev test test-fast check soak lint format conformance clients dist pictures bench perf-check \
-	lock clean
+.PHONY: help dev test test-fast check soak lint format conformance clients dist lines pictures bench \
+	perf-check lock clean
 
 help: ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -83,6 +83,24 @@ clients: $(DEVELOPMENT) ## Push and pull with docker, podman, skopeo and the oth
 
 dist: $(RUNTIME) ## Build the wheel and the sources to hand out, in ./dist
 	$(BIN)/python -m hatchling build --clean
+
+# A room is a package of `registry` or `cloudcore`, or a folder of tests, with all below it.
+define ROOMS
+$$2 == "total" { next }
+{
+	depth = split($$2, part, "/")
+	deepest = part[1] == "src" ? 3 : 2
+	room = part[1]
+	for (at = 2; at < depth && at <= deepest; at++) room = room "/" part[at]
+	lines[room] += $$1; files[room]++
+	lines["all of " part[1]] += $$1; files["all of " part[1]]++
+}
+END { for (room in lines) printf "%-28s%8d lines%6d files\n", room, lines[room], files[room] }
+endef
+export ROOMS
+
+lines: ## Print lines and files of Python by room, of sources and tests
+	@find src tests -name '*.py' -exec wc -l {} + | awk "$$ROOMS" | sort
 
 pictures: $(DEVELOPMENT) ## Take the pictures of the console in docs/console anew
 	$(BIN)/python -m tests.clients.console_screenshots docs/console
