@@ -7,10 +7,7 @@ import csv
 import io
 import subprocess
 import sys
-import sysconfig
-import venv
 from hashlib import sha256
-from importlib import metadata
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -20,6 +17,7 @@ import pytest
 from registry.client_wheel import client_wheel
 from registry.console.addresses import MY_ACCOUNT
 from tests.databases import ROOT
+from tests.installed_wheel import install_wheel
 from tests.integration.console_access import see
 from tests.integration.console_shop import Shop, open_shop
 from tests.integration.served_world import URL
@@ -70,26 +68,16 @@ def test_it_has_what_the_build_puts_in(built: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_it_installs_and_runs_away_from_the_sources(tmp_path: Path) -> None:
-    """Into a new environment, which borrows from this one what the program depends on."""
     wheel = client_wheel()
     file = tmp_path / wheel.name
     file.write_bytes(wheel.content)
-    home = tmp_path / "venv"
-    venv.create(home, with_pip=True)
-    install = [str(home / "bin" / "pip"), "install", "--no-deps", "--no-index", str(file)]
-    subprocess.run(install, check=True, capture_output=True)
-    (packages,) = (home / "lib").glob("python*/site-packages")
-    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    told = subprocess.run(
-        [home / "bin" / "entrepot", "--version"], check=True, capture_output=True, text=True
-    )
-    assert told.stdout == f"entrepot {metadata.version('entrepot')}\n"
+    commands = install_wheel(file, tmp_path / "venv")
     where = "import registry, cloudcore; print(registry.__file__, cloudcore.__file__)"
     found = subprocess.run(
-        [home / "bin" / "python", "-c", where], check=True, capture_output=True, text=True
+        [commands / "python", "-c", where], check=True, capture_output=True, text=True
     )
-    assert all(path.startswith(str(home)) for path in found.stdout.split())
-    command = [str(home / "bin" / "entrepot"), "container-passwords", "create", "--help"]
+    assert all(path.startswith(str(tmp_path)) for path in found.stdout.split())
+    command = [str(commands / "entrepot"), "container-passwords", "create", "--help"]
     helped = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "--client PROGRAM" in helped.stdout
 
