@@ -43,6 +43,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(sources, "wheel", tmp_path_factory.mktemp("wheel"))
 
 
+def test_the_changelog_has_this_version() -> None:
+    heading = f"\n## [{metadata.version('entrepot')}] - 20"
+    assert heading in (ROOT / "CHANGELOG.md").read_text()
+
+
 def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
     """Also migrations, templates, and other data."""
     sources = {
