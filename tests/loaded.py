@@ -291,8 +291,7 @@ def _load() -> None:
     main, families, statement = map(import_module, names)
     # The parsers of a thousand options take longer than most commands.
     patch.object(main, "make_parser", cache(main.make_parser)).start()
-    for modules in (None, main.SERVER_MODULES):
-        main.make_parser(modules)
+    main.make_parser()
     for name in _SERVERS:
         import_module(name)
     for family in families.FAMILIES:

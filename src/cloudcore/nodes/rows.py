@@ -99,7 +99,7 @@ _SET_NOTED: Final = Statement(
 
 
 class Placing:
-    """A kind of things that are placed on machines. Make it while a module is imported."""
+    """A kind of things that are placed on machines."""
 
     def __init__(
         self,

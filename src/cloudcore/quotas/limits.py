@@ -100,10 +100,7 @@ class Limits(NamedTuple):
 
 
 class Counted:
-    """A quota with the query that counts what an account has.
-
-    Make it while a module of the family is imported, as all statements.
-    """
+    """A quota with the query that counts what an account has."""
 
     def __init__(self, quota: Quota, used: Select[Any]) -> None:
         """Count by `used`, a query of one number, which has the parameter ``account_id``."""

@@ -1,7 +1,4 @@
-"""The table of a resource, and its queries.
-
-Make them while a module of the family is imported, as all statements (`cloudcore.db.statement`).
-"""
+"""The table of a resource, and its queries."""
 
 from __future__ import annotations
 
