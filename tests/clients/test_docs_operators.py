@@ -198,16 +198,16 @@ def machinery(workspace: Path) -> Iterator[Machinery]:
 
 def test_install_upgrade_and_go_back(machinery: Machinery, workspace: Path) -> None:
     database = machinery.data / "metadata.db"
-    machinery.read("docs/deploy.md")
+    machinery.read("docs/how-to/deploy.md")
     assert (machinery.folder / "var/backups/entrepot/backup.json").exists()
     machine = machinery.client(workspace / "somebody")
     digest = machine.pushed(None, "web/old:1", "before the upgrade")
 
-    machinery.read("docs/upgrade.md", until="git checkout VERSION")
+    machinery.read("docs/how-to/upgrade.md", until="git checkout VERSION")
     machinery.stop("entrepot")
     age(database, OLD)  # what ran so far stands for the old version
     install_version(machinery.folder / "opt" / "entrepot")
-    machinery.read("docs/upgrade.md", after="git checkout VERSION", until=READY)
+    machinery.read("docs/how-to/upgrade.md", after="git checkout VERSION", until=READY)
     assert revision_of(database) == revisions()[-1]
     assert machine.pull(None, "web/old@" + digest).returncode == 0
     machine.pushed(None, "web/new:1", "after the upgrade")
@@ -215,7 +215,7 @@ def test_install_upgrade_and_go_back(machinery: Machinery, workspace: Path) -> N
     checked = machinery.shell.run(f".venv/bin/entrepot fsck --config {config}")
     assert "0 violations, 0 orphans" in checked
 
-    machinery.read("docs/upgrade.md", after=READY)
+    machinery.read("docs/how-to/upgrade.md", after=READY)
     assert machine.pull(None, "web/old@" + digest).returncode == 0
     assert machine.pull(None, "web/new:1").returncode != 0
     assert machinery.met == NOT_RUN.keys()

@@ -1,4 +1,4 @@
-"""The commands of ``docs/s3.md`` are run in their order, against an endpoint without TLS."""
+"""The commands of ``docs/how-to/s3.md`` are run in their order, against an endpoint without TLS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.live import start_registry
 from tests.postgresql import free_port
 from tests.tools import require_tool
 
-PAGE = "docs/s3.md"
+PAGE = "docs/how-to/s3.md"
 
 
 def test_the_commands_of_the_page_work(workspace: Path) -> None:
