@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help dev test test-fast check soak lint format conformance clients dist pictures bench perf-check \
+.PHONY: help dev test test-fast check soak lint format conformance clients dist pictures pages bench perf-check \
 	lock clean
 
 help: ## Print this list
@@ -83,6 +83,9 @@ clients: $(DEVELOPMENT) ## Push and pull with docker, podman, skopeo and the oth
 
 dist: $(RUNTIME) ## Build the wheel and the sources to hand out, in ./dist
 	$(BIN)/python -m hatchling build --clean
+
+pages: $(DEVELOPMENT) ## Write the pages of docs that are generated from the code anew
+	for page in actions_page cli_fields commands_page settings_page; do $(BIN)/python -m tests.$$page || exit; done
 
 pictures: $(DEVELOPMENT) ## Take the pictures of the console in docs/console anew
 	$(BIN)/python -m tests.clients.console_screenshots docs/console

@@ -18,15 +18,3 @@ def test_the_page_of_fields_has_every_noun_that_prints_records() -> None:
     nouns = {name for name, parser in commands.choices.items() if parser.groups}
     # The pages catalog.md, deploy.md, scrub.md and seal.md describe these.
     assert set(NOUNS) >= nouns - {"catalog"} - OF_OPERATORS
-
-
-def test_the_page_of_commands_has_every_noun_for_users() -> None:
-    (commands,) = [each for each in make_parser()._actions if each.choices]
-    assert isinstance(commands.choices, dict)
-    nouns = {name for name, parser in commands.choices.items() if parser.groups}
-    told = "".join(page.read_text() for page in PAGE.parents[1].rglob("*.md") if page != PAGE)
-    # The README and their own pages describe these.
-    ways = ("| `{} ", "entrepot {} ")
-    assert [
-        noun for noun in nouns - OF_OPERATORS if not any(way.format(noun) in told for way in ways)
-    ] == []
