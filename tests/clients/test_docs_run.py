@@ -37,6 +37,9 @@ pytestmark = [pytest.mark.client("skopeo"), pytest.mark.timeout(300)]
 
 PAGES: Final = (
     "README.md",
+    "docs/tutorials/first-push.md",
+    "docs/tutorials/team.md",
+    "docs/tutorials/ci-bot.md",
     "docs/how-to/logins.md",
     "docs/reference/cli.md",
     "docs/how-to/pull-through-cache.md",
