@@ -18,6 +18,7 @@ from tests.postgresql import free_port
 from tests.tools import require_tool
 
 PAGE = "docs/how-to/s3.md"
+REFERENCE = "docs/reference/s3-endpoint.md"
 
 
 def test_the_commands_of_the_page_work(workspace: Path) -> None:
@@ -67,5 +68,5 @@ def test_the_commands_of_the_page_work(workspace: Path) -> None:
 
 
 def test_the_policy_of_the_page_is_one() -> None:
-    (block,) = re.findall(r"^```json\n(.*?)^```$", (ROOT / PAGE).read_text(), re.DOTALL | re.M)
+    (block,) = re.findall(r"^```json\n(.*?)^```$", (ROOT / REFERENCE).read_text(), re.DOTALL | re.M)
     policy_of(json.loads(block), PolicyKind.IDENTITY)
