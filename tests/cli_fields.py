@@ -19,7 +19,7 @@ from registry.families import FAMILIES
 from registry.served import _routes
 from tests import described
 
-PAGE: Final = Path(__file__).parent.parent / "docs" / "cli-fields.md"
+PAGE: Final = Path(__file__).parent.parent / "docs" / "reference" / "cli-fields.md"
 
 _BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
     "repositories": {

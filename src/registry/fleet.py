@@ -178,7 +178,7 @@ def _refusal(differences: Sequence[Difference], others: Sequence[str]) -> str:
     )
     return (
         f"this node differs from those that run ({_listed(others)}): {told}. Give all nodes the"
-        " same; to change it, stop all of them first (docs/fleet.md)"
+        " same; to change it, stop all of them first (docs/how-to/fleet.md)"
     )
 
 

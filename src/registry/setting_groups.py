@@ -41,10 +41,13 @@ class Limits:
     """Limits of requests, uploads and touches. Sizes in bytes, times in seconds."""
 
     max_blob_bytes: int = 100 * 1024**3
+    """Maximum of the bytes of a blob."""
     upload_idle_seconds: int = 24 * 3600
+    """Time without a request after which an upload session ends."""
     max_open_uploads: int = 5000
-    """Maximum of open upload sessions of an account."""
+    """Maximum of open upload sessions of an account; one more is answered 429."""
     max_open_uploads_per_repository: int = 1000
+    """Maximum of those of one repository."""
     max_bucket_bytes: int = 1024**4
     """Maximum of the bytes that an account has in buckets."""
     inline_max_bytes: int = MOST_INLINE_BYTES
@@ -52,7 +55,8 @@ class Limits:
     kept_answers_bytes: int = 32 * 1024**2
     """Memory of a worker for answers that it gives again; 0: none is kept."""
     touch_after_seconds: int = 12 * 3600
-    """Age of a link's last use from which a HEAD refreshes it."""
+    """Age of a link's last use from which a HEAD refreshes it: of a blob that no manifest needs
+    yet. Half of `gc_grace_seconds` is the most."""
     request_seconds: int = 0
     """Time after which the server ends any request, in either direction; 0: it ends none."""
     drain_seconds: int = 0
@@ -113,7 +117,7 @@ class Scrubbing:
     """How the scrub in the background reads stored bytes, to find damaged ones."""
 
     scrub_every_seconds: int = 30 * 24 * 3600
-    """Time within which the bytes of every blob and manifest are read once."""
+    """Time within which the scrub in the background reads the bytes of every blob and manifest."""
     scrub_rate_bytes: int = 32 * 1024**2
     """Bytes that it may read per second; 0 turns it off."""
 
@@ -128,7 +132,7 @@ class PlainSealing:
     """How the run in the background seals blobs that were stored plain."""
 
     seal_rate_bytes: int = 32 * 1024**2
-    """Bytes that it may read per second; 0 turns it off."""
+    """Bytes per second that the run which seals plain blobs may read; 0 turns it off."""
 
 
 def check_numbers(settings: DataclassInstance) -> None:

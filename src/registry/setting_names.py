@@ -43,6 +43,7 @@ GROUPS: Final = {
     "store": StoreSettings,
 }
 """The groups of settings, by the fields of `Settings` that have them."""
+_PAGE: Final = "docs/reference/settings.md"
 _GROUP_OF: Final = {item.name: name for name, group in GROUPS.items() for item in fields(group)}
 NUMBERS: Final = frozenset(
     {
@@ -83,8 +84,8 @@ def from_environment(environ: Mapping[str, str], defaults: Settings) -> Settings
         name = variable.removeprefix(PREFIX).lower()
         if name not in NAMES:
             alike = similar_name(name)
-            meant = f"; did you mean {PREFIX}{alike.upper()}?" if alike else ""
-            raise SettingsError(f"{variable} is not a setting{meant or '; the README lists them'}")
+            meant = f"did you mean {PREFIX}{alike.upper()}?" if alike else f"{_PAGE} lists them"
+            raise SettingsError(f"{variable} is not a setting; {meant}")
         values[name] = _number(variable, text) if name in NUMBERS else text
     return with_values(defaults, values)
 

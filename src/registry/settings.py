@@ -69,11 +69,17 @@ class Settings:
     """The settings of a process."""
 
     data: Path
-    """Folder of the blobs and, without a `database_url`, of the SQLite database."""
+    """Folder of the blobs, the root key and, without `database_url`, the SQLite database."""
     database_url: str = ""
+    """``sqlite:////path/to.db`` or ``postgresql://user@host/name``; empty: SQLite in the folder
+    `data`."""
     host: str = "127.0.0.1"
+    """Address to listen on. Every address, ``0.0.0.0`` or ``::``, needs `public_url` or
+    `allowed_hosts`."""
     port: int = 5000
+    """Port to listen on; 0 takes a free one."""
     workers: int = 1
+    """Worker processes: one for each core that the registry may use."""
     metrics: str = ""
     """``host:port`` of the Prometheus endpoint; empty: no endpoint."""
     s3_port: int = 0
@@ -84,20 +90,26 @@ class Settings:
     s3_any_region: Literal["on", "off"] = "off"
     """Whether the S3 endpoint takes requests that are signed for any region."""
     public_url: str = ""
-    """Base URL at which clients reach the registry, a scheme and a host; empty: ``http://``
-    or, with a certificate, ``https://``, and the first of `allowed_hosts` or ``host:port``."""
+    """Base URL at which clients reach the registry, a scheme and a host, no path: named in tokens,
+    references and challenges; empty: ``http://`` or, with a certificate, ``https://``, and the
+    first of `allowed_hosts` or ``host:port``."""
     allowed_hosts: str = ""
     """`Host` headers, separated by commas, that may appear in sign-in challenges when no
-    `public_url` is set. Any other gets the first of these."""
+    `public_url` is set. Any other gets the first of these. ``entrepot dev`` answers under these
+    names too, besides the loopback names."""
     family_hosts: str = ""
     """Hosts of their own, such as ``pull=cr.example.com``, separated by commas; before the ``=`` is
-    ``pull``, ``console`` or the `host` of a family. What is not listed is at `public_url`; what is
-    listed twice is at both, and clients are told the first."""
+    ``pull``, ``console`` or a family, such as ``auth``. What is not listed is at `public_url`; what
+    is listed twice is at both, and clients are told the first."""
     region: str = "local"
+    """Region that names of resources carry: lower-case letters, digits and hyphens. Never change it
+    later."""
     root_key_file: str = ""
     """File of the root key; empty: ``root.key`` in the `data` folder."""
     trusted_proxies: str = ""
-    """Networks, separated by commas, of proxies whose ``X-Forwarded-For`` is trusted."""
+    """Networks, separated by commas, of proxies whose ``X-Forwarded-For`` is trusted: of the one
+    that TLS ends at. Without it, all clients of the proxy count as one address, and can block each
+    other's sign-in."""
     tls: Literal["", "own"] = ""
     """``own``: without files, serve TLS with a certificate of the install's own authority."""
     tls_certificate: str = ""
@@ -106,15 +118,17 @@ class Settings:
     tls_key: str = ""
     """File of its private key."""
     founders: Founders = "nobody"
-    """Who may create organizations and accounts through ``/v1``."""
+    """Who may create organizations and accounts through ``/v1``: ``nobody``; ``owners`` of an
+    organization that is not personal, accounts in their own; or ``anyone`` who can sign in."""
     container_password_seconds: int = 12 * 3600
     """Longest life of a named password for container clients that a person makes."""
     sealing: Literal["on", "off"] = "on"
-    """Whether ``entrepot serve`` stores new blobs encrypted; sealed ones stay readable."""
+    """Whether ``entrepot serve`` stores new blobs encrypted. With ``off``, those that are stay
+    readable, and no repository can be bound to a key."""
     kms_provider: Literal["embedded", "aws"] = "embedded"
     """Who wraps the material of keys: the root key, or AWS KMS."""
     kms_aws_key: str = ""
-    """ARN, id or alias of the key in AWS KMS."""
+    """ARN, id or alias of the key in AWS KMS, which needs the extra ``entrepot[aws]``."""
     kms_aws_endpoint: str = ""
     """URL of AWS KMS; empty: AWS's own in the key's region."""
     compression: Literal["on", "off"] = "on"
@@ -123,7 +137,8 @@ class Settings:
     """JSON file of the regions and prices in ``/v1/regions`` and ``/v1/prices``; empty: the
     packaged file."""
     cors_origins: str = ""
-    """Origins, separated by commas, whose web pages may read ``/v1`` and ``/v2``."""
+    """Origins, such as ``https://app.example.com``, separated by commas, whose web pages may read
+    ``/v1`` and ``/v2`` with a bearer token, never with cookies; of ``entrepot serve`` alone."""
     operators: str = ""
     """Handles of accounts, separated by commas, that act for the install: who has the right in one
     of them sets quotas of all accounts."""
@@ -133,11 +148,12 @@ class Settings:
     """Origins, separated by commas, of identity providers that may have an address that is not
     public, and may be plain HTTP."""
     upstream_allowed: str = ""
-    """Upstream registries inside, separated by commas: origins, which may have any address and be
-    plain HTTP, and networks, whose hosts are asked over https."""
+    """Upstream registries that are not on the public internet, separated by commas: origins, such
+    as ``http://registry.internal:5000``, which may have any address and be plain HTTP, and
+    networks, such as ``10.20.0.0/16``, whose hosts are asked over https."""
     webhook_allowed: str = ""
-    """Webhooks inside, separated by commas: origins, and networks, that subscriptions may name
-    besides those of the public internet."""
+    """Webhooks that subscriptions may name besides those on the public internet, separated by
+    commas: origins and networks."""
     smtp_url: str = ""
     """Mail server that takes the platform's own mail, such as that to subscribers:
     ``smtp://USER:PASSWORD@HOST:PORT``, or ``smtps://``; empty: it sends none, unless

@@ -23,7 +23,7 @@ class StoreSettings:
     """The store of the bytes; without a bucket, it is in the folder `data`."""
 
     store_s3_bucket: str = ""
-    """Bucket of the bytes; empty: they are on the disk."""
+    """Bucket of the bytes, which needs the extra ``entrepot[s3]``; empty: they are on the disk."""
     store_s3_endpoint: str = ""
     """URL of the S3; empty: AWS's own of the region."""
     store_s3_region: str = ""

@@ -121,7 +121,7 @@ async def test_a_node_that_differs_from_those_that_run_is_refused(fleet: Fleet) 
     assert str(refused.value) == (
         "this node differs from those that run (east, west): max_blob_bytes is '5', not"
         " '107374182400'; sealing is 'off', not 'on'. Give all nodes the same; to change it, stop"
-        " all of them first (docs/fleet.md)"
+        " all of them first (docs/how-to/fleet.md)"
     )
     async with fleet.opened(other) as process:
         found = await process.ctx.database.read(rows.list_nodes)

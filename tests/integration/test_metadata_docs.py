@@ -1,4 +1,4 @@
-"""What docs/metadata.md lets a program do, run in a network namespace with the service itself."""
+"""What docs/how-to/metadata.md lets a program do, in a namespace with the service itself."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_example_gets_the_credentials_of_the_instance_by_real_clients(tmp_pa
     if subprocess.run([*isolated, "true"], check=False, capture_output=True).returncode:
         missing("namespaces")
     (script,) = re.findall(
-        r"```bash\n(.*?)```", (ROOT / "docs/metadata.md").read_text(), flags=re.DOTALL
+        r"```bash\n(.*?)```", (ROOT / "docs/how-to/metadata.md").read_text(), flags=re.DOTALL
     )
     (tmp_path / "instance.json").write_text(json.dumps({"url": "http://127.0.0.1:8080"}))
     role = dict.fromkeys(

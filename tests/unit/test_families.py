@@ -83,7 +83,7 @@ def test_events_and_quotas_are_those_of_the_code() -> None:
     of_others = {VERIFIED, FAILED, PAUSED, *OF_BILLING, *OF_BALANCERS, *OF_POOLS, *OF_CLUSTERS}
     of_others |= {*BACKUP_EVENTS}
     assert told == {*EVENT_TYPES, *EVENTS, *of_others, OBJECT_CREATED, OBJECT_DELETED, *of_quotas}
-    page = (SOURCES.parent / "docs" / "events.md").read_text()
+    page = (SOURCES.parent / "docs" / "reference" / "events.md").read_text()
     events = {event for family in FAMILIES for event in family.events}
     assert set(re.findall(r"`([a-z]+\.[a-z_]+\.[a-z_]+)`", page)) == events
     changes = {action for family in FAMILIES for action in family.told_changes}

@@ -165,7 +165,7 @@ def test_the_vectors_of_compressed_objects(vector: dict[str, Any]) -> None:
 
 
 def test_the_document_quotes_the_vectors() -> None:
-    page = (ROOT / "docs/sealed-format.md").read_text()
+    page = (ROOT / "docs/reference/sealed-format.md").read_text()
     header = VECTORS["header"]
     for each in (
         VECTORS["data_key"],

@@ -1,6 +1,6 @@
 """Load and check the JSON file of the catalogues.
 
-`docs/catalog.md` describes the file for operators.
+`docs/reference/catalog.md` describes the file for operators.
 """
 
 from __future__ import annotations

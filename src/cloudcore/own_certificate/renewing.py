@@ -278,7 +278,7 @@ class OwnCertificate:
 
     def _tell(self, problem: str, code: str, delay: float) -> None:
         subject, serves = self._subject, self._served()
-        advice = _ADVICE.get(code, "if it goes on, see docs/tls.md").format(
+        advice = _ADVICE.get(code, "if it goes on, see docs/how-to/tls.md").format(
             setting=subject.setting, reach=subject.reach
         )
         stays = (

@@ -1,1 +1,4 @@
-"""Resources of accounts, each described once: see docs/adr for what is derived and what is not."""
+"""Resources of accounts, each described once: what is derived from that, and what is not.
+
+The reasons: docs/explanation/decisions/0004-a-resource-is-described-once.md.
+"""

@@ -1,7 +1,7 @@
 """The format of sealed objects: a header, then frames that are encrypted each by itself.
 
-Functions over buffers, without files. ``docs/sealed-format.md`` describes the bytes, with test
-vectors, so that another program can read them.
+Functions over buffers, without files. ``docs/reference/sealed-format.md`` describes the bytes, with
+test vectors, so that another program can read them.
 """
 
 from __future__ import annotations

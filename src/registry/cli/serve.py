@@ -97,7 +97,7 @@ def check_listeners(settings: Settings) -> None:
                 raise SettingsError(
                     f"{name}: nothing can listen on {host}:{address[1]}:"
                     f" {reason}; name an address of this machine that no other {what} server has,"
-                    " and for a port below 1024 see docs/tls.md"
+                    " and for a port below 1024 see docs/how-to/tls.md"
                 ) from None
 
 

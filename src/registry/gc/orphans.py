@@ -91,7 +91,7 @@ class TooNew(Exception):
             f"{count} stored files that belong to no row are newer than the newest row: the"
             " database seems to be older than the blobs. None is moved or removed. Restore the"
             " right one; or, to go on with this one, run"
-            " 'entrepot gc accept-database' (docs/garbage-collection.md)"
+            " 'entrepot gc accept-database' (docs/how-to/repair.md)"
         )
 
 
