@@ -68,7 +68,6 @@ from registry.process import STORES, Process
 from registry.services.blobs.upload_leases import RENEW_SECONDS, Leases
 from registry.services.changes import RegistryHost
 from registry.services.context import ServiceContext
-from registry.services.images.manifest_reading import ProcessReader
 from registry.services.images.pulls import PullLog
 from registry.settings import Settings
 from registry.unfinished_restoration import check_is_whole
@@ -190,8 +189,6 @@ class Registry:
             if store is None:
                 store = await resources.enter_async_context(open_store(settings, self.count))
             links = resources.enter_context(open_links(settings, store))
-            manifest_reader = ProcessReader()
-            resources.callback(manifest_reader.close)
             pulls = PullLog(database, self._clock, settings.region)
             ctx = ServiceContext(
                 database=database,
@@ -205,7 +202,6 @@ class Registry:
                 registry_host=RegistryHost(settings.region, settings.pull_host),
                 delays=settings.delays,
                 leases=leases or Leases(self._new_id()),
-                manifest_reader=manifest_reader,
                 audits=self._edition is not None and self._edition.audits,
                 on_damage=partial(self.count, DAMAGED, 1),
                 count=self.count,

@@ -23,7 +23,6 @@ from registry.services.blobs.writing_places import WritingPlaces
 from registry.services.changes import Change, RegistryHost
 from registry.services.events import FindTopics, ResolveTopic, no_topic, no_topics
 from registry.services.images.manifest_damage import ManifestDamage
-from registry.services.images.manifest_reading import ThreadReader
 from registry.services.images.pulls import PullLog
 from registry.services.pull_through.fills import Fills
 from registry.services.pull_through.remote import OpenCredential, no_credential
@@ -51,7 +50,6 @@ class ServiceContext:
     pulls: PullLog
     registry_host: RegistryHost
     delays: Delays = field(default_factory=Delays)
-    manifest_reader: ThreadReader = field(default_factory=ThreadReader)
     manifest_damage: ManifestDamage = field(default_factory=ManifestDamage)
     broken_wraps: BrokenWraps = field(default_factory=BrokenWraps)
     leases: Leases = field(default_factory=lambda: Leases(uuid7()))
