@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -105,8 +106,6 @@ def with_values(defaults: Settings, values: Mapping[str, str | int]) -> Settings
 
 def similar_name(name: str) -> str:
     """Return the setting whose name is most like this one, or an empty string if none is."""
-    from difflib import get_close_matches  # noqa: PLC0415 - for what is misspelled
-
     return next(iter(get_close_matches(name.lower(), NAMES, n=1)), "")
 
 

@@ -116,7 +116,7 @@ def test_a_server_loads_no_other_commands() -> None:
     loaded = set(found.stderr.split())
     assert "--metrics HOST:PORT" in found.stdout
     assert "registry.cli.server_commands" in loaded
-    assert not loaded & {"registry.cli.transport", "registry.cli.tags", "registry.cli.completion"}
+    assert not loaded & {"registry.cli.tags", "registry.cli.completion"}
 
 
 def shows(metrics: str, line: str) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
+from cryptography import x509
 from msgspec import UNSET, Meta, UnsetType, structs
 
 from cloudcore.databases.cluster import Cluster, Endpoint
@@ -145,8 +146,6 @@ def _check_text(field: str, text: str) -> None:
 
 def _check_roots(field: str, pem: str) -> None:
     """Refuse what are no certificates in PEM."""
-    from cryptography import x509  # noqa: PLC0415 - most requests have none
-
     try:
         is_whole = bool(x509.load_pem_x509_certificates(pem.encode()))
     except (ValueError, UnicodeEncodeError):

@@ -11,6 +11,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
 from cloudcore.databases import s3_bridge_program
 from cloudcore.databases.archive import BackupFailed
 
@@ -123,16 +129,6 @@ class Bridge:
 
 def _certified() -> tuple[bytes, bytes]:
     """Return a new certificate of `NAME`, which is its own root, and its key, in PEM."""
-    from cryptography import x509  # noqa: PLC0415 - few machines run a bridge
-    from cryptography.hazmat.primitives import hashes  # noqa: PLC0415 - as above
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
-    from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-    )
-    from cryptography.x509.oid import NameOID  # noqa: PLC0415
-
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
     begins = datetime.now(UTC) - timedelta(hours=1)

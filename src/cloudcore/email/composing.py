@@ -10,19 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from email.headerregistry import Address, BaseHeader, HeaderRegistry, UniqueUnstructuredHeader
+from email.message import EmailMessage
+from email.policy import SMTP, EmailPolicy, Policy
 from email.utils import format_datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from msgspec import Struct
 
 from cloudcore.email.mailboxes import check_line, mailbox
 from cloudcore.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from email.headerregistry import Address, BaseHeader
-    from email.message import EmailMessage
-    from email.policy import EmailPolicy, Policy
 
 MOST_HEADERS: Final = 20
 _MOST_NAME: Final = 76
@@ -98,8 +96,6 @@ def check_headers(headers: Mapping[str, str]) -> None:
 
 def composed(of: Heading, content: Content, more: Mapping[str, str]) -> bytes:
     """Return a message, with ``more`` header fields than its content has; CRLF ends its lines."""
-    from email.message import EmailMessage  # noqa: PLC0415 - few installs send mail
-
     mail: EmailMessage = EmailMessage(policy=_policy())
     mail["From"] = _address(of.sender)
     mail["To"] = [_address(each) for each in of.to] or "undisclosed-recipients:;"
@@ -132,8 +128,6 @@ def _set_bodies(mail: EmailMessage, content: Content, message_id: str) -> None:
 
 
 def _address(text: str) -> Address:
-    from email.headerregistry import Address  # noqa: PLC0415 - as above
-
     found = mailbox(text, "to")
     return Address(display_name=_as_it_is(found.name), addr_spec=found.address)
 
@@ -149,8 +143,6 @@ def _policy() -> EmailPolicy[EmailMessage]:
 
     The library would fold their URLs into encoded words, which are no part of them (RFC 2369 §2).
     """
-    from email.headerregistry import HeaderRegistry, UniqueUnstructuredHeader  # noqa: PLC0415
-    from email.policy import SMTP  # noqa: PLC0415 - as above
 
     class OneLine(UniqueUnstructuredHeader):
         def fold(self, *, policy: Policy) -> str:

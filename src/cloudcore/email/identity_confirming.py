@@ -9,7 +9,9 @@ from __future__ import annotations
 import hmac
 import os
 from base64 import urlsafe_b64encode
+from email.headerregistry import Address
 from email.message import EmailMessage
+from email.policy import SMTP
 from hashlib import sha256
 from typing import Final
 from urllib.parse import urlencode
@@ -103,9 +105,6 @@ def mail_of(
     identity: SendingIdentity, account: str, keyring: Keyring, url: str, sender: str
 ) -> EmailMessage:
     """Return the mail with the link; `account` is who wants to send, `url` the platform's base."""
-    from email.headerregistry import Address  # noqa: PLC0415 - few installs send mail
-    from email.policy import SMTP  # noqa: PLC0415 - few installs send mail
-
     assert identity.confirmation_nonce is not None
     query = urlencode({"token": _token(keyring, identity.id, identity.confirmation_nonce)})
     mail = EmailMessage(policy=SMTP)

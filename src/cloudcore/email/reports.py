@@ -8,6 +8,7 @@ it says of the delivery whose return path it came to, and all of it may be malfo
 from __future__ import annotations
 
 import email
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from email.message import Message
@@ -138,8 +139,6 @@ def _code(text: str) -> str:
 
 def _guessed(data: bytes, address: str) -> Report | None:
     """Return what one of many forms says of this very address, by its patterns."""
-    import logging  # noqa: PLC0415 - beside what it is for
-
     from flufl.bounce import all_failures  # noqa: PLC0415 - takes time, and few are such
 
     logging.getLogger("flufl.bounce").setLevel(logging.CRITICAL)  # a line for each pattern

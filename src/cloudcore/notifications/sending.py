@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from email.headerregistry import BaseHeader, HeaderRegistry, UniqueUnstructuredHeader
 from email.message import EmailMessage
+from email.policy import SMTP, EmailPolicy, Policy
 from email.utils import format_datetime, parsedate_to_datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -22,11 +24,6 @@ from cloudcore.notifications.topic import Publication, Subscription
 from cloudcore.outbound.answer_parser import Head
 from cloudcore.outbound.destinations import NotAllowed
 from cloudcore.outbound.failures import RequestFailed
-
-if TYPE_CHECKING:
-    from email.headerregistry import BaseHeader
-    from email.policy import EmailPolicy, Policy
-
 
 _TOO_MANY: Final = 429
 _JSON: Final = "application/json"
@@ -130,8 +127,6 @@ def _policy() -> EmailPolicy[EmailMessage]:
 
     The library would fold it into encoded words, which are no part of it (RFC 2369 §2).
     """
-    from email.headerregistry import HeaderRegistry, UniqueUnstructuredHeader  # noqa: PLC0415
-    from email.policy import SMTP  # noqa: PLC0415 - 0.6 MiB, and few installs send mail
 
     class OneLine(UniqueUnstructuredHeader):
         def fold(self, *, policy: Policy) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from string import Formatter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from cloudcore.command_failures import RequestRefused
@@ -28,7 +28,10 @@ from cloudcore.crn import Crn
 from cloudcore.errors import InvalidInput
 from cloudcore.resource_names import with_article
 from cloudcore.uuids import parse_uuid
+from registry.cli.api import ApiClient, StoredSignIn, open_client
 from registry.cli.confirmation import confirm
+from registry.cli.container_login import log_in
+from registry.cli.container_passwords import ContainerPassword
 from registry.cli.failure import Missing, Misuse
 from registry.cli.noun_options import ASKED, values_of
 from registry.cli.output import (
@@ -45,11 +48,9 @@ from registry.cli.output import (
     time_text,
     write_record,
 )
+from registry.cli.references import find_repository, own_crn
 from registry.cli.secret_text import show_secret
 from registry.cli.typed_secrets import read_new_password, read_secret
-
-if TYPE_CHECKING:  # a server's command line needs no client
-    from registry.cli.api import StoredSignIn
 
 _FORMS: Final = {"time": time_text, "size": size_text, "duration": duration_text}
 _ENDS: Final[Mapping[str, tuple[CellForm, str]]] = {
@@ -92,8 +93,6 @@ class NounInvocation:
     @cached_property
     def sign_in(self) -> StoredSignIn:
         """Return the sign-in."""
-        from registry.cli.api import StoredSignIn  # noqa: PLC0415 - see above
-
         return StoredSignIn(self._parsed)
 
     @cached_property
@@ -101,8 +100,6 @@ class NounInvocation:
         """Return the client."""
         if self._caller is not None:
             return self._caller(self)
-        from registry.cli.api import open_client  # noqa: PLC0415 - see above
-
         return open_client(self._parsed)
 
     @cached_property
@@ -191,9 +188,6 @@ class NounInvocation:
 
         That of a name that is not taken yet is the one in a ready-made policy on this name.
         """
-        from registry.cli.api import ApiClient  # noqa: PLC0415 - see above
-        from registry.cli.references import find_repository  # noqa: PLC0415
-
         if written.startswith("crn:"):
             return written
         assert isinstance(self.client, ApiClient)
@@ -235,9 +229,6 @@ class NounInvocation:
         written = self.written
         if not written.startswith("crn:"):
             return None
-        from registry.cli.api import ApiClient  # noqa: PLC0415 - see above
-        from registry.cli.references import own_crn  # noqa: PLC0415
-
         crn = _crn_of(self._noun, written)
         if not self._noun.is_of_account:
             return crn
@@ -257,9 +248,6 @@ class NounInvocation:
 
     def log_in(self, program: str, username: str, password: str, host: str) -> None:
         """Log a container client of this machine in."""
-        from registry.cli.container_login import log_in  # noqa: PLC0415 - see above
-        from registry.cli.container_passwords import ContainerPassword  # noqa: PLC0415
-
         now = time.time()
         login = ContainerPassword(username, password, host, now, now)
         log_in(self.sign_in.url, program, login)

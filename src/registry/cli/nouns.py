@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from cloudcore.command_failures import Missing, RequestRefused
 from cloudcore.command_line import Act, Columns, Deletion, Naming, Noun, Record, Told
+from registry.cli.api import send_public
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.failure import FAILED, Misuse
 from registry.cli.invocation import NounInvocation, columns_of, one_of
@@ -191,8 +192,6 @@ def _carry_out(act: Act, run: NounInvocation, parsed: argparse.Namespace) -> int
 
 
 def _send_public(parsed: argparse.Namespace, run: NounInvocation, act: Act) -> _Answer:
-    from registry.cli.api import send_public  # noqa: PLC0415 - a server needs no client
-
     return send_public(parsed, act.method, act.path, document_of(run.values) or None)
 
 

@@ -6,6 +6,7 @@ import argparse
 import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, TypeAlias
@@ -103,8 +104,6 @@ class CommandParser(argparse.ArgumentParser):
             or any(map(str.startswith, known, [name] * len(known)))
         ):
             return
-        from difflib import get_close_matches  # noqa: PLC0415 - for what is misspelled
-
         meant = "".join(f"; did you mean {each}?" for each in get_close_matches(name, known, n=1))
         self.error(f"there is no option {name}{meant}")
 
@@ -117,8 +116,6 @@ class CommandParser(argparse.ArgumentParser):
         if not isinstance(action, Commands) or value in action.choices:
             super()._check_value(action, value)
             return
-        from difflib import get_close_matches  # noqa: PLC0415 - for what is misspelled
-
         alike = [name for name in action.choices if name.startswith(value)]
         alike = alike or get_close_matches(value, action.choices, n=1)
         meant = f"; did you mean {' or '.join(map(repr, alike))}?" if alike else ""
