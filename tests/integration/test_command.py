@@ -100,6 +100,25 @@ def test_the_command_line_loads_no_server() -> None:
     assert not loaded & {"litestar", "sqlalchemy", "registry.main", "asyncio"}
 
 
+def test_a_server_loads_no_other_commands() -> None:
+    code = (
+        "import sys; from registry.cli.main import main\n"
+        "try: main(['serve', '--help'])\n"
+        "except SystemExit: sys.stderr.write(' '.join(sys.modules))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env=program_environment(),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    loaded = set(found.stderr.split())
+    assert "--metrics HOST:PORT" in found.stdout
+    assert "registry.cli.server_commands" in loaded
+    assert not loaded & {"registry.cli.tags", "registry.cli.completion"}
+
+
 def shows(metrics: str, line: str) -> bool:
     return line in httpx.get(f"http://{metrics}/metrics").text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from typing import Any
 from weakref import ref
 
 import pytest
@@ -75,13 +76,13 @@ async def test_an_error_and_what_it_was_about_are_freed_without_a_collection() -
     gc.disable()
     try:
         document = Gate()
-        errors = [ref(document), await refusal(document)]
+        kept: list[ref[Any]] = [ref(document), await refusal(document)]
         del document
         for _ in range(200):  # what the thread has of it goes a moment later
-            if not any(each() for each in errors):
+            if not any(each() for each in kept):
                 break
             await asyncio.sleep(0.01)
-        assert [each() for each in errors] == [None, None]
+        assert [each() for each in kept] == [None, None]
     finally:
         gc.enable()
 
