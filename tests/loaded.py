@@ -291,7 +291,8 @@ def _load() -> None:
     main, families, statement = map(import_module, names)
     # The parsers of a thousand options take longer than most commands.
     patch.object(main, "make_parser", cache(main.make_parser)).start()
-    main.make_parser()
+    for modules in (None, main.SERVER_MODULES):
+        main.make_parser(modules)
     for name in _SERVERS:
         import_module(name)
     for family in families.FAMILIES:

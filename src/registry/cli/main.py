@@ -10,7 +10,7 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,9 @@ from registry.cli.parser import CommandParser, Group, Version
 from registry.families import FAMILIES
 from registry.setting_texts import SettingsError
 
+SERVER_MODULES: Final = ("registry.cli.server_commands",)
+_SERVING: Final = ("dev", "serve")
+"""Commands of `SERVER_MODULES` that run for long: they keep no parsers of others in memory."""
 _OWN: Final = CommandGroup("this command", ("registry.cli.completion",))
 _TITLES: Final = ("sign in", "use a registry", "people and rights", "set up an account")
 """Of the groups that the help shows first."""
@@ -75,8 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(given: Sequence[str]) -> argparse.Namespace:
     """Return the options of a command; exit if they are wrong, or ask for help or the version."""
+    modules = SERVER_MODULES if given and given[0] in _SERVING else None
     try:
-        return make_parser().parse_args(given)
+        return make_parser(modules).parse_args(given)
     except SystemExit:
         sys.stdout.flush()  # here, so that `main` reports a failure; Python does it as it exits
         raise
@@ -90,8 +94,8 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def make_parser() -> CommandParser:
-    """Return the parser of the whole command line."""
+def make_parser(modules: Container[str] | None = None) -> CommandParser:
+    """Return the parser of the whole command line, or of the commands in `modules` alone."""
     parser = CommandParser(
         prog="entrepot",
         description="A self-hosted cloud registry for OCI images and artifacts.",
@@ -105,6 +109,8 @@ def make_parser() -> CommandParser:
     for group in (*(group for family in FAMILIES for group in family.commands), _OWN):
         before = len(commands._choices_actions)
         for module in group.modules:
+            if modules is not None and module not in modules:
+                continue
             commands.add_module(import_module(module))
         groups.setdefault(group.title, []).extend(commands._choices_actions[before:])
     parser.groups = [Group(title, found) for title, found in groups.items() if found]
