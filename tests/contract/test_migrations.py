@@ -16,13 +16,12 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, MetaData, inspect, text
 
 from cloudcore.db.schema import metadata
-from registry.families import FAMILIES
 from registry.metadata.database import DatabaseTooNew, migrate, migration_connection
 from registry.metadata.migrations import configuration, revisions
+from registry.metadata.migrations.__main__ import describe_tables
 from tests.databases import program_environment
 
-for family in FAMILIES:
-    family.routes()  # the tables that they use join `metadata`
+describe_tables()
 
 CONSTRAINTS = text(
     "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from importlib import import_module
 
 from alembic import command
 
@@ -12,10 +13,16 @@ from registry.metadata.database import migrate, migration_connection
 from registry.metadata.migrations import configuration, revisions
 
 
+def describe_tables() -> None:
+    """Load the modules that describe tables, all of which join `cloudcore.db.schema.metadata`."""
+    for family in FAMILIES:
+        family.routes()
+    import_module("cloudcore.nodes.fleet")  # no route uses its table
+
+
 def main(message: str) -> None:
     """Compare the tables with a database at the newest revision; write the next revision."""
-    for family in FAMILIES:
-        family.routes()  # the tables that they use join `metadata`
+    describe_tables()
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/metadata.db"
         migrate(url)

@@ -202,6 +202,11 @@ def _create_tables() -> None:
         sqlite_with_rowid=False,
     )
     op.create_table(
+        "fleet_settings",
+        sa.Column("name", ByteOrdered, primary_key=True),
+        sa.Column("value", sa.Text, nullable=False),
+    )
+    op.create_table(
         "idempotency_records",
         sa.Column("principal", Id, nullable=False),
         sa.Column("operation", ByteOrdered, nullable=False),
