@@ -15,9 +15,12 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, cast
 
+import uvicorn.lifespan.on  # which uvicorn would load in each worker, and the next
+import uvicorn.loops.uvloop
 import uvicorn.server
 from uvicorn.config import Config
 from uvicorn.server import ServerState
@@ -125,6 +128,8 @@ def run(
     ready = partial(on_ready, url)
     if workers == 1:
         return serve(service, 0, ready)
+    if service.metrics_listener is not None:
+        import_module("cloudcore.serving.metrics")  # which each worker would import
     drain = service.limits.leaving_seconds + service.limits.shutdown_seconds
     patience = drain + EXIT_GRACE_SECONDS + 1
     beside = (service.metrics_listener, service.validation and service.validation[0])
