@@ -27,7 +27,7 @@ from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.audit import organizations_of
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import LoginPermission, Permissions
-from cloudcore.identity.routes import HANDLERS
+from cloudcore.identity.routes.handlers import HANDLERS
 from cloudcore.identity.rows import organizations
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization

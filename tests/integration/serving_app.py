@@ -34,11 +34,12 @@ from cloudcore.serving.body import (
     read_few,
     receive_into,
 )
+from cloudcore.serving.dispatch import Application
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.planes import Planes
 from cloudcore.serving.protocol import HttpProtocol
 from cloudcore.serving.record import RequestRecord
-from cloudcore.serving.request_cycle import Application, RequestCycle
+from cloudcore.serving.request_cycle import RequestCycle
 from cloudcore.serving.server import http_protocol
 from cloudcore.serving.tls_files import ServedTls, load_tls
 from cloudcore.serving.tls_paths import TlsFiles

@@ -17,7 +17,7 @@ from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.events import Events
 from cloudcore.identity.names import iam_crn
-from cloudcore.kms.services import delete_due_keys
+from cloudcore.kms.chores import delete_due_keys
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.storage import objects
 from cloudcore.storage.buckets import find_bucket

@@ -20,7 +20,7 @@ from cloudcore.email.dedicated_ip import PAUSED
 from cloudcore.email.sending_identity import FAILED, VERIFIED
 from cloudcore.email.suppression import UNSUBSCRIBE as UNSUBSCRIBE_FROM_MAIL
 from cloudcore.family import Family, vocabulary
-from cloudcore.kms.services import ACTION as KEY_DELETED
+from cloudcore.kms.chores import ACTION as KEY_DELETED
 from cloudcore.loadbalancer.load_balancer import EVENTS as OF_BALANCERS
 from cloudcore.notifications.recipient_routes import CONFIRM, UNSUBSCRIBE
 from cloudcore.quotas.quota import NEARLY_REACHED, REACHED

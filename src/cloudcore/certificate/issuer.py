@@ -11,6 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from cloudcore.account_rows import handle_of
 from cloudcore.acme.conversing import (
     MOST_AT_ONCE,
     Account,
@@ -24,8 +25,9 @@ from cloudcore.acme.conversing import (
 )
 from cloudcore.certificate import rows
 from cloudcore.certificate.certificate import Certificate, values_by_record
+from cloudcore.certificate.domains import Grants, is_within
 from cloudcore.certificate.resolving import Seen
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection, Database
 from cloudcore.keyring import Keyring
 
 Reason = Literal["CNAME_MISSING", "CNAME_MISMATCH", "CA_REFUSED"]
@@ -259,3 +261,25 @@ def _parsed(chain: str) -> Chain:
         certificate.public_bytes(Encoding.DER),
         tuple(each.public_bytes(Encoding.DER) for each in issuers if each.subject != each.issuer),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """How accounts of this install prove that domains are theirs."""
+
+    grants: Grants
+    zone: str
+    """The platform's own, without a dot at its end, where challenges lead to; empty: none."""
+    checks_dns: bool
+    """The authority that issues reads a TXT record for each domain."""
+
+    def is_hosted(self, tx: Connection, certificate: Certificate, domain: str) -> bool:
+        """Return True if the owner of a certificate needs to set no record for a domain.
+
+        For the install's own authority that is one that the operator granted. Another one asks the
+        DNS, where we answer for the platform's zone alone.
+        """
+        if self.checks_dns and not (self.zone and is_within(domain, [self.zone])):
+            return False
+        handle = handle_of(tx, certificate.account_id)
+        return self.grants.allow(domain, certificate.account_id, handle)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, encodebytes
+from collections import Counter
+from dataclasses import dataclass, field
 from math import lcm
 from typing import Final, Protocol
 
@@ -24,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cloudcore import rsa_sizes
 from cloudcore.acme.key_files import PrivateKey
 from cloudcore.certificate.certificate import Certificate, KeyAlgorithm
+from cloudcore.clock import MICROSECONDS
 
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
@@ -184,3 +187,23 @@ class PrivateKeys:
 def context_of(owner_id: str) -> str:
     """Return what the key of a certificate, or of an authority, is sealed for."""
     return f"certificate key {owner_id}"
+
+
+_KEY_SECONDS: Final = 1
+"""What one of them takes or less: those that are put off come again one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowKeys:
+    """Which certificates with slow keys a process issues."""
+
+    under_way: Counter[str] = field(default_factory=Counter[str])
+    """How many, by account."""
+    put_off: dict[str, int] = field(default_factory=dict)
+    """When the last one comes again that was put off, by account."""
+
+    def put_off_seconds(self, account_id: str, now: int) -> float:
+        """Return until when one is put off, behind those of its account that were before."""
+        at = max(self.put_off.get(account_id, 0), now) + _KEY_SECONDS * MICROSECONDS
+        self.put_off[account_id] = at
+        return (at - now) / MICROSECONDS

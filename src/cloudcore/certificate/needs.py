@@ -11,11 +11,9 @@ from cloudcore.acme.conversing import Directory
 from cloudcore.certificate import rows
 from cloudcore.certificate.domains import Grant, Grants, is_within
 from cloudcore.certificate.embedded import EmbeddedAuthority
-from cloudcore.certificate.issuer import AcmeIssuer, Issuers, account_key
-from cloudcore.certificate.keys import AccountKeys, PrivateKeys
+from cloudcore.certificate.issuer import AcmeIssuer, Issuers, Proofs, account_key
+from cloudcore.certificate.keys import AccountKeys, PrivateKeys, SlowKeys
 from cloudcore.certificate.port import Certificates
-from cloudcore.certificate.services import Proofs
-from cloudcore.certificate.work import SlowKeys
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from cloudcore.events import EVENTS, Events

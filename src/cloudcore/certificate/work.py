@@ -6,10 +6,8 @@ Revoking twice is one revocation.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, get_args
+from typing import Final, get_args
 
 from msgspec import structs
 
@@ -35,6 +33,7 @@ from cloudcore.certificate.issuer import (
     Unreachable,
 )
 from cloudcore.certificate.keys import SLOW, new_private_key
+from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.resolving import Seen, look_at
 from cloudcore.certificate.rows import ROWS
 from cloudcore.clock import MICROSECONDS
@@ -44,14 +43,10 @@ from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.threads import SLOW_KEYS
 from cloudcore.work import Again, Came, Problem, Step, Turn, Wish, Work
 
-if TYPE_CHECKING:
-    from cloudcore.certificate.needs import CertificateNeeds
-
 _MOST_KEYS: Final = 4
 """Certificates with slow keys of one account that a process issues at once; further ones leave the
 slots of jobs to other accounts."""
-_KEY_SECONDS: Final = 1
-"""What one of them takes or less: those that are put off come again one after the other."""
+
 
 Outcome = Came[Certificate] | Again[Certificate]
 
@@ -70,22 +65,6 @@ def wish(certificate: Certificate, now: int) -> Wish | None:
     if certificate.renew_at is not None and certificate.renew_at <= now:
         return Wish("issue")
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class SlowKeys:
-    """Which certificates with slow keys a process issues."""
-
-    under_way: Counter[str] = field(default_factory=Counter[str])
-    """How many, by account."""
-    put_off: dict[str, int] = field(default_factory=dict)
-    """When the last one comes again that was put off, by account."""
-
-    def put_off_seconds(self, account_id: str, now: int) -> float:
-        """Return until when one is put off, behind those of its account that were before."""
-        at = max(self.put_off.get(account_id, 0), now) + _KEY_SECONDS * MICROSECONDS
-        self.put_off[account_id] = at
-        return (at - now) / MICROSECONDS
 
 
 async def _check(found: Certificate, needs: CertificateNeeds, turn: Turn) -> Outcome:

@@ -35,13 +35,10 @@ def _offers() -> Sequence[Offer]:
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
-    from cloudcore.identity import (  # noqa: PLC0415 - the web framework
-        authorize_routes,
-        oauth_routes,
-        routes,
-    )
+    from cloudcore.identity import authorize_routes, oauth_routes  # noqa: PLC0415 - web framework
+    from cloudcore.identity.routes import handlers  # noqa: PLC0415 - the web framework
 
-    return (*routes.HANDLERS, *oauth_routes.HANDLERS, *authorize_routes.HANDLERS)
+    return (*handlers.HANDLERS, *oauth_routes.HANDLERS, *authorize_routes.HANDLERS)
 
 
 def _error_shapes() -> Mapping[str, ErrorShape]:

@@ -11,6 +11,7 @@ from cloudcore.metering.sku import Sku
 from cloudcore.notifications.topic import (
     DELIVERIES,
     PUBLISHED_MESSAGES,
+    SEND_MESSAGE,
     SUBSCRIPTIONS,
     TOPIC,
     WAITING_BYTES,
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from cloudcore.quotas.limits import Counted
 
 STEP_SECONDS: Final = 120
-SEND_MESSAGE: Final = "queue:SendMessage"
-"""The action on a queue that a subscription of it needs, and one with it for dead letters."""
 
 
 async def _open(opening: Opening) -> NotificationNeeds:

@@ -13,7 +13,6 @@ from msgspec import UNSET, structs
 from cloudcore.db.base import Connection
 from cloudcore.notifications import signing, subscribing
 from cloudcore.notifications.delivery_policy import stored
-from cloudcore.notifications.family import SEND_MESSAGE
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.subscriptions import (
     SUBSCRIPTIONS,
@@ -26,6 +25,7 @@ from cloudcore.notifications.subscriptions import (
     list_subscriptions,
 )
 from cloudcore.notifications.topic import (
+    SEND_MESSAGE,
     TOPIC,
     WEBHOOKS,
     Subscription,

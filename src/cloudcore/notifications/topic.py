@@ -26,6 +26,8 @@ Settings = Mapping[str, Any]
 DELIVERIES: Final = Sku("notifications.deliveries", "Deliveries", "1000 deliveries", 1000)
 """A message that an endpoint took, by webhook, mail or queue."""
 WEBHOOKS: Final = frozenset({"http", "https"})
+SEND_MESSAGE: Final = "queue:SendMessage"
+"""The action on a queue that a subscription of it needs, and one with it for dead letters."""
 
 
 class Publication(NamedTuple):

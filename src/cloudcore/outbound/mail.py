@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from email.message import EmailMessage
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from email.message import EmailMessage
 
 
 class MailRefused(Exception):

@@ -1,23 +1,49 @@
-"""Give kept answers again, from the protocol, as if the application had been asked."""
+"""Record requests that have ended, keep their answers, and answer from kept ones."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import new_request_id
 from cloudcore.serving.kept import KeptAnswers
 from cloudcore.serving.kept_answer import MOST_HEAD_BYTES, Entry
+from cloudcore.serving.planes import Planes
 from cloudcore.serving.record import RequestRecord
+from cloudcore.serving.request_connection import RequestConnection
 from cloudcore.serving.request_cycle import RequestCycle
 
-if TYPE_CHECKING:
-    from cloudcore.serving.protocol import HttpProtocol
-
 _READS: Final = ("GET", "HEAD")
+
+
+def record_of(cycle: RequestCycle, client: str, planes: Planes) -> RequestRecord:
+    """Return the record of a request cycle that has ended."""
+    head = cycle.head
+    state = cycle.scope["state"]
+    plane = state.get("plane")
+    if plane is None:  # refused before it was dispatched
+        plane = planes.find(head.path, head.headers, cycle.connection.port)
+    return RequestRecord(
+        time.time(),
+        time.monotonic() - cycle.started_at,
+        state.get("request_id", ""),
+        head.method,
+        head.path,
+        head.query,
+        cycle.status,
+        0 if cycle.body is None else cycle.body.received,
+        max(0, cycle.sent - cycle.unsent) if cycle.unsent else cycle.sent,
+        client,
+        plane,
+        state.get("principal", ""),
+        head.traits.user_agent,
+        state.get("source"),
+        cycle.reason,
+        state.get("event", ""),
+    )
 
 
 def keep_answer(cycle: RequestCycle, record: RequestRecord) -> None:
@@ -36,7 +62,7 @@ def keep_answer(cycle: RequestCycle, record: RequestRecord) -> None:
         kept.keep(head.raw, cycle.keep, *cycle.rendered, record, connection.server)
 
 
-def give_kept(connection: HttpProtocol, kept: KeptAnswers, data: bytes) -> bool:
+def give_kept(connection: RequestConnection[RequestCycle], kept: KeptAnswers, data: bytes) -> bool:
     """Answer the request whose head is all of `data` with what is kept; else return False.
 
     Of a connection that waits for a request, and got nothing before `data`.
@@ -68,13 +94,13 @@ def give_kept(connection: HttpProtocol, kept: KeptAnswers, data: bytes) -> bool:
     return True
 
 
-def _is_ready(connection: HttpProtocol) -> bool:
+def _is_ready(connection: RequestConnection[RequestCycle]) -> bool:
     """Return True if an answer may be written now, and another request may follow."""
     is_ending = connection.closing or connection.peer_closed or connection.write_paused
     return not (is_ending or connection.transport.is_closing())
 
 
-def _write(connection: HttpProtocol, entry: Entry, request_id: str) -> None:
+def _write(connection: RequestConnection[RequestCycle], entry: Entry, request_id: str) -> None:
     if entry.noted is not None:
         entry.noted()
     connection.write(entry.answer.rendered(connection.common_lines(), request_id))

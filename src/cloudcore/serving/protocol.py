@@ -14,8 +14,9 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from cloudcore.serving.bulk import queued_bytes
+from cloudcore.serving.dispatch import Application
 from cloudcore.serving.framing import FramingError
-from cloudcore.serving.giving import give_kept, keep_answer
+from cloudcore.serving.giving import give_kept, keep_answer, record_of
 from cloudcore.serving.head import (
     HeadError,
     HeadReader,
@@ -23,9 +24,9 @@ from cloudcore.serving.head import (
     check_partial,
     without_empty_lines,
 )
-from cloudcore.serving.record import PLAIN_HTTP, TLS_HELLO, RequestRecord, record_of
+from cloudcore.serving.record import PLAIN_HTTP, TLS_HELLO, RequestRecord
 from cloudcore.serving.request_body import CONTINUE, SocketBody
-from cloudcore.serving.request_cycle import Application, RequestCycle
+from cloudcore.serving.request_cycle import RequestCycle
 from cloudcore.serving.response import (
     guess_host,
     guess_method,
@@ -33,7 +34,7 @@ from cloudcore.serving.response import (
     refusal_response,
     tls_refusal,
 )
-from cloudcore.serving.tls_transport import TlsTransport
+from cloudcore.serving.tls_transport import TlsProtocol, TlsTransport
 from cloudcore.serving.worker import ServerWorker
 
 TLS_HANDSHAKE = 0x16
@@ -51,7 +52,7 @@ class ConnectionState(enum.IntEnum):
     LINGERING = 3  # ignored: the last response is sent, the client may still be sending
 
 
-class HttpProtocol(asyncio.Protocol):
+class HttpProtocol(TlsProtocol):
     """One connection: answers its requests one after the other."""
 
     __slots__ = (

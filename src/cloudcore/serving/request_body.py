@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from cloudcore.serving.body import UNIT_BYTES, Message, Sink
+from cloudcore.serving.connection import Connection
 from cloudcore.serving.framing import BodyFraming, CountedBody, FramingError
 from cloudcore.serving.receiving import ReceiveJob
 from cloudcore.serving.tls_transport import lend_socket
-
-if TYPE_CHECKING:
-    from cloudcore.serving.protocol import HttpProtocol
 
 T = TypeVar("T")
 
@@ -32,7 +30,7 @@ class SocketBody:
     )  # fmt: skip
 
     def __init__(
-        self, connection: HttpProtocol, framing: BodyFraming, raw: bytes, *, awaits_continue: bool
+        self, connection: Connection, framing: BodyFraming, raw: bytes, *, awaits_continue: bool
     ) -> None:
         """Hold the body; `raw` are its bytes that came with the head."""
         self._connection = connection
@@ -206,7 +204,7 @@ class SocketBody:
             self.failure = (400, "the request body ended early")
 
 
-async def move_nothing(connection: HttpProtocol, sink: Sink, finish: Callable[[bool], T]) -> T:
+async def move_nothing(connection: Connection, sink: Sink, finish: Callable[[bool], T]) -> T:
     """Like `SocketBody.move`, for a request without a body."""
     body = SocketBody(connection, CountedBody(0), b"", awaits_continue=False)
     return await body.move(sink, finish)

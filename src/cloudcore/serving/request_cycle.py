@@ -6,30 +6,27 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote
 
 from cloudcore.errors import PlatformError
-from cloudcore.serving.body import Message, Receive, Scope, Send, Sink
+from cloudcore.serving.body import Message, Scope, Sink
 from cloudcore.serving.bulk import BulkJob
+from cloudcore.serving.dispatch import Application
 from cloudcore.serving.head import RequestHead
 from cloudcore.serving.kept_answer import EXTENSION as KEEP
 from cloudcore.serving.kept_answer import MOST_ANSWER_BYTES, Keep
 from cloudcore.serving.limits import Pace, ServerLimits
 from cloudcore.serving.request_body import DISCONNECT, SocketBody, move_nothing
+from cloudcore.serving.request_connection import RequestConnection
 from cloudcore.serving.response import Fields, read_fields, status_line
 from cloudcore.serving.sending import send_parts, send_piece
-
-if TYPE_CHECKING:
-    from cloudcore.serving.protocol import HttpProtocol
 
 logger = logging.getLogger("cloudcore.serving")
 
 T = TypeVar("T")
-
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ASGI = {"version": "3.0", "spec_version": "2.3"}
 
@@ -74,7 +71,9 @@ class RequestCycle:
     _pace: Pace | None = None
     _rest = memoryview(b"")  # of a large piece of the body, not written yet
 
-    def __init__(self, connection: HttpProtocol, head: RequestHead, raw: bytes) -> None:
+    def __init__(
+        self, connection: RequestConnection[RequestCycle], head: RequestHead, raw: bytes
+    ) -> None:
         """Create the cycle; `raw` are bytes of a body that came with the head."""
         self.connection = connection
         self.head = head

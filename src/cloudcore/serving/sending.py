@@ -11,16 +11,13 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cloudcore.serving.bulk import BulkJob, BulkStep, Scratch
+from cloudcore.serving.connection import Connection, Transfer
 from cloudcore.serving.limits import MIB
 from cloudcore.serving.tls_stream import TlsLoan
 from cloudcore.serving.tls_transport import lend_socket
-
-if TYPE_CHECKING:
-    from cloudcore.serving.protocol import HttpProtocol
-    from cloudcore.serving.request_cycle import RequestCycle
 
 
 class FileEndedEarlyError(Exception):
@@ -33,7 +30,7 @@ class SendingJob(BulkJob[bool]):
     writes = True
 
     def __init__(
-        self, connection: HttpProtocol, sock: socket.socket | TlsLoan, count: int, slice_bytes: int
+        self, connection: Connection, sock: socket.socket | TlsLoan, count: int, slice_bytes: int
     ) -> None:
         """Send `count` bytes; at most some `slice_bytes` while others wait for the thread."""
         worker = connection.worker
@@ -77,7 +74,7 @@ class SendJob(SendingJob):
 
     def __init__(
         self,
-        connection: HttpProtocol,
+        connection: Connection,
         sock: socket.socket | TlsLoan,
         file: int,
         offset: int,
@@ -120,16 +117,16 @@ def is_cached(file: int, offset: int, count: int) -> bool:
     return read_cached(file, offset, probe) and read_cached(file, offset + count - 1, probe)
 
 
-async def send_piece(cycle: RequestCycle, head: bytes, file: int, offset: int, count: int) -> bool:
+async def send_piece(transfer: Transfer, head: bytes, file: int, offset: int, count: int) -> bool:
     """Send `head`, then `count` bytes of `file` from `offset`; return False if the client left.
 
-    The bytes sent of the file are added to `cycle.sent`.
+    The bytes sent of the file are added to `transfer.sent`.
 
     Raises:
         FileEndedEarlyError: the file is shorter than the piece.
 
     """
-    connection = cycle.connection
+    connection = transfer.connection
     limits = connection.worker.limits
     if count <= limits.inline_file_bytes:
         message = bytearray(len(head) + count)
@@ -137,7 +134,7 @@ async def send_piece(cycle: RequestCycle, head: bytes, file: int, offset: int, c
         with memoryview(message) as view, view[len(head) :] as room:
             cached = read_cached(file, offset, room)
         if cached:
-            cycle.sent += count
+            transfer.sent += count
             connection.write(message)
             return True
     connection.write(head)
@@ -145,30 +142,30 @@ async def send_piece(cycle: RequestCycle, head: bytes, file: int, offset: int, c
         await connection.drained()
     if limits.inline_file_bytes < count <= limits.loop_file_bytes:
         if connection.is_tls:
-            return await _encrypt_bursts(cycle, file, offset, count)
-        return await _send_bursts(cycle, file, offset, count)
-    return await _send_in_bulk(cycle, file, offset, count)
+            return await _encrypt_bursts(transfer, file, offset, count)
+        return await _send_bursts(transfer, file, offset, count)
+    return await _send_in_bulk(transfer, file, offset, count)
 
 
-async def _send_bursts(cycle: RequestCycle, file: int, offset: int, count: int) -> bool:
+async def _send_bursts(transfer: Transfer, file: int, offset: int, count: int) -> bool:
     """Send from the event loop, one burst per turn; hand over when disk or client would block."""
-    connection = cycle.connection
+    connection = transfer.connection
     limits = connection.worker.limits
     while count:
         burst = min(count, limits.burst_bytes)
         if connection.is_closing():
             return False
         if not is_cached(file, offset, burst):
-            return await _send_in_bulk(cycle, file, offset, count)
+            return await _send_in_bulk(transfer, file, offset, count)
         try:
             sent = os.sendfile(connection.fileno(), file, offset, burst)
         except BlockingIOError:
-            return await _send_in_bulk(cycle, file, offset, count, full=True)
+            return await _send_in_bulk(transfer, file, offset, count, full=True)
         except (ConnectionError, TimeoutError):
             return False
         if not sent:
             raise FileEndedEarlyError
-        cycle.sent += sent
+        transfer.sent += sent
         offset += sent
         count -= sent
         if count:
@@ -176,9 +173,9 @@ async def _send_bursts(cycle: RequestCycle, file: int, offset: int, count: int) 
     return True
 
 
-async def _encrypt_bursts(cycle: RequestCycle, file: int, offset: int, count: int) -> bool:
+async def _encrypt_bursts(transfer: Transfer, file: int, offset: int, count: int) -> bool:
     """Like `_send_bursts`, for a client of TLS."""
-    connection = cycle.connection
+    connection = transfer.connection
     while count:
         burst = bytearray(min(count, connection.worker.limits.burst_bytes))
         if connection.is_closing():
@@ -186,38 +183,38 @@ async def _encrypt_bursts(cycle: RequestCycle, file: int, offset: int, count: in
         with memoryview(burst) as room:
             cached = read_cached(file, offset, room)
         if not cached:
-            return await _send_in_bulk(cycle, file, offset, count)
+            return await _send_in_bulk(transfer, file, offset, count)
         connection.write(burst)
-        cycle.sent += len(burst)
+        transfer.sent += len(burst)
         offset += len(burst)
         count -= len(burst)
         if connection.write_paused:
             await connection.drained()
             if count and not connection.is_closing():
-                return await _send_in_bulk(cycle, file, offset, count)
+                return await _send_in_bulk(transfer, file, offset, count)
         elif count:
             await asyncio.sleep(0)
     return not connection.is_closing()
 
 
 async def _send_in_bulk(
-    cycle: RequestCycle, file: int, offset: int, count: int, *, full: bool = False
+    transfer: Transfer, file: int, offset: int, count: int, *, full: bool = False
 ) -> bool:
     """Send from bulk threads; `full` means that the socket's buffer is full."""
-    connection = cycle.connection
+    connection = transfer.connection
     sock = lend_socket(connection.transport)
     if sock is None:
         return False
-    return await _run(cycle, SendJob(connection, sock, file, offset, count), full=full)
+    return await _run(transfer, SendJob(connection, sock, file, offset, count), full=full)
 
 
-async def _run(cycle: RequestCycle, job: SendingJob, *, full: bool = False) -> bool:
-    cycle.send_job = job
+async def _run(transfer: Transfer, job: SendingJob, *, full: bool = False) -> bool:
+    transfer.send_job = job
     try:
         return await (job.run_when_ready() if full else job.run())
     finally:
-        cycle.send_job = None
-        cycle.sent += job.moved
+        transfer.send_job = None
+        transfer.sent += job.moved
 
 
 Parts = Callable[[int], Iterator[memoryview]]
@@ -242,7 +239,7 @@ class SendPartsJob(SendingJob):
     """
 
     def __init__(
-        self, connection: HttpProtocol, sock: socket.socket | TlsLoan, parts: Parts, count: int
+        self, connection: Connection, sock: socket.socket | TlsLoan, parts: Parts, count: int
     ) -> None:
         """Send the `count` bytes that ``parts(0)`` yields."""
         super().__init__(connection, sock, count, SLICE_BYTES)
@@ -303,20 +300,20 @@ class SendPartsJob(SendingJob):
         self._iterator, self._part = None, memoryview(b"")
 
 
-async def send_parts(cycle: RequestCycle, head: bytes, parts: Parts, count: int) -> bool:
+async def send_parts(transfer: Transfer, head: bytes, parts: Parts, count: int) -> bool:
     """Send `head`, then `count` bytes of `parts`; return False if the client left.
 
-    The bytes sent of the body are added to `cycle.sent`.
+    The bytes sent of the body are added to `transfer.sent`.
 
     Raises:
         BodyEndedEarlyError: there are fewer bytes.
 
     """
-    connection = cycle.connection
+    connection = transfer.connection
     connection.write(head)
     if connection.write_paused:
         await connection.drained()
     sock = lend_socket(connection.transport)
     if sock is None:
         return False
-    return await _run(cycle, SendPartsJob(connection, sock, parts, count))
+    return await _run(transfer, SendPartsJob(connection, sock, parts, count))

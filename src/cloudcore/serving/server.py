@@ -25,12 +25,11 @@ import uvicorn.server
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from cloudcore.serving.dispatch import Dispatcher
+from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.logs import AccessLog
 from cloudcore.serving.planes import PLAIN, Planes
 from cloudcore.serving.protocol import HttpProtocol
-from cloudcore.serving.request_cycle import Application
 from cloudcore.serving.supervisor import Supervisor, release_unused
 from cloudcore.serving.tls_files import CertificateKeeper, ServedTls, TlsIdentity, load_tls
 from cloudcore.serving.tls_paths import TlsFiles

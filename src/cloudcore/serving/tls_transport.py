@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from cloudcore.serving.tls_stream import TlsLoan, TlsStream
 
 if TYPE_CHECKING:
-    from cloudcore.serving.protocol import HttpProtocol
     from cloudcore.serving.tls_files import ServedTls
     from cloudcore.serving.tls_validation import Validations
 
@@ -32,10 +31,24 @@ def _scratch() -> bytearray:
     return bytearray(READ_BYTES)
 
 
+class TlsProtocol(asyncio.Protocol):
+    """A protocol over TLS: what the transport calls besides the methods of asyncio."""
+
+    __slots__ = ()
+
+    def linger(self) -> None:
+        """Shut down our side and wait briefly for the client."""
+        raise NotImplementedError
+
+    def refuse_plain(self, data: bytes) -> None:
+        """Answer a client that speaks without TLS, of which `data` are the first bytes."""
+        raise NotImplementedError
+
+
 class TlsTransport(asyncio.Transport):
     """A TLS connection of the server.
 
-    It does what `HttpProtocol` needs of a transport: anything that cannot be sent at once pauses
+    It does what its protocol needs of a transport: anything that cannot be sent at once pauses
     the writer.
     """
 
@@ -44,7 +57,7 @@ class TlsTransport(asyncio.Transport):
         loop: asyncio.AbstractEventLoop,
         sock: socket.socket,
         context: ssl.SSLContext,
-        protocol: HttpProtocol,
+        protocol: TlsProtocol,
         on_failure: Callable[[str], None],
         validations: Validations | None = None,
     ) -> None:
@@ -350,7 +363,7 @@ class TlsAcceptor(asyncio.Protocol):
         self,
         loop: asyncio.AbstractEventLoop,
         tls: ServedTls,
-        connect: Callable[[], HttpProtocol],
+        connect: Callable[[], TlsProtocol],
     ) -> None:
         self._loop = loop
         self._tls = tls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cloudcore.serving.body import UNIT_BYTES
 from cloudcore.serving.bulk import BulkPool
@@ -16,12 +16,19 @@ from cloudcore.serving.tls_stream import MOST_PIECE_BYTES
 
 if TYPE_CHECKING:
     from cloudcore.serving.kept import KeptAnswers
-    from cloudcore.serving.protocol import HttpProtocol
     from cloudcore.serving.record import RequestRecord
     from cloudcore.serving.tls_files import ServedTls
 
 
 Observer = Callable[["RequestRecord"], None]
+
+
+class TimeLimited(Protocol):
+    """A connection whose time limits are enforced."""
+
+    def sweep(self, now: float) -> None:
+        """Enforce them; `now` is the monotonic clock."""
+        ...
 
 
 class ServerWorker:
@@ -52,23 +59,21 @@ class ServerWorker:
         self._common: tuple[Any, bytes] = (None, b"")
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, loop: asyncio.AbstractEventLoop, connections: Collection[HttpProtocol]) -> None:
+    def watch(self, loop: asyncio.AbstractEventLoop, connections: Collection[TimeLimited]) -> None:
         """Start to sweep `connections`; later calls do nothing."""
         if self._timer is None:
             self._schedule(loop, connections)
 
     def _schedule(
-        self, loop: asyncio.AbstractEventLoop, connections: Collection[HttpProtocol]
+        self, loop: asyncio.AbstractEventLoop, connections: Collection[TimeLimited]
     ) -> None:
         self._timer = loop.call_later(self.limits.sweep_seconds, self._sweep, loop, connections)
 
-    def _sweep(
-        self, loop: asyncio.AbstractEventLoop, connections: Collection[HttpProtocol]
-    ) -> None:
+    def _sweep(self, loop: asyncio.AbstractEventLoop, connections: Collection[TimeLimited]) -> None:
         self.sweep(time.monotonic(), connections)
         self._schedule(loop, connections)
 
-    def sweep(self, now: float, connections: Collection[HttpProtocol]) -> None:
+    def sweep(self, now: float, connections: Collection[TimeLimited]) -> None:
         """Enforce the time limits of every connection; `now` is the monotonic clock."""
         self.crowded = len(connections) > self.limits.crowd
         for connection in tuple(connections):
