@@ -97,7 +97,7 @@ SLOW_KEYS: Final = FairThread("keys", niceness=10)
 """Makes slow keys, each of which takes up to seconds of a core. It releases the interpreter's lock
 meanwhile and runs at a lower priority, so that requests are answered first."""
 DOCUMENTS: Final = FairThread("documents")
-"""Reads what is large or costs arithmetic: manifests, bodies, policies. It holds the interpreter
+"""Reads what is large or costs arithmetic: documents, bodies, policies. It holds the interpreter
 for milliseconds, and the sooner it is done the better for all."""
 TRANSFERS: Final = ThreadPoolExecutor(6, "bodies")
 """Bodies on their way, where the server is not ours or they are joined in memory."""

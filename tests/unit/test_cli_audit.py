@@ -58,7 +58,7 @@ def test_json_lines_are_written_page_by_page(
         return {"events": [{"number": begun}, {"number": begun + 1}], "meta": more}
 
     monkeypatch.setattr(ApiClient, "call", call)
-    monkeypatch.setattr("registry.cli.api.open_client", lambda _: object.__new__(ApiClient))
+    monkeypatch.setattr("registry.cli.invocation.open_client", lambda _: object.__new__(ApiClient))
     options = make_parser().parse_args(["audit", *words])
     assert options.run(options) == 0
     assert written == [0, 1, 2, 3]
@@ -72,7 +72,7 @@ def test_an_export_that_is_refused_makes_no_file(
         raise RequestRefused("ACCESS_DENIED: no", 403)
 
     monkeypatch.setattr(ApiClient, "call", refuse)
-    monkeypatch.setattr("registry.cli.api.open_client", lambda _: object.__new__(ApiClient))
+    monkeypatch.setattr("registry.cli.invocation.open_client", lambda _: object.__new__(ApiClient))
     file = tmp_path / "events"
     options = make_parser().parse_args(["audit", "export", "--to", str(file)])
     with pytest.raises(RequestRefused):
