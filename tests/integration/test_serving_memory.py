@@ -13,7 +13,7 @@ from tests.entrepot import initialized
 from tests.live import start_registry
 
 MOST_MIB: Final = 170
-"""It is 138, also with PostgreSQL; less if other programs share the libraries."""
+"""It is 163, also with PostgreSQL; less if other programs share the libraries."""
 
 
 @pytest.fixture(scope="module")
