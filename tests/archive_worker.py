@@ -9,10 +9,10 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
-from cloudcore.databases.archive import BackupTarget, RegisteredEndpoint
-from cloudcore.databases.archives import Archives
-from cloudcore.databases.pgbackrest import ServerPlace
-from cloudcore.databases.s3_bridge import Bridge, S3Endpoint
+from cloudcore.databases.archive.archive import BackupTarget, RegisteredEndpoint
+from cloudcore.databases.archive.archives import Archives
+from cloudcore.databases.archive.pgbackrest import ServerPlace
+from cloudcore.databases.archive.s3_bridge import Bridge, S3Endpoint
 from cloudcore.iam.service_roles import SERVICE_ROLES
 from cloudcore.storage.family import STORAGE
 from registry.main import Registry

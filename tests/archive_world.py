@@ -29,13 +29,18 @@ from cloudcore.certificate import authority
 from cloudcore.certificate.authority import Places as PublishedAt
 from cloudcore.certificate.keys import new_private_key
 from cloudcore.clock import uuid7
-from cloudcore.databases.archive import BackupTarget, Recovery, RegisteredEndpoint, archive_command
-from cloudcore.databases.archives import Archives, Places
-from cloudcore.databases.bucket_files import folder_of, list_files
+from cloudcore.databases.archive.archive import (
+    BackupTarget,
+    Recovery,
+    RegisteredEndpoint,
+    archive_command,
+)
+from cloudcore.databases.archive.archives import Archives, Places
+from cloudcore.databases.archive.bucket_files import folder_of, list_files
+from cloudcore.databases.archive.pgbackrest import ServerPlace
+from cloudcore.databases.archive.s3_bridge import Bridge, S3Endpoint
 from cloudcore.databases.needs import DatabaseNeeds, ServerCertificate
-from cloudcore.databases.pgbackrest import ServerPlace
-from cloudcore.databases.s3_bridge import Bridge, S3Endpoint
-from cloudcore.databases.server import SUPERUSER, ServerSpec
+from cloudcore.databases.servers.driver import SUPERUSER, ServerSpec
 from cloudcore.db.base import Connection
 from cloudcore.iam.service_roles import SERVICE_ROLES, RoleSession, ServiceRoles
 from cloudcore.storage import buckets

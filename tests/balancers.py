@@ -29,22 +29,23 @@ from cloudcore.family import vocabulary
 from cloudcore.iam.service_roles import ServiceRoles
 from cloudcore.keyring import Keyring
 from cloudcore.loadbalancer import rows
-from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaMetrics, ReplicaSeen, TargetStatus
+from cloudcore.loadbalancer.driver import (
+    ProxyFailed,
+    ProxyPlan,
+    ReplicaMetrics,
+    ReplicaSeen,
+    TargetStatus,
+)
 from cloudcore.loadbalancer.load_balancer import LoadBalancer
-from cloudcore.loadbalancer.needs import LoadBalancerNeeds
-from cloudcore.loadbalancer.ports import Parts
-from cloudcore.loadbalancer.proxy_plan import ProxyPlan
+from cloudcore.loadbalancer.needs import LoadBalancerNeeds, Parts
 from cloudcore.loadbalancer.routes import HANDLERS
 from cloudcore.loadbalancer.rows import ROWS
-from cloudcore.loadbalancer.watching import ProxyWatch
-from cloudcore.loadbalancer.work import WORK
+from cloudcore.loadbalancer.watch import ProxyWatch
+from cloudcore.loadbalancer.workflow import WORK
 from cloudcore.network import rows as network
 from cloudcore.network.driver import NetworkDriver
-from cloudcore.network.interfaces import Interfaces
-from cloudcore.network.route_table import RouteTable
-from cloudcore.network.security_group import SecurityGroup
-from cloudcore.network.subnet import Subnet
-from cloudcore.network.vpc import Vpc
+from cloudcore.network.network_interfaces import Interfaces
+from cloudcore.network.resources import RouteTable, SecurityGroup, Subnet, Vpc
 from cloudcore.nodes.node import Node
 from cloudcore.resource_references import Authorize
 from cloudcore.resources.record import Reference

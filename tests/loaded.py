@@ -367,7 +367,7 @@ def _run(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     *streams, network = descriptors
     if os.fstat(network).st_ino != _NETWORK.stat().st_ino:
-        namespaces = import_module("cloudcore.network.namespaces")
+        namespaces = import_module("cloudcore.network.drivers.namespaces")
         namespaces.enter(network)
     os.close(network)
     for number, each in enumerate(streams):

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Database
 from cloudcore.events import NO_EVENTS
-from cloudcore.metering.counting import Meter
+from cloudcore.metering.needs import Meter
 from cloudcore.storage import buckets, multipart, objects, reading, storing, upload_rows
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.bucket_rows import Held, held_by_bucket

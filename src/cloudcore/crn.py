@@ -19,7 +19,7 @@ REGION_PATTERN: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _WORD: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
 _REGION: Final = re.compile(r"[a-z0-9-]{0,63}")
 _ACCOUNT: Final = re.compile(r"[a-z0-9-]{1,36}")
-_NAME: Final = re.compile(r"[!-~]{1,3200}")
+_NAME_IN_CRN: Final = re.compile(r"[!-~]{1,3200}")
 """The longest is that of an object: the bucket's, and a key of 1,024 bytes, percent-encoded."""
 _PARTS: Final = 5
 _IDS: Final = re.compile(rf"(?:\A|(?<=:)|(?<=:user/)|(?<=:organization/)){UUID_PATTERN}(?=:|\Z)")
@@ -58,7 +58,7 @@ class Crn(NamedTuple):
             or not _REGION.fullmatch(parts[2])
             or not account
             or not _WORD.fullmatch(kind)
-            or not _NAME.fullmatch(name)
+            or not _NAME_IN_CRN.fullmatch(name)
         ):
             raise InvalidInput(
                 "a resource name is crn:<service>:<region>:<account>:<type>/<name>",

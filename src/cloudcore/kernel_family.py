@@ -25,13 +25,13 @@ class KernelNeeds(NamedTuple):
     placings: Sequence[Placing]
 
 
-async def _open(opening: Opening) -> KernelNeeds:
+async def _open_kernel(opening: Opening) -> KernelNeeds:
     from cloudcore.nodes.rows import PLACINGS  # noqa: PLC0415 - SQLAlchemy
 
     return KernelNeeds(opening.install, await opening.get(PLACINGS))
 
 
-def _schedule(needs: KernelNeeds) -> Sequence[Scheduled]:
+def _schedule_kernel(needs: KernelNeeds) -> Sequence[Scheduled]:
     from cloudcore.db.deletion import forget_all  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs import outbox  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
@@ -55,19 +55,19 @@ def _schedule(needs: KernelNeeds) -> Sequence[Scheduled]:
 
 def _expiry() -> Sequence[Forget]:
     from cloudcore.jobs import outbox, queue  # noqa: PLC0415
-    from cloudcore.metering import reporting, sampling  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.metering import sampling, usage  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.web import idempotency  # noqa: PLC0415 - SQLAlchemy
 
     return (
         idempotency.forget_expired,
         queue.forget_finished,
         outbox.forget_delivered,
-        reporting.forget_hours,
-        reporting.forget_reports,
+        usage.forget_hours,
+        usage.forget_reports,
         sampling.forget_samples,
     )
 
 
 KERNEL: Final[Family[KernelNeeds]] = Family(
-    name="kernel", open=_open, schedule=_schedule, expiry=_expiry
+    name="kernel", open=_open_kernel, schedule=_schedule_kernel, expiry=_expiry
 )

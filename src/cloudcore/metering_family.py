@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from cloudcore.ports import Opening
 
 
-async def _open(opening: Opening) -> MeteringNeeds:
+async def _open_metering(opening: Opening) -> MeteringNeeds:
     from cloudcore.metering import needs  # noqa: PLC0415 - SQLAlchemy
 
     return await needs.open_needs(opening)
 
 
-def _routes() -> Sequence[HTTPRouteHandler]:
+def _metering_routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.metering import routes  # noqa: PLC0415 - the web framework
 
     return routes.HANDLERS
 
 
-def _schedule(needs: MeteringNeeds) -> Sequence[Scheduled]:
+def _schedule_metering(needs: MeteringNeeds) -> Sequence[Scheduled]:
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
     from cloudcore.metering import sampling  # noqa: PLC0415 - SQLAlchemy
 
@@ -42,9 +42,9 @@ METERING: Final[Family[MeteringNeeds]] = Family(
     name="metering",
     title="Usage",
     paths=("/v1/usage",),
-    open=_open,
-    routes=_routes,
-    schedule=_schedule,
+    open=_open_metering,
+    routes=_metering_routes,
+    schedule=_schedule_metering,
     skus=(REQUESTS_OF_API,),
     resource_kinds=(
         ResourceKind(

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
 
     from cloudcore.ports import Opening
-    from cloudcore.quotas.known import QuotaNeeds
+    from cloudcore.quotas.needs import QuotaNeeds
 
 
-async def _open(opening: Opening) -> QuotaNeeds:
-    from cloudcore.quotas import known  # noqa: PLC0415 - SQLAlchemy
+async def _open_quotas(opening: Opening) -> QuotaNeeds:
+    from cloudcore.quotas import needs  # noqa: PLC0415 - SQLAlchemy
 
-    return await known.open_needs(opening)
+    return await needs.open_needs(opening)
 
 
-def _routes() -> Sequence[HTTPRouteHandler]:
+def _quota_routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.quotas import routes  # noqa: PLC0415 - the web framework
 
     return routes.HANDLERS
@@ -32,8 +32,8 @@ QUOTAS: Final[Family[QuotaNeeds]] = Family(
     name="quotas",
     title="Quotas",
     paths=("/v1/quotas",),
-    open=_open,
-    routes=_routes,
+    open=_open_quotas,
+    routes=_quota_routes,
     resource_kinds=(
         ResourceKind(
             crn="crn:quotas:<region>:<account>:quota/<name>",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cloudcore.databases.archive import Archive, BackupTarget
-from cloudcore.databases.archives import Archives
-from cloudcore.databases.pgbackrest import ServerPlace
-from cloudcore.databases.s3_bridge import Bridge, S3Endpoint
-from cloudcore.databases.server import ServerDriver, ServerSpec
+from cloudcore.databases.archive.archive import Archive, BackupTarget
+from cloudcore.databases.archive.archives import Archives
+from cloudcore.databases.archive.pgbackrest import ServerPlace
+from cloudcore.databases.archive.s3_bridge import Bridge, S3Endpoint
+from cloudcore.databases.servers.driver import ServerDriver, ServerSpec
 from cloudcore.iam.service_roles import ServiceRoles
 from cloudcore.nodes.node import Node
 from cloudcore.storage.needs import StorageNeeds

@@ -8,8 +8,8 @@ from cloudcore.nodes.node import DriverUnusable
 from registry.setting_texts import SettingsError
 
 if TYPE_CHECKING:
-    from cloudcore.compute.sandbox import SandboxDriver
-    from cloudcore.databases.server import ServerDriver
+    from cloudcore.compute.driver import SandboxDriver
+    from cloudcore.databases.servers.driver import ServerDriver
     from cloudcore.loadbalancer.driver import ProxyDriver
     from cloudcore.network.driver import NetworkDriver
     from registry.settings import Settings
@@ -19,10 +19,10 @@ def network_driver(settings: Settings) -> NetworkDriver:
     """Return what makes networks."""
     folder = settings.node.node(settings.data).folder / "network"
     if settings.node.network_driver == "nftables":
-        from cloudcore.network.nftables import Nftables  # noqa: PLC0415 - one of both is used
+        from cloudcore.network.drivers.nftables import Nftables  # noqa: PLC0415 - one of both is used
 
         return Nftables(folder)
-    from cloudcore.network.render import Render  # noqa: PLC0415 - as above
+    from cloudcore.network.drivers.render import Render  # noqa: PLC0415 - as above
 
     return Render(folder)
 
@@ -59,7 +59,7 @@ def database_driver(settings: Settings) -> ServerDriver | None:
     chosen = settings.node
     if chosen.database_driver == "off":
         return None
-    from cloudcore.databases.servers import Listening, Servers  # noqa: PLC0415 - few installs use it
+    from cloudcore.databases.servers.bubblewrap import Listening, Servers  # noqa: PLC0415 - few installs use it
 
     first_port, _ = chosen.database_range
     listening = Listening(chosen.database_address, first_port, chosen.database_first_uid)

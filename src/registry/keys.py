@@ -14,8 +14,7 @@ from cloudcore.db.base import Connection
 from cloudcore.kms.providers import VersionRef
 from cloudcore.kms.rules import KeyMissing, KeyUnusable
 from cloudcore.kms.vault import CiphertextInvalid, LookedAt, Vault, Wrapped
-from cloudcore.objects.errors import WrapBroken
-from cloudcore.objects.wraps import WrappedKey
+from cloudcore.objects.wraps import WrapBroken, WrappedKey
 from registry.blobstore.base import DataKey
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled
 

@@ -28,14 +28,14 @@ from cloudcore.jobs.running import last_turn, repeated, running
 from cloudcore.jobs.schedule import Scheduled, Scheduler
 from cloudcore.jobs.worker import JobPace, JobWorker, divide_by_slots
 from cloudcore.kernel_family import KERNEL
-from cloudcore.metering.counting import METER
+from cloudcore.metering.needs import METER
 from cloudcore.metering.sampling import SAMPLES
 from cloudcore.metering.sku import SKUS
 from cloudcore.nodes.node import NODE
 from cloudcore.nodes.rows import PLACINGS
-from cloudcore.nodes.watching import begin as begin_watching
+from cloudcore.nodes.watcher import begin as begin_watching
 from cloudcore.ports import Install, Offer, Opening, known
-from cloudcore.quotas.known import QUOTAS, Known
+from cloudcore.quotas.needs import QUOTAS, Known
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.serving.kept import KeptAnswers

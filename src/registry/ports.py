@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from cloudcore.acme.conversing import Directory
 from cloudcore.audit import log as audit
 from cloudcore.billing import needs as billing
-from cloudcore.billing.embedded import EmbeddedProcessor
+from cloudcore.billing.embedded_processor import EmbeddedProcessor
 from cloudcore.billing.processor import PROCESSOR, Processor
 from cloudcore.catalog import documents as catalog
 from cloudcore.certificate import needs as certificate
@@ -23,8 +23,8 @@ from cloudcore.compute.family import COMPUTE
 from cloudcore.compute.images import IMAGES, Images
 from cloudcore.compute.pools import BalancedPools
 from cloudcore.databases import needs as databases
-from cloudcore.databases.archive import Archive
-from cloudcore.databases.cluster import CLUSTER
+from cloudcore.databases.archive.archive import Archive
+from cloudcore.databases.clusters.cluster import CLUSTER
 from cloudcore.email import needs as email
 from cloudcore.iam.audit import AUDITOR
 from cloudcore.iam.service_roles import SERVICE_ROLES
@@ -34,11 +34,11 @@ from cloudcore.identity.services.accounts import PrepareAddition
 from cloudcore.keyring import Keyring, load_keyring
 from cloudcore.kms import needs as kms
 from cloudcore.kms.providers import AwsMissing, AwsProvider, EmbeddedProvider, Providers
+from cloudcore.loadbalancer import needs as balancer_ports
 from cloudcore.loadbalancer import needs as loadbalancer
-from cloudcore.loadbalancer import ports as balancer_ports
-from cloudcore.loadbalancer.work import pool_changed
+from cloudcore.loadbalancer.workflow import pool_changed
 from cloudcore.metering import needs as metering
-from cloudcore.metering.counting import METER, requests_counter
+from cloudcore.metering.needs import METER, requests_counter
 from cloudcore.metering.sku import SKUS
 from cloudcore.network import needs as network
 from cloudcore.nodes.node import NODE
@@ -47,7 +47,7 @@ from cloudcore.outbound.dns_resolver import DnsResolver
 from cloudcore.outbound.mail import Mail
 from cloudcore.ports import KEYRING, Asked, Offer, Opening, Port, known, offer
 from cloudcore.queue import needs as queue
-from cloudcore.quotas import known as quotas
+from cloudcore.quotas import needs as quotas
 from cloudcore.storage import needs as storage
 from cloudcore.storage.bucket import BUCKET_BYTES
 from cloudcore.storage.family import STORAGE

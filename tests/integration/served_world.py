@@ -31,18 +31,17 @@ from cloudcore.billing.needs import BillingNeeds
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.compute.instance import Instance
-from cloudcore.compute.instance_pool import Version
+from cloudcore.compute.instance_pool import Instance, Version
 from cloudcore.compute.rows import INSTANCE_ROWS
-from cloudcore.databases.backup import Backup
-from cloudcore.databases.backup_rows import BACKUPS
-from cloudcore.databases.rows import CLUSTERS
+from cloudcore.databases.backups.backup import Backup
+from cloudcore.databases.backups.rows import BACKUPS
+from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.db.base import Connection
 from cloudcore.db.opening import is_postgresql, open_database
 from cloudcore.email.family import EMAIL
-from cloudcore.email.identity_rows import ROWS as IDENTITIES
 from cloudcore.email.needs import EmailNeeds
-from cloudcore.email.sending_identity import SendingIdentity
+from cloudcore.email.resources import SendingIdentity
+from cloudcore.email.sender_rows import IDENTITY_ROWS as IDENTITIES
 from cloudcore.iam.audit import AUDITOR
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
@@ -62,8 +61,8 @@ from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring, create_root_key, load_keyring
 from cloudcore.kms.family import KMS
 from cloudcore.kms.needs import KmsNeeds
-from cloudcore.metering.counting import METER, Meter
-from cloudcore.network.interfaces import Interfaces
+from cloudcore.metering.needs import METER, Meter
+from cloudcore.network.network_interfaces import Interfaces
 from cloudcore.nodes import rows as node_rows
 from cloudcore.nodes.node import Node
 from cloudcore.notifications.family import NOTIFICATIONS

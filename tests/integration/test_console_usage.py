@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 
 from cloudcore.db.base import Connection
-from cloudcore.metering.reporting import HOUR, KEPT_HOURS, Use, add, forget_hours
+from cloudcore.metering.usage import HOUR, KEPT_HOURS, Use, add, forget_hours
 from registry.console.pages.usage import _text
 from tests.integration.console_shop import Shop, open_shop
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from cloudcore.network.interfaces import Interfaces
+from cloudcore.network.network_interfaces import Interfaces
 from registry.console.vpc_map import MOST_SUBNETS
 from tests.integration.console_shop import Shop, open_shop
 

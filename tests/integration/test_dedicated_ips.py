@@ -30,7 +30,7 @@ from cloudcore.email.dedicated_ip import (
     room,
     with_outcome,
 )
-from cloudcore.email.message_rows import Recipient
+from cloudcore.email.messages.rows import Recipient
 from cloudcore.email.warm_up import note_outcome, sources_of
 from cloudcore.identity.names import iam_crn
 from registry.email_settings import EmailSettings

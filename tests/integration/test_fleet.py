@@ -19,7 +19,7 @@ from cloudcore.jobs.running import running
 from cloudcore.nodes import rows
 from cloudcore.nodes.fleet import Differs
 from cloudcore.nodes.node import Watch
-from cloudcore.nodes.watching import NodeWatcher, begin, open_folder
+from cloudcore.nodes.watcher import NodeWatcher, begin, open_folder
 from registry import fleet as joining
 from registry.fleet import SAME, check_of, join_fleet, shared_settings
 from registry.gc.generations import Generations

@@ -10,7 +10,7 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.compute import rows
-from cloudcore.compute.instance import Instance
+from cloudcore.compute.instance_pool import Instance
 from cloudcore.compute.rows import INSTANCE_ROWS
 from cloudcore.db.base import Connection
 from registry.node_settings import NodeSettings

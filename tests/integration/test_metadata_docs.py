@@ -16,8 +16,8 @@ SERVE = """
 import socket, subprocess, sys, threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from cloudcore.nodes.loop import Loop
-from cloudcore.compute.keeper.metadata import serve_metadata
+from cloudcore.nodes.relays import Loop
+from cloudcore.compute.keeper.program import serve_metadata
 from cloudcore.compute.metadata_server import ADDRESS, PORT, MetadataService
 
 folder, script, token = Path(sys.argv[1]), sys.argv[2], sys.argv[3]

@@ -16,10 +16,9 @@ from cloudcore.db.schema import one_of
 from cloudcore.errors import Conflict
 from cloudcore.jobs.running import running
 from cloudcore.nodes import rows
-from cloudcore.nodes.node import Node, Watch
-from cloudcore.nodes.placed import NODE_LOST, Placed
+from cloudcore.nodes.node import NODE_LOST, Node, Placed, Watch
 from cloudcore.nodes.rows import Placing
-from cloudcore.nodes.watching import NodeWatcher, open_folder
+from cloudcore.nodes.watcher import NodeWatcher, open_folder
 from cloudcore.resources.record import DELETING, fixed, own
 from cloudcore.resources.resource import Resource
 from cloudcore.resources.rows import Rows

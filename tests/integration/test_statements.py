@@ -17,7 +17,7 @@ import pytest
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows import policies
 from cloudcore.queue import message_rows
-from cloudcore.storage.piece_book import PIECE_BOOK
+from cloudcore.storage.piece_rows import PIECE_BOOK
 from registry import metadata
 from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.images import relations

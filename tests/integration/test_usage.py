@@ -11,17 +11,9 @@ from typing import Any
 import pytest
 
 from cloudcore.db.base import Connection
-from cloudcore.metering.reporting import (
-    HOUR,
-    KEPT_HOURS,
-    Use,
-    add,
-    forget_hours,
-    report,
-    usage,
-)
 from cloudcore.metering.routes import quantity_text
 from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, Sku
+from cloudcore.metering.usage import HOUR, KEPT_HOURS, Use, add, forget_hours, report, usage
 from cloudcore.wire import rfc3339
 from registry.services.skus import PULLS, STORAGE, TRANSFER
 from tests.databases import on_both_databases

@@ -12,8 +12,8 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Database
 from cloudcore.family import skus_of
 from cloudcore.metering import sampling
-from cloudcore.metering.reporting import HOUR, KEPT_HOURS, usage
 from cloudcore.metering.sampling import MOST_HOURS, forget_samples, sample
+from cloudcore.metering.usage import HOUR, KEPT_HOURS, usage
 from registry.families import FAMILIES
 from registry.family import REGISTRY
 from registry.services.skus import STORAGE

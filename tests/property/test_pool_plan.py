@@ -10,8 +10,7 @@ from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.compute import rolling
-from cloudcore.compute.instance import Instance
-from cloudcore.compute.instance_pool import InstancePool
+from cloudcore.compute.instance_pool import Instance, InstancePool
 from cloudcore.resources.record import Reference
 
 START: Final = 1_800_000_000 * MICROSECONDS

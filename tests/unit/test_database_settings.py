@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.databases import postgres
-from cloudcore.databases.servers import Listening, Servers
+from cloudcore.databases.servers import postgres
+from cloudcore.databases.servers.bubblewrap import Listening, Servers
 from cloudcore.nodes import control_groups
 from cloudcore.nodes.control_groups import GroupsMissing
 from cloudcore.nodes.node import DriverUnusable

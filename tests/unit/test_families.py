@@ -14,11 +14,11 @@ import pytest
 from cloudcore.billing.description import EVENTS as OF_BILLING
 from cloudcore.certificate.certificate import EVENTS
 from cloudcore.compute.instance_pool import EVENTS as OF_POOLS
-from cloudcore.databases.backup import BACKUP, BACKUP_EVENTS
-from cloudcore.databases.cluster import EVENTS as OF_CLUSTERS
+from cloudcore.databases.backups.backup import BACKUP, BACKUP_EVENTS
+from cloudcore.databases.clusters.cluster import EVENTS as OF_CLUSTERS
 from cloudcore.email.dedicated_ip import PAUSED
-from cloudcore.email.sending_identity import FAILED, VERIFIED
-from cloudcore.email.suppression import UNSUBSCRIBE as UNSUBSCRIBE_FROM_MAIL
+from cloudcore.email.resources import FAILED, VERIFIED
+from cloudcore.email.resources import UNSUBSCRIBE as UNSUBSCRIBE_FROM_MAIL
 from cloudcore.family import Family, vocabulary
 from cloudcore.kms.chores import ACTION as KEY_DELETED
 from cloudcore.loadbalancer.load_balancer import EVENTS as OF_BALANCERS

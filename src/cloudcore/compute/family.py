@@ -44,7 +44,7 @@ def _routes() -> Sequence[HTTPRouteHandler]:
 
 
 def _job_kinds(needs: ComputeNeeds) -> Sequence[JobKind]:
-    from cloudcore.compute.work import WORK  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.compute.pools import WORK  # noqa: PLC0415 - SQLAlchemy
 
     return (WORK.job_kind(needs, needs.node.name),)
 
@@ -58,7 +58,7 @@ def _on_node(needs: ComputeNeeds) -> Sequence[Watch]:
 
 
 def _placings() -> Sequence[Placing]:
-    from cloudcore.compute.work import PLACING  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.compute.pools import PLACING  # noqa: PLC0415 - SQLAlchemy
 
     return (PLACING,)
 

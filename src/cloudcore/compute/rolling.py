@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.compute.instance import Instance
-from cloudcore.compute.instance_pool import InstancePool, Status
+from cloudcore.compute.instance_pool import Instance, InstancePool, Status
 from cloudcore.jobs.faults import Fault
 from cloudcore.resources.record import DELETING
 

@@ -9,12 +9,13 @@ from sqlalchemy import CheckConstraint, ColumnElement, Index, Select, bindparam,
 from sqlalchemy import text as sql
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.compute.instance import INSTANCE, Instance
 from cloudcore.compute.instance_pool import (
+    INSTANCE,
     INSTANCE_POOL,
     INSTANCES,
     KEPT_SECONDS,
     MEMORY,
+    Instance,
     InstancePool,
 )
 from cloudcore.db.base import Connection, Database

@@ -21,7 +21,7 @@ from cloudcore.command_line import (
     Secret,
     argument,
 )
-from cloudcore.databases.cluster import CLUSTER
+from cloudcore.databases.clusters.cluster import CLUSTER
 from cloudcore.errors import InvalidInput
 from cloudcore.resources.nouns import noun_of
 

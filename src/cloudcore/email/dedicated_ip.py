@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, structs
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.email.ip_pool import IP_POOL
+from cloudcore.email.resources import IP_POOL
 from cloudcore.resources.record import Record, Reference, given, own
 from cloudcore.resources.resource import Filter, Resource, Target
 

@@ -16,9 +16,8 @@ from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.metering.needs import MeteringNeeds
-from cloudcore.metering.reporting import HOUR
 from cloudcore.metering.sku import Sku
-from cloudcore.metering.sums import Asked, Sum, count_sums, list_sums
+from cloudcore.metering.usage import HOUR, Asked, Sum, count_sums, list_sums
 from cloudcore.uuids import UUID_PATTERN
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of

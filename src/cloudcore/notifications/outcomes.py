@@ -10,7 +10,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound, QuotaExceeded
 from cloudcore.jobs.faults import Fault, add_fault
-from cloudcore.metering.reporting import report
+from cloudcore.metering.usage import report
 from cloudcore.notifications import delivery_rows
 from cloudcore.notifications.delivery_policy import LONGEST_DELAY_SECONDS, Retries
 from cloudcore.notifications.delivery_rows import wake

@@ -21,7 +21,8 @@ from typing import (
     get_origin,
 )
 
-from msgspec import NODEFAULT, Struct, field, structs
+from msgspec import NODEFAULT, Struct, structs
+from msgspec import field as struct_field
 
 from cloudcore.jobs.faults import Fault
 
@@ -187,5 +188,5 @@ def _split(kind: Any) -> tuple[Any, Field]:  # noqa: ANN401 - a type
 
 def _default(info: structs.FieldInfo) -> Any:  # noqa: ANN401 - of any type
     if info.default_factory is not NODEFAULT:
-        return field(default_factory=info.default_factory)
+        return struct_field(default_factory=info.default_factory)
     return info.default

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, Protocol
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import EVENTS, Events
-from cloudcore.metering.counting import METER, Meter
+from cloudcore.metering.needs import METER, Meter
 from cloudcore.objects.book import Owned
 from cloudcore.objects.wraps import Rewrapped, WrappedKey
 from cloudcore.ports import Opening, Port

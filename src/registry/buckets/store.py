@@ -16,8 +16,7 @@ from cloudcore.kms.key import Key
 from cloudcore.kms.rows import KEY_ROWS, find_platform_key, key_to_bind
 from cloudcore.kms.vault import LookedAt
 from cloudcore.objects.book import Owned
-from cloudcore.objects.errors import WrapBroken
-from cloudcore.objects.wraps import Rewrapped, WrappedKey, rewrap
+from cloudcore.objects.wraps import Rewrapped, WrapBroken, WrappedKey, rewrap
 from cloudcore.resource_references import Authorize, Scope
 from cloudcore.storage import errors as storage_errors
 from cloudcore.storage.needs import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from cloudcore.billing.decisions import ACTIONS, Decision, decide
+from cloudcore.billing.charging import ACTIONS, Decision, decide
 from cloudcore.billing.invoice_rows import Invoice
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection

@@ -11,8 +11,8 @@ from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.identity.rows.accounts import find_account_ids
-from cloudcore.quotas.known import QuotaNeeds
 from cloudcore.quotas.limits import EVERY_ACCOUNT, MOST
+from cloudcore.quotas.needs import QuotaNeeds
 from cloudcore.quotas.quota import Quota
 from cloudcore.serving.logs import configure_logging
 from registry.cli.existing_data import prepare_existing

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from cloudcore.databases.cron import read_cron
+from cloudcore.databases.backups.cron import read_cron
 from cloudcore.wire import rfc3339
 
 MOST: Final = 200

@@ -9,7 +9,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from cloudcore.db.base import Connection
 from cloudcore.objects.book import Book, ObjectRow
-from cloudcore.storage.piece_book import PIECE_BOOK, HitObject, hit_by
+from cloudcore.storage.piece_rows import PIECE_BOOK, HitObject, hit_by
 from registry.counted import SCRUBBED_DAMAGED
 from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.damage import DamagedImage, images_of

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from cloudcore.db.base import Database
-from cloudcore.objects.counts import Miscount
+from cloudcore.objects.damage import Miscount
 from registry.metadata.blobs import stored_bytes
 from registry.services.context import ServiceContext
 

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Database
 from cloudcore.errors import Unavailable
 from cloudcore.kms.providers import MaterialBroken
-from cloudcore.objects.errors import WrapBroken
-from cloudcore.objects.wraps import WrappedKey
+from cloudcore.objects.wraps import WrapBroken, WrappedKey
 from registry.blobstore.base import BlobReader, DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.inline import open_inline
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable

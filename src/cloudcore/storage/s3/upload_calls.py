@@ -27,7 +27,11 @@ from cloudcore.storage.s3.answers import (
     text,
     xml,
 )
-from cloudcore.storage.s3.bodies import (
+from cloudcore.storage.s3.call import MOST_ASKED, S3Call, written_fields
+from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.list_calls import encoding, owner
+from cloudcore.storage.s3.object_headers import checksum_fields, read_conditions, read_facts
+from cloudcore.storage.s3.payloads import (
     S3Body,
     read_algorithm,
     read_document,
@@ -35,10 +39,6 @@ from cloudcore.storage.s3.bodies import (
     read_whole_checksum,
     refuse_checksum,
 )
-from cloudcore.storage.s3.call import MOST_ASKED, S3Call, written_fields
-from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.facts import checksum_fields, read_conditions, read_facts
-from cloudcore.storage.s3.list_calls import encoding, owner
 from cloudcore.storage.s3.requests import read_copy_source
 from cloudcore.storage.storing import Terms
 from cloudcore.storage.upload_rows import Upload

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from litestar import post
 
-from cloudcore.databases import cluster
+from cloudcore.databases.clusters import cluster
 from registry.console.backup_line import backup_line, next_runs, window_of
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.described_nouns import noun_of

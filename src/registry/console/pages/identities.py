@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from cloudcore.email.sending_identity import SENDING_IDENTITY
+from cloudcore.email.resources import SENDING_IDENTITY
 from registry.console.described_nouns import deletion, noun_of
 from registry.console.noun_pages import Act
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from cloudcore.email import message
+from cloudcore.email import resources
 from registry.console.described_nouns import noun_of
 from registry.console.noun_pages import Column
 
-_OF: Final = noun_of(message.MESSAGE)
+_OF: Final = noun_of(resources.MESSAGE)
 _FROM: Final = Column("From", "from")
 MESSAGE: Final = replace(
     _OF,

@@ -9,10 +9,8 @@ from typing import Any, Final, get_args
 import msgspec
 from litestar import post
 
-from cloudcore.network.internet_gateway import INTERNET_GATEWAY
-from cloudcore.network.plan import Direction, Protocol
-from cloudcore.network.route_table import ROUTE_TABLE
-from cloudcore.network.security_group import SECURITY_GROUP
+from cloudcore.network.driver import Direction, RuleProtocol
+from cloudcore.network.resources import INTERNET_GATEWAY, ROUTE_TABLE, SECURITY_GROUP
 from registry.console.control_plane import Refused
 from registry.console.described_nouns import deletion, noun_of
 from registry.console.noun_pages import Act, Input, NounPages, Shown, WrongInput, read_inputs
@@ -33,7 +31,7 @@ _ROUTING: Final = (
 )
 _ALLOWING: Final = (
     Input("direction", "Direction", "choice", choices=get_args(Direction), is_required=True),
-    Input("protocol", "Protocol", "choice", choices=get_args(Protocol), is_required=True),
+    Input("protocol", "Protocol", "choice", choices=get_args(RuleProtocol), is_required=True),
     Input(
         "port_from", "First port", "number", "Of the destination; empty: every port.", 0, 1, 65535
     ),

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from litestar import post
 
-from cloudcore.email import template
+from cloudcore.email import resources
 from registry.console.assets import SHOWING_MAIL
 from registry.console.control_plane import Refused
 from registry.console.described_nouns import deletion, noun_of
@@ -28,11 +28,11 @@ _HEAD: Final = (
 
 
 TEMPLATE: Final = replace(
-    noun_of(template.TEMPLATE),
+    noun_of(resources.TEMPLATE),
     acts=(
         deletion(
-            template.TEMPLATE.noun,
-            template.TEMPLATE.action("delete"),
+            resources.TEMPLATE.noun,
+            resources.TEMPLATE.action("delete"),
             "Messages that were accepted with it are sent.",
         ),
     ),

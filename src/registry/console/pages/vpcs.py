@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from cloudcore.network.vpc import VPC as OF_VPC
+from cloudcore.network.resources import VPC as OF_VPC
 from registry.console import vpc_map
 from registry.console.control_plane import unless_refused
 from registry.console.described_nouns import noun_of

@@ -31,9 +31,8 @@ from sqlalchemy.ext.compiler import compiles
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
-from cloudcore.objects.counts import Miscount
-from cloudcore.quotas.levels import level_told
-from cloudcore.quotas.limits import Counted, Use, refuse
+from cloudcore.objects.damage import Miscount
+from cloudcore.quotas.limits import Counted, Use, level_told, refuse
 from registry.metadata.account_limits import limit_of
 from registry.metadata.tables import blob_objects, stored_bytes
 from registry.quotas import BLOB_BYTES

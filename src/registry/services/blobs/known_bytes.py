@@ -12,7 +12,7 @@ from typing import NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
 from cloudcore.objects import damage
-from cloudcore.objects.errors import WrapBroken
+from cloudcore.objects.wraps import WrapBroken
 from registry.blobstore.base import PLAIN, DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.inline import open_inline
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 from cloudcore.db.base import Connection
 from cloudcore.kms.vault import LookedAt
 from cloudcore.objects import damage
-from cloudcore.objects.errors import WrapBroken
-from cloudcore.objects.wraps import WrappedKey
+from cloudcore.objects.wraps import WrapBroken, WrappedKey
 from cloudcore.serving.body import begin_stream
 from registry.blobstore.base import (
     PLAIN,

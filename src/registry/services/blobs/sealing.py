@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.kms.vault import LookedAt
-from cloudcore.objects.errors import WrapBroken
-from cloudcore.objects.wraps import WrappedKey
+from cloudcore.objects.wraps import WrapBroken, WrappedKey
 from cloudcore.quotas.limits import Use
 from registry.blobstore.base import DataKey, ObjectUnknown
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled

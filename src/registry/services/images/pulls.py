@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.metering.counting import Meter
-from cloudcore.metering.reporting import HOUR, Use, add
+from cloudcore.metering.needs import Meter
+from cloudcore.metering.usage import HOUR, Use, add
 from registry.metadata.images.manifests import note_pulls
 from registry.metadata.pull_through import stats as rows
 from registry.metadata.pull_through.stats import Totals
