@@ -45,7 +45,7 @@ from benchmarks.scale_stores import SqliteStore
 from benchmarks.wire import Connection, ExchangeFailedError
 from cloudcore.jobs.runs import end_run
 from registry.blobstore.s3.bucket import Bucket
-from registry.blobstore.s3.names import OBJECTS, object_key
+from registry.blobstore.s3.bucket_layout import OBJECTS, object_key
 from registry.gc.collection import phases_of
 from registry.gc.orphans import find_orphans, places_of
 from registry.main import Registry

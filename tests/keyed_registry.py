@@ -24,8 +24,8 @@ from registry.blobstore.base import BlobStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.gc.object_check import Pace
-from registry.gc.sealing.object_sealing import Sealer
-from registry.gc.sealing.turns import SealReport, plain_rows, seal_objects
+from registry.gc.object_sealing import Sealer
+from registry.gc.seal_run import SealReport, plain_rows, seal_objects
 from registry.keys import DataKeys
 from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.objects import find_object

@@ -22,9 +22,8 @@ from cloudcore.storage.object_rows import Facts, Listing, StoredObject, list_pag
 from cloudcore.storage.piece_rows import Piece
 from cloudcore.storage.storing import Terms
 from cloudcore.storage.upload_rows import Upload
-from registry.blobstore.filesystem import FilesystemStore
-from registry.buckets.orphans import BucketOrphans
-from registry.buckets.store import KeysOfBuckets, Sealing, StoreOfBuckets
+from registry.blobstore.disk.store import FilesystemStore
+from registry.buckets.store import BucketOrphans, KeysOfBuckets, Sealing, StoreOfBuckets
 from registry.keys import DataKeys
 from tests.inprocess import ManualClock
 from tests.kms_world import ACME, GLOBEX, KmsWorld, make_kms_world

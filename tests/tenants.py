@@ -45,11 +45,11 @@ from registry.metadata.repositories.details import NewRepository
 from registry.needs import BEARERS, SERVICES
 from registry.planes import dispatcher
 from registry.served import SERVE
+from registry.services.access.logins import RefusedLogin, mint_login, new_password
+from registry.services.access.tokens import BearerTokens
 from registry.services.context import ServiceContext
-from registry.services.logins import RefusedLogin, mint_login, new_password
 from registry.services.repositories.details import create_repository
 from registry.services.repositories.policies import put_resource_policy
-from registry.services.tokens import BearerTokens
 from registry.setting_groups import Limits
 from registry.settings import Settings
 from tests.inprocess import IN_FILES, ManualClock

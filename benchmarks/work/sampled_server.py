@@ -46,7 +46,7 @@ LAYERS: Final = (
     ("registry.keys", "keys"),
     ("cloudcore.identity", "authorization"),
     ("cloudcore.iam", "authorization"),
-    ("registry.services.bearers", "authorization"),
+    ("registry.services.access.bearers", "authorization"),
     ("registry.distribution.auth", "authorization"),
     ("registry.distribution.token", "authorization"),
     ("registry.distribution", "handlers"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from cloudcore.family import CommandGroup, Family
 from registry.quotas import QUOTAS
 from registry.services import resource_kinds
-from registry.services.skus import REGISTRY_SKUS, STORAGE
+from registry.services.resource_kinds import REGISTRY_SKUS, STORAGE
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -61,7 +61,8 @@ def _job_kinds(process: Process) -> Sequence[JobKind]:
 
 def _schedule(process: Process) -> Sequence[Scheduled]:
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415 - SQLAlchemy
-    from registry.gc import orphans, recount  # noqa: PLC0415
+    from registry.gc import fsck, orphans  # noqa: PLC0415
+    from registry.gc.data_keys import shred_deleted_keys  # noqa: PLC0415
     from registry.gc.purge import (  # noqa: PLC0415
         discard_expired_uploads,
         forget_ended_uploads,
@@ -71,8 +72,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
         purge_tombstones,
     )
     from registry.gc.scrub import scrub_chores  # noqa: PLC0415
-    from registry.gc.sealing.turns import seal_chores  # noqa: PLC0415
-    from registry.gc.shredding import shred_deleted_keys  # noqa: PLC0415
+    from registry.gc.seal_run import seal_chores  # noqa: PLC0415
     from registry.services import collector_runs as collection  # noqa: PLC0415
     from registry.services.lifecycle import runs  # noqa: PLC0415
     from registry.services.pull_through import retention  # noqa: PLC0415
@@ -114,7 +114,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
                 partial(retention.expire_cached_images, ctx),
             ),
             ("registry.search_index", search.EVERY_SECONDS, partial(search.index_names, ctx)),
-            ("registry.stored_bytes", recount.EVERY_SECONDS, partial(recount.recount_bytes, ctx)),
+            ("registry.stored_bytes", fsck.RECOUNT_EVERY_SECONDS, partial(fsck.recount_bytes, ctx)),
             ("registry.tag_history", _HOUR, partial(forget_tag_history, ctx)),
         )
     ]
@@ -129,7 +129,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
 def _expiry() -> Sequence[Forget]:
     from registry.metadata import logins  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.images import relations  # noqa: PLC0415 - SQLAlchemy
-    from registry.metadata.pull_through import lookups, tag_lists  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.pull_through import lookups  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.repositories import days  # noqa: PLC0415 - SQLAlchemy
 
     return (
@@ -139,25 +139,28 @@ def _expiry() -> Sequence[Forget]:
         days.forget_account_days,
         lookups.forget_lookups,
         lookups.forget_referrers,
-        tag_lists.forget_tags,
+        lookups.forget_tags,
     )
 
 
 def _samples() -> Mapping[str, Measure]:
-    from registry.metadata.metered_storage import stored_by_account  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.storage_usage import stored_by_account  # noqa: PLC0415 - SQLAlchemy
 
     return {STORAGE.name: stored_by_account}
 
 
 def _uses() -> Sequence[Counted]:
-    from registry.metadata import event_rules, logins  # noqa: PLC0415 - SQLAlchemy
-    from registry.metadata.blobs import stored_bytes, uploads  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata import (  # noqa: PLC0415 - SQLAlchemy
+        event_rules,
+        logins,
+        quotas,
+    )
+    from registry.metadata.blobs import upload_quota  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.pull_through import rules  # noqa: PLC0415 - SQLAlchemy
-    from registry.metadata.repositories import counted  # noqa: PLC0415 - SQLAlchemy
 
     return (
         *(event_rules.COUNTED, logins.OPEN, rules.COUNTED),
-        *(stored_bytes.COUNTED, uploads.COUNTED, *counted.COUNTED),
+        *(quotas.COUNTED_BYTES, upload_quota.COUNTED, *quotas.COUNTED_RESOURCES),
     )
 
 

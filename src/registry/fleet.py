@@ -22,7 +22,7 @@ from cloudcore.errors import Conflict, PlatformError, Unavailable
 from cloudcore.nodes.fleet import Difference, Differs, check_same, join
 from cloudcore.nodes.rows import note_stopped
 from cloudcore.nodes.watcher import Check, identity_of, open_folder
-from registry.blobstore.base import BlobSweeper
+from registry.blobstore.sweeper import BlobSweeper
 from registry.metadata.collector import generations
 from registry.process import Process
 from registry.services.context import ServiceContext

@@ -22,8 +22,8 @@ from registry.blobstore.backups import BackupTimes, backup_times
 from registry.blobstore.opening import folder_of_notes
 from registry.metadata.collector.plain_objects import MOST_COUNTED, PlainTotals, estimate_plain
 from registry.metadata.collector.scrub import oldest_verified_at
-from registry.metadata.figures import MOST_UPLOADS, open_uploads, postgresql_bytes
-from registry.metadata.pull_through.stats import Totals, totals_of_all
+from registry.metadata.metrics import MOST_UPLOADS, open_uploads, postgresql_bytes
+from registry.metadata.pull_through.rules import Totals, totals_of_all
 from registry.services.context import ServiceContext
 from registry.settings import Settings
 

@@ -44,9 +44,10 @@ from cloudcore.serving.watched import Count, Gauge, Measure, count_nothing, meas
 from cloudcore.web import envelope
 from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.health import HEALTH, Readiness, health_routes
-from registry.blobstore.base import BlobStore, BlobSweeper, ObjectUnknown
-from registry.blobstore.disk_io import check_folder_room, make_folder
+from registry.blobstore.base import BlobStore, ObjectUnknown
+from registry.blobstore.disk.disk_io import check_folder_room, make_folder
 from registry.blobstore.opening import make_folders, open_links, open_store
+from registry.blobstore.sweeper import BlobSweeper
 from registry.browsers import LoopbackGuard
 from registry.counted import DAMAGED, JOBS
 from registry.dev_keys import with_keys

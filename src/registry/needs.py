@@ -15,13 +15,13 @@ from cloudcore.web.context import AUTHENTICATOR
 from registry.blobstore.opening import FileStore, open_bucket_store
 from registry.keys import DataKeys
 from registry.process import STORES, Process
-from registry.services.bearers import BearerSigner
-from registry.services.blobs import upload_sessions
-from registry.services.blobs.upload_sessions import UploadIds
+from registry.services.access.bearers import BearerSigner
+from registry.services.access.tokens import BearerTokens
+from registry.services.blobs import upload_ids
+from registry.services.blobs.upload_ids import UploadIds
 from registry.services.context import ServiceContext
 from registry.services.events import FindTopics, ResolveTopic, topics_asking
 from registry.services.pull_through.remote import credential_of, open_upstreams
-from registry.services.tokens import BearerTokens
 from registry.setting_texts import AUTH
 
 FIND_TOPICS: Final[Port[FindTopics]] = Port("registry.find_topics")
@@ -51,7 +51,7 @@ async def _open_services(opening: Opening) -> ServiceContext:
         cache_credential=partial(credential_of, keyring),
         data_keys=DataKeys(await opening.get(VAULT)),
         seals=settings.seals,
-        upload_ids=UploadIds(keyring.derive(upload_sessions.CONTEXT)),
+        upload_ids=UploadIds(keyring.derive(upload_ids.CONTEXT)),
         find_topics=await opening.get(FIND_TOPICS),
         resolve_topic=await opening.get(RESOLVE_TOPIC),
         other_event_types=await opening.get(OTHER_EVENT_TYPES),

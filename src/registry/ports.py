@@ -60,8 +60,7 @@ from cloudcore.web.context import (
     Platform,
 )
 from registry import needs as registry
-from registry.buckets.orphans import BucketOrphans
-from registry.buckets.store import KeysOfBuckets, Sealing, StoreOfBuckets
+from registry.buckets.store import BucketOrphans, KeysOfBuckets, Sealing, StoreOfBuckets
 from registry.database_authority import InstallAuthority
 from registry.drivers import balancer_driver, compute_driver, database_driver, network_driver
 from registry.families import FAMILIES
@@ -69,9 +68,9 @@ from registry.family import REGISTRY
 from registry.gc.orphans import may_judge
 from registry.process import STORES
 from registry.quotas import UPLOADS
-from registry.services.access import repository_crn
-from registry.services.bearers import KEY_KINDS
-from registry.services.logins import login_permission
+from registry.services.access.bearers import KEY_KINDS
+from registry.services.access.decisions import repository_crn
+from registry.services.access.logins import login_permission
 from registry.setting_texts import AUTH, CONSOLE, PREFIX, SettingsError
 from registry.settings import Settings
 from registry.topics import named_topic, topic_states

@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from registry.blobstore.base import BlobStore, ObjectUnknown, OpenObject, StagedDropped
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.store import S3Store
 from registry.oci.digest import digest_of

@@ -16,7 +16,7 @@ from cloudcore.jobs.running import running
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.storage import cleanup, piece_keys, rewrapping
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.buckets.store import StoreOfBuckets
 from tests.databases import opened
 from tests.fault.deaths import die_at

@@ -11,10 +11,10 @@ from typing import Final
 import pytest
 
 from cloudcore.jobs.runs import Run
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
+from registry.gc.data_keys import shred_deleted_keys
 from registry.gc.fsck import check
 from registry.gc.orphans import EVERY_SECONDS, OrphanScan
-from registry.gc.shredding import shred_deleted_keys
 from registry.metadata.collector.erasure import keys_to_erase
 from registry.metadata.collector.plain_objects import count_plain
 from registry.metadata.database import migrate

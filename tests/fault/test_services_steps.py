@@ -20,7 +20,7 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import OutcomeUnknown
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.blobs.upload_leases import Leases

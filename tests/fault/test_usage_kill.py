@@ -11,7 +11,7 @@ import pytest
 
 from registry import main
 from registry.oci.digest import digest_of
-from registry.services.skus import PULLS, TRANSFER
+from registry.services.resource_kinds import PULLS, TRANSFER
 from tests.fault.workers import kill, wait_for, workers_of
 from tests.live import LiveRegistry, start_registry
 from tests.recount import querying

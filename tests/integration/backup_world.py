@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from registry.backup.manifest import Manifest, read_manifest
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.cli import main as command_line
 from registry.gc.generations import Generations, check_generation
 from registry.settings import Settings

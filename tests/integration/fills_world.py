@@ -14,7 +14,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.metadata.pull_through.rules import find_rule_for

@@ -46,7 +46,7 @@ from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform, RequestContext
-from registry.services.bearers import KEY_KINDS
+from registry.services.access.bearers import KEY_KINDS
 from tests.databases import opened
 
 START: Final = 1_800_000_000 * MICROSECONDS

@@ -18,8 +18,8 @@ from registry.backup import files
 from registry.backup.objects import Progress
 from registry.backup.taking import BackupOptions, BackupRefused, take_backup
 from registry.blobstore.backups import HeldByAnother, deletions_held
-from registry.blobstore.base import BlobSweeper
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
+from registry.blobstore.sweeper import BlobSweeper
 from registry.cli.main import main
 from registry.gc.generations import renew_generation
 from registry.gc.orphans import blobs_of, set_orphans_aside

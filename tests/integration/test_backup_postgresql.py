@@ -16,7 +16,7 @@ from registry.backup import postgresql, programs, restoring
 from registry.backup.catalog import write_catalog
 from registry.backup.objects import Progress
 from registry.backup.taking import BackupOptions, take_backup
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.cli.existing_data import prepare_existing
 from registry.main import prepare
 from registry.metadata.database import migrate

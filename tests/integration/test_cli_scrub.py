@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.cli.main import main
 from registry.main import prepare
 from registry.oci.digest import digest_of

@@ -15,8 +15,8 @@ from cloudcore.jobs.queue import first_due
 from cloudcore.jobs.runs import Run
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.objects.damage import ABSENT
-from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.sealed_format import sealed_size
+from registry.blobstore.disk.store import FilesystemStore
+from registry.blobstore.sealed.frame_format import sealed_size
 from registry.gc.collection import collection_kind
 from registry.gc.fsck import check
 from registry.gc.manifest_check import IndexIncomplete

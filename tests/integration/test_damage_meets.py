@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from cloudcore.objects import damage
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.errors import DigestMismatch
 from registry.gc.recovery import recover_blob
 from registry.metadata.blobs.book import BLOB_BOOK

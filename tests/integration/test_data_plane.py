@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from registry.blobstore.base import OpenObject
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.oci.digest import digest_of
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST

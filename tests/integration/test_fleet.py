@@ -288,7 +288,7 @@ async def test_a_store_that_cannot_be_written_keeps_no_node_away(
     def be_full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr("registry.blobstore.disk_files.write_generation", be_full)
+    monkeypatch.setattr("registry.blobstore.disk.files.write_generation", be_full)
     await fleet.join(east)
     await fleet.join(fleet.settings("west"))
 

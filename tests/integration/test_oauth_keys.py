@@ -13,7 +13,7 @@ from cloudcore.identity.rows.signing_keys import list_signing_keys
 from cloudcore.identity.signing_keys import SIGNING_DAYS, SigningKeys
 from cloudcore.identity.tokens import API
 from cloudcore.keyring import Keyring, KeyringError
-from registry.services.bearers import BEARERS, KEY_KINDS, BearerSigner
+from registry.services.access.bearers import BEARERS, KEY_KINDS, BearerSigner
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import ISSUER, World
 

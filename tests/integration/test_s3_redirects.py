@@ -14,8 +14,8 @@ import pytest
 
 from registry.blobstore.opening import open_links
 from registry.blobstore.s3.bucket import Bucket
-from registry.blobstore.s3.links import LIFE_SECONDS, PresignedLinks
-from registry.blobstore.s3.names import object_key
+from registry.blobstore.s3.bucket_layout import object_key
+from registry.blobstore.s3.presigned_urls import LIFE_SECONDS, PresignedLinks
 from registry.blobstore.s3.store import S3Store
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess

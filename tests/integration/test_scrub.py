@@ -17,7 +17,7 @@ import pytest
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from registry.blobstore.backups import deletions_held
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.counted import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.fsck import check

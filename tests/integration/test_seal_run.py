@@ -14,13 +14,13 @@ import pytest
 
 from cloudcore.kms.services import enable_key
 from registry.blobstore.backups import deletions_held
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.counted import SEALED_BYTES, SEALED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.fsck import check
 from registry.gc.object_check import Pace
-from registry.gc.sealing.object_sealing import Outcome
-from registry.gc.sealing.turns import SealTurns, seal_chores, seal_status
+from registry.gc.object_sealing import Outcome
+from registry.gc.seal_run import SealTurns, seal_chores, seal_status
 from registry.metadata.collector.plain_objects import (
     FIRST,
     PlainTotals,

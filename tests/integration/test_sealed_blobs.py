@@ -22,7 +22,7 @@ from cloudcore.quotas.limits import Use, put_limit
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.metadata.blobs.inline import read_body
-from registry.metadata.blobs.stored_bytes import find_miscount, find_use
+from registry.metadata.quotas import find_miscount, find_use
 from registry.metadata.tables import inline_bytes
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST

@@ -29,8 +29,9 @@ from registry.oci.reference import parse_name
 from registry.services.blobs import uploads
 from registry.services.blobs.reading import open_blob, stat_blob
 from registry.services.blobs.upload_bodies import Chunk, Span
+from registry.services.blobs.upload_ids import Place, Session, UploadIds
 from registry.services.blobs.upload_leases import LEASE, Leases
-from registry.services.blobs.upload_sessions import Place, Session, UploadIds, get_session
+from registry.services.blobs.upload_sessions import get_session
 from registry.services.changes import RegistryHost
 from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog

@@ -27,7 +27,7 @@ from registry.distribution.token_access import BearerGrant, TokenAccess
 from registry.errors import TokenDenied, TokenRequired
 from registry.metadata.tables import repositories
 from registry.oci.reference import Name
-from registry.services.logins import USERNAME, ClientCredential, mint_login, new_password
+from registry.services.access.logins import USERNAME, ClientCredential, mint_login, new_password
 from registry.services.repositories.details import delete_repository
 from tests.inprocess import ManualClock
 from tests.property.access_oracle import Outcome, Statement

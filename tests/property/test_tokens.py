@@ -18,7 +18,7 @@ from cloudcore.identity.tokens import (
     AccessTokens,
     clamp_duration,
 )
-from registry.services.bearers import BearerSigner
+from registry.services.access.bearers import BearerSigner
 from tests.unit.identity_forgeries import ISSUER, NOW, PULL_HOST, FixedKeys
 
 KEYS = FixedKeys()

@@ -28,7 +28,7 @@ from cloudcore.storage.bucket import OBJECT_CREATED, OBJECT_DELETED
 from registry.families import FAMILIES
 from registry.main import DEV
 from registry.ports import CROSSING
-from registry.services.access import PERMISSIONS
+from registry.services.access.decisions import PERMISSIONS
 from registry.services.events import EVENT_TYPES
 from tests.spec.operations import OPERATIONS
 from tests.things import THINGS

@@ -17,7 +17,7 @@ from cloudcore.identity.tokens import (
     VerifiedTokens,
     clamp_duration,
 )
-from registry.services.bearers import BEARERS, BearerSigner
+from registry.services.access.bearers import BEARERS, BearerSigner
 from tests.unit.identity_forgeries import (
     ISSUER,
     NOW,

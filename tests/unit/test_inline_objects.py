@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown, Stored
 from registry.blobstore.inline import open_inline, store_inline
-from registry.blobstore.sealed_format import sealed_size
+from registry.blobstore.sealed.frame_format import sealed_size
 from registry.errors import DigestMismatch
 from registry.oci.digest import Digest, digest_of
 from registry.setting_groups import MOST_INLINE_BYTES

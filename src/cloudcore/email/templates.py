@@ -92,38 +92,42 @@ def render(template: Template, variables: Mapping[str, Any]) -> Rendered:
         words = "subject: with these variables it is empty"
         raise InvalidInput(words, field="subject", reason="out_of_range")
     bodies = {
-        field: None if source is None else _rendered(field, source, variables, MAX_RENDERED)
-        for field, source in (("html", template.html), ("text", template.text))
+        struct_field: None
+        if source is None
+        else _rendered(struct_field, source, variables, MAX_RENDERED)
+        for struct_field, source in (("html", template.html), ("text", template.text))
     }
     return Rendered(subject, bodies["html"], bodies["text"])
 
 
-def _rendered(field: str, source: str, variables: Mapping[str, Any], most: int) -> str:
-    of = _HTML if field == "html" else _TEXT
+def _rendered(struct_field: str, source: str, variables: Mapping[str, Any], most: int) -> str:
+    of = _HTML if struct_field == "html" else _TEXT
     pieces, left = [], most
     try:
         made = of.from_string(language.counting(language.read(of, source)))
         for piece in made.generate({**variables, **language.start()}):
             left -= len(piece)
             if left < 0:
-                words = f"{field}: with these variables it has more than {most} characters"
-                raise InvalidInput(words, field=field, reason="out_of_range")
+                words = f"{struct_field}: with these variables it has more than {most} characters"
+                raise InvalidInput(words, field=struct_field, reason="out_of_range")
             pieces.append(piece)
     except language.Missing as error:
         name = error.name
-        words = f"variables: the {field} needs {name}, which is not there"
+        words = f"variables: the {struct_field} needs {name}, which is not there"
         raise InvalidInput(words, field="variables", reason="missing", variable=name) from None
     except language.TooMuch as error:
-        raise InvalidInput(f"{field}: {error}", field=field, reason="out_of_range") from None
+        raise InvalidInput(
+            f"{struct_field}: {error}", field=struct_field, reason="out_of_range"
+        ) from None
     except _FAILURES as error:
-        words = f"{field}: with these variables it fails: {error}"
-        raise InvalidInput(words, field=field, reason="malformed") from None
+        words = f"{struct_field}: with these variables it fails: {error}"
+        raise InvalidInput(words, field=struct_field, reason="malformed") from None
     return "".join(pieces)
 
 
-def _malformed(field: str, line: int, words: str) -> InvalidInput:
+def _malformed(struct_field: str, line: int, words: str) -> InvalidInput:
     return InvalidInput(
-        f"{field}: line {line}: {words}", field=field, reason="malformed", line=line
+        f"{struct_field}: line {line}: {words}", field=struct_field, reason="malformed", line=line
     )
 
 

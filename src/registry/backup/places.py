@@ -18,16 +18,20 @@ from registry.backup.files import make_shards
 from registry.backup.manifest import OBJECTS
 from registry.blobstore.backups import deletions_held
 from registry.blobstore.base import ObjectDamaged, ObjectUnknown
-from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.fleet_locks import fleet_locks
-from registry.blobstore.folders import SHARDS, forget_generation
+from registry.blobstore.disk.files import DiskFiles
+from registry.blobstore.disk.folders import SHARDS, forget_generation
+from registry.blobstore.locks import HeldDeletions, fleet_locks, store_locks
 from registry.blobstore.opening import BUCKETS, make_folders, open_bucket
-from registry.blobstore.s3 import names
+from registry.blobstore.s3 import bucket_layout
 from registry.blobstore.s3.files import S3Files
-from registry.blobstore.store_locks import HeldDeletions, store_locks
 from registry.settings import Settings
 
-_USED: Final = (names.OBJECTS, names.STAGED, names.ORPHANS, names.GENERATION)
+_USED: Final = (
+    bucket_layout.OBJECTS,
+    bucket_layout.STAGED,
+    bucket_layout.ORPHANS,
+    bucket_layout.GENERATION,
+)
 
 
 class HoldLost(Exception):
@@ -146,7 +150,7 @@ class InBucket:
 
     def forget_generation(self) -> None:
         """Delete the note of it."""
-        self._files.bucket.delete_all([names.GENERATION])
+        self._files.bucket.delete_all([bucket_layout.GENERATION])
 
 
 @contextmanager

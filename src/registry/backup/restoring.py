@@ -28,7 +28,7 @@ from registry.backup.manifest import (
 )
 from registry.backup.objects import BLOBS, PIECES, Progress, Tell, copy_objects
 from registry.backup.places import opened_places
-from registry.blobstore.disk_io import flush_folder, make_folder
+from registry.blobstore.disk.disk_io import flush_folder, make_folder
 from registry.gc.generations import renew_generation
 from registry.main import Registry, prepare
 from registry.metadata.collector.generations import forget_unfinished

@@ -59,8 +59,8 @@ from registry.backup.objects import (
 )
 from registry.backup.places import deletions_stopped, opened_places
 from registry.blobstore.backups import PATIENCE_SECONDS, noted_backup
-from registry.blobstore.disk_io import flush_folder, make_folder
-from registry.blobstore.folders import SHARDS
+from registry.blobstore.disk.disk_io import flush_folder, make_folder
+from registry.blobstore.disk.folders import SHARDS
 from registry.blobstore.opening import folder_of_notes
 from registry.metadata.collector.generations import first_account
 from registry.settings import Settings

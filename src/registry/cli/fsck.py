@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
-from registry.blobstore.base import BlobSweeper
 from registry.blobstore.opening import open_bucket_store
+from registry.blobstore.sweeper import BlobSweeper
 from registry.cli.existing_data import find_data_keys, prepare_existing
 from registry.cli.failure import CommandFailure
 from registry.cli.output import duration_text, write_now

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from cloudcore.errors import NotFound
-from registry.blobstore.base import Orphan
 from registry.blobstore.opening import open_store
+from registry.blobstore.sweeper import Orphan
 from registry.cli.api import Record
 from registry.cli.existing_data import find_data_keys, prepare_existing
 from registry.cli.failure import CommandFailure, Missing, Misuse

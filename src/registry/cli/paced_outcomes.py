@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from registry.cli.api import Record
 from registry.cli.output import TABLE, time_text, utc_text, write_now, write_record
-from registry.gc.checked import FoundDamage
+from registry.gc.object_check import FoundDamage
 
 
 def write_damaged(blobs: Iterable[FoundDamage]) -> None:

@@ -22,8 +22,8 @@ from registry.cli.serve import check_install
 from registry.cli.server_options import settings_of
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.object_check import Pace
-from registry.gc.sealing.object_sealing import Outcome, Sealer
-from registry.gc.sealing.turns import SealReport, SealStatus, plain_rows, seal_objects, seal_status
+from registry.gc.object_sealing import Outcome, Sealer
+from registry.gc.seal_run import SealReport, SealStatus, plain_rows, seal_objects, seal_status
 from registry.keys import DataKeys
 from registry.main import Registry
 from registry.metadata.collector.plain_objects import FIRST, count_plain

@@ -46,7 +46,7 @@ from registry.metadata.repositories.live import find_account
 from registry.planes import planes_of
 from registry.ports import key_providers
 from registry.served import SERVE, create_app
-from registry.services.bearers import KEY_KINDS
+from registry.services.access.bearers import KEY_KINDS
 from registry.services.context import ServiceContext
 from registry.setting_texts import CONSOLE, SettingsError
 from registry.settings import Settings

@@ -13,7 +13,7 @@ from cloudcore.family import skus_of
 from cloudcore.kms.providers import AwsMissing, AwsProvider
 from cloudcore.serving.tls_files import TlsFilesError, load_tls
 from registry.blobstore.opening import open_bucket
-from registry.blobstore.s3.trial import refusals_of
+from registry.blobstore.s3.bucket_check import refusals_of
 from registry.drivers import check_drivers
 from registry.families import FAMILIES
 from registry.planes import planes_of

@@ -22,7 +22,7 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.answers import RunRecord, answer_of, read_run, read_runs, run_record
 from registry.control.repositories import authorized_repository, reference_of
 from registry.control.visible_repositories import PATH, change_of
-from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
+from registry.metadata.lifecycle_policies import StoredLifecyclePolicy
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.services.lifecycle.preview import ExpiringImage, Previews, read_expiring
 from registry.services.lifecycle.rules import (

@@ -35,7 +35,7 @@ from registry.metadata.repositories.details import (
     count_repository_details,
     list_repository_details,
 )
-from registry.services.access import repository_crn
+from registry.services.access.decisions import repository_crn
 from registry.services.context import ServiceContext
 from registry.services.encryption_bindings import KeyToBind
 from registry.services.repositories import details as repository_details

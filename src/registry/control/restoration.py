@@ -36,7 +36,7 @@ from registry.metadata.repositories.deleted import (
     list_deleted_repositories,
 )
 from registry.metadata.tags.deleted import DeletedTag, count_deleted_tags, list_deleted_tags
-from registry.services.access import repository_crn
+from registry.services.access.decisions import repository_crn
 from registry.services.images import restoration
 from registry.services.images.restoration import RestorationBatch
 

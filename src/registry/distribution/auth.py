@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from cloudcore.serving.body import Scope
 from registry.distribution.routing import realm_query
 from registry.oci.reference import Name
-from registry.services.access import Rights
+from registry.services.access.decisions import Rights
 
 
 class Need(NamedTuple):

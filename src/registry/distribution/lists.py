@@ -21,8 +21,11 @@ from registry.services.images.referrers import (
     list_described_referrers,
     look_at_referrers,
 )
-from registry.services.pull_through.referrers import UpstreamReferrers, list_upstream_referrers
-from registry.services.pull_through.tag_lists import list_cached_tags
+from registry.services.pull_through.lists import (
+    UpstreamReferrers,
+    list_cached_tags,
+    list_upstream_referrers,
+)
 from registry.services.repositories.names import NamePage, list_catalog
 from registry.services.tags.pointers import list_tag_names, look_at_tags
 

@@ -20,10 +20,10 @@ from registry.distribution.routing import Mirrors
 from registry.distribution.token_access import TokenAccess
 from registry.errors import NameInvalid, TokenRequired
 from registry.oci.reference import Name, parse_name
-from registry.services.access import PERMISSIONS, PolicyTooCostly
-from registry.services.bearers import BEARER_SECONDS
-from registry.services.logins import USERNAME, ClientCredential, wrong_login
-from registry.services.tokens import CATALOG, IssuedBearer
+from registry.services.access.bearers import BEARER_SECONDS
+from registry.services.access.decisions import PERMISSIONS, PolicyTooCostly
+from registry.services.access.logins import USERNAME, ClientCredential, wrong_login
+from registry.services.access.tokens import CATALOG, IssuedBearer
 
 MAX_SCOPES: Final = 30
 _MAX_FORM_BYTES: Final = 64 * 1024

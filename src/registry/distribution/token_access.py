@@ -18,9 +18,9 @@ from registry.distribution.auth import PULL, PUSH, Challenges, Grant, Listing, N
 from registry.distribution.query import mount_source
 from registry.errors import TokenDenied, TokenRequired
 from registry.oci.reference import Name
-from registry.services.access import CREATE, DESCRIBE, PERMISSIONS
-from registry.services.logins import RefusedLogin
-from registry.services.tokens import (
+from registry.services.access.decisions import CREATE, DESCRIBE, PERMISSIONS
+from registry.services.access.logins import RefusedLogin
+from registry.services.access.tokens import (
     CATALOG,
     LISTING_STEPS,
     Bearer,

@@ -21,14 +21,8 @@ from uuid import UUID
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.objects.book import Owned
-from registry.blobstore.base import (
-    BlobSweeper,
-    BlobWriter,
-    DeletionsHeld,
-    ObjectUnknown,
-    Orphan,
-    StageBusy,
-)
+from registry.blobstore.base import BlobWriter, DeletionsHeld, ObjectUnknown, StageBusy
+from registry.blobstore.sweeper import BlobSweeper, Orphan
 from registry.errors import StoreUnavailable
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.metadata.collector import audit, generations

@@ -16,8 +16,8 @@ from registry.metadata.images.manifests import StoredManifest
 from registry.oci.digest import Digest, digest_of
 from registry.oci.image_contents import MAX_CONFIGURATION_BYTES
 from registry.oci.manifest import Manifest, parse_manifest
+from registry.services.access.tokens import BearerTokens
 from registry.services.context import ServiceContext
-from registry.services.tokens import BearerTokens
 
 _MOST_INDEXES: Final = 2
 """An index may name another, which then names the image."""

@@ -26,11 +26,11 @@ from registry.metadata.images.manifests import StoredManifest
 from registry.metadata.logins import Login
 from registry.oci.digest import Digest
 from registry.oci.reference import Name, parse_name, parse_reference
+from registry.services.access.tokens import BearerTokens
 from registry.services.blobs import reading
 from registry.services.context import ServiceContext
 from registry.services.pull_through.manifests import pull_manifest
 from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
-from registry.services.tokens import BearerTokens
 
 DEFAULT_TAG: Final = "latest"
 

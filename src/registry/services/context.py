@@ -12,21 +12,20 @@ from cloudcore.iam.audit import AuditClient
 from cloudcore.iam.principal import Source
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.serving.watched import Count, count_nothing
-from registry.blobstore.base import BlobReader, BlobWriter
-from registry.blobstore.links import BlobLinks
+from registry.blobstore.base import BlobLinks, BlobReader, BlobWriter
 from registry.metadata.images.manifests import StoredManifest
-from registry.metadata.pull_through.tag_lists import KeptTags
+from registry.metadata.pull_through.lookups import KeptTags
 from registry.services.blobs.damage import BrokenWraps
+from registry.services.blobs.push_cache import WritingPlaces
+from registry.services.blobs.upload_ids import UploadIds
 from registry.services.blobs.upload_leases import Leases
-from registry.services.blobs.upload_sessions import UploadIds
-from registry.services.blobs.writing_places import WritingPlaces
 from registry.services.changes import Change, RegistryHost
 from registry.services.events import FindTopics, ResolveTopic, no_topic, no_topics
 from registry.services.images.manifest_damage import ManifestDamage
 from registry.services.images.pulls import PullLog
+from registry.services.pull_through.concurrency import SingleFlight
 from registry.services.pull_through.fills import Fills
 from registry.services.pull_through.remote import OpenCredential, no_credential
-from registry.services.pull_through.turns import SingleFlight
 from registry.setting_groups import Delays, Limits
 from registry.upstream.base import Upstream
 

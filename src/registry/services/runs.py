@@ -17,7 +17,7 @@ from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import NewRun, Run, RunStep, run_kind
 from registry.counted import RUNS
-from registry.services.access import repository_crn
+from registry.services.access.decisions import repository_crn
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 

@@ -30,7 +30,7 @@ from registry.oci.digest import ALGORITHMS, Digest
 from registry.oci.manifest import Manifest, ReadManifest, is_specific, read_manifest
 from registry.oci.media_types import MANIFEST_TYPES, is_foreign_layer
 from registry.oci.reference import Name
-from registry.services.access import DELETE, PUSH, Rights
+from registry.services.access.decisions import DELETE, PUSH, Rights
 from registry.services.changes import Change, record_change
 from registry.services.context import ServiceContext
 from registry.services.events import IMAGE_CACHED, IMAGE_PUSHED, RegistryEvent, publish

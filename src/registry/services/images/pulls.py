@@ -19,10 +19,10 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.metering.needs import Meter
 from cloudcore.metering.usage import HOUR, Use, add
 from registry.metadata.images.manifests import note_pulls
-from registry.metadata.pull_through import stats as rows
-from registry.metadata.pull_through.stats import Totals
+from registry.metadata.pull_through import rules as rows
+from registry.metadata.pull_through.rules import Totals
 from registry.metadata.repositories.days import DAY, accounts_of, add_pulls
-from registry.services.skus import PULLS, TRANSFER
+from registry.services.resource_kinds import PULLS, TRANSFER
 
 
 class Counted(NamedTuple):
