@@ -24,7 +24,6 @@ import psycopg
 from botocore.config import Config
 
 from cloudcore.account_rows import find_account
-from cloudcore.acme.key_files import key_pem
 from cloudcore.certificate import authority
 from cloudcore.certificate.authority import Places as PublishedAt
 from cloudcore.certificate.keys import new_private_key
@@ -43,6 +42,7 @@ from cloudcore.databases.needs import DatabaseNeeds, ServerCertificate
 from cloudcore.databases.servers.driver import SUPERUSER, ServerSpec
 from cloudcore.db.base import Connection
 from cloudcore.iam.service_roles import SERVICE_ROLES, RoleSession, ServiceRoles
+from cloudcore.key_pairs import key_pem
 from cloudcore.storage import buckets
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.family import STORAGE

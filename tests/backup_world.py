@@ -51,7 +51,7 @@ from cloudcore.jobs.kinds import JobKind
 from cloudcore.keyring import Keyring
 from cloudcore.nodes.node import Node
 from cloudcore.nodes.rows import claim
-from cloudcore.outbound.addresses import Network
+from cloudcore.outbound.destinations import Network
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform
 from registry.families import FAMILIES

@@ -18,7 +18,7 @@ import httpx
 
 from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.keys import PrivateKeys
-from cloudcore.certificate.port import Certificates
+from cloudcore.certificate.needs import Certificates
 from cloudcore.certificate.rows import ROWS as CERTIFICATES
 from cloudcore.certificate.services import CERTIFICATES as OF_CERTIFICATES
 from cloudcore.clock import MICROSECONDS, uuid7
@@ -48,7 +48,7 @@ from cloudcore.network.network_interfaces import Interfaces
 from cloudcore.network.resources import RouteTable, SecurityGroup, Subnet, Vpc
 from cloudcore.nodes.node import Node
 from cloudcore.resource_references import Authorize
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform
 from registry.families import FAMILIES

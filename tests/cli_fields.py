@@ -13,8 +13,7 @@ import msgspec
 
 from cloudcore.identity.commands.whoami import Identity
 from cloudcore.web.envelope import ENVELOPE
-from cloudcore.web.field_docs import described_fields
-from cloudcore.web.openapi import document
+from cloudcore.web.openapi import described_fields, document
 from registry.families import FAMILIES
 from registry.served import _routes
 from tests import described

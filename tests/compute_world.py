@@ -26,8 +26,8 @@ from cloudcore.compute.pools import INSTANCE_POOLS, WORK
 from cloudcore.compute.reconciling import Reconciler
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import NO_EVENTS
+from cloudcore.identity.rights.service_sessions import SessionsOfService
 from cloudcore.identity.rows.accounts import Account
-from cloudcore.identity.service_sessions import SessionsOfService
 from cloudcore.network import rows as network_rows
 from cloudcore.network.driver import InterfacePlan
 from cloudcore.network.network_interfaces import Interfaces
@@ -35,7 +35,7 @@ from cloudcore.network.resources import Subnet, Vpc
 from cloudcore.network.vpcs import _furnish
 from cloudcore.nodes import rows as node_rows
 from cloudcore.nodes.node import Node
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from tests.integration.oauth_world import World as Identity
 from tests.jobs import run_due
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cloudcore.resources.record import Record, bare
-from cloudcore.resources.resource import Resource, Verb, camel
+from cloudcore.resources.resource import Record, Resource, Verb, bare, camel
 from registry.families import FAMILIES
 
 RESOURCES: Final[tuple[Resource[Record], ...]] = tuple(

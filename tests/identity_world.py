@@ -21,12 +21,11 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unauthenticated
 from cloudcore.family import vocabulary
-from cloudcore.iam.founders import Founders
 from cloudcore.iam.policy import Policy
-from cloudcore.iam.principal import Principal, PrincipalKind
+from cloudcore.iam.principal import Founders, Principal, PrincipalKind
 from cloudcore.identity.audit import organizations_of
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.permissions import LoginPermission, Permissions
+from cloudcore.identity.rights.permissions import LoginPermission, Permissions
 from cloudcore.identity.routes.handlers import HANDLERS
 from cloudcore.identity.rows import organizations
 from cloudcore.identity.rows.accounts import Account

@@ -25,7 +25,7 @@ from cloudcore.keyring import Keyring
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.services import KeyMaker
 from cloudcore.kms.vault import Vault
-from cloudcore.serving.body import Message, Scope
+from cloudcore.serving.asgi import Message, Scope
 from registry.blobstore.base import BlobStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess

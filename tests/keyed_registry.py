@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, select
 from cloudcore.clock import uuid7
 from cloudcore.db.base import CommitMark, Connection, Database
 from cloudcore.db.statement import Statement
-from cloudcore.jobs.running import running
+from cloudcore.jobs.background import running
 from cloudcore.jobs.runs import Run, find_run
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.kms.key import Key

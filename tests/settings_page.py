@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Final, Literal, get_args, get_origin, get_type_hints
 
-from cloudcore.web.field_docs import _of_module
+from cloudcore.web.openapi import _of_module
 from registry.setting_names import GROUPS, NAMES
 from registry.settings import Settings
 

@@ -24,7 +24,6 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.iam.principal import Principal
 from cloudcore.iam.service_roles import service_crn
-from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.needs import SIGNING_KEYS, TOKENS
 from cloudcore.identity.rows.accounts import ACCOUNTS, Account, save_account
 from cloudcore.identity.rows.policies import Attachment, PolicyRow
@@ -32,8 +31,9 @@ from cloudcore.identity.rows.roles import Role
 from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.services import policies, roles, service_accounts
-from cloudcore.identity.signing_keys import SigningKeys
-from cloudcore.identity.tokens import AccessTokens
+from cloudcore.identity.tokens.access_tokens import AccessTokens
+from cloudcore.identity.tokens.authentication import BearerAuthenticator
+from cloudcore.identity.tokens.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring
 from cloudcore.kms.family import KMS
 from cloudcore.kms.needs import KmsNeeds

@@ -21,7 +21,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class Turns(Generic[T]):
+class FairQueue(Generic[T]):
     """What waits to be done. Accounts take turns, each with what has waited longest.
 
     So an account waits for one of each other account, however many those have. It has no lock.
@@ -62,7 +62,7 @@ class FairThread:
         how_nice = (niceness,) if sys.platform == "linux" else (0,)
         self._pool = ThreadPoolExecutor(1, name, initializer=os.nice, initargs=how_nice)
         self._lock = Lock()
-        self._turns = Turns[Callable[[], None]]()
+        self._turns = FairQueue[Callable[[], None]]()
 
     async def run(self, account_id: str, call: Callable[[Unpack[Ts]], T], /, *arguments: *Ts) -> T:
         """Return the result of a call that is made for an account; cancelled, it may still run."""

@@ -16,7 +16,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from cloudcore.errors import AccessDenied
-from cloudcore.serving.body import Message, Receive, Scope, Send
+from cloudcore.serving.asgi import Message, Receive, Scope, Send
 from cloudcore.serving.dispatch import Application
 
 _READS: Final = ("GET", "HEAD")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cloudcore.db.pending import CHANGES, FAILURES, MICROSECONDS
-from cloudcore.serving.watched import CountedEvent
+from cloudcore.serving.counters import CountedEvent
 
 DAMAGED: Final = "damaged"
 FREED_BYTES: Final = "collector.freed_bytes"

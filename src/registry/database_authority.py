@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from cryptography import x509
 
-from cloudcore.acme.key_files import key_pem, signing_request
 from cloudcore.certificate.authority import microseconds, pem
 from cloudcore.certificate.embedded import EmbeddedAuthority, list_authorities
 from cloudcore.certificate.keys import new_private_key
 from cloudcore.databases.needs import ServerCertificate
 from cloudcore.db.base import Database
+from cloudcore.key_pairs import key_pem, signing_request
 
 
 class InstallAuthority:

@@ -16,14 +16,12 @@ from cloudcore.databases.family import DATABASES
 from cloudcore.email.family import EMAIL
 from cloudcore.family import Family
 from cloudcore.identity.family import IDENTITY
-from cloudcore.kernel_family import KERNEL
+from cloudcore.kernel_families import KERNEL, METERING, QUOTAS
 from cloudcore.kms.family import KMS
 from cloudcore.loadbalancer.family import LOADBALANCER
-from cloudcore.metering_family import METERING
 from cloudcore.network.family import NETWORK
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.queue.family import QUEUES
-from cloudcore.quota_family import QUOTAS
 from cloudcore.storage.family import STORAGE
 from registry.family import REGISTRY
 

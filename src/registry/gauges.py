@@ -17,7 +17,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.jobs.tables import ChoreFigure, JobFigure, chores, unfinished_jobs
 from cloudcore.nodes.rows import Seen, list_nodes
-from cloudcore.serving.watched import Gauge
+from cloudcore.serving.counters import Gauge
 from registry.blobstore.backups import BackupTimes, backup_times
 from registry.blobstore.opening import folder_of_notes
 from registry.metadata.collector.plain_objects import MOST_COUNTED, PlainTotals, estimate_plain

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from cloudcore.clock import Clock, system_clock, uuid7
 from cloudcore.db.base import CommitMark, Database
-from cloudcore.db.deletion import forget_all
 from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
+from cloudcore.db.rows import forget_all
 from cloudcore.db.statement import compile_all
 from cloudcore.errors import Conflict, PlatformError
 from cloudcore.events import TOLD_CHANGES
 from cloudcore.family import Family, skus_of
+from cloudcore.jobs.background import last_turn, repeated, running
 from cloudcore.jobs.dead_holders import DeadHolders, WorkerLocks, noticing_deaths
-from cloudcore.jobs.running import last_turn, repeated, running
 from cloudcore.jobs.schedule import Scheduled, Scheduler
 from cloudcore.jobs.worker import JobPace, JobWorker, divide_by_slots
-from cloudcore.kernel_family import KERNEL
+from cloudcore.kernel_families import KERNEL
 from cloudcore.metering.needs import METER
 from cloudcore.metering.sampling import SAMPLES
 from cloudcore.metering.sku import SKUS
@@ -36,11 +36,11 @@ from cloudcore.nodes.rows import PLACINGS
 from cloudcore.nodes.watcher import begin as begin_watching
 from cloudcore.ports import Install, Offer, Opening, known
 from cloudcore.quotas.needs import QUOTAS, Known
-from cloudcore.serving.body import Receive, Scope, Send
+from cloudcore.serving.asgi import Receive, Scope, Send
+from cloudcore.serving.counters import Count, Gauge, Measure, count_nothing, measure_nothing
 from cloudcore.serving.dispatch import Application, Dispatcher
-from cloudcore.serving.kept import KeptAnswers
+from cloudcore.serving.kept.cache import KeptAnswers
 from cloudcore.serving.planes import Planes
-from cloudcore.serving.watched import Count, Gauge, Measure, count_nothing, measure_nothing
 from cloudcore.web import envelope
 from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.health import HEALTH, Readiness, health_routes

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cloudcore.serving.body import Receive, Scope, Send
+from cloudcore.serving.asgi import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher, Hook
 from cloudcore.serving.planes import Plane, Planes
 from cloudcore.web import envelope

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from cloudcore.acme.conversing import Directory
+from cloudcore.acme.client import Directory
 from cloudcore.audit import log as audit
 from cloudcore.billing import needs as billing
 from cloudcore.billing.embedded_processor import EmbeddedProcessor

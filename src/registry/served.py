@@ -95,7 +95,7 @@ async def _s3_endpoint(opening: Opening, settings: Settings) -> Application | No
     if not settings.s3_port and not settings.s3_host:
         return None
     # Most installs have none, and load nothing of it.
-    from cloudcore.identity.signature_keys import StoredSignatureKeys  # noqa: PLC0415
+    from cloudcore.identity.tokens.authentication import StoredSignatureKeys  # noqa: PLC0415
     from cloudcore.storage.s3.app import S3Endpoint, S3Needs  # noqa: PLC0415
 
     platform = await opening.get(PLATFORM)

@@ -12,12 +12,12 @@ from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
 from cloudcore.certificate.domains import Grant, GrantError, parse_grants
-from cloudcore.crn import REGION_PATTERN
-from cloudcore.iam.founders import Founders
+from cloudcore.iam.principal import Founders
 from cloudcore.outbound.destinations import Allowed
-from cloudcore.outbound.smarthosts import Smarthost, SmtpUrlError, parse_smarthost
-from cloudcore.own_certificate.places import local_folder, own_certificate, own_folder
-from cloudcore.serving.tls_paths import TlsFiles
+from cloudcore.outbound.mail import Smarthost, SmtpUrlError, parse_smarthost
+from cloudcore.own_certificate.paths import local_folder, own_certificate, own_folder
+from cloudcore.resource_names import REGION_PATTERN
+from cloudcore.serving.tls.paths import TlsFiles
 from registry.acme_settings import AcmeSettings
 from registry.billing_settings import BillingSettings
 from registry.certificate_settings import CertificateSettings

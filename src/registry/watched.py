@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.own_certificate.places import ORDER_EVENTS
-from cloudcore.serving.tls_files import HANDSHAKE_EVENT
-from cloudcore.serving.watched import QUOTAS, CountedEvent, Watched
+from cloudcore.own_certificate.paths import ORDER_EVENTS
+from cloudcore.serving.counters import QUOTAS, CountedEvent, Watched
+from cloudcore.serving.tls.files import HANDSHAKE_EVENT
 from registry import counted
 from registry.families import FAMILIES
 

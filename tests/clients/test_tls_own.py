@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cloudcore.own_certificate.renewing import names_in
-from cloudcore.serving.watched import count_nothing
+from cloudcore.own_certificate.renewal import names_in
+from cloudcore.serving.counters import count_nothing
 from registry.cli.own_certificate import prepare_own_certificate
 from registry.settings import Settings
 from tests.certificates import DAY, self_signed

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from cloudcore.certificate.keys import PrivateKeys
-from cloudcore.certificate.port import Certificates
+from cloudcore.certificate.needs import Certificates
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.events import NO_EVENTS
 from cloudcore.iam.service_roles import ServiceRoles
-from cloudcore.identity.services.platform_roles import put_platform_role, remove_platform_role
+from cloudcore.identity.services.roles import put_platform_role, remove_platform_role
 from cloudcore.jobs.worker import JobWorker
 from cloudcore.loadbalancer.driver import ProxyPlan
 from cloudcore.loadbalancer.embedded import EmbeddedDriver

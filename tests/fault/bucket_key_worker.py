@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from cloudcore.jobs.running import running
+from cloudcore.jobs.background import running
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.storage import cleanup, piece_keys, rewrapping

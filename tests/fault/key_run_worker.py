@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from alembic import op
 
-from cloudcore.jobs.running import running
+from cloudcore.jobs.background import running
 from cloudcore.jobs.worker import JobPace, JobWorker
 from registry.blobstore.disk.store import FilesystemStore
 from registry.gc import data_keys, object_sealing

@@ -19,8 +19,8 @@ from cloudcore.events import NO_EVENTS
 from cloudcore.jobs.worker import JobWorker
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsResolver
+from cloudcore.outbound.mail import Smarthost
 from cloudcore.outbound.mail_transfer import Envelope, SmarthostSender
-from cloudcore.outbound.smarthosts import Smarthost
 from tests.fault.certificate_worker import LEASE, PACE, Death, DyingDatabase
 
 KEYRING: Final = Keyring(bytes(32))

@@ -13,7 +13,7 @@ from cloudcore.databases.clusters.cluster import Cluster, Endpoint
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.db.base import Connection
 from cloudcore.jobs.faults import Fault
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from tests.integration.console_shop import Shop
 
 LIST: Final = "/console/services/clusters"

@@ -56,8 +56,8 @@ from cloudcore.identity.rows.users import User
 from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.accounts import FirstIds, Founder, found_account
 from cloudcore.identity.services.users import add_person
-from cloudcore.identity.signing_keys import SigningKeys
-from cloudcore.identity.tokens import AccessTokens
+from cloudcore.identity.tokens.access_tokens import AccessTokens
+from cloudcore.identity.tokens.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, create_root_key, load_keyring
 from cloudcore.kms.family import KMS
 from cloudcore.kms.needs import KmsNeeds
@@ -67,7 +67,7 @@ from cloudcore.nodes import rows as node_rows
 from cloudcore.nodes.node import Node
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.notifications.needs import NotificationNeeds
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.app import ControlPlane
 from cloudcore.web.route_spec import RouteSpec

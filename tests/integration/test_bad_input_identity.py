@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.identity.jws import sign
+from cloudcore.identity.tokens.jws import sign
 from cloudcore.serving.limits import ServerLimits
 from registry.services.access.bearers import BEARERS
 from tests.integration.bad_input.identity import CASES, GROUPS

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 from sqlalchemy import select
 
-from cloudcore.audit.tables import audit_events
+from cloudcore.audit.rows import audit_events
 from cloudcore.certificate import authority
 from cloudcore.databases.clusters import clusters
 from cloudcore.databases.clusters.cluster import Cluster

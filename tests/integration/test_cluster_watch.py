@@ -12,7 +12,7 @@ from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.servers.watch import ServerWatch
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from tests.cluster_world import World, open_world
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import World as Identity

@@ -9,8 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from cloudcore.resources.record import Record
-from cloudcore.resources.resource import Resource
+from cloudcore.resources.resource import Record, Resource
 from registry.console.described_nouns import noun_of
 from registry.console.nouns import nouns_of
 from registry.families import FAMILIES

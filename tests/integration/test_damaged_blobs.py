@@ -18,7 +18,7 @@ from typing import Final
 import pytest
 
 from cloudcore.jobs.runs import Run
-from cloudcore.serving.body import Message
+from cloudcore.serving.asgi import Message
 from registry.blobstore.disk.store import FilesystemStore
 from registry.gc.fsck import Report, check
 from registry.oci.digest import Digest, digest_of

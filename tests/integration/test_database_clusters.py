@@ -25,7 +25,7 @@ from cloudcore.jobs.queue import LeaseTerms, lease
 from cloudcore.jobs.worker import _commit
 from cloudcore.nodes import rows as node_rows
 from cloudcore.quotas.limits import put_limit
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.buckets import BUCKETS
 from cloudcore.storage.errors import InvalidBucketState

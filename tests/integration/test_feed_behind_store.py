@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from cloudcore.serving.body import Message, Scope
+from cloudcore.serving.asgi import Message, Scope
 from registry.blobstore.base import DataKey, ObjectUnknown, OpenObject
 from registry.blobstore.disk.store import FilesystemStore
 from registry.distribution.response import BlobBody, Response, send_response

@@ -15,7 +15,7 @@ import pytest
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.opening import is_postgresql
 from cloudcore.errors import Conflict
-from cloudcore.jobs.running import running
+from cloudcore.jobs.background import running
 from cloudcore.nodes import rows
 from cloudcore.nodes.fleet import Differs
 from cloudcore.nodes.node import Watch

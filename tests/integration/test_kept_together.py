@@ -10,8 +10,8 @@ import pytest
 
 from cloudcore.clock import system_clock
 from cloudcore.db.base import Connection, Database, P, T
-from cloudcore.serving.kept import KeptAnswers
-from cloudcore.serving.kept_answer import Keep, Proof
+from cloudcore.serving.kept.cache import KeptAnswers
+from cloudcore.serving.kept.entry import Keep, Proof
 from cloudcore.serving.record import RequestRecord
 from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import Name

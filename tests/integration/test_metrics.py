@@ -18,10 +18,10 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.jobs import tables
-from cloudcore.serving.body import Message
+from cloudcore.serving.asgi import Message
+from cloudcore.serving.counters import Counters
 from cloudcore.serving.metrics import MetricsApplication
 from cloudcore.serving.record import RequestRecord
-from cloudcore.serving.watched import Counters
 from registry.backup.taking import BackupOptions, take_backup
 from registry.blobstore.backups import backup_times, noted_backup
 from registry.gauges import ChorePeriods, folders_of, measure

@@ -18,7 +18,7 @@ from cloudcore.databases.clusters.endpoints import EndpointUnreachable, addresse
 from cloudcore.databases.clusters.states import open_password
 from cloudcore.databases.needs import DatabaseTerms
 from cloudcore.errors import InvalidInput
-from cloudcore.outbound.addresses import Address
+from cloudcore.outbound.destinations import Address
 from tests.cluster_world import World, open_world
 from tests.databases import on_both_databases
 from tests.elsewhere import LOOPBACK, PASSWORD, Elsewhere, elsewhere

@@ -14,7 +14,7 @@ from sqlalchemy import bindparam
 from cloudcore.clock import uuid7
 from cloudcore.db.statement import Statement
 from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit, remove_limit
-from cloudcore.serving.body import Receive, Scope, Send
+from cloudcore.serving.asgi import Receive, Scope, Send
 from registry.distribution.app import DataPlane
 from registry.gc.fsck import check, recount_bytes
 from registry.gc.purge import discard_expired_uploads

@@ -74,7 +74,7 @@ class HeldBytes:
     async def receive_into(
         self, sink: Callable[[memoryview], None], finish: Callable[[bool], Any]
     ) -> Any:  # noqa: ANN401
-        """Move it (`cloudcore.serving.body.HeldBody`)."""
+        """Move it (`cloudcore.serving.asgi.HeldBody`)."""
         if self.data:
             sink(memoryview(self.data))
         return finish(True)

@@ -21,7 +21,7 @@ from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.identity.rows.sessions import revoke_session
 from cloudcore.identity.services import roles, service_accounts
-from cloudcore.serving.body import Scope
+from cloudcore.serving.asgi import Scope
 from registry.distribution.auth import DELETE, PULL, PUSH, Challenges, Need
 from registry.distribution.token_access import BearerGrant, TokenAccess
 from registry.errors import TokenDenied, TokenRequired

@@ -24,7 +24,7 @@ from cloudcore.queue import chores
 from cloudcore.queue.message_rows import queue_messages
 from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.queues import ROWS
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from tests.inprocess import ManualClock
 from tests.queue_world import Leased, QueueWorld, Redrive, make_queue_world
 from tests.soak import times

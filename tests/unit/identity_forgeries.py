@@ -12,8 +12,8 @@ from typing import Any, Final
 from joserfc.jwk import OctKey, OKPKey
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.identity.jws import EDDSA, HS256, SigningKey, load_key, new_material
-from cloudcore.identity.tokens import API
+from cloudcore.identity.tokens.access_tokens import API
+from cloudcore.identity.tokens.jws import EDDSA, HS256, SigningKey, load_key, new_material
 from registry.services.access.bearers import BEARERS
 
 NOW: Final = 1_800_000_000

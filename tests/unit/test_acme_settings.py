@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from cloudcore.serving.body import Message, Receive, Scope
-from cloudcore.serving.tls_validation import ValidationApplication, Validations
+from cloudcore.serving.asgi import Message, Receive, Scope
+from cloudcore.serving.tls.validation import ValidationApplication, Validations
 from registry.setting_names import with_values
 from registry.setting_texts import SettingsError
 from registry.settings import Settings

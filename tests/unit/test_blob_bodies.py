@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from cloudcore.serving.body import Message
+from cloudcore.serving.asgi import Message
 from registry.blobstore.base import DataKey
 from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.sealed.frame_format import FRAME_BYTES

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from cloudcore.identity.authorize_page import code_page
+from cloudcore.identity.oauth.pages import code_page
 from cloudcore.web.reference_pages import page
 from registry.cli.output import size_text
 from registry.console.addresses import HOME

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from cloudcore import errors as platform
-from cloudcore.serving.response import refusal_response
+from cloudcore.serving.http.response import refusal_response
 from registry import errors as registry
 from registry.distribution.errors import CODES, TABLE, internal_error, render, rendering
 from registry.oci.digest import digest_of

@@ -14,10 +14,10 @@ from typing import Final
 
 import pytest
 
-from cloudcore.acme.conversing import AcmeRefused, AcmeUnreachable
-from cloudcore.acme.key_files import write_private
-from cloudcore.own_certificate.places import own_certificate, own_folder, pause_file
-from cloudcore.own_certificate.renewing import (
+from cloudcore.acme.client import AcmeRefused, AcmeUnreachable
+from cloudcore.key_pairs import write_private
+from cloudcore.own_certificate.paths import own_certificate, own_folder, pause_file
+from cloudcore.own_certificate.renewal import (
     FIRST_DELAY,
     MOST_DELAY,
     OwnCertificate,
@@ -25,7 +25,7 @@ from cloudcore.own_certificate.renewing import (
     load_account_key,
     prepare,
 )
-from cloudcore.serving.tls_files import TlsNotYetValidError
+from cloudcore.serving.tls.files import TlsNotYetValidError
 from tests.certificates import DAY, self_signed
 from tests.databases import program_environment
 

@@ -7,8 +7,8 @@ from xml.etree.ElementTree import fromstring
 
 import pytest
 
+from cloudcore.serving.http.response import refusal_response
 from cloudcore.serving.planes import Headers, Planes
-from cloudcore.serving.response import refusal_response
 from cloudcore.storage.s3.requests import bucket_of_host
 from registry.planes import PLANES, planes_of
 from registry.setting_texts import SettingsError

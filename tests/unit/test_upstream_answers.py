@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.outbound.answer_parser import Head
 from cloudcore.outbound.destinations import Allowed, NotAllowed
-from cloudcore.outbound.failures import Unreachable
 from cloudcore.outbound.http_client import Pace
+from cloudcore.outbound.http_connection import Head, Unreachable
 from registry.upstream import response_headers
 from registry.upstream.authentication import Challenge, check_realm, read_challenges
 from registry.upstream.base import RateLimit

@@ -18,7 +18,7 @@ from cloudcore.billing.card_numbers import MAX_BODY_BYTES, check_body, check_tex
 from cloudcore.billing.needs import BillingNeeds
 from cloudcore.billing.payment_method_rows import PaymentMethod
 from cloudcore.errors import InvalidInput
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page

@@ -1,4 +1,7 @@
-"""What issues certificates: the install's own authority, or one that speaks ACME."""
+"""Issuers of certificates: the install's own authority, or one that speaks ACME.
+
+Before an order, the DNS records are looked up by which owners of domains delegate their challenges.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from cloudcore.account_rows import handle_of
-from cloudcore.acme.conversing import (
+from cloudcore.acme.client import (
     MOST_AT_ONCE,
     Account,
     AcmeRefused,
@@ -24,11 +27,55 @@ from cloudcore.acme.conversing import (
     revoke,
 )
 from cloudcore.certificate import rows
-from cloudcore.certificate.certificate import Certificate, values_by_record
+from cloudcore.certificate.certificate import Certificate, Challenge, FaultCode, values_by_record
 from cloudcore.certificate.domains import Grants, is_within
-from cloudcore.certificate.resolving import Seen
 from cloudcore.db.base import Connection, Database
 from cloudcore.keyring import Keyring
+from cloudcore.outbound.dns_resolver import DnsFailed, DnsResolver
+
+_AT_ONCE: Final = 10
+
+
+class Seen(NamedTuple):
+    """What a look at one challenge's record has found, or why an authority refused a domain."""
+
+    domain: str
+    """As it was asked for: a wildcard with its star."""
+    code: FaultCode | None
+    """None if it leads to us."""
+    message: str = ""
+
+
+async def look_at(resolver: DnsResolver, challenges: Sequence[Challenge]) -> list[Seen]:
+    """Return what the records of challenges are now; those that we host are always right."""
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(challenge: Challenge) -> Seen:
+        if challenge.our_dns:
+            return Seen(challenge.domain, None)
+        async with slots:
+            return await _look(resolver, challenge)
+
+    return list(await asyncio.gather(*map(look, challenges)))
+
+
+async def _look(resolver: DnsResolver, challenge: Challenge) -> Seen:
+    domain, record = challenge.domain, challenge.cname_record_name
+    try:
+        target = await resolver.cname(record)
+    except DnsFailed as error:
+        return Seen(domain, "DNS_UNREACHABLE", str(error))
+    if target is None:
+        wanted = f"publish {record} CNAME {challenge.expected_cname}"
+        return Seen(domain, "CNAME_MISSING", f"{record} has no CNAME; {wanted}")
+    if target != challenge.expected_cname.lower():
+        return Seen(
+            domain,
+            "CNAME_MISMATCH",
+            f"{record} is a CNAME of {target[:255]}, and not of {challenge.expected_cname}",
+        )
+    return Seen(domain, None)
+
 
 Reason = Literal["CNAME_MISSING", "CNAME_MISMATCH", "CA_REFUSED"]
 """Codes of faults that the owner of a certificate can do something about."""

@@ -23,10 +23,10 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from cloudcore import rsa_sizes
-from cloudcore.acme.key_files import PrivateKey
+from cloudcore import key_pairs
 from cloudcore.certificate.certificate import Certificate, KeyAlgorithm
 from cloudcore.clock import MICROSECONDS
+from cloudcore.key_pairs import PrivateKey
 
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
@@ -96,7 +96,7 @@ def load_private_key(text: bytes) -> PrivateKey | None:
 def is_light(key: object) -> bool:
     """Return True if to verify a signature of a public key is light work, whatever its numbers."""
     if isinstance(key, rsa.RSAPublicKey):
-        return rsa_sizes.is_light(key.key_size, key.public_numbers().e)
+        return key_pairs.is_light(key.key_size, key.public_numbers().e)
     return isinstance(
         key, (ec.EllipticCurvePublicKey, ed25519.Ed25519PublicKey, ed448.Ed448PublicKey)
     )
@@ -113,7 +113,7 @@ def is_sound(key: rsa.RSAPrivateKey) -> bool:
     p, q, d = numbers.p, numbers.q, numbers.d
     if 2 * p.bit_length() != key.key_size or 2 * q.bit_length() != key.key_size or p == q:
         return False
-    if p * q != n or not p & q & 1 or not rsa_sizes.is_exponent(e):
+    if p * q != n or not p & q & 1 or not key_pairs.is_exponent(e):
         return False
     return (
         0 < d < n

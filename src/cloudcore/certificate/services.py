@@ -18,13 +18,13 @@ from cloudcore.certificate.certificate import (
 from cloudcore.certificate.issuer import Proofs
 from cloudcore.certificate.rows import ROWS
 from cloudcore.certificate.settings import find_settings
-from cloudcore.certificate.work import WORK
+from cloudcore.certificate.workflow import WORK
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict
 from cloudcore.events import Events
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
-from cloudcore.web.fault_records import FaultRecord
+from cloudcore.web.bodies import FaultRecord
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 
 _NO_ZONE: Final = "invalid"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
 
     from cloudcore.compute.needs import ComputeNeeds
-    from cloudcore.db.deletion import Forget
+    from cloudcore.db.rows import Forget
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.metering.sampling import Measure
     from cloudcore.nodes.node import Watch

@@ -12,8 +12,16 @@ from cloudcore.errors import InvalidInput
 from cloudcore.metering.sku import Sku
 from cloudcore.nodes.node import NODE_LOST, Placed
 from cloudcore.quotas.quota import Quota
-from cloudcore.resources.record import Record, Reference, fixed, given, own
-from cloudcore.resources.resource import Filter, Resource, Target
+from cloudcore.resources.resource import (
+    Filter,
+    Record,
+    Reference,
+    Resource,
+    Target,
+    fixed,
+    given,
+    own,
+)
 
 SERVICE: Final = "compute"
 Status = Literal["provisioning", "active", "scaling", "degraded", "deleting"]

@@ -24,7 +24,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.jobs.faults import add_fault
 from cloudcore.jobs.queue import later
-from cloudcore.resources.record import DELETING, Reference
+from cloudcore.resources.resource import DELETING, Reference
 
 if TYPE_CHECKING:
     from cloudcore.compute.needs import ComputeNeeds

@@ -23,18 +23,18 @@ from cloudcore.compute.rows import (
     count_instances,
     list_instances,
 )
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.iam.service_roles import PASS_ROLE
 from cloudcore.nodes.rows import Placing, can_run, choose
 from cloudcore.quotas.limits import Counted, refuse
+from cloudcore.resource_names import Crn
 from cloudcore.resource_references import Authorize
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.record import DELETING
-from cloudcore.web.references import ResourceRef
-from cloudcore.work import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.resources.resource import DELETING
+from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.web.bodies import ResourceRef
 
 if TYPE_CHECKING:
     from cloudcore.compute.needs import ComputeNeeds

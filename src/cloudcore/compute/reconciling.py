@@ -22,7 +22,7 @@ from cloudcore.compute.machine import Machine
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.queue import later
 from cloudcore.nodes.node import Watch
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 
 if TYPE_CHECKING:
     from cloudcore.compute.needs import ComputeNeeds

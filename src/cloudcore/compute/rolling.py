@@ -15,7 +15,7 @@ from msgspec import structs
 from cloudcore.clock import MICROSECONDS
 from cloudcore.compute.instance_pool import Instance, InstancePool, Status
 from cloudcore.jobs.faults import Fault
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 
 READY_SECONDS: Final = 5
 """An instance without ports is ready when it has run for these."""

@@ -20,7 +20,7 @@ from cloudcore.compute.rows import INSTANCE_ROWS
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound, Unavailable
 from cloudcore.resources.bodies import Bodies
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 from cloudcore.resources.routes import answers_one, standard_routes
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of

@@ -19,7 +19,7 @@ from cloudcore.compute.instance_pool import (
     InstancePool,
 )
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import deletion
 from cloudcore.db.schema import ByteOrdered, Id, one_of, partial_index
 from cloudcore.db.statement import Statement, page
 from cloudcore.quotas.limits import Counted

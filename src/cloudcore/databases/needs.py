@@ -13,7 +13,7 @@ from cloudcore.db.base import Database
 from cloudcore.events import EVENTS, Events
 from cloudcore.keyring import Keyring
 from cloudcore.nodes.node import NODE, Node
-from cloudcore.outbound.addresses import Network
+from cloudcore.outbound.destinations import Network
 from cloudcore.ports import KEYRING, Opening, Port
 
 

@@ -24,7 +24,7 @@ from cloudcore.email.sender_rows import IDENTITY_ROWS as IDENTITIES
 from cloudcore.email.sender_rows import IP_POOL_ROWS as IP_POOLS
 from cloudcore.errors import Conflict
 from cloudcore.resources.methods import Methods, Referrer
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from cloudcore.resources.routes import answers_one, standard_routes
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of

@@ -31,8 +31,8 @@ from cloudcore.errors import InvalidInput, TooManyConfirmations
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsFailed
 from cloudcore.outbound.mail import MailRefused
+from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
 from cloudcore.web.ratelimit import Budget, count_request
-from cloudcore.work import Again, Came, Problem, Step, Turn, Wish, Work
 
 CONFIRM_PATH: Final = "/v1/identity-confirmations"
 CONFIRMATION_SECONDS: Final = 72 * 3600

@@ -15,7 +15,7 @@ from cloudcore.outbound.dns_resolver import DnsResolver
 from cloudcore.outbound.mail import Mail
 from cloudcore.outbound.mail_transfer import MailSender
 from cloudcore.ports import KEYRING, Opening, Port
-from cloudcore.room_checks import RoomChecks
+from cloudcore.quotas.quota_checks import QuotaChecks
 
 MAIL: Final[Port[Mail | None]] = Port("email.mail")
 """Sends the platform's own mail."""
@@ -66,7 +66,7 @@ class EmailNeeds:
     """Base URL in the links that recipients get."""
     resolver: DnsResolver
     sending: SendingTerms = NOT_SENT
-    room: RoomChecks = field(default_factory=RoomChecks)
+    room: QuotaChecks = field(default_factory=QuotaChecks)
     """Which accounts were found to have room for messages that wait."""
     mail: Mail | None = None
     """Sends the platform's own mail, or None if the install sends none."""

@@ -14,8 +14,17 @@ from msgspec import Meta, field
 
 from cloudcore.errors import InvalidInput
 from cloudcore.metering.sku import Sku
-from cloudcore.resources.record import Record, Reference, Worked, fixed, given, own
-from cloudcore.resources.resource import Filter, Resource, Target
+from cloudcore.resources.resource import (
+    Filter,
+    Record,
+    Reference,
+    Resource,
+    Target,
+    Worked,
+    fixed,
+    given,
+    own,
+)
 
 
 class IPPool(Record, frozen=True, kw_only=True):

@@ -23,10 +23,10 @@ from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.email.resources import SUPPRESSION, Suppression, folded
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.keyring import Keyring
+from cloudcore.resource_names import Uuid
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.rows import Rows
-from cloudcore.uuids import Uuid
 from cloudcore.wire import ResponseBody
 
 ROWS: Final = Rows(

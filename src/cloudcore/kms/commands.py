@@ -10,7 +10,7 @@ from typing import Final
 
 from cloudcore.command_line import Act, Deletion, Invocation, Noun, Option, Record
 from cloudcore.kms.key import KEY
-from cloudcore.resources.nouns import noun_of
+from cloudcore.resources.commands import noun_of
 
 
 def _created(run: Invocation, key: Record) -> str:

@@ -25,8 +25,8 @@ from cloudcore.network.resources import SECURITY_GROUP, SUBNET
 from cloudcore.resource_references import Authorize
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.record import DELETING
-from cloudcore.web.references import ResourceRef
+from cloudcore.resources.resource import DELETING
+from cloudcore.web.bodies import ResourceRef
 
 
 def check_vip(vip: str, ranges: Ranges) -> None:

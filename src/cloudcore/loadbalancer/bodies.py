@@ -22,8 +22,8 @@ from cloudcore.loadbalancer.load_balancer import (
     Named,
     Target,
 )
-from cloudcore.uuids import Uuid
-from cloudcore.web.references import ResourceRef
+from cloudcore.resource_names import Uuid
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.wire import RequestBody, ResponseBody
 
 MOST_LISTENERS: Final = 10

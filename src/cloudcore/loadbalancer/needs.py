@@ -8,8 +8,7 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Final, Protocol
 
-from cloudcore.certificate.needs import CERTIFICATES
-from cloudcore.certificate.port import Certificates
+from cloudcore.certificate.needs import CERTIFICATES, Certificates
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import EVENTS, Events

@@ -20,7 +20,7 @@ from cloudcore.loadbalancer.driver import (
 from cloudcore.loadbalancer.load_balancer import Backend, LoadBalancer, SeenTarget, Target
 from cloudcore.loadbalancer.needs import Parts, PoolTarget, Ranges
 from cloudcore.network import rows
-from cloudcore.work import Problem
+from cloudcore.resources.workflow import Problem
 
 OUTSIDE = "TARGET_OUTSIDE"
 NO_POOL = "POOL_DELETED"

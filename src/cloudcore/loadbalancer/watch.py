@@ -24,7 +24,7 @@ from cloudcore.loadbalancer.metrics import Counters, counters_of, note_served
 from cloudcore.loadbalancer.planning import has_moved
 from cloudcore.loadbalancer.rows import ROWS
 from cloudcore.loadbalancer.workflow import REPLICA_DIED, WORK, observed, tell_status
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 
 if TYPE_CHECKING:
     from cloudcore.loadbalancer.needs import LoadBalancerNeeds

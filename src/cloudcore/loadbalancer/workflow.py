@@ -32,8 +32,8 @@ from cloudcore.loadbalancer.load_balancer import (
 from cloudcore.loadbalancer.planning import Rendered, certificate_file, render
 from cloudcore.loadbalancer.rows import ROWS
 from cloudcore.nodes.node import NODE_LOST
-from cloudcore.resources.record import DELETING
-from cloudcore.work import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.resources.resource import DELETING
+from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
 
 if TYPE_CHECKING:
     from cloudcore.loadbalancer.needs import LoadBalancerNeeds

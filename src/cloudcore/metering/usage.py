@@ -26,8 +26,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import bound, count, given, insert_new
+from cloudcore.db.rows import bound, count, deletion, given, insert_new
 from cloudcore.db.schema import ByteOrdered, Id, metadata
 from cloudcore.db.statement import Statement, listed, named, page, text_list
 

@@ -16,7 +16,7 @@ from cloudcore.network.resources import (
     SUBNET,
     VPC,
 )
-from cloudcore.resources.nouns import noun_of
+from cloudcore.resources.commands import noun_of
 
 
 def _ports(rule: Mapping[str, Any]) -> str:

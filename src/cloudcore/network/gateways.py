@@ -23,7 +23,7 @@ from cloudcore.network.resources import (
 from cloudcore.network.rows import INTERNET_GATEWAYS as ROWS
 from cloudcore.network.workflow import wake_vpc
 from cloudcore.resources.methods import Methods, Referrer
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from cloudcore.resources.routes import answers_one
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of

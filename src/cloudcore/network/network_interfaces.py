@@ -27,8 +27,8 @@ from cloudcore.ports import Port
 from cloudcore.resource_references import Authorize
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.record import Reference
-from cloudcore.web.references import ResourceRef
+from cloudcore.resources.resource import Reference
+from cloudcore.web.bodies import ResourceRef
 
 _f = rows.free_addresses.c
 _OLDEST: Final = Statement(

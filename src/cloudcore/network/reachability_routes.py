@@ -28,11 +28,10 @@ from cloudcore.network.reachability import (
 )
 from cloudcore.network.resources import VPC
 from cloudcore.network.vpcs import VPCS
-from cloudcore.resources.record import Record
-from cloudcore.resources.resource import Resource
+from cloudcore.resources.resource import Record, Resource
 from cloudcore.threads import DOCUMENTS
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import RequestContext
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import ResponseBody
 
 R = TypeVar("R", bound=Record)

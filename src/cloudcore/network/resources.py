@@ -18,8 +18,16 @@ from cloudcore.network.driver import Direction, RuleProtocol
 from cloudcore.network.driver import Target as RouteTarget
 from cloudcore.network.ranges import RESERVED, subnet_range, vpc_ipv4, vpc_ipv6
 from cloudcore.nodes.node import Placed
-from cloudcore.resources.record import Record, Reference, fixed, given, own
-from cloudcore.resources.resource import Filter, Resource, Target
+from cloudcore.resources.resource import (
+    Filter,
+    Record,
+    Reference,
+    Resource,
+    Target,
+    fixed,
+    given,
+    own,
+)
 
 Status = Literal["provisioning", "active", "degraded", "deleting"]
 Name = Annotated[str, Meta(min_length=1, max_length=63)]

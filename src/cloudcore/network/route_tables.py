@@ -18,7 +18,7 @@ from cloudcore.network.rows import ROUTE_TABLES as ROWS
 from cloudcore.network.workflow import wake_vpc
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods, Referrer
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from cloudcore.resources.rows import Rows
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext

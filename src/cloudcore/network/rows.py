@@ -36,7 +36,7 @@ from cloudcore.network.resources import (
     SecurityGroup,
     Subnet,
 )
-from cloudcore.resources.record import Record
+from cloudcore.resources.resource import Record
 from cloudcore.resources.rows import Rows
 
 R = TypeVar("R", bound=Record)

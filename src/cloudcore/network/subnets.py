@@ -18,7 +18,7 @@ from cloudcore.network.resources import Subnet, check_subnet
 from cloudcore.network.rows import SUBNETS as ROWS
 from cloudcore.network.workflow import wake_vpc
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 
 _FORGET_FREE: Final = Statement(
     rows.free_addresses.delete().where(rows.free_addresses.c.subnet_id == bindparam("subnet_id"))

@@ -26,7 +26,7 @@ from cloudcore.network.workflow import VPC_WORK
 from cloudcore.nodes.rows import choose
 from cloudcore.resource_names import is_name
 from cloudcore.resources.methods import Methods, Referrer
-from cloudcore.resources.record import BASE, DELETING, Reference
+from cloudcore.resources.resource import BASE, DELETING, Reference
 from cloudcore.resources.rows import Rows
 
 CAPABILITY: Final = "networks"

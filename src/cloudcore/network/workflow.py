@@ -18,8 +18,8 @@ from cloudcore.network.driver import RulesRefused, VpcPlan
 from cloudcore.network.planning import plan_of
 from cloudcore.network.resources import Vpc
 from cloudcore.nodes.rows import Placing
-from cloudcore.resources.record import DELETING
-from cloudcore.work import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.resources.resource import DELETING
+from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
 
 if TYPE_CHECKING:
     from cloudcore.network.needs import NetworkNeeds

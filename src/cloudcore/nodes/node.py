@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 from cloudcore.ports import Port
-from cloudcore.resources.record import Worked, own
+from cloudcore.resources.resource import Worked, own
 
 
 class Node(NamedTuple):

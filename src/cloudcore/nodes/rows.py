@@ -26,7 +26,7 @@ from cloudcore.errors import Conflict, NotFound
 from cloudcore.jobs.faults import add_fault
 from cloudcore.nodes.node import NODE_LOST, Node, Placed
 from cloudcore.ports import Port
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 from cloudcore.resources.rows import Rows
 
 SEEN_SECONDS: Final = 10

@@ -18,7 +18,7 @@ from typing import Final
 from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict, PlatformError, Unavailable
-from cloudcore.jobs.running import BesideRequests, last_turn
+from cloudcore.jobs.background import BesideRequests, last_turn
 from cloudcore.nodes import rows
 from cloudcore.nodes.node import Node, Watch
 

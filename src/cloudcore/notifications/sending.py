@@ -17,13 +17,12 @@ from typing import Any, Final, cast
 import msgspec
 
 from cloudcore.clock import MICROSECONDS
+from cloudcore.notifications.attempts import DELIVERED, Outcome
+from cloudcore.notifications.envelope import secrets_of, signature
 from cloudcore.notifications.needs import NotificationNeeds
-from cloudcore.notifications.outcomes import DELIVERED, Outcome
-from cloudcore.notifications.signing import secrets_of, signature
 from cloudcore.notifications.topic import Publication, Subscription
-from cloudcore.outbound.answer_parser import Head
 from cloudcore.outbound.destinations import NotAllowed
-from cloudcore.outbound.failures import RequestFailed
+from cloudcore.outbound.http_connection import Head, RequestFailed
 
 _TOO_MANY: Final = 429
 _JSON: Final = "application/json"

@@ -14,9 +14,8 @@ from cloudcore.jobs.faults import Fault
 from cloudcore.metering.sku import Sku
 from cloudcore.outbound.destinations import Destination
 from cloudcore.quotas.quota import Quota
-from cloudcore.resources.record import Record, fixed, given, own
-from cloudcore.resources.resource import Filter, Resource
-from cloudcore.uuids import parse_uuid
+from cloudcore.resource_names import parse_uuid
+from cloudcore.resources.resource import Filter, Record, Resource, fixed, given, own
 
 Protocol = Literal["email", "http", "https", "queue"]
 Status = Literal["pending_confirmation", "confirmed"]

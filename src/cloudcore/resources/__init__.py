@@ -1,4 +1,5 @@
-"""Resources of accounts, each described once: what is derived from that, and what is not.
+"""Resources of accounts, each described once; see docs/decisions.
 
-The reasons: docs/explanation/decisions/0004-a-resource-is-described-once.md.
+From a `resource` follow its table (`rows`), its bodies, its standard methods with their routes, and
+its commands. `workflow` carries out in steps what takes long. Custom methods are a family's own.
 """

@@ -8,7 +8,7 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import deletion
 from cloudcore.storage import multipart, piece_keys, piece_rows, upload_rows
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.piece_rows import Condemned

@@ -18,7 +18,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import InvalidInput
 from cloudcore.keyring import Keyring, KeyringError
-from cloudcore.uuids import UUID_PATTERN
+from cloudcore.resource_names import UUID_PATTERN
 from cloudcore.wire import ResponseBody
 
 T = TypeVar("T")

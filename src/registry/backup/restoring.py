@@ -11,8 +11,7 @@ from typing import Final
 
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.sqlite_connection import reading
-from cloudcore.identity.rows.signing_keys import list_signing_keys
-from cloudcore.identity.signing_keys import opens_all
+from cloudcore.identity.tokens.signing_keys import list_signing_keys, opens_all
 from cloudcore.keyring import KeyringError, load_keyring
 from cloudcore.nodes.rows import forget_nodes
 from registry.backup.files import copy_file, locked, sha256_of

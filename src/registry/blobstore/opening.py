@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from cloudcore.serving.watched import Count, count_nothing
+from cloudcore.serving.counters import Count, count_nothing
 from registry.blobstore.base import BlobLinks, BlobStore
 from registry.blobstore.disk.files import DiskFiles
 from registry.blobstore.disk.store import FilesystemStore

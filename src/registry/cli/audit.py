@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record
+from cloudcore.identity.commands.options import ORGANIZATIONS_PATH, find_organization, person
 from cloudcore.identity.commands.organizations import USERS
-from cloudcore.identity.commands.people import ORGANIZATIONS_PATH, find_organization, person
 from cloudcore.identity.commands.policies import POLICIES
 from cloudcore.identity.commands.roles import ROLES
 from cloudcore.identity.commands.service_accounts import SERVICE_ACCOUNTS

@@ -18,7 +18,7 @@ from typing import Final
 from cloudcore.command_line import Noun
 from cloudcore.errors import PlatformError
 from cloudcore.identity.commands.identity_providers import IDENTITY_PROVIDERS
-from cloudcore.identity.commands.people import ORGANIZATIONS_PATH
+from cloudcore.identity.commands.options import ORGANIZATIONS_PATH
 from cloudcore.identity.commands.roles import ROLES
 from cloudcore.identity.commands.service_accounts import SERVICE_ACCOUNTS
 from registry.cli.api import ApiClient, Query

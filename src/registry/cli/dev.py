@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
 
-from cloudcore.serving.supervisor import limit_arenas
+from cloudcore.serving.processes.supervisor import limit_arenas
 from registry.cli.output import write_now
 from registry.cli.run_server import check_disk, load_before_fork, serve_application
 from registry.main import DEV, DEV_ACCOUNT, create_dev_app, prepare

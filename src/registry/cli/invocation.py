@@ -24,10 +24,8 @@ from cloudcore.command_line import (
     Record,
     Secret,
 )
-from cloudcore.crn import Crn
 from cloudcore.errors import InvalidInput
-from cloudcore.resource_names import with_article
-from cloudcore.uuids import parse_uuid
+from cloudcore.resource_names import Crn, parse_uuid, with_article
 from registry.cli.api import ApiClient, StoredSignIn, open_client
 from registry.cli.confirmation import confirm
 from registry.cli.container_login import log_in

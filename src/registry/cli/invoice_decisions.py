@@ -7,10 +7,9 @@ import asyncio
 
 from cloudcore.billing.charging import ACTIONS, Decision, decide
 from cloudcore.billing.invoice_rows import Invoice
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound
-from cloudcore.uuids import parse_uuid
+from cloudcore.resource_names import Crn, parse_uuid
 from registry.cli.existing_data import prepare_existing
 from registry.cli.failure import CommandFailure, Missing, Misuse
 from registry.cli.lost_credentials import record_on_host

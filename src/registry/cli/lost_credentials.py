@@ -13,23 +13,24 @@ from functools import partial
 
 from cloudcore.audit.log import record
 from cloudcore.clock import uuid7
-from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.iam.audit import AuditEvent
 from cloudcore.iam.passwords import hash_password, salt_of
-from cloudcore.identity.admin_restoration import HostChange, restore_admin
 from cloudcore.identity.audit import organizations_of
-from cloudcore.identity.lost_credentials import (
+from cloudcore.identity.names import email_address, iam_crn, person_crn
+from cloudcore.identity.recovery import (
+    HostChange,
     add_key,
     find_person_by_email,
     find_program,
     reset_password,
+    restore_admin,
 )
-from cloudcore.identity.names import email_address, iam_crn, person_crn
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.identity.services.service_accounts import new_access_key
 from cloudcore.identity.services.users import new_password
+from cloudcore.resource_names import lower_ids
 from cloudcore.serving.logs import configure_logging
 from registry.cli.existing_data import prepare_existing
 from registry.cli.failure import Missing, Misuse

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from cloudcore.db.room import NO_ROOM, DiskFull
+from cloudcore.db.refusals import NO_ROOM, DiskFull
 from cloudcore.errors import PlatformError
 from cloudcore.family import CommandGroup
 from registry.cli.failure import FAILED, MISUSE, CommandFailure

@@ -7,15 +7,15 @@ import time
 from functools import partial
 from pathlib import Path
 
-from cloudcore.acme.conversing import Directory
+from cloudcore.acme.client import Directory
 from cloudcore.certificate.embedded import EmbeddedAuthority, write_server_certificate
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.opening import open_database
 from cloudcore.keyring import load_keyring
-from cloudcore.own_certificate.obtaining import TLS_ALPN, Wanted, acme_certificate
-from cloudcore.own_certificate.places import own_certificate, root_file
-from cloudcore.own_certificate.renewing import OwnCertificate, Subject, prepare
-from cloudcore.serving.tls_files import TlsNotYetValidError
+from cloudcore.own_certificate.orders import TLS_ALPN, Wanted, acme_certificate
+from cloudcore.own_certificate.paths import own_certificate, root_file
+from cloudcore.own_certificate.renewal import OwnCertificate, Subject, prepare
+from cloudcore.serving.tls.files import TlsNotYetValidError
 from registry.setting_texts import PREFIX, SettingsError
 from registry.settings import Settings
 

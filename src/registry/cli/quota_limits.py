@@ -7,13 +7,13 @@ import asyncio
 import logging
 from typing import Final
 
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.quotas.limits import EVERY_ACCOUNT, MOST
 from cloudcore.quotas.needs import QuotaNeeds
 from cloudcore.quotas.quota import Quota
+from cloudcore.resource_names import Crn
 from cloudcore.serving.logs import configure_logging
 from registry.cli.existing_data import prepare_existing
 from registry.cli.failure import Missing, Misuse

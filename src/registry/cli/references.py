@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from cloudcore.crn import Crn
-from cloudcore.uuids import parse_uuid
+from cloudcore.resource_names import Crn, parse_uuid
 from registry.cli.api import ApiClient, Record
 from registry.cli.failure import Missing, Misuse
 from registry.cli.output import printable

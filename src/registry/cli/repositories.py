@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
-from cloudcore.uuids import parse_uuid
+from cloudcore.resource_names import parse_uuid
 from registry.cli.api import client_of
 from registry.cli.failure import Missing, Misuse
 from registry.cli.output import acting, printable, time_text

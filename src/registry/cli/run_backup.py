@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import quote
 
 from cloudcore.db.opening import is_postgresql, sqlite_path
-from cloudcore.db.room import DiskFull, is_full
+from cloudcore.db.refusals import DiskFull, is_full
 from cloudcore.db.sqlite_connection import unusable
 from registry.backup.files import FolderBusy
 from registry.backup.manifest import NAME as MANIFEST

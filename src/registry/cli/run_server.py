@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Final
 
 from cloudcore.db.base import CommitMark
-from cloudcore.db.room import is_read_only
+from cloudcore.db.refusals import is_read_only
 from cloudcore.errors import Unavailable
 from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.logs import configure_logging
-from cloudcore.serving.server import run
-from cloudcore.serving.tls_files import CertificateKeeper, TlsFilesError
+from cloudcore.serving.processes.server import run
+from cloudcore.serving.tls.files import CertificateKeeper, TlsFilesError
 from registry.main import Edition, Registry
 from registry.planes import planes_of
 from registry.setting_texts import CONSOLE, SettingsError

@@ -21,12 +21,11 @@ from cloudcore.family import skus_of
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
 from cloudcore.identity.names import check_handle, email_address
 from cloudcore.identity.rows.accounts import is_any_account
-from cloudcore.identity.rows.signing_keys import list_signing_keys
-from cloudcore.identity.signing_keys import SigningKeys
+from cloudcore.identity.tokens.signing_keys import SigningKeys, list_signing_keys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
 from cloudcore.kms.services import KeyMaker
-from cloudcore.serving.supervisor import limit_arenas
-from cloudcore.serving.tls_files import CertificateKeeper
+from cloudcore.serving.processes.supervisor import limit_arenas
+from cloudcore.serving.tls.files import CertificateKeeper
 from registry.cli.existing_data import no_account, prepare_existing
 from registry.cli.output import write_now
 from registry.cli.run_server import (

@@ -11,7 +11,7 @@ from cloudcore.billing.stripe_processor import StripeMissing, StripeProcessor
 from cloudcore.catalog.documents import CatalogInvalid, load_catalog
 from cloudcore.family import skus_of
 from cloudcore.kms.providers import AwsMissing, AwsProvider
-from cloudcore.serving.tls_files import TlsFilesError, load_tls
+from cloudcore.serving.tls.files import TlsFilesError, load_tls
 from registry.blobstore.opening import open_bucket
 from registry.blobstore.s3.bucket_check import refusals_of
 from registry.drivers import check_drivers

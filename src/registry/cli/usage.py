@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from cloudcore.command_line import Act, Cell, Invocation, Option, Record
-from cloudcore.identity.commands.people import find_organization, person
+from cloudcore.identity.commands.options import find_organization, person
 from registry.cli.api import PAGE_ROWS
 from registry.cli.audit import moment
 

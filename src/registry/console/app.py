@@ -18,10 +18,10 @@ from litestar.types import Message, Receive, Scope, Send
 
 from cloudcore.clock import Clock
 from cloudcore.family import Family
-from cloudcore.identity.oauth_forms import MAX_FORM_BYTES
+from cloudcore.identity.oauth.forms import MAX_FORM_BYTES
 from cloudcore.keyring import Keyring
-from cloudcore.serving.body import Receive as BodyReceive
-from cloudcore.serving.body_budget import BODIES
+from cloudcore.serving.asgi import Receive as BodyReceive
+from cloudcore.serving.bodies.budget import BODIES
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.route_spec import router_of
 from registry.console import assets

@@ -12,8 +12,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from cloudcore.identity.oauth_forms import values_of
-from cloudcore.serving.body import Receive, Send
+from cloudcore.identity.oauth.forms import values_of
+from cloudcore.serving.asgi import Receive, Send
 from cloudcore.serving.dispatch import Application
 from registry.console.browser_request import Scope, host_of
 

@@ -7,8 +7,7 @@ from typing import Any, Final, get_args, get_origin
 
 from msgspec import NODEFAULT, Meta
 
-from cloudcore.resources.record import Described
-from cloudcore.resources.resource import Filter, Resource
+from cloudcore.resources.resource import Described, Filter, Resource
 from registry.console.noun_pages import (
     CREATED,
     TAGS,

@@ -12,10 +12,10 @@ from litestar.di import NamedDependency
 from litestar.response import Redirect, Response, Template
 from litestar.types import Receive, Send
 
-from cloudcore.crn import Crn
 from cloudcore.family import Family
-from cloudcore.iam.founders import Founders
-from cloudcore.serving.body import Receive as BodyReceive
+from cloudcore.iam.principal import Founders
+from cloudcore.resource_names import Crn
+from cloudcore.serving.asgi import Receive as BodyReceive
 from cloudcore.serving.dispatch import Application
 from registry.console.addresses import parse_address
 from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of

@@ -13,10 +13,10 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from cloudcore.errors import NotFound
 from cloudcore.jobs.runs import Run, count_runs, find_run, list_runs
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid
+from cloudcore.web.bodies import ActingSource, acting_source
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
-from cloudcore.web.references import ActingSource, acting_source
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 
 B = TypeVar("B", bound=ResponseBody)

@@ -13,11 +13,11 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from cloudcore.jobs.runs import Run
-from cloudcore.revisions import RevisionQuery
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.references import ResourceRef
+from cloudcore.web.revisions import RevisionQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.answers import RunRecord, answer_of, read_run, read_runs, run_record
 from registry.control.repositories import authorized_repository, reference_of

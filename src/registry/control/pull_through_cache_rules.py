@@ -9,14 +9,14 @@ from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
-from cloudcore.crn import Crn
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.jobs.faults import Fault
+from cloudcore.resource_names import Crn
 from cloudcore.web.app import Needs
+from cloudcore.web.bodies import FaultRecord, fault_record
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.fault_records import FaultRecord, fault_record
 from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import changes_of, rfc3339
 from registry.control.answers import answer_of

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.uuids import Uuid
-from cloudcore.web.fault_records import FaultRecord
+from cloudcore.resource_names import Uuid
+from cloudcore.web.bodies import FaultRecord
 from cloudcore.web.pagination import PageMeta
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 

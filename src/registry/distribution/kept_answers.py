@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.serving.body import Scope
-from cloudcore.serving.kept_answer import EXTENSION, MOST_ANSWER_BYTES, Cover, Keep, Proof
+from cloudcore.serving.asgi import Scope
+from cloudcore.serving.kept.entry import EXTENSION, MOST_ANSWER_BYTES, Cover, Keep, Proof
 from registry.distribution.request import DataPlaneRequest
 from registry.errors import TokenRequired
 from registry.metadata.blobs.link_states import seen_of

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import quote
 
 from cloudcore.errors import InvalidInput
-from cloudcore.web.urlencoded import parse_fields
+from cloudcore.web.query import parse_fields
 from registry.errors import ListQueryInvalid, NameInvalid
 from registry.oci.reference import Name, parse_name
 

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from cloudcore.errors import PreconditionFailed
-from cloudcore.revisions import tags_named
-from cloudcore.serving.body import (
+from cloudcore.serving.asgi import (
     Begun,
     Receive,
     Scope,
@@ -20,8 +19,9 @@ from cloudcore.serving.body import (
     receive_into,
     whole_again,
 )
-from cloudcore.serving.body_budget import BODIES
-from cloudcore.serving.kept_answer import EXTENSION as KEEP
+from cloudcore.serving.bodies.budget import BODIES
+from cloudcore.serving.kept.entry import EXTENSION as KEEP
+from cloudcore.web.revisions import tags_named
 from registry.distribution.auth import Grant
 from registry.distribution.query import Query
 from registry.oci.digest import Digest
@@ -92,7 +92,7 @@ class DataPlaneRequest:
         return int(value) if value is not None and value.isdigit() and len(value) < 20 else None
 
     async def body(self, sink: Sink, finish: Callable[[bool], T]) -> T:
-        """Move the body to `sink`; see `cloudcore.serving.body.receive_into`."""
+        """Move the body to `sink`; see `cloudcore.serving.asgi.receive_into`."""
         return await receive_into(self.scope, self.receive, sink, finish)
 
     async def read_few(self, limit: int) -> FewBytes | None:

@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from cloudcore.basic_credentials import decode_basic
 from cloudcore.errors import InvalidInput, MethodNotAllowed, Unauthenticated
-from cloudcore.serving.body import BodyTooLarge, Receive, Scope, read_body
-from cloudcore.serving.body_budget import BODIES
+from cloudcore.serving.asgi import BodyTooLarge, Receive, Scope, read_body
+from cloudcore.serving.bodies.budget import BODIES
+from cloudcore.serving.clients import decode_basic
 from cloudcore.wire import rfc3339
 from registry.distribution.query import Query
 from registry.distribution.response import Response, json_headers, json_response

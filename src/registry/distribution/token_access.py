@@ -11,9 +11,9 @@ from cloudcore.clock import Clock
 from cloudcore.errors import Unauthenticated
 from cloudcore.iam.audit import SIGN_IN, AuditClient, AuditEvent, Auditor, client_of
 from cloudcore.iam.principal import Source
-from cloudcore.identity.jws import split_token
-from cloudcore.serving.body import Scope
-from cloudcore.serving.source_address import Address, Network, source_address
+from cloudcore.identity.tokens.jws import split_token
+from cloudcore.serving.asgi import Scope
+from cloudcore.serving.clients import Address, Network, source_address
 from registry.distribution.auth import PULL, PUSH, Challenges, Grant, Listing, Need
 from registry.distribution.query import mount_source
 from registry.errors import TokenDenied, TokenRequired

@@ -18,7 +18,7 @@ from cloudcore.compute.instance_pool import SERVICE
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, NotFound, Unauthenticated
 from cloudcore.iam.service_roles import service_crn
-from cloudcore.identity.role_trust import trusts_service
+from cloudcore.identity.rights.role_trust import trusts_service
 from cloudcore.identity.rows.accounts import Account, find_account
 from cloudcore.identity.rows.roles import ROLES, AssumableRole, Role
 from registry.errors import BlobUnknown, NameUnknown, StoreUnavailable

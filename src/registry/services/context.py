@@ -11,7 +11,7 @@ from cloudcore.db.base import Database
 from cloudcore.iam.audit import AuditClient
 from cloudcore.iam.principal import Source
 from cloudcore.outbound.destinations import Allowed
-from cloudcore.serving.watched import Count, count_nothing
+from cloudcore.serving.counters import Count, count_nothing
 from registry.blobstore.base import BlobLinks, BlobReader, BlobWriter
 from registry.metadata.images.manifests import StoredManifest
 from registry.metadata.pull_through.lookups import KeptTags

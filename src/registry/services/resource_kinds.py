@@ -13,8 +13,8 @@ from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, GIB, Sku
 from registry.oci.reference import REPOSITORY_PATTERN
 
 if TYPE_CHECKING:
-    from cloudcore.crn import Crn
     from cloudcore.db.base import Connection
+    from cloudcore.resource_names import Crn
 
 REPOSITORY_RULES: Final = ResourceRules(
     noun="a repository",

@@ -16,8 +16,8 @@ import msgspec
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.outbound.destinations import Allowed, Destination, NotAllowed, check_url
-from cloudcore.outbound.failures import RequestFailed
 from cloudcore.outbound.http_client import HttpClient
+from cloudcore.outbound.http_connection import RequestFailed
 from registry.upstream.base import (
     Credential,
     Remote,

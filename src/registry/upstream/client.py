@@ -13,9 +13,8 @@ from typing import Final
 from urllib.parse import quote
 
 from cloudcore.clock import Clock
-from cloudcore.outbound.answer_parser import Head
-from cloudcore.outbound.failures import AnswerTooLong, RequestFailed
 from cloudcore.outbound.http_client import Answer, HttpClient
+from cloudcore.outbound.http_connection import AnswerTooLong, Head, RequestFailed
 from registry.oci.digest import Digest, digest_of
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.media_types import (

@@ -10,8 +10,8 @@ from urllib.parse import urljoin, urlsplit
 
 from cloudcore.clock import Clock
 from cloudcore.outbound.destinations import NotAllowed, check_url
-from cloudcore.outbound.failures import RequestFailed
 from cloudcore.outbound.http_client import Answer, HttpClient
+from cloudcore.outbound.http_connection import RequestFailed
 from registry.upstream.authentication import Tokens, read_challenges
 from registry.upstream.base import (
     HiddenUpstream,

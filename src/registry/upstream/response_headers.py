@@ -8,8 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.outbound.answer_parser import Head
-from cloudcore.outbound.failures import BadAnswer, RequestFailed, Unreachable
+from cloudcore.outbound.http_connection import BadAnswer, Head, RequestFailed, Unreachable
 from registry.errors import DigestInvalid
 from registry.oci.digest import Digest
 from registry.upstream.base import (

@@ -33,7 +33,7 @@ from cloudcore.databases.archive.s3_bridge import Bridge
 from cloudcore.databases.servers.confinement import User
 from cloudcore.databases.servers.data_folders import size_of
 from cloudcore.iam.service_roles import ServiceRoles
-from cloudcore.outbound.addresses import Network
+from cloudcore.outbound.destinations import Network
 from cloudcore.storage.needs import StorageNeeds
 
 _MEASURE_SECONDS: Final = 1

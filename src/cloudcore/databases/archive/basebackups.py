@@ -31,7 +31,7 @@ from cloudcore.databases.clusters.endpoints import EndpointUnreachable, addresse
 from cloudcore.databases.servers import postgres
 from cloudcore.databases.servers.confinement import Run, User, ended_by, run, started
 from cloudcore.errors import PlatformError
-from cloudcore.outbound.addresses import Network
+from cloudcore.outbound.destinations import Network
 from cloudcore.storage.needs import StorageNeeds
 
 _NOBODY: Final = 65534

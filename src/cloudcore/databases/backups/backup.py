@@ -12,8 +12,7 @@ from cloudcore.databases.clusters.cluster import CLUSTER, SERVICE
 from cloudcore.databases.servers.driver import Proof
 from cloudcore.errors import InvalidInput
 from cloudcore.nodes.node import NODE_LOST, Placed
-from cloudcore.resources.record import Reference, own
-from cloudcore.resources.resource import Resource, Target
+from cloudcore.resources.resource import Reference, Resource, Target, own
 
 Status = Literal["pending", "running", "succeeded", "failed", "deleting"]
 Verification = Literal["never", "pending", "running", "succeeded", "failed"]

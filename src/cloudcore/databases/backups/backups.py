@@ -19,7 +19,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound
 from cloudcore.nodes.node import NODE_LOST
 from cloudcore.nodes.rows import can_run
-from cloudcore.resources.record import DELETING, Reference
+from cloudcore.resources.resource import DELETING, Reference
 
 Trigger = Literal["manual", "schedule"]
 _VERIFIABLE: Final = ("never", "succeeded", "failed")

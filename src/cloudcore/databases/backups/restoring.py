@@ -18,7 +18,7 @@ from cloudcore.databases.servers.driver import ServerDriver, ServerFailed, Serve
 from cloudcore.errors import Unavailable
 from cloudcore.nodes.node import NODE_LOST
 from cloudcore.nodes.watcher import try_lock
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 from cloudcore.wire import rfc3339
 
 if TYPE_CHECKING:

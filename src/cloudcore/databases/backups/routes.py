@@ -28,9 +28,9 @@ from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.resource_names import check_name, check_tags
 from cloudcore.resources.bodies import Bodies, Composite
 from cloudcore.web.app import Needs
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RequestBody, ResponseBody, Timestamp, moment_of
 
 _SHOWN: Final = Bodies(

@@ -25,7 +25,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import count, given, insert_new, insert_or_change
 from cloudcore.db.schema import Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement, page
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 from cloudcore.resources.rows import Rows
 
 BACKUPS: Final = Rows(

@@ -14,7 +14,7 @@ from cloudcore.databases.clusters.cluster import Cluster, Schedule
 from cloudcore.databases.clusters.rows import CLUSTERS, due_checks
 from cloudcore.databases.clusters.workflow import WORK
 from cloudcore.errors import Conflict, NotFound, QuotaExceeded
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds

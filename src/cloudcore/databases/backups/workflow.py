@@ -38,8 +38,8 @@ from cloudcore.databases.servers.driver import ServerBusy, ServerFailed
 from cloudcore.errors import Unavailable
 from cloudcore.jobs.faults import add_fault
 from cloudcore.nodes.rows import Placing
-from cloudcore.resources.record import DELETING
-from cloudcore.work import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.resources.resource import DELETING
+from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
 
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds

@@ -14,11 +14,11 @@ from cloudcore.databases.clusters.endpoints import check_literal
 from cloudcore.databases.servers.driver import DATABASE, OWNER
 from cloudcore.errors import InvalidInput
 from cloudcore.outbound.destinations import NotAllowed
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 if TYPE_CHECKING:
-    from cloudcore.outbound.addresses import Network
+    from cloudcore.outbound.destinations import Network
 
 _HOST: Final = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,251}[a-z0-9])?|[0-9a-f:.]{2,45}")
 MOST_CA_CHARACTERS: Final = 64 * 1024

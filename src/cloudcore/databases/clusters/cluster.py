@@ -12,8 +12,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, Sku
 from cloudcore.nodes.node import NODE_LOST, Placed
 from cloudcore.quotas.quota import Quota
-from cloudcore.resources.record import fixed, given, own
-from cloudcore.resources.resource import Filter, Resource
+from cloudcore.resources.resource import Filter, Resource, fixed, given, own
 
 SERVICE: Final = "database"
 Status = Literal["provisioning", "active", "updating", "stopped", "unavailable", "deleting"]

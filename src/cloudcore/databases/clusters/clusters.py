@@ -40,11 +40,11 @@ from cloudcore.quotas.limits import Counted, refuse
 from cloudcore.resource_references import Authorize
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 from cloudcore.storage.bucket import BUCKET
 from cloudcore.storage.bucket_rows import add_use
 from cloudcore.storage.tables import BUCKET_ROWS
-from cloudcore.web.references import ResourceRef
+from cloudcore.web.bodies import ResourceRef
 
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseTerms

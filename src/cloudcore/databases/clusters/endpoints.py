@@ -15,12 +15,12 @@ from cloudcore.outbound.destinations import (
     check_addresses,
     literal_address,
 )
-from cloudcore.outbound.names import Resolve, resolve
+from cloudcore.outbound.host_lookup import Resolve, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cloudcore.outbound.addresses import Address, Network
+    from cloudcore.outbound.destinations import Address, Network
 
 NETWORKS_SETTING: Final = "ENTREPOT_DATABASE_NETWORKS"
 _CONNECT_SECONDS: Final = "10"

@@ -24,7 +24,7 @@ from cloudcore.databases.clusters.endpoints import EndpointUnreachable, server_v
 from cloudcore.databases.clusters.states import seal_password
 from cloudcore.databases.needs import DatabaseNeeds
 from cloudcore.errors import Conflict, InvalidInput
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 from cloudcore.resources.routes import answers_one, standard_routes
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext

@@ -16,7 +16,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.events import Events
 from cloudcore.keyring import Keyring
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 
 _TOLD: Final = {"active": ACTIVE, "unavailable": UNAVAILABLE, "stopped": STOPPED}
 

@@ -32,9 +32,9 @@ from cloudcore.databases.clusters.states import (
 )
 from cloudcore.databases.servers.driver import OWNER, ServerDriver, ServerFailed
 from cloudcore.nodes.rows import Placing
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
+from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
 from cloudcore.storage.bucket_rows import remove_uses
-from cloudcore.work import Again, Came, Problem, Step, Turn, Wish, Work
 
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds

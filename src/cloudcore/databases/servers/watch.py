@@ -28,7 +28,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.nodes.node import Watch
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds

@@ -21,7 +21,7 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 from cloudcore.email.bounces.reports import MOST_BYTES, Report, read_report
 from cloudcore.email.bounces.verp import ENCODED, PREFIX, Returned, read_return_path
 from cloudcore.errors import Unavailable
-from cloudcore.serving.source_address import rate_subject, source_address
+from cloudcore.serving.clients import rate_subject, source_address
 from cloudcore.threads import FairThread
 
 MOST_CONNECTIONS: Final = 50

@@ -14,7 +14,7 @@ from cloudcore.email.resources import TEMPLATE, Message, MessageStatus, Recipien
 from cloudcore.keyring import Keyring
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
-from cloudcore.web.references import ResourceRef
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, or_absent, rfc3339
 
 

@@ -19,9 +19,9 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import AccessDenied, PlatformError
 from cloudcore.iam.audit import SIGN_IN
 from cloudcore.iam.decision import could_allow
-from cloudcore.iam.signature_keys import SignatureKey, SignatureKeys
-from cloudcore.serving.body import Receive, Scope, Send
-from cloudcore.serving.source_address import source_address
+from cloudcore.iam.principal import SignatureKey, SignatureKeys
+from cloudcore.serving.asgi import Receive, Scope, Send
+from cloudcore.serving.clients import source_address
 from cloudcore.storage.bucket import SERVICE
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.s3 import (

@@ -26,7 +26,7 @@ from cloudcore.storage.conditions import Conditions, etags
 from cloudcore.storage.object_rows import Checksum, Facts, StoredObject
 from cloudcore.storage.s3.answers import Fields, http_time, quoted
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.web.urlencoded import parse_fields
+from cloudcore.web.query import parse_fields
 
 _CHARSETS: Final = ("us-ascii", "utf-8", "iso-8859-1")
 _ONE: Final = r"=\?[A-Za-z0-9-]{1,40}\?[bBqQ]\?[!->@-~]*\?="

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from hashlib import md5, sha256
 from typing import Final, NamedTuple, TypeVar
 
-from cloudcore.serving.body import receive_into
+from cloudcore.serving.asgi import receive_into
 from cloudcore.storage import checksums
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.s3 import documents

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.serving.body import receive_into
+from cloudcore.serving.asgi import receive_into
 from cloudcore.storage import storing
 from cloudcore.storage.bucket import check_tags
 from cloudcore.storage.object_rows import StoredObject

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Final
 
+from cloudcore.resource_names import parse_uuid
 from cloudcore.storage import multipart, reading, storing, upload_rows
 from cloudcore.storage.bucket import MAX_PARTS, Bucket, key_bytes
 from cloudcore.storage.checksums import Algorithm, ChecksumType
@@ -42,7 +43,6 @@ from cloudcore.storage.s3.payloads import (
 from cloudcore.storage.s3.requests import read_copy_source
 from cloudcore.storage.storing import Terms
 from cloudcore.storage.upload_rows import Upload
-from cloudcore.uuids import parse_uuid
 
 _COPIED_RANGE: Final = re.compile(r"bytes=([0-9]+)-([0-9]+)")
 _DEFAULT_KIND: Final[dict[Algorithm, ChecksumType]] = {

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 
 from blake3 import blake3
 
-from cloudcore.serving.watched import Count, count_nothing
+from cloudcore.serving.counters import Count, count_nothing
 from registry.blobstore.disk.disk_io import check_room, make_folder
 from registry.blobstore.disk.stored_file import StoredFile
 from registry.blobstore.s3.cached_objects import FollowingObject

@@ -10,7 +10,7 @@ import msgspec
 from litestar import get, post
 
 from cloudcore.errors import InvalidInput
-from cloudcore.uuids import parse_uuid
+from cloudcore.resource_names import parse_uuid
 from registry.console.addresses import REPOSITORY
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse

@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 from litestar import get, post
 
-from cloudcore.identity.oauth_forms import CONSOLE
+from cloudcore.identity.oauth.forms import CONSOLE
 from registry.console.addresses import (
     HOME,
     ROLES,

@@ -14,8 +14,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import bound, given, insert_or_change
+from cloudcore.db.rows import bound, deletion, given, insert_or_change
 from cloudcore.db.statement import Statement
 from registry.metadata.pull_through.tables import (
     cached_referrers,

@@ -12,9 +12,9 @@ import msgspec
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.errors import Unauthenticated
-from cloudcore.identity.jws import HS256, sign, verify
-from cloudcore.identity.signing_keys import API_KEYS, KeyKind
-from cloudcore.identity.tokens import Claims, KeySets, verified_claims
+from cloudcore.identity.tokens.access_tokens import Claims, KeySets, verified_claims
+from cloudcore.identity.tokens.jws import HS256, sign, verify
+from cloudcore.identity.tokens.signing_keys import API_KEYS, KeyKind
 
 BEARERS: Final = "registry"
 """The name of their key set. Their audience is the host that clients pull from."""

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple, Protocol
 
-from cloudcore.crn import Crn
 from cloudcore.errors import AccessDenied
 from cloudcore.iam.audit import AuditClient
 from cloudcore.iam.decision import Caller, Question, Verdict, decide
 from cloudcore.iam.patterns import Patterns, Work
 from cloudcore.iam.policy import Effect, Policy, PolicyStatement
 from cloudcore.iam.principal import Principal, Source
-from cloudcore.identity.documents import is_meant, read_stored
+from cloudcore.identity.rights.documents import is_meant, read_stored
+from cloudcore.resource_names import Crn
 from registry.metadata.repositories.policies import Target
 from registry.oci.reference import Name
 from registry.services.resource_kinds import REPOSITORY_RULES

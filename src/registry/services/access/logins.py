@@ -23,16 +23,16 @@ from typing import Final, NamedTuple
 
 from cloudcore.account_rows import lock_account
 from cloudcore.clock import MICROSECONDS, Clock
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import AccessDenied, TooManyAttempts, Unauthenticated
 from cloudcore.iam.principal import Principal, PrincipalKind, Source
 from cloudcore.identity.names import source_of_program
-from cloudcore.identity.permissions import LoginPermission
+from cloudcore.identity.rights.permissions import LoginPermission
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_expiry, find_key_owner
 from cloudcore.identity.rows.sessions import find_sign_in_expiry
-from cloudcore.serving.source_address import rate_subject
+from cloudcore.resource_names import Crn
+from cloudcore.serving.clients import rate_subject
 from cloudcore.web.ratelimit import Budget, count_request, seconds_exhausted
 from registry.metadata import logins
 from registry.metadata.logins import Login, NewLogin

@@ -16,7 +16,7 @@ from cloudcore.errors import Unavailable
 from cloudcore.kms.vault import LookedAt
 from cloudcore.objects import damage
 from cloudcore.objects.wraps import WrapBroken, WrappedKey
-from cloudcore.serving.body import begin_stream
+from cloudcore.serving.asgi import begin_stream
 from registry.blobstore.base import (
     PLAIN,
     DataKey,

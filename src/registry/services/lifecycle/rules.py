@@ -28,7 +28,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.iam.patterns import Patterns
-from cloudcore.revisions import require_revision
+from cloudcore.web.revisions import require_revision
 from cloudcore.wire import RequestBody
 from registry.metadata import lifecycle_policies as lifecycle
 from registry.metadata.lifecycle_policies import StoredLifecyclePolicy

@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, ConstraintViolated
 from cloudcore.errors import Unavailable
+from cloudcore.resource_names import Crn
 from registry.errors import DigestMismatch, ManifestInvalid, ManifestUnknown, NameUnknown
 from registry.metadata.images.manifests import KeptBody, StoredManifest
 from registry.metadata.pull_through import lookups
