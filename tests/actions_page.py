@@ -11,7 +11,7 @@ from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.identity.routes.actions import ManyActions, list_vocabulary
 from cloudcore.web.app import Routes, family_routes
 from cloudcore.web.route_spec import documented_actions
-from registry.families import FAMILIES
+from registry.composition.families import FAMILIES
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "reference" / "actions.md"
 

@@ -47,9 +47,9 @@ from cloudcore.storage import buckets
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.family import STORAGE
 from cloudcore.storage.needs import StorageNeeds
-from registry.main import Registry
-from registry.served import SERVE
-from registry.settings import Settings
+from registry.composition.main import Registry
+from registry.composition.serve import SERVE
+from registry.settings.settings import Settings
 from tests.certificates import self_signed
 from tests.entrepot import copied_install
 from tests.live import start_registry

@@ -54,7 +54,7 @@ from cloudcore.nodes.rows import claim
 from cloudcore.outbound.destinations import Network
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform
-from registry.families import FAMILIES
+from registry.composition.families import FAMILIES
 from tests.control_plane import ACCOUNT, OTHER_ACCOUNT, TokenBook
 from tests.jobs import Clock, run_due, until
 from tests.kms_world import add_account

@@ -51,7 +51,7 @@ from cloudcore.resource_references import Authorize
 from cloudcore.resources.resource import Reference
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform
-from registry.families import FAMILIES
+from registry.composition.families import FAMILIES
 from tests.control_plane import ACCOUNT, OTHER_ACCOUNT, TokenBook
 from tests.jobs import Clock, run_due
 from tests.kms_world import add_account

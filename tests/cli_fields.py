@@ -14,8 +14,8 @@ import msgspec
 from cloudcore.identity.commands.whoami import Identity
 from cloudcore.web.envelope import ENVELOPE
 from cloudcore.web.openapi import described_fields, document
-from registry.families import FAMILIES
-from registry.served import _routes
+from registry.composition.families import FAMILIES
+from registry.composition.serve import _routes
 from tests import described
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "reference" / "cli-fields.md"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from cloudcore.resources.resource import Record, Resource, Verb, bare, camel
-from registry.families import FAMILIES
+from registry.composition.families import FAMILIES
 
 RESOURCES: Final[tuple[Resource[Record], ...]] = tuple(
     resource for family in FAMILIES for resource in family.resources

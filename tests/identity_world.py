@@ -41,7 +41,7 @@ from cloudcore.identity.tables import sessions
 from cloudcore.keyring import Keyring
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Origin, Platform
-from registry.families import FAMILIES
+from registry.composition.families import FAMILIES
 from tests.databases import opened
 
 START: Final = 1_800_000_000 * MICROSECONDS

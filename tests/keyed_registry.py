@@ -26,7 +26,6 @@ from registry.distribution.auth import OpenAccess
 from registry.gc.object_check import Pace
 from registry.gc.object_sealing import Sealer
 from registry.gc.seal_run import SealReport, plain_rows, seal_objects
-from registry.keys import DataKeys
 from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.objects import find_object
 from registry.metadata.collector.plain_objects import FIRST
@@ -48,7 +47,8 @@ from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.blobs.rewrapping import KIND, rewrap_kind, start_rewrap
 from registry.services.context import ServiceContext
-from registry.setting_groups import Limits
+from registry.services.data_keys import DataKeys
+from registry.settings.groups import Limits
 from tests.inprocess import Client, Registry, open_registry
 from tests.jobs import until
 from tests.kms_world import KEYRING, KmsWorld

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final, Literal, get_args, get_origin, get_type_hints
 
 from cloudcore.web.openapi import _of_module
-from registry.setting_names import GROUPS, NAMES
-from registry.settings import Settings
+from registry.settings.reading import GROUPS, NAMES
+from registry.settings.settings import Settings
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "reference" / "settings.md"
 
@@ -148,7 +148,8 @@ def _lines() -> Iterator[str]:
         yield "| variable | meaning | default |\n| --- | --- | --- |"
         for name in names:
             group, item = of[name]
-            words = _of_module(group.__module__)[group.__qualname__][name]
+            owner = next(each for each in group.__mro__ if name in each.__annotations__)
+            words = _of_module(owner.__module__)[owner.__qualname__][name]
             kind = get_type_hints(group)[name]
             values = get_args(kind) if get_origin(kind) is Literal else ()
             row = f"`ENTREPOT_{name.upper()}` | {_meaning(words, values)}"

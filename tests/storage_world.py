@@ -24,7 +24,7 @@ from cloudcore.storage.storing import Terms
 from cloudcore.storage.upload_rows import Upload
 from registry.blobstore.disk.store import FilesystemStore
 from registry.buckets.store import BucketOrphans, KeysOfBuckets, Sealing, StoreOfBuckets
-from registry.keys import DataKeys
+from registry.services.data_keys import DataKeys
 from tests.inprocess import ManualClock
 from tests.kms_world import ACME, GLOBEX, KmsWorld, make_kms_world
 

@@ -40,18 +40,18 @@ from cloudcore.kms.needs import KmsNeeds
 from cloudcore.ports import KEYRING, Opening, known
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.context import AUTHENTICATOR, Origin
-from registry.main import Registry
+from registry.composition.main import Registry
+from registry.composition.needs import BEARERS, SERVICES
+from registry.composition.planes import dispatcher
+from registry.composition.serve import SERVE
 from registry.metadata.repositories.details import NewRepository
-from registry.needs import BEARERS, SERVICES
-from registry.planes import dispatcher
-from registry.served import SERVE
 from registry.services.access.logins import RefusedLogin, mint_login, new_password
 from registry.services.access.tokens import BearerTokens
 from registry.services.context import ServiceContext
 from registry.services.repositories.details import create_repository
 from registry.services.repositories.policies import put_resource_policy
-from registry.setting_groups import Limits
-from registry.settings import Settings
+from registry.settings.groups import Limits
+from registry.settings.settings import Settings
 from tests.inprocess import IN_FILES, ManualClock
 from tests.memory_store import MemoryStore
 

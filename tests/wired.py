@@ -18,8 +18,8 @@ from cloudcore.serving.http.worker import Observer, ServerWorker
 from cloudcore.serving.kept.cache import KeptAnswers
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.record import RequestRecord
+from registry.composition.planes import PLANES, dispatcher
 from registry.distribution.app import DataPlane
-from registry.planes import PLANES, dispatcher
 from registry.services.context import ServiceContext
 from tests.inprocess import Answer, Body, Client, check_form
 

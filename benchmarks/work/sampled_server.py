@@ -43,7 +43,7 @@ LAYERS: Final = (
     ("cloudcore.db", "database"),
     ("cloudcore.kms", "keys"),
     ("registry.kms", "keys"),
-    ("registry.keys", "keys"),
+    ("registry.services.data_keys", "keys"),
     ("cloudcore.identity", "authorization"),
     ("cloudcore.iam", "authorization"),
     ("registry.services.access.bearers", "authorization"),

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from registry.blobstore.disk.stored_file import StoredFile
 from registry.blobstore.s3.disk_cache import FETCHING, DiskCache
 from registry.blobstore.sealed.objects import StoredBytes
-from registry.counted import CACHE_EVICTED
+from registry.counters import CACHE_EVICTED
 
 MIB = 1 << 20
 ID = "0197f0aa-0000-7000-8000-0000000000ab"

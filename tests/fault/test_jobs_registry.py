@@ -20,9 +20,9 @@ from cloudcore.db.base import Database
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
 from cloudcore.jobs import schedule_rows
 from cloudcore.keyring import create_root_key, load_keyring
-from registry.main import prepare
+from registry.composition.main import prepare
 from registry.oci.media_types import OCI_INDEX
-from registry.settings import Settings
+from registry.settings.settings import Settings
 from tests.databases import with_database
 from tests.jobs import (
     enqueue_counts,

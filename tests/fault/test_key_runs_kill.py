@@ -21,7 +21,7 @@ from registry.metadata.database import migrate
 from registry.oci.digest import digest_of
 from registry.services.blobs import rewrapping
 from registry.services.context import ServiceContext
-from registry.setting_groups import Delays
+from registry.settings.groups import Delays
 from tests.collecting import at_once, collect
 from tests.fault import key_run_worker
 from tests.fault.deaths import let_die

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from registry import main
+from registry.composition import main
 from registry.oci.digest import digest_of
 from registry.services.resource_kinds import PULLS, TRANSFER
 from tests.fault.workers import kill, wait_for, workers_of

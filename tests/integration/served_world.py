@@ -72,14 +72,14 @@ from cloudcore.serving.dispatch import Application
 from cloudcore.web.app import ControlPlane
 from cloudcore.web.route_spec import RouteSpec
 from registry.blobstore.disk.folders import SHARDS
-from registry.email_settings import EmailSettings
-from registry.main import Registry, prepare
-from registry.node_settings import NodeSettings
+from registry.composition.main import Registry, prepare
+from registry.composition.planes import dispatcher, planes_of
+from registry.composition.serve import SERVE
 from registry.oci.media_types import OCI_MANIFEST
-from registry.planes import dispatcher, planes_of
-from registry.served import SERVE
 from registry.services.access.bearers import KEY_KINDS
-from registry.settings import Settings
+from registry.settings.email import EmailSettings
+from registry.settings.node import NodeSettings
+from registry.settings.settings import Settings
 from tests import described
 from tests.databases import planted
 from tests.inprocess import ManualClock

@@ -45,7 +45,7 @@ from cloudcore.serving.record import RequestRecord
 from cloudcore.serving.tls.files import ServedTls, load_tls
 from cloudcore.serving.tls.paths import TlsFiles
 from cloudcore.serving.tls.validation import Validations
-from registry.planes import PLANES
+from registry.composition.planes import PLANES
 from tests.certificates import self_signed
 
 Headers = list[tuple[bytes, bytes]]

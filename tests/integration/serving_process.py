@@ -18,7 +18,7 @@ from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.processes.server import run
-from registry.planes import PLANES, dispatcher
+from registry.composition.planes import PLANES, dispatcher
 from tests.integration.serving_app import SampleApplication, answer
 
 SHUTDOWN_SECONDS: Final = 2.0

@@ -30,7 +30,7 @@ from cloudcore.certificate.rows import ROWS
 from cloudcore.certificate.zone_server import Answerer, Zone, serving_zone
 from cloudcore.clock import MICROSECONDS
 from cloudcore.key_pairs import signing_request
-from registry.certificate_settings import CertificateSettings
+from registry.settings.certificates import CertificateSettings
 from tests.chasing_resolver import ChasingResolver, chasing_resolver
 from tests.integration.certificates_world import ZONE, World, open_world
 from tests.integration.served_world import open_served

@@ -25,7 +25,7 @@ from registry.services.pull_through import missing_blobs
 from registry.services.pull_through.feed import Rewound
 from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
 from registry.services.pull_through.upstream_states import BROKEN, conditions
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from registry.upstream.base import (
     UpstreamBroken,
     UpstreamLimited,

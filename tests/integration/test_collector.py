@@ -29,7 +29,7 @@ from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.collector_runs import start_due_collections
 from registry.services.context import ServiceContext
-from registry.setting_groups import Delays
+from registry.settings.groups import Delays
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
 from tests.integration.pushing import CONFIG_TYPE, World

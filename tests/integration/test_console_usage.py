@@ -11,7 +11,7 @@ import pytest
 
 from cloudcore.db.base import Connection
 from cloudcore.metering.usage import HOUR, KEPT_HOURS, Use, add, forget_hours
-from registry.console.pages.usage import _text
+from registry.console.pages.account.usage import _text
 from tests.integration.console_shop import Shop, open_shop
 
 DAY = 24 * HOUR

@@ -17,7 +17,7 @@ from registry.gc.recovery import recover_blob
 from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.repositories.live import find_repository
 from registry.oci.digest import digest_of
-from registry.setting_groups import Delays
+from registry.settings.groups import Delays
 from tests.collecting import collect
 from tests.inprocess import Registry, open_registry
 from tests.integration.damaged import account_id, cut, file_of, flip, grow, marked

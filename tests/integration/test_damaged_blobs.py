@@ -25,7 +25,7 @@ from registry.oci.digest import Digest, digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.oci.reference import Name
 from registry.services.blobs.reading import note_damage, open_blob, stat_blob
-from registry.setting_groups import Delays
+from registry.settings.groups import Delays
 from tests.collecting import collect
 from tests.databases import on_both_databases
 from tests.inprocess import ZERO_COPY, Answer, Client, Registry, open_registry

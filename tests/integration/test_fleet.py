@@ -20,16 +20,16 @@ from cloudcore.nodes import rows
 from cloudcore.nodes.fleet import Differs
 from cloudcore.nodes.node import Watch
 from cloudcore.nodes.watcher import NodeWatcher, begin, open_folder
-from registry import fleet as joining
-from registry.fleet import SAME, check_of, join_fleet, shared_settings
+from registry.composition import fleet as joining
+from registry.composition.fleet import SAME, check_of, join_fleet, shared_settings
+from registry.composition.main import Registry
+from registry.composition.process import Process
 from registry.gc.generations import Generations
-from registry.main import Registry
-from registry.node_settings import NodeSettings
-from registry.process import Process
-from registry.setting_groups import Limits
-from registry.setting_names import NAMES
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.settings.groups import Limits
+from registry.settings.node import NodeSettings
+from registry.settings.reading import NAMES
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 from tests.databases import on_both_databases
 from tests.inprocess import ManualClock
 
@@ -226,7 +226,7 @@ async def test_a_version_with_other_prices_joins_the_one_before(
     await fleet.join(fleet.settings("east"))
     prices = fleet.folder / "catalog.json"
     prices.write_text("{}")
-    monkeypatch.setattr("registry.settings._PACKAGED_CATALOG", prices)
+    monkeypatch.setattr("registry.settings.settings._PACKAGED_CATALOG", prices)
     await fleet.join(fleet.settings("west"))
 
 

@@ -18,8 +18,8 @@ from cloudcore.jobs.background import BesideRequests, running
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import KEPT_SECONDS, Job, NewJob, enqueue
 from cloudcore.jobs.worker import JobPace, JobWorker, divide_by_slots
-from registry.families import FAMILIES
-from registry.main import forget_ended
+from registry.composition.families import FAMILIES
+from registry.composition.main import forget_ended
 from tests.control_plane import count_rows
 from tests.databases import add_account
 from tests.dying import PassingDatabase

@@ -30,7 +30,7 @@ from registry.services.blobs.sealing import known_place
 from registry.services.blobs.small_uploads import finish_as_it_is
 from registry.services.blobs.upload_sessions import get_session
 from registry.services.repositories.details import delete_repository
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.databases import on_both_databases
 from tests.integration.counting import CountingDatabase
 from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world

@@ -20,7 +20,7 @@ from cloudcore.databases.needs import DatabaseTerms
 from cloudcore.databases.servers.bubblewrap import Listening, Servers
 from cloudcore.databases.servers.watch import ServerWatch
 from cloudcore.nodes import kept_process
-from registry.database_authority import InstallAuthority
+from registry.composition.adapters import InstallAuthority
 from tests.cluster_world import PASSWORD, World, open_world
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import World as Identity

@@ -23,7 +23,7 @@ from cloudcore.network.resources import Vpc
 from cloudcore.network.workflow import RULES_REFUSED, Reconciler
 from cloudcore.nodes.node import NODE_LOST, Node
 from cloudcore.nodes.rows import claim, look
-from registry.node_settings import NodeSettings
+from registry.settings.node import NodeSettings
 from tests.databases import on_both_databases
 from tests.integration.served_world import Served, Tenant, open_served
 from tests.jobs import run_due

@@ -15,7 +15,7 @@ from registry.gc.purge import discard_expired_uploads
 from registry.metadata.blobs import upload_quota
 from registry.metadata.repositories.live import add_account, find_repository
 from registry.oci.digest import digest_of
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.databases import on_both_databases
 from tests.fault.seams import SteppingStore, Steps
 from tests.inprocess import Answer, Registry, open_registry

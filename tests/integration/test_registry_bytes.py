@@ -22,7 +22,7 @@ from registry.metadata import quotas
 from registry.metadata.repositories.live import add_account, find_account
 from registry.metadata.tables import stored_bytes as table
 from registry.oci.digest import digest_of
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.collecting import collect
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client, Registry, hang_up, open_registry

@@ -17,7 +17,7 @@ from registry.metadata.quotas import COUNTED_RESOURCES
 from registry.metadata.repositories.live import add_account, find_account
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Registry, open_registry
 from tests.integration.repositories_world import create

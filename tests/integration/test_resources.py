@@ -19,7 +19,7 @@ from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import Reference, Resource
 from cloudcore.resources.routes import standard_routes
 from cloudcore.resources.rows import Rows
-from registry.console.described_nouns import noun_of as console_noun_of
+from registry.console.nouns.resources import noun_of as console_noun_of
 from tests.control_plane import (
     ACCOUNT,
     ALLOW_ALL,

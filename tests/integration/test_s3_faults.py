@@ -22,7 +22,7 @@ from registry.blobstore.s3.objects import S3Object
 from registry.blobstore.s3.responses import Circuit, KeyExists, KeyMissing, Refused, answered
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
-from registry.store_settings import StoreSettings
+from registry.settings.store import StoreSettings
 from tests.contract.blob_stores import new_id
 from tests.relay import Relay
 from tests.s3_servers import credentials, settings_for

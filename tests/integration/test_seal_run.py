@@ -15,7 +15,7 @@ import pytest
 from cloudcore.kms.services import enable_key
 from registry.blobstore.backups import deletions_held
 from registry.blobstore.disk.store import FilesystemStore
-from registry.counted import SEALED_BYTES, SEALED_OBJECTS
+from registry.counters import SEALED_BYTES, SEALED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.fsck import check
 from registry.gc.object_check import Pace
@@ -29,7 +29,7 @@ from registry.metadata.collector.plain_objects import (
     next_plain,
 )
 from registry.oci.digest import digest_of
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
 from tests.integration.damaged import DAMAGES, file_of, marked

@@ -21,7 +21,7 @@ from registry.oci.reference import Name
 from registry.services.pull_through import fill_blob, missing_blobs
 from registry.services.pull_through.fills import Fills, PaceLimits
 from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.dripping_upstream import Asked, DrippingUpstream
 from tests.inprocess import Client
 from tests.integration.fills_world import HANDLE, REPOSITORY, Left, World, fills_world, path_of

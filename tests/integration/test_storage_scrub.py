@@ -18,7 +18,7 @@ from cloudcore.storage.errors import BytesDamaged
 from registry.blobstore.disk.store import FilesystemStore
 from registry.gc.object_check import PIECES, DamagedPiece, ObjectCheck
 from registry.gc.scrub import ObjectScrub
-from registry.setting_groups import Scrubbing
+from registry.settings.groups import Scrubbing
 from tests.databases import on_both_databases
 from tests.inprocess import open_registry
 from tests.integration.damaged import flip, remove

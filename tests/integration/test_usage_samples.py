@@ -14,8 +14,8 @@ from cloudcore.family import skus_of
 from cloudcore.metering import sampling
 from cloudcore.metering.sampling import MOST_HOURS, forget_samples, sample
 from cloudcore.metering.usage import HOUR, KEPT_HOURS, usage
-from registry.families import FAMILIES
-from registry.family import REGISTRY
+from registry.composition.families import FAMILIES
+from registry.composition.family import REGISTRY
 from registry.services.resource_kinds import STORAGE
 from tests.databases import on_both_databases
 from tests.inprocess import ManualClock

@@ -37,7 +37,7 @@ from registry.services.changes import RegistryHost
 from registry.services.collector_runs import start_collection
 from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
-from registry.setting_groups import Delays, Limits
+from registry.settings.groups import Delays, Limits
 from tests.collecting import AT_ONCE, collect
 from tests.inprocess import IN_FILES, Answer, Client, ManualClock
 from tests.property.collector_keys import YardKeys

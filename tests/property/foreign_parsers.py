@@ -30,8 +30,14 @@ from registry.console.admission import check_parameters
 from registry.console.sessions import CookieJar
 from registry.distribution import token
 from registry.distribution.byteranges import parse_content_range, parse_range
-from registry.distribution.query import Query, page_cursor, page_size
-from registry.distribution.request import DataPlaneRequest, is_not_modified, range_still_holds
+from registry.distribution.request import (
+    DataPlaneRequest,
+    Query,
+    is_not_modified,
+    page_cursor,
+    page_size,
+    range_still_holds,
+)
 from registry.distribution.routing import match_path
 from registry.oci.digest import Digest
 from registry.oci.manifest import parse_manifest

@@ -9,9 +9,9 @@ import pytest
 
 from cloudcore.serving.asgi import Message, Receive, Scope
 from cloudcore.serving.tls.validation import ValidationApplication, Validations
-from registry.setting_names import with_values
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.settings.reading import with_values
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 
 ACME = {"tls_acme": "registry.example.com", "tls_acme_terms": "agree"}
 

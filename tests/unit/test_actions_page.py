@@ -6,7 +6,7 @@ from cloudcore.family import vocabulary
 from cloudcore.iam.conditions import CONDITION_DOCS, Conditions
 from cloudcore.iam.policy import PRINCIPAL_DOCS, PolicyKind, policy_of
 from cloudcore.identity.routes.actions import list_vocabulary
-from registry.families import FAMILIES
+from registry.composition.families import FAMILIES
 from tests.actions_page import PAGE, page
 
 ACCOUNT = "01890000-0000-7000-8000-00000000000a"

@@ -20,7 +20,7 @@ from registry.blobstore.opening import make_folders, open_store
 from registry.blobstore.threads import Threads, each_of
 from registry.gc.object_check import VERIFYING
 from registry.oci.digest import digest_of
-from registry.settings import Settings
+from registry.settings.settings import Settings
 from tests.descriptors import list_open
 from tests.memory_store import at_once
 

@@ -11,10 +11,10 @@ from cloudcore.databases.servers.bubblewrap import Listening, Servers
 from cloudcore.nodes import control_groups
 from cloudcore.nodes.control_groups import GroupsMissing
 from cloudcore.nodes.node import DriverUnusable
-from registry.drivers import check_drivers, database_driver
-from registry.setting_names import from_environment
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.composition.drivers import check_drivers, database_driver
+from registry.settings.reading import from_environment
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 
 DEFAULTS = Settings(data=Path("here"))
 

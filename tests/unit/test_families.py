@@ -25,9 +25,9 @@ from cloudcore.loadbalancer.load_balancer import EVENTS as OF_BALANCERS
 from cloudcore.notifications.recipient_routes import CONFIRM, UNSUBSCRIBE
 from cloudcore.quotas.quota import NEARLY_REACHED, REACHED
 from cloudcore.storage.bucket import OBJECT_CREATED, OBJECT_DELETED
-from registry.families import FAMILIES
-from registry.main import DEV
-from registry.ports import CROSSING
+from registry.composition.dev import DEV
+from registry.composition.families import FAMILIES
+from registry.composition.ports import CROSSING
 from registry.services.access.decisions import PERMISSIONS
 from registry.services.events import EVENT_TYPES
 from tests.spec.operations import OPERATIONS

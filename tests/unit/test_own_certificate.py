@@ -187,7 +187,8 @@ def test_each_directory_has_its_own_folder_and_account(tmp_path: Path) -> None:
 def test_a_server_does_not_load_what_talks_to_authorities() -> None:
     """It would hold 11 MiB for ever, for an order each second month."""
     code = (
-        "import sys, registry.cli.serve, registry.cli.own_certificate, registry.ports\n"
+        "import sys, registry.cli.server.serve, registry.cli.server.own_certificate\n"
+        "import registry.composition.ports\n"
         "print({'acme', 'josepy', 'requests', 'dnslib', 'dns'} & set(sys.modules))"
     )
     shown = subprocess.run(

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from cloudcore.iam.principal import Source, stored_source
 from cloudcore.web.bodies import ActingSource
 from cloudcore.wire import RFC3339, ResponseBody
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 
 
 class Row(NamedTuple):

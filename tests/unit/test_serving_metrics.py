@@ -12,7 +12,7 @@ from cloudcore.serving.asgi import Message
 from cloudcore.serving.counters import CountedEvent, Counters, Gauge, Watched
 from cloudcore.serving.metrics import MetricsApplication
 from cloudcore.serving.record import TLS_HELLO, RequestRecord
-from registry.planes import PLANES
+from registry.composition.planes import PLANES
 
 
 def record(method: str, path: bytes, status: int, seconds: float) -> RequestRecord:

@@ -11,7 +11,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.identity.oauth.forms import parse_parameters
 from cloudcore.web.query import PLUS, decode_text, parse_fields, parse_query, split_fields
 from registry.console.browser_request import query_of
-from registry.distribution.query import Query
+from registry.distribution.request import Query
 
 MANY = 200
 

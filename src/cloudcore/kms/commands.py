@@ -1,6 +1,6 @@
 """The keys of the account as a noun of the command line.
 
-What protects itself with keys adds its own commands, so the noun is added by `registry.cli.keys`.
+`registry.cli.commands.keys` adds the noun, with commands for what the registry's keys protect.
 """
 
 from __future__ import annotations

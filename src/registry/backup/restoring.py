@@ -26,13 +26,13 @@ from registry.backup.manifest import (
     read_manifest,
 )
 from registry.backup.objects import BLOBS, PIECES, Progress, Tell, copy_objects
-from registry.backup.places import opened_places
+from registry.backup.stores import opened_places
 from registry.blobstore.disk.disk_io import flush_folder, make_folder
+from registry.composition.main import Registry, prepare
+from registry.composition.unfinished_restoration import UNDER_WAY
 from registry.gc.generations import renew_generation
-from registry.main import Registry, prepare
 from registry.metadata.collector.generations import forget_unfinished
-from registry.settings import Settings
-from registry.unfinished_restoration import UNDER_WAY
+from registry.settings.settings import Settings
 
 _ENDED: Final = " ended"
 """What the mark of a restoration says besides when all is there but the end of its marks."""

@@ -57,13 +57,13 @@ from registry.backup.objects import (
     damaged_inline,
     remove_others,
 )
-from registry.backup.places import deletions_stopped, opened_places
+from registry.backup.stores import deletions_stopped, opened_places
 from registry.blobstore.backups import PATIENCE_SECONDS, noted_backup
 from registry.blobstore.disk.disk_io import flush_folder, make_folder
 from registry.blobstore.disk.folders import SHARDS
 from registry.blobstore.opening import folder_of_notes
 from registry.metadata.collector.generations import first_account
-from registry.settings import Settings
+from registry.settings.settings import Settings
 
 _NONE: Final[frozenset[str]] = frozenset()
 _COPY: Final = re.compile(

@@ -17,8 +17,8 @@ from registry.blobstore.s3.disk_cache import DiskCache
 from registry.blobstore.s3.presigned_urls import PresignedLinks
 from registry.blobstore.s3.store import S3Store
 from registry.blobstore.threads import Threads
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 
 FileStore = FilesystemStore | S3Store
 """A store whose `files` are opened by calls that block, in bulk threads."""

@@ -38,10 +38,10 @@ from registry.blobstore.base import PLAIN, BlobStore, DataKey, ObjectDamaged, Ob
 from registry.blobstore.opening import FileStore
 from registry.buckets.pieces import OpenPieces, StagedPiece, open_piece
 from registry.gc.orphans import RECENT, SETTLED, Found, Tenant, begun_at, due_places
-from registry.keys import DataKeys
 from registry.metadata.blobs.wraps import hold_enabled
 from registry.services.blobs.sealing import key_of
 from registry.services.blobs.writing_keys import Seal
+from registry.services.data_keys import DataKeys
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from registry.cli.failure import MISUSE
-from registry.cli.output import FORMS, TABLE
+from registry.cli.output.records import FORMS, TABLE
 
 Commands = argparse._SubParsersAction
 
@@ -154,7 +154,7 @@ def add_verb(verbs: Verbs, verb: str, run: Run, words: str) -> argparse.Argument
 
 
 def later(module: str, function: str) -> Run:
-    """Return a command of `registry.cli`, whose module is imported only when it runs.
+    """Return a command of `registry.cli.server`, whose module is imported only when it runs.
 
     The commands on the registry's machine import the whole registry, which no other needs.
     """
@@ -167,12 +167,12 @@ def later(module: str, function: str) -> Run:
 
 
 def load(module: str) -> ModuleType:
-    """Import and return a module of `registry.cli`, and with it the whole registry.
+    """Import and return a module of `registry.cli.server`, and with it the whole registry.
 
     The garbage collector rests meanwhile, and then leaves alone what is there: most of it stays,
     and to look at it again and again takes a fifth of a server's start.
     """
-    name = f"registry.cli.{module}"
+    name = f"registry.cli.server.{module}"
     if name in sys.modules:
         return sys.modules[name]
     collects = gc.isenabled()

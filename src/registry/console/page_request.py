@@ -21,7 +21,7 @@ from registry.console.addresses import parse_address
 from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of
 from registry.console.control_plane import ControlPlaneClient, Refused
 from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, NOTICES, Notice
-from registry.console.noun_pages import NounPages
+from registry.console.nouns.noun_pages import NounPages
 from registry.console.rights import AskedRights, Rights, read_rights
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Sessions, SignedOut
 

@@ -20,7 +20,7 @@ from cloudcore.web.bodies import KeyReference, ResourceRef, reference_to
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
-from registry.control.answers import RunRecord, answer_of, read_run, read_runs, run_record
+from registry.control.bodies import RunRecord, answer_of, read_run, read_runs, run_record
 from registry.control.repositories import (
     GivenKey,
     authorized_for_all,

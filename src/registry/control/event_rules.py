@@ -19,7 +19,7 @@ from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 from registry.metadata.event_rules import EventRule, count_rules, list_rules
 from registry.services import events
 from registry.services.context import ServiceContext

@@ -19,7 +19,7 @@ from cloudcore.web.envelope import rendering
 from cloudcore.web.pagination import PageMeta, UuidPage
 from cloudcore.web.query import PLUS
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 from registry.control.visible_repositories import PATH, authorized_visible_repository, change_of
 from registry.metadata.images.details import NEWEST, ImageRow
 from registry.oci.image_contents import Configuration, Execution

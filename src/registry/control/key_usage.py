@@ -16,7 +16,7 @@ from cloudcore.storage.bucket import BUCKET
 from cloudcore.web.bodies import KeyReference, ResourceRef, reference_to
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import ResponseBody
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 from registry.control.repositories import authorized_for_all, reference_of
 from registry.services.encryption_bindings import KeyUsage, key_usage
 

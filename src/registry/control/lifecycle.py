@@ -19,7 +19,7 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.revisions import RevisionQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.answers import RunRecord, answer_of, read_run, read_runs, run_record
+from registry.control.bodies import RunRecord, answer_of, read_run, read_runs, run_record
 from registry.control.repositories import authorized_repository, reference_of
 from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.lifecycle_policies import StoredLifecyclePolicy

@@ -23,7 +23,7 @@ from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.encryption_bindings import BindingSource
 from registry.metadata.repositories.details import (

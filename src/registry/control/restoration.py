@@ -19,7 +19,7 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.envelope import rendering
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 from registry.control.repositories import (
     OneRepository,
     authorized_for_all,

@@ -18,7 +18,7 @@ from cloudcore.web.bodies import ActingSource
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 from registry.control.visible_repositories import (
     PATH,
     admit,

@@ -9,8 +9,7 @@ import msgspec
 
 from cloudcore.clock import MICROSECONDS
 from registry.distribution.kept_answers import kept_list
-from registry.distribution.query import next_link, page_cursor, page_size
-from registry.distribution.request import DataPlaneRequest
+from registry.distribution.request import DataPlaneRequest, next_link, page_cursor, page_size
 from registry.distribution.response import Headers, Response, json_headers, json_response
 from registry.errors import NameUnknown
 from registry.metadata.images.manifests import Referrer

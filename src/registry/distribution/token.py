@@ -14,7 +14,7 @@ from cloudcore.serving.asgi import BodyTooLarge, Receive, Scope, read_body
 from cloudcore.serving.bodies.budget import BODIES
 from cloudcore.serving.clients import decode_basic
 from cloudcore.wire import rfc3339
-from registry.distribution.query import Query
+from registry.distribution.request import Query
 from registry.distribution.response import Response, json_headers, json_response
 from registry.distribution.routing import Mirrors
 from registry.distribution.token_access import TokenAccess

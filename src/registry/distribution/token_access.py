@@ -15,7 +15,7 @@ from cloudcore.identity.tokens.jws import split_token
 from cloudcore.serving.asgi import Scope
 from cloudcore.serving.clients import Address, Network, source_address
 from registry.distribution.auth import PULL, PUSH, Challenges, Grant, Listing, Need
-from registry.distribution.query import mount_source
+from registry.distribution.request import mount_source
 from registry.errors import TokenDenied, TokenRequired
 from registry.oci.reference import Name
 from registry.services.access.decisions import CREATE, DESCRIBE, PERMISSIONS

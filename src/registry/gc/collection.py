@@ -22,7 +22,7 @@ from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import Progress, Run, add_run_fault, progress_run
 from registry.blobstore.base import DeletionsHeld
 from registry.blobstore.sweeper import BlobSweeper, Deleted
-from registry.counted import FREED_BYTES
+from registry.counters import FREED_BYTES
 from registry.errors import StoreUnavailable
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.manifest_check import IndexIncomplete, check_repository

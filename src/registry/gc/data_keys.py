@@ -22,7 +22,6 @@ from cloudcore.objects.wraps import WrapBroken, WrappedKey
 from registry.blobstore.base import BlobReader, DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.inline import open_inline
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
-from registry.keys import DataKeys
 from registry.metadata.blobs.inline import read_body
 from registry.metadata.collector.erasure import (
     DeletedKey,
@@ -38,6 +37,7 @@ from registry.metadata.collector.wrap_audit import (
     stored_wraps,
 )
 from registry.services.context import ServiceContext
+from registry.services.data_keys import DataKeys
 
 _KEYS: Final = 100
 _BATCH: Final = 500

@@ -50,13 +50,13 @@ from registry.gc.object_check import (
     ObjectCheck,
 )
 from registry.gc.orphans import SETTLED, begun_at, is_held
-from registry.keys import DataKeys
 from registry.metadata import quotas
 from registry.metadata.blobs import inline
 from registry.metadata.collector import audit
 from registry.metadata.collector.audit import ManifestBody
 from registry.metadata.collector.wrap_audit import stored_wraps, unerased_wraps
 from registry.services.context import ServiceContext
+from registry.services.data_keys import DataKeys
 
 _PAGE: Final = 500
 _MANIFESTS: Final = 16

@@ -26,7 +26,7 @@ from cloudcore.objects.book import Book, ObjectRow
 from cloudcore.storage.piece_rows import PIECE_BOOK, HitObject, hit_by
 from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
 from registry.blobstore.threads import Threads
-from registry.counted import SCRUBBED_DAMAGED
+from registry.counters import SCRUBBED_DAMAGED
 from registry.errors import StoreUnavailable
 from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.damage import DamagedImage, images_of

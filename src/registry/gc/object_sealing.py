@@ -28,7 +28,6 @@ from registry.blobstore.base import (
 from registry.blobstore.inline import store_inline
 from registry.errors import DigestMismatch, KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
 from registry.gc.object_check import BLOBS, FoundDamage, ObjectCheck, Pace
-from registry.keys import DataKeys
 from registry.metadata.blobs.damage import switch_bytes
 from registry.metadata.blobs.inline import add_body
 from registry.metadata.blobs.wraps import put_wrap, seal_uses
@@ -37,6 +36,7 @@ from registry.metadata.encryption_bindings import SharedKey
 from registry.oci.digest import Digest
 from registry.services.blobs.recording import new_object
 from registry.services.context import ServiceContext
+from registry.services.data_keys import DataKeys
 
 _TRIES: Final = 5
 """Transactions for one object; each but the first follows a change of its keys."""

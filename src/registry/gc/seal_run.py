@@ -18,7 +18,7 @@ from cloudcore.jobs.schedule import Scheduled
 from cloudcore.jobs.tables import chores
 from cloudcore.objects.book import ObjectRow
 from registry.blobstore.base import BlobStore, DeletionsHeld
-from registry.counted import SEALED_BYTES, SEALED_OBJECTS
+from registry.counters import SEALED_BYTES, SEALED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.object_check import FoundDamage, Pace, tell_damage, work_through

@@ -26,11 +26,11 @@ from registry.services.images.pulls import PullLog
 from registry.services.pull_through.concurrency import SingleFlight
 from registry.services.pull_through.fills import Fills
 from registry.services.pull_through.remote import OpenCredential, no_credential
-from registry.setting_groups import Delays, Limits
+from registry.settings.groups import Delays, Limits
 from registry.upstream.base import Upstream
 
 if TYPE_CHECKING:
-    from registry.keys import DataKeys
+    from registry.services.data_keys import DataKeys
 
 
 _PUBLIC = Allowed("ENTREPOT_UPSTREAM_ALLOWED")
@@ -78,7 +78,7 @@ class ServiceContext:
     on_damage: Callable[[], None] = lambda: None
     """Called when a blob or a manifest is newly found damaged."""
     count: Count = count_nothing
-    """Counts an event (`registry.counted`)."""
+    """Counts an event (`registry.counters`)."""
     fills: Fills = field(default_factory=Fills)
     """What is being fetched from upstream registries."""
     find_topics: FindTopics = no_topics

@@ -1,4 +1,4 @@
-"""The blob store in a bucket of any S3, which many nodes share (``docs/s3-store.md``).
+"""The blob store in a bucket of any S3, which many nodes share (``docs/how-to/s3-store.md``).
 
 `store` is the store; `files` makes its calls, which block. Those of S3 itself are in `bucket`, with
 `responses`; no other module knows boto3. `bucket_layout` has the keys. An upload is `staged`: its

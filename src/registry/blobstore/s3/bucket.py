@@ -26,7 +26,7 @@ from registry.blobstore.s3.responses import (
     check_document,
 )
 from registry.errors import StoreUnavailable
-from registry.store_settings import StoreSettings
+from registry.settings.store import StoreSettings
 
 DELETED_AT_ONCE: Final = 1000
 """Keys in a ``DeleteObjects``, the most that S3 takes."""

@@ -33,7 +33,7 @@ from registry.blobstore.disk.disk_io import check_room, make_folder
 from registry.blobstore.disk.stored_file import StoredFile
 from registry.blobstore.s3.cached_objects import FollowingObject
 from registry.blobstore.sealed.objects import StoredBytes
-from registry.counted import CACHE_BAD, CACHE_EVICTED, CACHE_FETCHED, CACHE_READS, CACHE_SERVED
+from registry.counters import CACHE_BAD, CACHE_EVICTED, CACHE_FETCHED, CACHE_READS, CACHE_SERVED
 from registry.errors import StoreUnavailable
 
 FETCHING: Final = "fetching"

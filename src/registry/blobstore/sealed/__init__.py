@@ -1,4 +1,6 @@
-"""Sealed objects: bytes encrypted frame by frame under a data key (``docs/sealed-format.md``).
+"""Sealed objects: bytes encrypted frame by frame under a data key.
+
+The format: ``docs/reference/sealed-format.md``.
 
 `frame_format` has the header and the cipher, `frames` seals and opens single frames, `compression`
 shrinks them first, `layout` tells their positions, `table` ends a packed object. `staged` seals the

@@ -33,7 +33,6 @@ from registry.errors import (
     NameUnknown,
     StoreUnavailable,
 )
-from registry.keys import DataKeys
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.link_states import see_links
@@ -43,6 +42,7 @@ from registry.oci.reference import Name
 from registry.services.blobs.damage import find_link_damage
 from registry.services.blobs.links import get_link, unknown
 from registry.services.context import ServiceContext
+from registry.services.data_keys import DataKeys
 
 T = TypeVar("T")
 

@@ -33,7 +33,7 @@ from registry.metadata.blobs.uploads import FIRST_TOKEN, Lease, Received, Upload
 from registry.oci.reference import Name
 from registry.services.blobs.upload_ids import Session, busy, unknown
 from registry.services.blobs.writing_keys import Seal, UploadKeys
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 
 Look = Callable[[Connection, Upload], UploadKeys]
 """Finds the keys of a session in the transaction that takes its lease."""
