@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help dev test test-fast check soak lint format conformance clients dist lines pictures bench \
+.PHONY: help dev test test-fast check soak lint format conformance clients dist lines pictures pages bench \
 	perf-check lock clean
 
 help: ## Print this list
@@ -101,6 +101,8 @@ export ROOMS
 
 lines: ## Print lines and files of Python by room, of sources and tests
 	@find src tests -name '*.py' -exec wc -l {} + | awk "$$ROOMS" | sort
+pages: $(DEVELOPMENT) ## Write the pages of docs that are generated from the code anew
+	for page in actions_page cli_fields commands_page settings_page; do $(BIN)/python -m tests.$$page || exit; done
 
 pictures: $(DEVELOPMENT) ## Take the pictures of the console in docs/console anew
 	$(BIN)/python -m tests.clients.console_screenshots docs/console

@@ -25,15 +25,15 @@ from typing import Final, NamedTuple
 from benchmarks.processes import cpu_seconds, private_bytes, process_tree
 from benchmarks.servers import free_port
 from benchmarks.tls import _certificate, _wait
-from cloudcore.loadbalancer.embedded import EmbeddedDriver
-from cloudcore.loadbalancer.haproxy import PROGRAM_PATH, HaproxyDriver
-from cloudcore.loadbalancer.proxy_plan import (
+from cloudcore.loadbalancer.driver import (
     BackendPlan,
     HealthPlan,
     ListenerPlan,
     ProxyPlan,
     TargetPlan,
 )
+from cloudcore.loadbalancer.embedded import EmbeddedDriver
+from cloudcore.loadbalancer.haproxy import PROGRAM_PATH, HaproxyDriver
 from cloudcore.loadbalancer.replicas import Replicas
 from cloudcore.nodes import kept_process
 

@@ -228,7 +228,7 @@ def _policies(world: World) -> Asked:
 
 
 def _large_manifests(world: World) -> Asked:
-    """Return manifests of four megabytes, which another process reads."""
+    """Return manifests of four megabytes."""
     layer = {"mediaType": "application/octet-stream", "size": 1, "digest": f"sha256:{'0' * 64}"}
     document = {"schemaVersion": 2, "mediaType": MANIFEST, "config": layer}
     layers = [{**layer, "digest": f"sha256:{number:064x}"} for number in range(1000)]

@@ -24,11 +24,11 @@ from benchmarks.scale_site import Call, Site
 from benchmarks.servers import KINDS, Server
 from benchmarks.wire import Connection, ExchangeFailedError
 from cloudcore.jobs.runs import end_run
+from registry.composition.main import Registry
 from registry.gc.collection import phases_of
-from registry.main import Registry
 from registry.services.collector_runs import start_collection
-from registry.setting_groups import Delays
-from registry.settings import Settings
+from registry.settings.groups import Delays
+from registry.settings.settings import Settings
 
 DELAYS: Final = Delays(gc_condemned_seconds=0, gc_quarantine_seconds=0)
 """One run removes every blob that is due. The grace period stays, so that pushed blobs are not."""

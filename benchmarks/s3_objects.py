@@ -45,13 +45,13 @@ from benchmarks.scale_stores import SqliteStore
 from benchmarks.wire import Connection, ExchangeFailedError
 from cloudcore.jobs.runs import end_run
 from registry.blobstore.s3.bucket import Bucket
-from registry.blobstore.s3.names import OBJECTS, object_key
+from registry.blobstore.s3.bucket_layout import OBJECTS, object_key
+from registry.composition.main import Registry
+from registry.composition.process import Process
 from registry.gc.collection import phases_of
 from registry.gc.orphans import find_orphans, places_of
-from registry.main import Registry
-from registry.process import Process
 from registry.services.collector_runs import start_collection
-from registry.settings import Settings
+from registry.settings.settings import Settings
 from tests.s3_servers import BUCKET, KEY_ID, SECRET
 
 GROWTH: Final = 1.1

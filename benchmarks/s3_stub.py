@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from benchmarks.counting_s3 import COUNTS
 from benchmarks.processes import process_tree
 from benchmarks.servers import ROOT, free_port
-from registry.store_settings import StoreSettings
+from registry.settings.store import StoreSettings
 from tests.s3_servers import BUCKET, KEY_ID, REGION, SECRET, SeaweedFs, seaweedfs_program
 
 COUNTED: Final = COUNTS

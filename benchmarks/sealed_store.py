@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from registry.blobstore.base import DataKey
-from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.disk.files import DiskFiles
 from registry.oci.digest import Digest, digest_of
 
 MIB: Final = 1024 * 1024

@@ -9,15 +9,15 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
-from cloudcore.databases.archive import BackupTarget, RegisteredEndpoint
-from cloudcore.databases.archives import Archives
-from cloudcore.databases.pgbackrest import ServerPlace
-from cloudcore.databases.s3_bridge import Bridge, S3Endpoint
+from cloudcore.databases.archive.archive import BackupTarget, RegisteredEndpoint
+from cloudcore.databases.archive.archives import Archives
+from cloudcore.databases.archive.pgbackrest import ServerPlace
+from cloudcore.databases.archive.s3_bridge import Bridge, S3Endpoint
 from cloudcore.iam.service_roles import SERVICE_ROLES
 from cloudcore.storage.family import STORAGE
-from registry.main import Registry
-from registry.served import SERVE
-from registry.settings import Settings
+from registry.composition.main import Registry
+from registry.composition.serve import SERVE
+from registry.settings.settings import Settings
 
 
 async def _back_up(order: dict[str, Any]) -> None:

@@ -24,27 +24,32 @@ import psycopg
 from botocore.config import Config
 
 from cloudcore.account_rows import find_account
-from cloudcore.acme.key_files import key_pem
 from cloudcore.certificate import authority
 from cloudcore.certificate.authority import Places as PublishedAt
 from cloudcore.certificate.keys import new_private_key
 from cloudcore.clock import uuid7
-from cloudcore.databases.archive import BackupTarget, Recovery, RegisteredEndpoint, archive_command
-from cloudcore.databases.archives import Archives, Places
-from cloudcore.databases.bucket_files import folder_of, list_files
+from cloudcore.databases.archive.archive import (
+    BackupTarget,
+    Recovery,
+    RegisteredEndpoint,
+    archive_command,
+)
+from cloudcore.databases.archive.archives import Archives, Places
+from cloudcore.databases.archive.bucket_files import folder_of, list_files
+from cloudcore.databases.archive.pgbackrest import ServerPlace
+from cloudcore.databases.archive.s3_bridge import Bridge, S3Endpoint
 from cloudcore.databases.needs import DatabaseNeeds, ServerCertificate
-from cloudcore.databases.pgbackrest import ServerPlace
-from cloudcore.databases.s3_bridge import Bridge, S3Endpoint
-from cloudcore.databases.server import SUPERUSER, ServerSpec
+from cloudcore.databases.servers.driver import SUPERUSER, ServerSpec
 from cloudcore.db.base import Connection
 from cloudcore.iam.service_roles import SERVICE_ROLES, RoleSession, ServiceRoles
+from cloudcore.key_pairs import key_pem
 from cloudcore.storage import buckets
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.family import STORAGE
 from cloudcore.storage.needs import StorageNeeds
-from registry.main import Registry
-from registry.served import SERVE
-from registry.settings import Settings
+from registry.composition.main import Registry
+from registry.composition.serve import SERVE
+from registry.settings.settings import Settings
 from tests.certificates import self_signed
 from tests.entrepot import copied_install
 from tests.live import start_registry

@@ -18,8 +18,7 @@ import httpx
 
 from cloudcore.audit.log import AuditLog
 from cloudcore.clock import uuid7
-from cloudcore.databases import scheduling
-from cloudcore.databases.archive import (
+from cloudcore.databases.archive.archive import (
     BackupFailed,
     BackupKind,
     BackupProgramMissing,
@@ -28,22 +27,23 @@ from cloudcore.databases.archive import (
     PushedWal,
     Recovery,
 )
-from cloudcore.databases.backup_routes import BACKUP_HANDLERS
-from cloudcore.databases.backup_work import BACKUP_WORK
-from cloudcore.databases.cluster import Cluster, Endpoint, Retention, Schedule
+from cloudcore.databases.backups import scheduling
+from cloudcore.databases.backups.restoring import TOO_EARLY
+from cloudcore.databases.backups.routes import BACKUP_HANDLERS
+from cloudcore.databases.backups.workflow import BACKUP_WORK
+from cloudcore.databases.clusters.cluster import Cluster, Endpoint, Retention, Schedule
+from cloudcore.databases.clusters.routes import CLUSTER_HANDLERS
+from cloudcore.databases.clusters.rows import CLUSTERS
+from cloudcore.databases.clusters.states import seal_password
+from cloudcore.databases.clusters.workflow import WORK
 from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms, ServerCertificate
-from cloudcore.databases.restoring import TOO_EARLY
-from cloudcore.databases.routes import CLUSTER_HANDLERS
-from cloudcore.databases.rows import CLUSTERS
-from cloudcore.databases.server import (
+from cloudcore.databases.servers.driver import (
     Proof,
     ServerFailed,
     ServerPaths,
     ServerSeen,
     ServerSpec,
 )
-from cloudcore.databases.states import seal_password
-from cloudcore.databases.work import WORK
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import Events
 from cloudcore.family import vocabulary
@@ -51,10 +51,10 @@ from cloudcore.jobs.kinds import JobKind
 from cloudcore.keyring import Keyring
 from cloudcore.nodes.node import Node
 from cloudcore.nodes.rows import claim
-from cloudcore.outbound.addresses import Network
+from cloudcore.outbound.destinations import Network
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform
-from registry.families import FAMILIES
+from registry.composition.families import FAMILIES
 from tests.control_plane import ACCOUNT, OTHER_ACCOUNT, TokenBook
 from tests.jobs import Clock, run_due, until
 from tests.kms_world import add_account

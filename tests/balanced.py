@@ -13,16 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
-from cloudcore.loadbalancer.driver import ReplicaSeen
-from cloudcore.loadbalancer.embedded import EmbeddedDriver
-from cloudcore.loadbalancer.haproxy import HaproxyDriver
-from cloudcore.loadbalancer.proxy_plan import (
+from cloudcore.loadbalancer.driver import (
     BackendPlan,
     HealthPlan,
     ListenerPlan,
     ProxyPlan,
+    ReplicaSeen,
     TargetPlan,
 )
+from cloudcore.loadbalancer.embedded import EmbeddedDriver
+from cloudcore.loadbalancer.haproxy import HaproxyDriver
 from cloudcore.loadbalancer.replicas import Replicas
 from tests.fault.balancer_to_death import BALANCER as BALANCER  # noqa: PLC0414 - for tests
 from tests.tools import require_tool

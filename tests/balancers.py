@@ -18,7 +18,7 @@ import httpx
 
 from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.keys import PrivateKeys
-from cloudcore.certificate.port import Certificates
+from cloudcore.certificate.needs import Certificates
 from cloudcore.certificate.rows import ROWS as CERTIFICATES
 from cloudcore.certificate.services import CERTIFICATES as OF_CERTIFICATES
 from cloudcore.clock import MICROSECONDS, uuid7
@@ -29,28 +29,29 @@ from cloudcore.family import vocabulary
 from cloudcore.iam.service_roles import ServiceRoles
 from cloudcore.keyring import Keyring
 from cloudcore.loadbalancer import rows
-from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaMetrics, ReplicaSeen, TargetStatus
+from cloudcore.loadbalancer.driver import (
+    ProxyFailed,
+    ProxyPlan,
+    ReplicaMetrics,
+    ReplicaSeen,
+    TargetStatus,
+)
 from cloudcore.loadbalancer.load_balancer import LoadBalancer
-from cloudcore.loadbalancer.needs import LoadBalancerNeeds
-from cloudcore.loadbalancer.ports import Parts
-from cloudcore.loadbalancer.proxy_plan import ProxyPlan
+from cloudcore.loadbalancer.needs import LoadBalancerNeeds, Parts
 from cloudcore.loadbalancer.routes import HANDLERS
 from cloudcore.loadbalancer.rows import ROWS
-from cloudcore.loadbalancer.watching import ProxyWatch
-from cloudcore.loadbalancer.work import WORK
+from cloudcore.loadbalancer.watch import ProxyWatch
+from cloudcore.loadbalancer.workflow import WORK
 from cloudcore.network import rows as network
 from cloudcore.network.driver import NetworkDriver
-from cloudcore.network.interfaces import Interfaces
-from cloudcore.network.route_table import RouteTable
-from cloudcore.network.security_group import SecurityGroup
-from cloudcore.network.subnet import Subnet
-from cloudcore.network.vpc import Vpc
+from cloudcore.network.network_interfaces import Interfaces
+from cloudcore.network.resources import RouteTable, SecurityGroup, Subnet, Vpc
 from cloudcore.nodes.node import Node
 from cloudcore.resource_references import Authorize
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform
-from registry.families import FAMILIES
+from registry.composition.families import FAMILIES
 from tests.control_plane import ACCOUNT, OTHER_ACCOUNT, TokenBook
 from tests.jobs import Clock, run_due
 from tests.kms_world import add_account

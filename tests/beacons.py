@@ -18,10 +18,9 @@ from cloudcore.clock import Clock, system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.schema import one_of
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.record import DELETING, Worked, fixed, given, own
-from cloudcore.resources.resource import Resource
+from cloudcore.resources.resource import DELETING, Resource, Worked, fixed, given, own
 from cloudcore.resources.rows import Rows
-from cloudcore.work import Again, Came, Step, Turn, Wish, Work
+from cloudcore.resources.workflow import Again, Came, Step, Turn, Wish, Work
 from registry.metadata.database import migration_connection
 from tests.kms_world import ACME, add_account
 

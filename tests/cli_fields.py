@@ -13,13 +13,12 @@ import msgspec
 
 from cloudcore.identity.commands.whoami import Identity
 from cloudcore.web.envelope import ENVELOPE
-from cloudcore.web.field_docs import described_fields
-from cloudcore.web.openapi import document
-from registry.families import FAMILIES
-from registry.served import _routes
+from cloudcore.web.openapi import described_fields, document
+from registry.composition.families import FAMILIES
+from registry.composition.serve import _routes
 from tests import described
 
-PAGE: Final = Path(__file__).parent.parent / "docs" / "cli-fields.md"
+PAGE: Final = Path(__file__).parent.parent / "docs" / "reference" / "cli-fields.md"
 
 _BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
     "repositories": {

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.databases import clusters
-from cloudcore.databases.archive import BackupTarget, Listed
-from cloudcore.databases.backup_work import BACKUP_WORK
-from cloudcore.databases.cluster import Cluster, check_cluster
+from cloudcore.databases.archive.archive import BackupTarget, Listed
+from cloudcore.databases.backups.workflow import BACKUP_WORK
+from cloudcore.databases.clusters import clusters
+from cloudcore.databases.clusters.cluster import Cluster, check_cluster
+from cloudcore.databases.clusters.rows import CLUSTERS
+from cloudcore.databases.clusters.states import seal_password
+from cloudcore.databases.clusters.workflow import WORK
 from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms, ServerCertificate
-from cloudcore.databases.rows import CLUSTERS
-from cloudcore.databases.server import ServerDriver, ServerFailed, ServerSeen, ServerSpec
-from cloudcore.databases.states import seal_password
-from cloudcore.databases.work import WORK
+from cloudcore.databases.servers.driver import ServerDriver, ServerFailed, ServerSeen, ServerSpec
 from cloudcore.events import NO_EVENTS, Events
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.nodes import rows as node_rows

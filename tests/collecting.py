@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Final
 
 from cloudcore.jobs.runs import Run, end_run, find_run
-from registry.blobstore.base import BlobSweeper
+from registry.blobstore.sweeper import BlobSweeper
 from registry.gc.collection import phases_of
 from registry.services.collector_runs import KIND, start_collection
 from registry.services.context import ServiceContext
-from registry.setting_groups import Delays
+from registry.settings.groups import Delays
 
 AT_ONCE: Final = Delays(gc_grace_seconds=0, gc_condemned_seconds=0, gc_quarantine_seconds=0)
 """No delay hides a race."""

@@ -18,27 +18,24 @@ from msgspec import structs
 from cloudcore.audit.log import AuditLog
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.compute import pools, rows
+from cloudcore.compute.driver import InstanceSpec, SandboxFailed, Seen
 from cloudcore.compute.images import ImageConfig, ImageRefused, ImageRoot, ImageUser
-from cloudcore.compute.instance import Instance
-from cloudcore.compute.instance_pool import InstancePool, check_pool
+from cloudcore.compute.instance_pool import Instance, InstancePool, check_pool
 from cloudcore.compute.needs import ComputeNeeds
-from cloudcore.compute.pools import INSTANCE_POOLS
+from cloudcore.compute.pools import INSTANCE_POOLS, WORK
 from cloudcore.compute.reconciling import Reconciler
-from cloudcore.compute.sandbox import InstanceSpec, SandboxFailed, Seen
-from cloudcore.compute.work import WORK
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import NO_EVENTS
+from cloudcore.identity.rights.service_sessions import SessionsOfService
 from cloudcore.identity.rows.accounts import Account
-from cloudcore.identity.service_sessions import SessionsOfService
 from cloudcore.network import rows as network_rows
-from cloudcore.network.interfaces import Interfaces
-from cloudcore.network.plan import InterfacePlan
-from cloudcore.network.subnet import Subnet
-from cloudcore.network.vpc import Vpc
+from cloudcore.network.driver import InterfacePlan
+from cloudcore.network.network_interfaces import Interfaces
+from cloudcore.network.resources import Subnet, Vpc
 from cloudcore.network.vpcs import _furnish
 from cloudcore.nodes import rows as node_rows
 from cloudcore.nodes.node import Node
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from tests.integration.oauth_world import World as Identity
 from tests.jobs import run_due
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cloudcore.resources.record import Record, bare
-from cloudcore.resources.resource import Resource, Verb, camel
-from registry.families import FAMILIES
+from cloudcore.resources.resource import Record, Resource, Verb, bare, camel
+from registry.composition.families import FAMILIES
 
 RESOURCES: Final[tuple[Resource[Record], ...]] = tuple(
     resource for family in FAMILIES for resource in family.resources

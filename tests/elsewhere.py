@@ -15,11 +15,11 @@ from typing import Final
 
 import psycopg
 
-from cloudcore.acme.key_files import key_pem
 from cloudcore.certificate import authority
 from cloudcore.certificate.authority import Places
 from cloudcore.certificate.keys import new_private_key
-from cloudcore.databases.cluster import Endpoint
+from cloudcore.databases.clusters.cluster import Endpoint
+from cloudcore.key_pairs import key_pem
 from tests.postgresql import UNPRIVILEGED, free_port, run, server_programs
 
 PASSWORD: Final = "known-elsewhere"

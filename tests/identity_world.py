@@ -21,13 +21,12 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unauthenticated
 from cloudcore.family import vocabulary
-from cloudcore.iam.founders import Founders
 from cloudcore.iam.policy import Policy
-from cloudcore.iam.principal import Principal, PrincipalKind
+from cloudcore.iam.principal import Founders, Principal, PrincipalKind
 from cloudcore.identity.audit import organizations_of
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.permissions import LoginPermission, Permissions
-from cloudcore.identity.routes import HANDLERS
+from cloudcore.identity.rights.permissions import LoginPermission, Permissions
+from cloudcore.identity.routes.handlers import HANDLERS
 from cloudcore.identity.rows import organizations
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
@@ -42,7 +41,7 @@ from cloudcore.identity.tables import sessions
 from cloudcore.keyring import Keyring
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Origin, Platform
-from registry.families import FAMILIES
+from registry.composition.families import FAMILIES
 from tests.databases import opened
 
 START: Final = 1_800_000_000 * MICROSECONDS

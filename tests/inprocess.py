@@ -25,12 +25,11 @@ from cloudcore.keyring import Keyring
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.services import KeyMaker
 from cloudcore.kms.vault import Vault
-from cloudcore.serving.body import Message, Scope
+from cloudcore.serving.asgi import Message, Scope
 from registry.blobstore.base import BlobStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.distribution.errors import CODES
-from registry.keys import DataKeys
 from registry.metadata.repositories.live import (
     add_account,
     find_account,
@@ -41,8 +40,9 @@ from registry.metadata.tables import repositories
 from registry.services.blobs.upload_leases import Leases
 from registry.services.changes import RegistryHost
 from registry.services.context import ServiceContext
+from registry.services.data_keys import DataKeys
 from registry.services.images.pulls import PullLog
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 
 START: Final = 1_750_000_000 * MICROSECONDS
 ZERO_COPY: Final[Mapping[str, object]] = {"http.response.zerocopysend": {}}

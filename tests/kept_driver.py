@@ -19,13 +19,13 @@ from typing import Any, Final
 
 from cloudcore.compute import kept_instances
 from cloudcore.compute.bubblewrap import bubblewrap_driver
+from cloudcore.compute.driver import Bounds, InstanceSpec, SandboxDriver, SandboxFailed
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
 from cloudcore.compute.runc import runc_driver
-from cloudcore.compute.sandbox import Bounds, InstanceSpec, SandboxDriver, SandboxFailed
-from cloudcore.databases import postgres, restored_data, servers
-from cloudcore.databases.archive import Recovery
-from cloudcore.databases.server import ServerFailed, ServerSpec
-from cloudcore.databases.servers import Listening, Servers
+from cloudcore.databases.archive.archive import Recovery
+from cloudcore.databases.servers import bubblewrap, data_folders, postgres
+from cloudcore.databases.servers.bubblewrap import Listening, Servers
+from cloudcore.databases.servers.driver import ServerFailed, ServerSpec
 from cloudcore.nodes import control_groups, kept_process
 from cloudcore.nodes.node import DriverUnusable
 
@@ -42,14 +42,14 @@ _INSTANCES: Final[Places] = {
 }
 """Where a driver of instances does something that lasts."""
 _SERVERS: Final[Places] = {
-    "write": (servers, "write_file"),
+    "write": (bubblewrap, "write_file"),
     "launch": (kept_process, "start"),
-    "ask": (servers, "ask"),
+    "ask": (bubblewrap, "ask"),
     "groups": (control_groups, "remove"),
-    "clean": (restored_data, "clean"),
-    "settle": (servers, "settle"),
+    "clean": (data_folders, "clean"),
+    "settle": (bubblewrap, "settle"),
     "roles": (postgres, "single_user"),
-    "files": (restored_data, "remove_tree"),
+    "files": (data_folders, "remove_tree"),
 }
 """Where the driver of servers does."""
 

@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, select
 from cloudcore.clock import uuid7
 from cloudcore.db.base import CommitMark, Connection, Database
 from cloudcore.db.statement import Statement
-from cloudcore.jobs.running import running
+from cloudcore.jobs.background import running
 from cloudcore.jobs.runs import Run, find_run
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.kms.key import Key
@@ -24,9 +24,8 @@ from registry.blobstore.base import BlobStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.gc.object_check import Pace
-from registry.gc.sealing.object_sealing import Sealer
-from registry.gc.sealing.turns import SealReport, plain_rows, seal_objects
-from registry.keys import DataKeys
+from registry.gc.object_sealing import Sealer
+from registry.gc.seal_run import SealReport, plain_rows, seal_objects
 from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.objects import find_object
 from registry.metadata.collector.plain_objects import FIRST
@@ -48,7 +47,8 @@ from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.blobs.rewrapping import KIND, rewrap_kind, start_rewrap
 from registry.services.context import ServiceContext
-from registry.setting_groups import Limits
+from registry.services.data_keys import DataKeys
+from registry.settings.groups import Limits
 from tests.inprocess import Client, Registry, open_registry
 from tests.jobs import until
 from tests.kms_world import KEYRING, KmsWorld

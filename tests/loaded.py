@@ -47,7 +47,12 @@ _NETWORK: Final = Path("/proc/thread-self/ns/net")
 ENTREPOT: Final = "registry"
 """The module of the command."""
 _SERVERS: Final = (
-    *("registry.cli.serve", "registry.cli.dev", "registry.served", "uvicorn.server"),
+    *(
+        "registry.cli.server.serve",
+        "registry.cli.server.dev",
+        "registry.composition.serve",
+        "uvicorn.server",
+    ),
     *("cloudcore.db.sqlite", "cloudcore.db.postgresql"),
 )
 """What only servers load."""
@@ -290,7 +295,7 @@ def _loader() -> _Loader:
 
 def _load() -> None:
     """Import and compile what the command and its servers need, before the first fork."""
-    names = ("registry.cli.main", "registry.families", "cloudcore.db.statement")
+    names = ("registry.cli.main", "registry.composition.families", "cloudcore.db.statement")
     main, families, statement = map(import_module, names)
     # The parsers of a thousand options take longer than most commands.
     patch.object(main, "make_parser", cache(main.make_parser)).start()
@@ -370,7 +375,7 @@ def _run(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     *streams, network = descriptors
     if os.fstat(network).st_ino != _NETWORK.stat().st_ino:
-        namespaces = import_module("cloudcore.network.namespaces")
+        namespaces = import_module("cloudcore.network.drivers.namespaces")
         namespaces.enter(network)
     os.close(network)
     for number, each in enumerate(streams):

@@ -14,21 +14,18 @@ from registry.blobstore.base import (
     DataKey,
     ObjectDamaged,
     ObjectUnknown,
-    Orphan,
     StageBusy,
     StagedDropped,
     Stored,
-    StoredObject,
 )
-from registry.blobstore.filesystem import GrowingStore
 from registry.blobstore.reading import (
     BlockingGrowing,
     BlockingObject,
     Growth,
 )
-from registry.blobstore.sealed_format import says_packed, sealed_bytes, unsealed_size
-from registry.blobstore.sealed_object import SealedObject, StoredBytes, unseal
-from registry.blobstore.sealed_table import claimed_size, compressed_bytes
+from registry.blobstore.sealed.frame_format import says_packed, sealed_bytes, unsealed_size
+from registry.blobstore.sealed.objects import SealedObject, StoredBytes, unseal
+from registry.blobstore.sealed.table import claimed_size, compressed_bytes
 from registry.blobstore.staging import (
     State,
     canonical_id,
@@ -37,6 +34,8 @@ from registry.blobstore.staging import (
     verified,
     wanted_algorithms,
 )
+from registry.blobstore.sweeper import Orphan, StoredObject
+from registry.blobstore.threaded_store import GrowingStore
 from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest, digest_of
 

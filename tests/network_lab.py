@@ -20,13 +20,13 @@ from ipaddress import IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Final
 
-from cloudcore.network import namespaces
-from cloudcore.network.checking import can_check
-from cloudcore.network.links import GUEST, ROUTER, open_links
-from cloudcore.network.namespaces import FOLDER, set_sysctl, within
-from cloudcore.network.nftables import Nftables
-from cloudcore.network.plan import InterfacePlan, VpcPlan
-from cloudcore.network.rules import UPLINK, short
+from cloudcore.network.driver import InterfacePlan, VpcPlan
+from cloudcore.network.drivers import namespaces
+from cloudcore.network.drivers.links import GUEST, ROUTER, open_links
+from cloudcore.network.drivers.namespaces import FOLDER, set_sysctl, within
+from cloudcore.network.drivers.nft_check import can_check
+from cloudcore.network.drivers.nftables import Nftables
+from cloudcore.network.drivers.rules import UPLINK, short
 from tests.tools import missing, require_tool
 
 INTERNET_ADDRESS: Final = "2600::2"

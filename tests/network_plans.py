@@ -9,11 +9,11 @@ from uuid import uuid4
 
 from hypothesis import strategies as st
 
-from cloudcore.network.plan import (
+from cloudcore.network.driver import (
     GroupPlan,
     InterfacePlan,
-    Protocol,
     RulePlan,
+    RuleProtocol,
     SubnetPlan,
     Target,
     VpcPlan,
@@ -70,7 +70,7 @@ _networks_ipv6 = st.builds(
 )
 _networks = _networks_ipv4 | _networks_ipv6
 _ids = st.uuids().map(str)
-_protocols: st.SearchStrategy[Protocol] = st.sampled_from(get_args(Protocol))
+_protocols: st.SearchStrategy[RuleProtocol] = st.sampled_from(get_args(RuleProtocol))
 _targets: st.SearchStrategy[Target] = st.sampled_from(get_args(Target))
 _ports = st.none() | st.tuples(st.integers(0, 65535), st.none() | st.integers(0, 65535))
 

@@ -15,7 +15,7 @@ from cloudcore.queue.message_rows import Depth, Message, depth
 from cloudcore.queue.messages import FailedLease, NewMessage, lease_id
 from cloudcore.queue.queue import Queue, check_message
 from cloudcore.queue.queues import QUEUES, ROWS, purge
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from tests.inprocess import ManualClock
 from tests.kms_world import ACME, GLOBEX, add_account
 

@@ -1,6 +1,6 @@
 """Evaluate rendered rules of nftables for one packet that begins a flow: read, not reasoned about.
 
-It knows the words that `cloudcore.network.rules` writes, and raises for any other.
+It knows the words that `cloudcore.network.drivers.rules` writes, and raises for any other.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ import pytest
 from botocore.config import Config
 from moto.s3 import models as moto_models
 
-from registry.store_settings import StoreSettings
+from registry.settings.store import StoreSettings
 from tests.aws_kms import MotoServer
 from tests.databases import planted
 from tests.entrepot import initialized, told

@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, urlsplit
 from joserfc import jws
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from cloudcore.identity.jws import OnlyAlgorithm
+from cloudcore.identity.tokens.jws import OnlyAlgorithm
 
 CLIENT: Final = "entrepot"
 SECRET: Final = "a secret: of+the/client"

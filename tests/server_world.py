@@ -15,10 +15,10 @@ from typing import Any, Final
 import psycopg
 import psycopg.sql
 
-from cloudcore.acme.key_files import key_pem
 from cloudcore.certificate import authority
 from cloudcore.certificate.authority import Places
 from cloudcore.certificate.keys import new_private_key
+from cloudcore.key_pairs import key_pem
 from tests.kept_world import Driving, KeptMachine
 from tests.postgresql import free_port
 from tests.tools import missing, require_tool

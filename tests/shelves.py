@@ -13,8 +13,16 @@ from cloudcore.db.schema import Id
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods, Referrer
-from cloudcore.resources.record import Record, Reference, fixed, given, own
-from cloudcore.resources.resource import Filter, Resource, Target
+from cloudcore.resources.resource import (
+    Filter,
+    Record,
+    Reference,
+    Resource,
+    Target,
+    fixed,
+    given,
+    own,
+)
 from cloudcore.resources.routes import standard_routes
 from cloudcore.resources.rows import Rows
 from cloudcore.web.context import RequestContext

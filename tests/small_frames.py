@@ -9,21 +9,20 @@ from typing import Final
 
 import pytest
 
-from registry.blobstore import (
-    compression,
-    copying,
-    growing_file,
-    sealed_format,
-    sealed_frames,
-    sealed_layout,
-    sealed_object,
-    sealed_staged,
-    sealed_table,
-)
 from registry.blobstore.base import DataKey
+from registry.blobstore.disk import copying, growing_file
 from registry.blobstore.s3 import copying as s3_copying
-from registry.blobstore.s3 import forms
-from registry.blobstore.sealed_format import OVERHEAD
+from registry.blobstore.s3 import encodings
+from registry.blobstore.sealed import (
+    compression,
+    frame_format,
+    frames,
+    layout,
+    objects,
+    staged,
+    table,
+)
+from registry.blobstore.sealed.frame_format import OVERHEAD
 
 SMALL_BYTES: Final = 256
 KEY: Final = DataKey(bytes(range(32)), b"an account")
@@ -31,14 +30,14 @@ PACKED_KEY: Final = DataKey(bytes(range(1, 33)), b"an account")
 """The key of bytes that a store which compresses should compress (`compressible`)."""
 _MODULES: Final = (
     growing_file,
-    sealed_format,
-    sealed_frames,
-    sealed_layout,
-    sealed_object,
-    sealed_staged,
-    sealed_table,
+    frame_format,
+    frames,
+    layout,
+    objects,
+    staged,
+    table,
     copying,
-    forms,
+    encodings,
     s3_copying,
 )
 

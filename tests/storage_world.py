@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Database
 from cloudcore.events import NO_EVENTS
-from cloudcore.metering.counting import Meter
+from cloudcore.metering.needs import Meter
 from cloudcore.storage import buckets, multipart, objects, reading, storing, upload_rows
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.bucket_rows import Held, held_by_bucket
@@ -22,10 +22,9 @@ from cloudcore.storage.object_rows import Facts, Listing, StoredObject, list_pag
 from cloudcore.storage.piece_rows import Piece
 from cloudcore.storage.storing import Terms
 from cloudcore.storage.upload_rows import Upload
-from registry.blobstore.filesystem import FilesystemStore
-from registry.buckets.orphans import BucketOrphans
-from registry.buckets.store import KeysOfBuckets, Sealing, StoreOfBuckets
-from registry.keys import DataKeys
+from registry.blobstore.disk.store import FilesystemStore
+from registry.buckets.store import BucketOrphans, KeysOfBuckets, Sealing, StoreOfBuckets
+from registry.services.data_keys import DataKeys
 from tests.inprocess import ManualClock
 from tests.kms_world import ACME, GLOBEX, KmsWorld, make_kms_world
 

@@ -24,7 +24,6 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.iam.principal import Principal
 from cloudcore.iam.service_roles import service_crn
-from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.needs import SIGNING_KEYS, TOKENS
 from cloudcore.identity.rows.accounts import ACCOUNTS, Account, save_account
 from cloudcore.identity.rows.policies import Attachment, PolicyRow
@@ -32,26 +31,27 @@ from cloudcore.identity.rows.roles import Role
 from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.services import policies, roles, service_accounts
-from cloudcore.identity.signing_keys import SigningKeys
-from cloudcore.identity.tokens import AccessTokens
+from cloudcore.identity.tokens.access_tokens import AccessTokens
+from cloudcore.identity.tokens.authentication import BearerAuthenticator
+from cloudcore.identity.tokens.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring
 from cloudcore.kms.family import KMS
 from cloudcore.kms.needs import KmsNeeds
 from cloudcore.ports import KEYRING, Opening, known
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.context import AUTHENTICATOR, Origin
-from registry.main import Registry
+from registry.composition.main import Registry
+from registry.composition.needs import BEARERS, SERVICES
+from registry.composition.planes import dispatcher
+from registry.composition.serve import SERVE
 from registry.metadata.repositories.details import NewRepository
-from registry.needs import BEARERS, SERVICES
-from registry.planes import dispatcher
-from registry.served import SERVE
+from registry.services.access.logins import RefusedLogin, mint_login, new_password
+from registry.services.access.tokens import BearerTokens
 from registry.services.context import ServiceContext
-from registry.services.logins import RefusedLogin, mint_login, new_password
 from registry.services.repositories.details import create_repository
 from registry.services.repositories.policies import put_resource_policy
-from registry.services.tokens import BearerTokens
-from registry.setting_groups import Limits
-from registry.settings import Settings
+from registry.settings.groups import Limits
+from registry.settings.settings import Settings
 from tests.inprocess import IN_FILES, ManualClock
 from tests.memory_store import MemoryStore
 

@@ -17,8 +17,8 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
 from cloudcore.errors import InvalidInput, NotFound
-from cloudcore.serving.body_budget import BODIES
-from cloudcore.serving.request_cycle import RequestCycle
+from cloudcore.serving.bodies.budget import BODIES
+from cloudcore.serving.http.request_cycle import RequestCycle
 from cloudcore.web.context import RequestContext
 from cloudcore.web.streams import FileRange, RequestStream, StreamReply
 from cloudcore.wire import ResponseBody

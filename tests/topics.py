@@ -11,7 +11,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.keyring import Keyring
-from cloudcore.notifications.signing import new_secret, seal_secret
+from cloudcore.notifications.envelope import new_secret, seal_secret
 from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS
 from cloudcore.notifications.topic import Subscription, Topic
 from cloudcore.notifications.topics import ROWS, TOPICS

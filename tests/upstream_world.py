@@ -9,8 +9,8 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.outbound.destinations import Allowed
+from cloudcore.outbound.host_lookup import Resolve, resolve
 from cloudcore.outbound.http_client import HttpClient, TimeLimits
-from cloudcore.outbound.names import Resolve, resolve
 from registry.upstream.base import Credential, RateLimit, Remote, UpstreamFailed, Watch
 from registry.upstream.client import RegistryClient
 from tests.scripted_upstream import ScriptedUpstream, scripted_upstream

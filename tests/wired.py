@@ -12,14 +12,14 @@ from typing import Final, cast
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from cloudcore.serving.body import Receive, Scope, Send
-from cloudcore.serving.kept import KeptAnswers
+from cloudcore.serving.asgi import Receive, Scope, Send
+from cloudcore.serving.http.protocol import HttpProtocol
+from cloudcore.serving.http.worker import Observer, ServerWorker
+from cloudcore.serving.kept.cache import KeptAnswers
 from cloudcore.serving.limits import ServerLimits
-from cloudcore.serving.protocol import HttpProtocol
 from cloudcore.serving.record import RequestRecord
-from cloudcore.serving.worker import Observer, ServerWorker
+from registry.composition.planes import PLANES, dispatcher
 from registry.distribution.app import DataPlane
-from registry.planes import PLANES, dispatcher
 from registry.services.context import ServiceContext
 from tests.inprocess import Answer, Body, Client, check_form
 

@@ -32,7 +32,7 @@ class Case(NamedTuple):
     is_large: bool = False
     """Its body is larger than a socket's buffer."""
     is_kept: bool = False
-    """The answer is given again from memory (`docs/kept-answers.md`)."""
+    """The answer is given again from memory (`docs/explanation/kept-answers.md`)."""
 
 
 class World:

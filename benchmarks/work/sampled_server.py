@@ -33,9 +33,9 @@ THREADS: Final = {
 """Prefixes of the names of threads, and their kind."""
 OTHER_THREADS: Final = "other threads"
 LAYERS: Final = (
-    ("cloudcore.serving.server", EVENT_LOOP),
+    ("cloudcore.serving.processes.server", EVENT_LOOP),
     ("cloudcore.serving.logs", "access log, metrics"),
-    ("cloudcore.serving.watched", "access log, metrics"),
+    ("cloudcore.serving.counters", "access log, metrics"),
     ("cloudcore.serving.record", "access log, metrics"),
     ("cloudcore.serving.dispatch", "dispatch"),
     ("cloudcore.serving.planes", "dispatch"),
@@ -43,10 +43,10 @@ LAYERS: Final = (
     ("cloudcore.db", "database"),
     ("cloudcore.kms", "keys"),
     ("registry.kms", "keys"),
-    ("registry.keys", "keys"),
+    ("registry.services.data_keys", "keys"),
     ("cloudcore.identity", "authorization"),
     ("cloudcore.iam", "authorization"),
-    ("registry.services.bearers", "authorization"),
+    ("registry.services.access.bearers", "authorization"),
     ("registry.distribution.auth", "authorization"),
     ("registry.distribution.token", "authorization"),
     ("registry.distribution", "handlers"),

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.iam.audit import AuditEvent
 from cloudcore.iam.principal import Principal, Source
 from cloudcore.jobs.outbox import emit, emit_all
 from cloudcore.ports import Port
+from cloudcore.resource_names import Crn
 
 TopicsOf = Callable[[Connection, str, str], Sequence[str]]
 """Returns the CRNs of the topics that an account's rules name for a type of events.

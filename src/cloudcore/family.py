@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from litestar.handlers import HTTPRouteHandler
 
-    from cloudcore.db.deletion import Forget
+    from cloudcore.db.rows import Forget
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.metering.sampling import Measure

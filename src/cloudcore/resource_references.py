@@ -13,11 +13,9 @@ from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from cloudcore.account_rows import handle_of
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound
-from cloudcore.resource_names import check_name
-from cloudcore.uuids import parse_uuid
+from cloudcore.resource_names import Crn, check_name, parse_uuid
 
 
 class Scope(NamedTuple):

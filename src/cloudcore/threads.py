@@ -13,6 +13,7 @@ import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from threading import Lock
 from typing import Final, Generic, TypeVar, TypeVarTuple, Unpack
 
@@ -20,7 +21,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class Turns(Generic[T]):
+class FairQueue(Generic[T]):
     """What waits to be done. Accounts take turns, each with what has waited longest.
 
     So an account waits for one of each other account, however many those have. It has no lock.
@@ -61,35 +62,42 @@ class FairThread:
         how_nice = (niceness,) if sys.platform == "linux" else (0,)
         self._pool = ThreadPoolExecutor(1, name, initializer=os.nice, initargs=how_nice)
         self._lock = Lock()
-        self._turns = Turns[Callable[[], None]]()
+        self._turns = FairQueue[Callable[[], None]]()
 
     async def run(self, account_id: str, call: Callable[[Unpack[Ts]], T], /, *arguments: *Ts) -> T:
         """Return the result of a call that is made for an account; cancelled, it may still run."""
         answer = Future[T]()
-
-        def answer_it() -> None:
-            if answer.set_running_or_notify_cancel():
-                try:
-                    answer.set_result(call(*arguments))
-                except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-                    answer.set_exception(error)
-
         with self._lock:
-            self._turns.put(account_id, answer_it)
+            self._turns.put(account_id, partial(_answer, answer, partial(call, *arguments)))
         self._pool.submit(self._take_turn)
-        return await asyncio.wrap_future(answer)
+        try:
+            return await asyncio.wrap_future(answer)
+        finally:
+            del answer  # an error has this frame: together they would wait for a collection
 
     def _take_turn(self) -> None:
         with self._lock:
-            call = self._turns.take()
-        call()
+            turn = self._turns.take()
+        try:
+            turn()
+        finally:
+            del turn  # as in `run`
+
+
+def _answer(answer: Future[T], call: Callable[[], T]) -> None:
+    if answer.set_running_or_notify_cancel():
+        try:
+            answer.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            answer.set_exception(error)
+            del answer, call  # as in `FairThread.run`
 
 
 SLOW_KEYS: Final = FairThread("keys", niceness=10)
 """Makes slow keys, each of which takes up to seconds of a core. It releases the interpreter's lock
 meanwhile and runs at a lower priority, so that requests are answered first."""
 DOCUMENTS: Final = FairThread("documents")
-"""Reads what is large or costs arithmetic: bodies, policies, certificates. It holds the interpreter
+"""Reads what is large or costs arithmetic: documents, bodies, policies. It holds the interpreter
 for milliseconds, and the sooner it is done the better for all."""
 TRANSFERS: Final = ThreadPoolExecutor(6, "bodies")
 """Bodies on their way, where the server is not ours or they are joined in memory."""

@@ -31,7 +31,7 @@ from cloudcore.errors import (
     Unauthenticated,
     Unavailable,
 )
-from cloudcore.objects.errors import KeyDeleted, KeyDisabled
+from cloudcore.objects.wraps import KeyDeleted, KeyDisabled
 
 MOST_SHOWN: Final = 100
 """Maximum of items that an error lists."""

@@ -19,7 +19,7 @@ from tests.clients.remote import Remote
 from tests.live_signed_in import SignedIn, serving
 from tests.postgresql import free_port
 
-PAGE: Final = "docs/pull-through-cache.md"
+PAGE: Final = "docs/how-to/pull-through-cache.md"
 PREFIX: Final = "docker-hub"
 
 

@@ -15,18 +15,20 @@ import psycopg
 import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.databases import clusters, postgres, restored_data, restoring, states
-from cloudcore.databases.archive import BackupTarget, archive_command
-from cloudcore.databases.archives import Archives
-from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster
+from cloudcore.databases.archive.archive import BackupTarget, archive_command
+from cloudcore.databases.archive.archives import Archives
+from cloudcore.databases.archive.pgbackrest import ServerPlace
+from cloudcore.databases.archive.s3_bridge import Bridge, S3Endpoint
+from cloudcore.databases.archive.wal_watch import WalWatch
+from cloudcore.databases.backups import restoring
+from cloudcore.databases.clusters import clusters, states
+from cloudcore.databases.clusters.cluster import ARCHIVE_FAILING, Cluster
+from cloudcore.databases.clusters.rows import CLUSTERS
+from cloudcore.databases.clusters.workflow import WORK
 from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms
-from cloudcore.databases.pgbackrest import ServerPlace
-from cloudcore.databases.rows import CLUSTERS
-from cloudcore.databases.s3_bridge import Bridge, S3Endpoint
-from cloudcore.databases.server import ServerSpec
-from cloudcore.databases.servers import Listening, Servers
-from cloudcore.databases.wal_watch import WalWatch
-from cloudcore.databases.work import WORK
+from cloudcore.databases.servers import data_folders, postgres
+from cloudcore.databases.servers.bubblewrap import Listening, Servers
+from cloudcore.databases.servers.driver import ServerSpec
 from cloudcore.events import NO_EVENTS
 from cloudcore.keyring import Keyring
 from cloudcore.nodes import rows as node_rows
@@ -262,7 +264,7 @@ async def test_an_archive_that_is_away_for_an_hour_stops_nothing_and_loses_nothi
     )
     waiting = [*spool.iterdir()]
     assert len(waiting) == MOST_FILES, "the rest is the server's own, which counts as its disk"
-    size = restored_data.size_of(spool.parent)
+    size = data_folders.size_of(spool.parent)
     assert size is not None
     assert size < spec.disk_mb * MIB
 

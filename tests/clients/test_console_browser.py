@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from cloudcore.identity.authorize_page import (
-    HEADERS,
-    code_page,
-    new_password_page,
-    refusal_page,
-)
+from cloudcore.identity.oauth.pages import HEADERS, code_page, new_password_page, refusal_page
 from tests.clients.console_pages import DESKTOP, PHONE, Watched, chromium, watched
 from tests.clients.console_world import World, serve_world
 from tests.entrepot import ADMIN, PASSWORD

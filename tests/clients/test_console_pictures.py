@@ -19,7 +19,7 @@ pytestmark = pytest.mark.client("chromium")
 
 
 def test_each_picture_of_the_docs_can_be_taken(tmp_path: Path) -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     named = {name for page in pages for name in _PICTURE.findall(page.read_text())}
     kept = {each.name for each in (ROOT / "docs/console").iterdir()}
     folder = tmp_path / "pictures"

@@ -19,8 +19,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cloudcore.clock import uuid7
-from cloudcore.databases import archives, wal
-from cloudcore.databases.archive import (
+from cloudcore.databases.archive import archives, wal
+from cloudcore.databases.archive.archive import (
     GIVEN,
     WANTED,
     BackupFailed,
@@ -30,11 +30,17 @@ from cloudcore.databases.archive import (
     Recovery,
     restore_command,
 )
-from cloudcore.databases.archives import Archives
-from cloudcore.databases.bucket_access import BucketAccess
-from cloudcore.databases.bucket_files import delete_files, folder_of, read, store, text
-from cloudcore.databases.pgbackrest import STANZA
-from cloudcore.databases.wal import has_files
+from cloudcore.databases.archive.archives import Archives
+from cloudcore.databases.archive.bucket_files import (
+    BucketAccess,
+    delete_files,
+    folder_of,
+    read,
+    store,
+    text,
+)
+from cloudcore.databases.archive.pgbackrest import STANZA
+from cloudcore.databases.archive.wal import has_files
 from cloudcore.quotas.limits import put_limit, remove_limit
 from cloudcore.storage.bucket import BUCKET_BYTES
 from cloudcore.storage.bucket_rows import used_bytes

@@ -109,7 +109,7 @@ def tenant(served: tuple[Install, Path]) -> Iterator[Tenant]:
 
 
 def test_the_commands_of_the_page_work(served: tuple[Install, Path], workspace: Path) -> None:
-    """Those of ``docs/databases.md`` are run in their order, with servers that really run."""
+    """Those of ``docs/how-to/databases.md`` run in their order, with servers that really run."""
     for name in ("jq", "psql"):
         require_tool(name)
     programs, (install, folder) = workspace / "programs", served
@@ -118,7 +118,7 @@ def test_the_commands_of_the_page_work(served: tuple[Install, Path], workspace: 
     assert install.sign_in_by_key(home).returncode == 0
     environment = {**home.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
     with shell(workspace, environment) as started:
-        for command in commands_of("docs/databases.md"):
+        for command in commands_of("docs/how-to/databases.md"):
             started.run(command, "of a role elsewhere\n" if "--password" in command else "")
         assert len(started.done) > 15
         # What is deleted on the way ends before the service does.

@@ -138,13 +138,13 @@ def operator(folder: Path) -> Iterator[Shell]:
 def page(request: pytest.FixtureRequest) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
     """Return a page, the URL of its install, and what its words mean here."""
     if request.param == "sqlite":
-        yield "docs/backup.md", "", []
+        yield "docs/how-to/backup.md", "", []
         return
     url = create_database(request.getfixturevalue("postgresql_url"), "template0")
     name = urlsplit(url).path.removeprefix("/")
     server = url.removesuffix(f"/{name}")
     yield (
-        "docs/backup-postgresql.md",
+        "docs/how-to/backup-postgresql.md",
         url,
         [
             ("postgresql://entrepot@db.example.com/entrepot", url),

@@ -204,14 +204,14 @@ def machinery(workspace: Path) -> Iterator[Machinery]:
 
 def test_install_upgrade_and_go_back(machinery: Machinery, workspace: Path) -> None:
     database = machinery.data / "metadata.db"
-    machinery.read("docs/deploy.md")
+    machinery.read("docs/how-to/deploy.md")
     assert (machinery.folder / "var/backups/entrepot/backup.json").exists()
     machine = machinery.client(workspace / "somebody")
     digest = machine.pushed(None, "web/old:1", "before the upgrade")
 
-    machinery.read("docs/upgrade.md", until="git checkout VERSION")
+    machinery.read("docs/how-to/upgrade.md", until="git checkout VERSION")
     install_version(machinery.folder, next_version(workspace / "next"))
-    machinery.read("docs/upgrade.md", after="git checkout VERSION", until=READY)
+    machinery.read("docs/how-to/upgrade.md", after="git checkout VERSION", until=READY)
     assert revision_of(database) == NEXT
     assert machine.pull(None, "web/old@" + digest).returncode == 0
     machine.pushed(None, "web/new:1", "after the upgrade")
@@ -219,9 +219,9 @@ def test_install_upgrade_and_go_back(machinery: Machinery, workspace: Path) -> N
     checked = machinery.shell.run(f".venv/bin/entrepot fsck --config {config}")
     assert "0 violations, 0 orphans" in checked
 
-    machinery.read("docs/upgrade.md", after=READY, until=GO_BACK)
+    machinery.read("docs/how-to/upgrade.md", after=READY, until=GO_BACK)
     install_version(machinery.folder, ROOT / "src")
-    machinery.read("docs/upgrade.md", after=GO_BACK)
+    machinery.read("docs/how-to/upgrade.md", after=GO_BACK)
     assert revision_of(database) == THIS
     assert machine.pull(None, "web/old@" + digest).returncode == 0
     assert machine.pull(None, "web/new:1").returncode != 0

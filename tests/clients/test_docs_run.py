@@ -37,40 +37,43 @@ pytestmark = [pytest.mark.client("skopeo"), pytest.mark.timeout(300)]
 
 PAGES: Final = (
     "README.md",
-    "docs/logins.md",
-    "docs/cli.md",
-    "docs/pull-through-cache.md",
-    "docs/audit-log.md",
-    "docs/usage.md",
-    "docs/keys.md",
-    "docs/metadata.md",
-    "docs/encryption.md",
-    "docs/sign-in.md",
-    "docs/email.md",
-    "docs/billing.md",
-    "docs/queues.md",
-    "docs/certificates.md",
-    "docs/load-balancers.md",
-    "docs/buckets.md",
-    "docs/quotas.md",
-    "docs/network.md",
-    "docs/tls.md",
+    "docs/tutorials/first-push.md",
+    "docs/tutorials/team.md",
+    "docs/tutorials/ci-bot.md",
+    "docs/how-to/logins.md",
+    "docs/reference/cli.md",
+    "docs/how-to/pull-through-cache.md",
+    "docs/reference/audit-log.md",
+    "docs/reference/usage.md",
+    "docs/how-to/keys.md",
+    "docs/how-to/metadata.md",
+    "docs/how-to/encryption.md",
+    "docs/how-to/sign-in.md",
+    "docs/how-to/email.md",
+    "docs/reference/billing.md",
+    "docs/how-to/queues.md",
+    "docs/how-to/certificates.md",
+    "docs/how-to/load-balancers.md",
+    "docs/how-to/buckets.md",
+    "docs/reference/quotas.md",
+    "docs/how-to/network.md",
+    "docs/how-to/tls.md",
 )
 """In the order in which they are run, over one install."""
 
-PAGES_OF_OPERATORS: Final = {"docs/deploy.md", "docs/upgrade.md"}
+PAGES_OF_OPERATORS: Final = {"docs/how-to/deploy.md", "docs/how-to/upgrade.md"}
 """Run by `tests.clients.test_docs_operators`."""
 
 PAGES_OF_INSTANCES: Final = {"docs/tutorials/run-what-you-push.md"}
 """Run by `tests.clients.test_tutorials`."""
 
-PAGES_OF_BUCKETS: Final = {"docs/s3.md"}
+PAGES_OF_BUCKETS: Final = {"docs/how-to/s3.md"}
 """Run by `tests.clients.test_docs_s3`."""
 
-PAGES_OF_DATABASES: Final = {"docs/databases.md"}
+PAGES_OF_DATABASES: Final = {"docs/how-to/databases.md"}
 """Run by `tests.clients.test_database_backups`."""
 
-PAGES_OF_BACKUPS: Final = {"docs/backup.md", "docs/backup-postgresql.md"}
+PAGES_OF_BACKUPS: Final = {"docs/how-to/backup.md", "docs/how-to/backup-postgresql.md"}
 """Run by `tests.clients.test_docs_backup`."""
 
 PAGES_OF_FLEETS: Final = {
@@ -265,10 +268,10 @@ def environment_of(folder: Path, operator: Operator) -> dict[str, str]:
 def test_the_documented_commands_work_in_their_order(reader: Reader) -> None:
     met = set()
     for page in PAGES:
-        if page == "docs/cli.md":
+        if page == "docs/reference/cli.md":
             push_app(reader)
         met |= reader.read(page)
-        if page == "docs/logins.md":
+        if page == "docs/how-to/logins.md":
             run_pipelines(reader, page)
     assert met == NOT_RUN.keys()
     assert len(reader.shell.done) > len(NOT_RUN)
@@ -292,7 +295,8 @@ def push_app(reader: Reader) -> None:
     app = f"{reader.operator.host}/acme/app:1.4.2"
     reader.shell.run(f"LAYOUT=$LAYOUT-before docker push {app}")  # is untagged by the next
     reader.shell.run(f"docker push {app}")
-    rules = re.findall(r"```json\n(.*?)```", (ROOT / "docs/cli.md").read_text(), re.DOTALL)[0]
+    page = (ROOT / "docs/reference/cli.md").read_text()
+    rules = re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0]
     assert json.loads(rules).keys() == {"rules"}
     (reader.shell.folder / "work" / "rules.json").write_text(rules)
 

@@ -1,4 +1,4 @@
-"""The commands of ``docs/s3.md`` are run in their order, against an endpoint without TLS."""
+"""The commands of ``docs/how-to/s3.md`` are run in their order, against an endpoint without TLS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.live import start_registry
 from tests.postgresql import free_port
 from tests.tools import require_tool
 
-PAGE = "docs/s3.md"
+PAGE = "docs/how-to/s3.md"
+REFERENCE = "docs/reference/s3-endpoint.md"
 
 
 def test_the_commands_of_the_page_work(workspace: Path) -> None:
@@ -67,5 +68,5 @@ def test_the_commands_of_the_page_work(workspace: Path) -> None:
 
 
 def test_the_policy_of_the_page_is_one() -> None:
-    (block,) = re.findall(r"^```json\n(.*?)^```$", (ROOT / PAGE).read_text(), re.DOTALL | re.M)
+    (block,) = re.findall(r"^```json\n(.*?)^```$", (ROOT / REFERENCE).read_text(), re.DOTALL | re.M)
     policy_of(json.loads(block), PolicyKind.IDENTITY)

@@ -12,9 +12,9 @@ from cloudcore.account_rows import find_account
 from cloudcore.clock import uuid7
 from cloudcore.compute.images import IMAGES, ImageRefused, ImageRoot
 from cloudcore.iam.policy import SERVICE
-from registry.main import Registry
-from registry.served import SERVE
-from registry.settings import Settings
+from registry.composition.main import Registry
+from registry.composition.serve import SERVE
+from registry.settings.settings import Settings
 from tests.busybox_images import busybox_image, write_layout
 from tests.clients.containers import Containers
 from tests.live_signed_in import SignedIn

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.email.needs import ReturnMail, take_return_mail
-from registry.email_settings import EmailSettings
+from cloudcore.email.bounces.bounces import take_return_mail
+from cloudcore.email.needs import ReturnMail
+from registry.settings.email import EmailSettings
 from tests.databases import planted
 from tests.integration.sending_world import BOUNCES, free_port, open_world
 from tests.jobs import until

@@ -11,7 +11,7 @@ import dkim
 import pytest
 from aiosmtpd.smtp import SMTP
 
-from registry.email_settings import EmailSettings
+from registry.settings.email import EmailSettings
 from tests.databases import planted
 from tests.integration.sending_world import (
     HOST_NAME,

@@ -16,12 +16,12 @@ import psycopg
 import pytest
 
 from cloudcore.clock import uuid7
-from cloudcore.databases import restoring
-from cloudcore.databases.archive import BackupProgramMissing, RegisteredEndpoint
-from cloudcore.databases.dialling import server_version
+from cloudcore.databases.archive.archive import BackupProgramMissing, RegisteredEndpoint
+from cloudcore.databases.backups import restoring
+from cloudcore.databases.clusters.endpoints import server_version
 from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms
-from cloudcore.databases.server import ServerSpec
-from cloudcore.databases.servers import Listening, Servers
+from cloudcore.databases.servers.bubblewrap import Listening, Servers
+from cloudcore.databases.servers.driver import ServerSpec
 from cloudcore.events import NO_EVENTS
 from cloudcore.keyring import Keyring
 from cloudcore.nodes.node import Node

@@ -40,7 +40,7 @@ class Cluster:
             ("SECRET...", s3.secret),
             ("/var/lib/postgresql/15/main", str(self.data)),
         )
-        block = block_of("docs/s3.md", "ini", "repo1-type=s3", words)
+        block = block_of("docs/how-to/s3.md", "ini", "repo1-type=s3", words)
         of_this_machine = (
             f"repo1-storage-ca-file={certificate}\nstart-fast=y\ncompress-level=1\n"
             f"log-path={folder}/log\nspool-path={folder}/spool\nlock-path={folder}/lock\n[main]"

@@ -11,10 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cloudcore.own_certificate.renewing import names_in
-from cloudcore.serving.watched import count_nothing
-from registry.cli.own_certificate import prepare_own_certificate
-from registry.settings import Settings
+from cloudcore.own_certificate.renewal import names_in
+from cloudcore.serving.counters import count_nothing
+from registry.cli.server.own_certificate import prepare_own_certificate
+from registry.settings.settings import Settings
 from tests.certificates import DAY, self_signed
 from tests.clients.programs import run
 from tests.databases import planted

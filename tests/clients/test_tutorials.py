@@ -19,10 +19,10 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from cloudcore.network import namespaces
-from cloudcore.network.checking import can_check
-from cloudcore.network.links import open_links
-from cloudcore.network.namespaces import FOLDER, set_sysctl, within
+from cloudcore.network.drivers import namespaces
+from cloudcore.network.drivers.links import open_links
+from cloudcore.network.drivers.namespaces import FOLDER, set_sysctl, within
+from cloudcore.network.drivers.nft_check import can_check
 from tests.clients.containers import Containers
 from tests.clients.docs_shell import Shell, commands_of, shell, substituted, write_program
 from tests.clients.journey_world import Operator, operated

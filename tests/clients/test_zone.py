@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from registry.certificate_settings import CertificateSettings
-from registry.cli.serve import check_listeners
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.cli.server.serve import check_listeners
+from registry.settings.certificates import CertificateSettings
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 from tests.clients.programs import run
 from tests.databases import planted
 from tests.entrepot import initialized

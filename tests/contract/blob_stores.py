@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Final, TypeVar, cast
 
 from registry.blobstore.base import BlobStore, Staged
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.parts import part_bytes
 from registry.blobstore.s3.store import S3Store
-from registry.blobstore.sealed_format import sealed_size
-from registry.blobstore.sealed_table import compressed_bytes
+from registry.blobstore.sealed.frame_format import sealed_size
+from registry.blobstore.sealed.table import compressed_bytes
 from registry.oci.digest import digest_of
 from tests.memory_store import MemoryStore
 from tests.s3_servers import SERVERS, credentials, settings_for

@@ -12,7 +12,7 @@ import pytest
 from blake3 import blake3
 
 from registry.blobstore.base import BlobStore, ObjectDamaged, ObjectUnknown, StageBusy
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import ALGORITHMS, digest_of
 from tests.contract.blob_stores import (

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from registry.blobstore.base import DataKey, ObjectUnknown, StageBusy
-from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.disk.files import DiskFiles
+from registry.blobstore.disk.staged_file import StagedFile
 from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.files import S3Files
-from registry.blobstore.s3.shared import Holds
-from registry.blobstore.sealed_format import sealed_size
-from registry.blobstore.staged_file import StagedFile
+from registry.blobstore.s3.uploads import Holds
+from registry.blobstore.sealed.frame_format import sealed_size
 from registry.errors import DigestMismatch
 from registry.oci.digest import ALGORITHMS, digest_of
 from tests.memory_store import MemoryFiles, MemoryStaged

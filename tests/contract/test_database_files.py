@@ -16,7 +16,7 @@ from sqlalchemy import func, select
 
 from cloudcore.db import sqlite_connection
 from cloudcore.db.base import Connection
-from cloudcore.db.room import AGAIN_SECONDS, Refusals
+from cloudcore.db.refusals import AGAIN_SECONDS, Refusals
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from cloudcore.identity.tables import accounts

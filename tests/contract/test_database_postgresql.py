@@ -16,7 +16,7 @@ from sqlalchemy import bindparam, text
 from cloudcore.db import postgresql
 from cloudcore.db.base import CommitMark, Connection, Database, OutcomeUnknown
 from cloudcore.db.opening import open_database
-from cloudcore.db.room import Refusals
+from cloudcore.db.refusals import Refusals
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from cloudcore.identity.tables import accounts

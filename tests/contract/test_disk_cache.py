@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.blobstore.disk_cache import FETCHING, DiskCache
-from registry.blobstore.sealed_object import StoredBytes
-from registry.blobstore.stored_file import StoredFile
-from registry.counted import CACHE_EVICTED
+from registry.blobstore.disk.stored_file import StoredFile
+from registry.blobstore.s3.disk_cache import FETCHING, DiskCache
+from registry.blobstore.sealed.objects import StoredBytes
+from registry.counters import CACHE_EVICTED
 
 MIB = 1 << 20
 ID = "0197f0aa-0000-7000-8000-0000000000ab"
@@ -162,8 +162,8 @@ def test_a_reader_goes_on_when_the_process_that_fetches_is_killed(
     program = (
         "import os, sys, threading\n"
         "from pathlib import Path\n"
-        "from registry.blobstore.disk_cache import DiskCache\n"
-        "from registry.blobstore.stored_file import StoredFile\n"
+        "from registry.blobstore.s3.disk_cache import DiskCache\n"
+        "from registry.blobstore.disk.stored_file import StoredFile\n"
         "class Stuck(StoredFile):\n"
         "    def chunks(self, start=0, stop=None):\n"
         "        yield next(iter(super().chunks(start, stop)))\n"

@@ -14,14 +14,14 @@ import pytest
 from cloudcore.db.base import Database
 from cloudcore.db.postgresql_locks import LockLost, LockTaken, SharedLock
 from registry.backup.objects import Progress
-from registry.backup.places import HoldLost
+from registry.backup.stores import HoldLost
 from registry.backup.taking import BackupOptions, take_backup
 from registry.blobstore.backups import HeldByAnother
 from registry.blobstore.base import DeletionsHeld
-from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.fleet_locks import FleetLocks
+from registry.blobstore.disk.store import FilesystemStore
+from registry.blobstore.locks import FleetLocks
 from registry.errors import StoreUnavailable
-from registry.settings import Settings
+from registry.settings.settings import Settings
 from tests.contract.blob_stores import DATA, listed, put, stored_size
 from tests.databases import add_account, with_database
 

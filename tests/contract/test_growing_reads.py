@@ -13,11 +13,11 @@ from typing import cast
 import pytest
 
 from registry.blobstore.base import BlobStore, ObjectUnknown, OpenObject, StagedDropped
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.store import S3Store
 from registry.oci.digest import digest_of
-from registry.store_settings import StoreSettings
+from registry.settings.store import StoreSettings
 from tests.memory_store import MemoryStore
 from tests.s3_servers import credentials, settings_for
 from tests.sealing_store import SealingStore

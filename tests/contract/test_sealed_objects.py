@@ -14,8 +14,8 @@ import pytest
 from blake3 import blake3
 
 from registry.blobstore.base import BlobStore, DataKey, ObjectDamaged, ObjectUnknown, Staged, Stored
-from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.sealed_format import FRAME_BYTES, sealed_size
+from registry.blobstore.disk.store import FilesystemStore
+from registry.blobstore.sealed.frame_format import FRAME_BYTES, sealed_size
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 from tests.memory_store import MemoryStore

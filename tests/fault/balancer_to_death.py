@@ -15,15 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cloudcore.loadbalancer.embedded import EmbeddedDriver
-from cloudcore.loadbalancer.haproxy import HaproxyDriver
-from cloudcore.loadbalancer.proxy_plan import (
+from cloudcore.loadbalancer.driver import (
     BackendPlan,
     HealthPlan,
     ListenerPlan,
     ProxyPlan,
     TargetPlan,
 )
+from cloudcore.loadbalancer.embedded import EmbeddedDriver
+from cloudcore.loadbalancer.haproxy import HaproxyDriver
 from cloudcore.loadbalancer.replicas import Replicas
 from cloudcore.nodes import kept_process
 from cloudcore.nodes.kept_process import Kept

@@ -14,21 +14,20 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from cloudcore.certificate.keys import PrivateKeys
-from cloudcore.certificate.port import Certificates
+from cloudcore.certificate.needs import Certificates
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.events import NO_EVENTS
 from cloudcore.iam.service_roles import ServiceRoles
-from cloudcore.identity.services.platform_roles import put_platform_role, remove_platform_role
+from cloudcore.identity.services.roles import put_platform_role, remove_platform_role
 from cloudcore.jobs.worker import JobWorker
+from cloudcore.loadbalancer.driver import ProxyPlan
 from cloudcore.loadbalancer.embedded import EmbeddedDriver
-from cloudcore.loadbalancer.needs import LoadBalancerNeeds
-from cloudcore.loadbalancer.ports import Parts
-from cloudcore.loadbalancer.proxy_plan import ProxyPlan
-from cloudcore.loadbalancer.work import WORK
-from cloudcore.network.interfaces import Interfaces
-from cloudcore.network.render import Render
+from cloudcore.loadbalancer.needs import LoadBalancerNeeds, Parts
+from cloudcore.loadbalancer.workflow import WORK
+from cloudcore.network.drivers.render import Render
+from cloudcore.network.network_interfaces import Interfaces
 from cloudcore.nodes.node import Node
 from tests.balancers import NODE, Instance, MemoryPools, PlainKeys
 from tests.fault.certificate_worker import PACE, Death, DyingDatabase

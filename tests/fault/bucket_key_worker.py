@@ -12,11 +12,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from cloudcore.jobs.running import running
+from cloudcore.jobs.background import running
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.kms.providers import EmbeddedProvider, Providers
-from cloudcore.storage import chores, piece_keys, rewrapping
-from registry.blobstore.filesystem import FilesystemStore
+from cloudcore.storage import cleanup, piece_keys, rewrapping
+from registry.blobstore.disk.store import FilesystemStore
 from registry.buckets.store import StoreOfBuckets
 from tests.databases import opened
 from tests.fault.deaths import die_at
@@ -52,10 +52,10 @@ async def _rewrap(world: StorageWorld, step: str) -> None:
 
 
 async def _shred(world: StorageWorld, step: str) -> None:
-    chores._PAGE = PORTION  # type: ignore[misc]
+    cleanup._PAGE = PORTION  # type: ignore[misc]
     of, name, after, number = SHRED_STEPS[step]
     setattr(of, name, die_at(number, getattr(of, name), after=after))
-    await chores.shred_deleted_keys(world.needs)
+    await cleanup.shred_deleted_keys(world.needs)
 
 
 async def _run(what: str, url: str, folder: str, step: str) -> None:

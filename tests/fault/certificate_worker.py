@@ -15,10 +15,9 @@ from typing import Concatenate, Final
 from cloudcore.certificate.domains import Grants, parse_grants
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.certificate.family import CERTIFICATE
-from cloudcore.certificate.issuer import Chain, Issuers, Texts
+from cloudcore.certificate.issuer import Chain, Issuers, Proofs, Texts
 from cloudcore.certificate.keys import PrivateKeys
 from cloudcore.certificate.needs import CertificateNeeds
-from cloudcore.certificate.services import Proofs
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.db.opening import open_database

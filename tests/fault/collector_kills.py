@@ -16,8 +16,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from registry.blobstore.filesystem import FilesystemStore
-from registry.setting_groups import Limits
+from registry.blobstore.disk.store import FilesystemStore
+from registry.settings.groups import Limits
 from tests.fault.collected import check_clean, check_needed, clean, fill
 from tests.fault.operations import Operation, watched
 from tests.fault.seams import SteppingDatabase, Steps

@@ -20,10 +20,11 @@ from cloudcore.jobs.outbox import DELIVER
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.worker import JobPace
 from cloudcore.serving.dispatch import Dispatcher
-from registry.cli.run_server import serve_application
-from registry.main import DEV, Edition, Registry, application
-from registry.served import SERVE
-from registry.settings import Settings
+from registry.cli.server.run_server import serve_application
+from registry.composition.dev import DEV
+from registry.composition.main import Edition, Registry, application
+from registry.composition.serve import SERVE
+from registry.settings.settings import Settings
 from tests.jobs import COUNT, count_steps
 
 

@@ -17,11 +17,10 @@ from typing import Any, Final
 
 from alembic import op
 
-from cloudcore.jobs.running import running
+from cloudcore.jobs.background import running
 from cloudcore.jobs.worker import JobPace, JobWorker
-from registry.blobstore.filesystem import FilesystemStore
-from registry.gc import shredding
-from registry.gc.sealing import object_sealing
+from registry.blobstore.disk.store import FilesystemStore
+from registry.gc import data_keys, object_sealing
 from registry.metadata.collector import erasure
 from registry.metadata.database import migrate
 from registry.services.blobs import rewrapping
@@ -32,13 +31,13 @@ PORTION = 3
 """Uses that a transaction of the killed rewrap moves."""
 
 SHRED_STEPS: Final[Mapping[str, tuple[ModuleType, str, bool, int]]] = {
-    "before the first batch": (shredding, "erase_wraps", False, 1),
+    "before the first batch": (data_keys, "erase_wraps", False, 1),
     "before bytes are shredded": (erasure, "shred_unreadable", False, 1),
     "after bytes are shredded": (erasure, "shred_unreadable", True, 1),
-    "before a batch is committed": (shredding, "erase_wraps", True, 1),
-    "between two batches": (shredding, "erase_wraps", False, 2),
-    "before the quarantine": (shredding, "erase_quarantined_wraps", False, 1),
-    "in the quarantine": (shredding, "erase_quarantined_wraps", True, 1),
+    "before a batch is committed": (data_keys, "erase_wraps", True, 1),
+    "between two batches": (data_keys, "erase_wraps", False, 2),
+    "before the quarantine": (data_keys, "erase_quarantined_wraps", False, 1),
+    "in the quarantine": (data_keys, "erase_quarantined_wraps", True, 1),
 }
 """Where the killed process dies: before or after a call of a function, the first or the second."""
 
@@ -87,10 +86,10 @@ async def _rewrap(url: str, folder: Path, step: str) -> None:
 async def _shred(url: str, folder: Path, step: str) -> None:
     module, name, after, number = SHRED_STEPS[step]
     setattr(module, name, die_at(number, getattr(module, name), after=after))
-    shredding._BATCH = 2  # type: ignore[misc]
+    data_keys._BATCH = 2  # type: ignore[misc]
     with closing(FilesystemStore(folder)) as store:
         async with open_keyed_registry(url, store) as keyed:
-            await shredding.shred_deleted_keys(keyed.ctx)
+            await data_keys.shred_deleted_keys(keyed.ctx)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,14 @@ from typing import Final
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Database
 from cloudcore.db.opening import open_database
+from cloudcore.email.messages.sending import Postman
 from cloudcore.email.needs import EmailNeeds, SendingTerms
-from cloudcore.email.sending import Postman
 from cloudcore.events import NO_EVENTS
 from cloudcore.jobs.worker import JobWorker
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsResolver
+from cloudcore.outbound.mail import Smarthost
 from cloudcore.outbound.mail_transfer import Envelope, SmarthostSender
-from cloudcore.outbound.smarthosts import Smarthost
 from tests.fault.certificate_worker import LEASE, PACE, Death, DyingDatabase
 
 KEYRING: Final = Keyring(bytes(32))

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from cloudcore.network.nftables import Nftables
-from cloudcore.network.plan import VpcPlan
+from cloudcore.network.driver import VpcPlan
+from cloudcore.network.drivers.nftables import Nftables
 
 
 def main(folder: str, plan_file: str, act: str, host: str, last: str) -> None:

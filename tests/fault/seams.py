@@ -7,16 +7,8 @@ from contextlib import AbstractAsyncContextManager, closing
 from typing import Any, Concatenate
 
 from cloudcore.db.base import Connection, Database, P, T
-from registry.blobstore.base import (
-    BlobStore,
-    DataKey,
-    Deleted,
-    OpenObject,
-    Orphan,
-    Staged,
-    Stored,
-    StoredObject,
-)
+from registry.blobstore.base import BlobStore, DataKey, OpenObject, Staged, Stored
+from registry.blobstore.sweeper import Deleted, Orphan, StoredObject
 from registry.oci.digest import Digest
 
 

@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.storage import buckets, piece_rows
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from tests.databases import opened
 from tests.fault.seams import SteppingDatabase, SteppingStore
 from tests.fault.stopping_worker import StoppingSteps

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cloudcore.clock import uuid7
 from cloudcore.jobs.dead_holders import WorkerLocks
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.services.blobs.upload_leases import Leases
 from tests.fault.seams import SteppingDatabase, SteppingStore, Steps
 from tests.inprocess import open_registry

@@ -19,7 +19,7 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database, P, T
 from registry.oci.digest import Digest, digest_of
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.dripping_upstream import Asked, DrippingUpstream
 from tests.dying import PassingDatabase
 from tests.integration.fills_world import fills_world

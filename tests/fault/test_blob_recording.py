@@ -16,7 +16,7 @@ import pytest
 from cloudcore.db.base import Connection, Database, OutcomeUnknown, P, T
 from cloudcore.errors import Unavailable
 from registry.oci.digest import digest_of
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.fault.seams import SteppingDatabase, Steps
 from tests.inprocess import IN_FILES, Answer, Registry, open_registry
 from tests.memory_store import MemoryStore

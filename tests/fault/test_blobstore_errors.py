@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from registry.blobstore.base import DataKey, ObjectUnknown
-from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.disk.files import DiskFiles
 from registry.errors import StoreUnavailable
 from tests.fault.operations import Operation, watched
 from tests.fault.uploads import Acknowledged, check_recovered, plans, read, upload
@@ -94,7 +94,7 @@ def fail_at_each(store: DiskFiles, code: int, lasting: bool, key: DataKey | None
 
 DRIVER = """
 import json, pathlib, sys
-from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.disk.files import DiskFiles
 from registry.errors import StoreUnavailable
 from tests.fault.uploads import Acknowledged, plans, read, upload
 store = DiskFiles(pathlib.Path(sys.argv[1]))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.staged_file import StagedFile
+from registry.blobstore.disk.files import DiskFiles
+from registry.blobstore.disk.staged_file import StagedFile
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 from tests.fault.small_disk import free_bytes, small_disk, take_the_rest

@@ -17,12 +17,12 @@ from uuid import UUID
 import pytest
 
 from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown
-from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.disk_io import disk_errors
-from registry.blobstore.folders import object_path
-from registry.blobstore.sealed_layout import marked_size
-from registry.blobstore.sealed_staged import SealedBytes
-from registry.blobstore.staged_file import StagedFile
+from registry.blobstore.disk.disk_io import disk_errors
+from registry.blobstore.disk.files import DiskFiles
+from registry.blobstore.disk.folders import object_path
+from registry.blobstore.disk.staged_file import StagedFile
+from registry.blobstore.sealed.layout import marked_size
+from registry.blobstore.sealed.staged import SealedBytes
 from tests.fault.operations import watched
 from tests.fault.power_loss import Disk, materialise
 from tests.fault.uploads import Plan, check_recovered, plans, upload

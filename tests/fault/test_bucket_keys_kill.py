@@ -14,7 +14,7 @@ from cloudcore.jobs.kinds import Done
 from cloudcore.jobs.runs import Run, find_run
 from cloudcore.storage import buckets, piece_keys, rewrapping
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.chores import shred_deleted_keys
+from cloudcore.storage.cleanup import shred_deleted_keys
 from cloudcore.storage.errors import KmsKeyDeleted
 from tests.databases import opened
 from tests.fault.bucket_key_worker import PORTION, REWRAP_STEPS, SHRED_STEPS

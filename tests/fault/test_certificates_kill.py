@@ -12,7 +12,7 @@ from cloudcore.certificate import embedded, rows, services
 from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.keys import public_der
 from cloudcore.certificate.rows import ROWS
-from cloudcore.certificate.work import WORK
+from cloudcore.certificate.workflow import WORK
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import NO_EVENTS

@@ -14,8 +14,8 @@ import pytest
 from cloudcore.jobs.queue import first_due
 from cloudcore.jobs.runs import find_run
 from cloudcore.jobs.worker import JobWorker
-from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.filesystem import GrowingStore
+from registry.blobstore.disk.files import DiskFiles
+from registry.blobstore.threaded_store import GrowingStore
 from registry.blobstore.threads import Threads
 from registry.errors import StoreUnavailable
 from registry.gc.collection import collection_kind

@@ -19,7 +19,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from cloudcore.identity.tables import accounts
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.gc.fsck import check
 from registry.oci.digest import digest_of
 from tests.collecting import at_once, collect

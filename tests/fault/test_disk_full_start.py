@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from cloudcore.db.room import DiskFull
+from cloudcore.db.refusals import DiskFull
 from cloudcore.keyring import create_root_key
 from registry.cli.main import main
 from tests.fault.small_disk import small_disk, take_the_rest

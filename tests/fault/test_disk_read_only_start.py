@@ -9,8 +9,8 @@ import pytest
 
 from cloudcore.clock import uuid7
 from registry.cli.main import main
-from registry.cli.run_server import check_disk
-from registry.settings import Settings
+from registry.cli.server.run_server import check_disk
+from registry.settings.settings import Settings
 from tests.fault.small_disk import make_read_only, small_disk
 
 DISK_BYTES: Final = 8 << 20

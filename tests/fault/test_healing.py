@@ -15,7 +15,7 @@ import pytest
 
 from cloudcore.db.base import Database, OutcomeUnknown
 from registry.blobstore.base import DataKey, OpenObject
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.errors import StoreUnavailable
 from registry.gc.fsck import check
 from registry.metadata.repositories.live import find_account

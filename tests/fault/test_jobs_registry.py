@@ -18,11 +18,11 @@ import pytest
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Database
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
-from cloudcore.jobs import turns
+from cloudcore.jobs import schedule_rows
 from cloudcore.keyring import create_root_key, load_keyring
-from registry.main import prepare
+from registry.composition.main import prepare
 from registry.oci.media_types import OCI_INDEX
-from registry.settings import Settings
+from registry.settings.settings import Settings
 from tests.databases import with_database
 from tests.jobs import (
     enqueue_counts,
@@ -129,7 +129,7 @@ def test_a_registry_takes_turns_at_the_chores_that_come_round(data: Path, comman
     overdue = "registry.deleted_tags"
 
     async def make_overdue(database: Database) -> None:
-        await database.write(turns.insert_missing, {overdue: 0})
+        await database.write(schedule_rows.insert_missing, {overdue: 0})
 
     async def scenario(database: Database) -> None:
         async def is_done() -> bool:

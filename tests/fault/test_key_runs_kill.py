@@ -11,17 +11,17 @@ from typing import Final
 import pytest
 
 from cloudcore.jobs.runs import Run
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
+from registry.gc.data_keys import shred_deleted_keys
 from registry.gc.fsck import check
 from registry.gc.orphans import EVERY_SECONDS, OrphanScan
-from registry.gc.shredding import shred_deleted_keys
 from registry.metadata.collector.erasure import keys_to_erase
 from registry.metadata.collector.plain_objects import count_plain
 from registry.metadata.database import migrate
 from registry.oci.digest import digest_of
 from registry.services.blobs import rewrapping
 from registry.services.context import ServiceContext
-from registry.setting_groups import Delays
+from registry.settings.groups import Delays
 from tests.collecting import at_once, collect
 from tests.fault import key_run_worker
 from tests.fault.deaths import let_die

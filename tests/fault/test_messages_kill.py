@@ -9,13 +9,13 @@ from aiosmtpd.smtp import SMTP
 
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.email import identity_rows, message_rows
-from cloudcore.email.accepting import SEND, Accepted, Draft, accept
-from cloudcore.email.composing import Content
-from cloudcore.email.mailboxes import mailbox
-from cloudcore.email.messages import sealed_content
+from cloudcore.email import sender_rows
+from cloudcore.email.messages import rows
+from cloudcore.email.messages.accepting import SEND, Accepted, Draft, accept
+from cloudcore.email.messages.bodies import sealed_content
+from cloudcore.email.messages.composing import Content, mailbox
 from cloudcore.email.needs import SendingTerms
-from cloudcore.email.sending_identity import SendingIdentity
+from cloudcore.email.resources import SendingIdentity
 from tests.databases import on_both_databases
 from tests.fault.certificate_worker import LEASE
 from tests.fault.deaths import be_killed
@@ -41,7 +41,7 @@ def add_identity(tx: Connection) -> None:
         status="verified",
         verified_at=now,
     )
-    identity_rows.ROWS.add(tx, identity)
+    sender_rows.IDENTITY_ROWS.add(tx, identity)
 
 
 def accepted(tx: Connection) -> Accepted:
@@ -85,7 +85,7 @@ async def test_e9_a_worker_killed_between_acceptance_and_record_loses_and_double
             assert set(ended) == (set() if place == LEASE else {SEND})
 
             async def is_sent(found: Accepted = made) -> bool:
-                message = await database.read(message_rows.ROWS.find, ACME, found.message.id)
+                message = await database.read(rows.ROWS.find, ACME, found.message.id)
                 return message is not None and message.status == "sent"
 
             async with running(worker(database, port)):
@@ -96,5 +96,5 @@ async def test_e9_a_worker_killed_between_acceptance_and_record_loses_and_double
                 assert len(by_recipient) == 2, place
             (message_id,) = {each.mail["Message-ID"] for each in deliveries}
             assert message_id == f"<{made.message.id}@acme.example.com>"
-            given = await database.read(message_rows.list_recipients, ACME, made.message.id)
+            given = await database.read(rows.list_recipients, ACME, made.message.id)
             assert [each.attempts for each in given] == [1, 1]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.network.nftables import Nftables
-from cloudcore.network.plan import GroupPlan, VpcPlan
+from cloudcore.network.driver import GroupPlan, VpcPlan
+from cloudcore.network.drivers.nftables import Nftables
 from tests.network_lab import INTERNET_ADDRESS, Lab, open_lab, tcp
 from tests.network_plans import EVERYTHING, interface, new_id, subnet, vpc, with_gateways
 

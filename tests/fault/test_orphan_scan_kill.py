@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.gc.orphans import EVERY_SECONDS, OrphanScan
 from registry.oci.digest import digest_of
 from tests.fault.collected import push_blob

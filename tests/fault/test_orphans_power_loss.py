@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.disk_io import disk_errors
+from registry.blobstore.disk.disk_io import disk_errors
+from registry.blobstore.disk.files import DiskFiles
 from tests.fault.operations import Operation, watched
 from tests.fault.power_loss import Disk, materialise
 from tests.fault.uploads import plans, read, upload

@@ -8,9 +8,9 @@ from typing import Final, cast
 import pytest
 
 from cloudcore.clock import uuid7
-from registry.blobstore.base import Orphan
-from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.filesystem import GrowingStore
+from registry.blobstore.disk.files import DiskFiles
+from registry.blobstore.sweeper import Orphan
+from registry.blobstore.threaded_store import GrowingStore
 from registry.errors import StoreUnavailable
 from registry.gc.orphans import blobs_of
 from registry.gc.purge import discard_expired_uploads

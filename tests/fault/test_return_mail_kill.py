@@ -7,7 +7,7 @@ import socket
 from contextlib import closing
 from pathlib import Path
 
-from cloudcore.email.return_mail import MOST_OF_ONE
+from cloudcore.email.bounces.mail_server import MOST_OF_ONE
 from tests.databases import planted
 from tests.entrepot import initialized
 from tests.fault.workers import kill, owner_of, workers_of

@@ -17,10 +17,10 @@ import botocore.client
 import pytest
 
 from registry.blobstore.base import DataKey
-from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.disk.files import DiskFiles
 from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.files import S3Files
-from registry.store_settings import StoreSettings
+from registry.settings.store import StoreSettings
 from tests.fault.uploads import (
     Acknowledge,
     Acknowledged,

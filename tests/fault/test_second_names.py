@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from registry.blobstore.base import ObjectUnknown
-from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.disk.files import DiskFiles
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 from tests.fault.operations import Operation, watched

@@ -20,11 +20,11 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import OutcomeUnknown
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.blobs.upload_leases import Leases
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.fault.seams import Died, SteppingDatabase, SteppingStore, Steps
 from tests.inprocess import IN_FILES, Answer, Client, Registry, open_registry
 from tests.recount import check_counters, object_ids, querying, upload_ids

@@ -13,9 +13,9 @@ from uuid import UUID
 import pytest
 
 from registry.blobstore.base import DataKey, ObjectUnknown
-from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.sealed_format import FRAME_BYTES
+from registry.blobstore.disk.files import DiskFiles
+from registry.blobstore.disk.store import FilesystemStore
+from registry.blobstore.sealed.frame_format import FRAME_BYTES
 from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import digest_of
 from tests.fault.operations import Operation, watched

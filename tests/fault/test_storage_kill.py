@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from cloudcore.storage.chores import CONDEMNED_FOR, delete_condemned, scan_bytes
+from cloudcore.storage.cleanup import CONDEMNED_FOR, delete_condemned, scan_bytes
 from registry.buckets.store import StoreOfBuckets
 from tests.databases import opened
 from tests.fault.stopping_storer import NEW

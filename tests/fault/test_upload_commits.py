@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from cloudcore.clock import uuid7
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.gc.fsck import check
 from registry.oci.digest import digest_of
 from registry.services.blobs.upload_leases import Leases

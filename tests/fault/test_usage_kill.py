@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from registry import main
+from registry.composition import main
 from registry.oci.digest import digest_of
-from registry.services.skus import PULLS, TRANSFER
+from registry.services.resource_kinds import PULLS, TRANSFER
 from tests.fault.workers import kill, wait_for, workers_of
 from tests.live import LiveRegistry, start_registry
 from tests.recount import querying

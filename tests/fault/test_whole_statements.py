@@ -16,7 +16,7 @@ import pytest
 
 from registry.gc.fsck import check
 from registry.oci.digest import digest_of
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.commit_proxy import CommitProxy, Fate, commit_proxy
 from tests.inprocess import Answer
 from tests.keyed_registry import KeyedRegistry, open_keyed_registry

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from registry.blobstore.base import DataKey
-from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.disk.files import DiskFiles
 from tests.fault.operations import WATCHED, Operation, watched
 from tests.fault.uploads import (
     Acknowledge,

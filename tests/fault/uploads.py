@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from registry.blobstore.base import DataKey, ObjectUnknown
-from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.disk.files import DiskFiles
 from registry.oci.digest import ALGORITHMS, Digest, digest_of
 from tests.small_frames import PACKED_KEY, compressible
 

@@ -27,12 +27,12 @@ from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User, list_users_by_email
 from cloudcore.identity.services.users import add_person
 from cloudcore.keyring import create_root_key, load_keyring
-from registry.email_settings import EmailSettings
-from registry.main import Registry
-from registry.node_settings import NodeSettings
-from registry.planes import dispatcher
-from registry.served import SERVE
-from registry.settings import Settings
+from registry.composition.main import Registry
+from registry.composition.planes import dispatcher
+from registry.composition.serve import SERVE
+from registry.settings.email import EmailSettings
+from registry.settings.node import NodeSettings
+from registry.settings.settings import Settings
 from tests.inprocess import ManualClock
 from tests.tenants import ALLOW_ALL, Install, allow, open_install
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import httpx
 
 from cloudcore.clock import system_clock, uuid7
-from registry.node_settings import NodeSettings
+from registry.settings.node import NodeSettings
 from tests import described
 from tests.certificates import uploaded
 from tests.conformance.content import EMPTY, image_manifest, subject_of

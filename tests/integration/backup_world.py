@@ -13,10 +13,10 @@ from typing import Final
 import pytest
 
 from registry.backup.manifest import Manifest, read_manifest
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.cli import main as command_line
 from registry.gc.generations import Generations, check_generation
-from registry.settings import Settings
+from registry.settings.settings import Settings
 from tests.databases import create_database, drop_database
 from tests.fault.collected import check_image, push_image
 from tests.inprocess import Registry, open_registry

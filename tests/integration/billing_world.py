@@ -20,7 +20,7 @@ from cloudcore.billing.needs import BillingNeeds, Prices
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.identity.names import iam_crn
-from cloudcore.metering import reporting
+from cloudcore.metering import usage
 from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, Sku
 from cloudcore.wire import moment_of
 from tests.inprocess import ManualClock
@@ -76,7 +76,7 @@ class World:
     ) -> None:
         """Report a use of the smallest unit at a moment."""
         await self.served.database.write(
-            reporting.report, account_id, REGION, sku.name, quantity, at, key
+            usage.report, account_id, REGION, sku.name, quantity, at, key
         )
 
     async def close(self) -> None:

@@ -19,11 +19,11 @@ from uuid import uuid4
 
 import httpx
 
-from registry.cli import candidates
 from registry.cli import main as command_line
-from registry.cli.credentials import Credential, changing
-from registry.cli.person_sign_in import OUT_OF_BAND
-from registry.cli.sign_in import CLIENT, token_of
+from registry.cli.client.credentials import Credential, changing
+from registry.cli.client.person_sign_in import OUT_OF_BAND
+from registry.cli.client.sign_in import CLIENT, token_of
+from registry.cli.commands import completion
 from tests.conformance.client import Registry
 from tests.entrepot import Home, Install, fetch_code, installed
 
@@ -79,7 +79,7 @@ class World:
             stack.enter_context(patch.dict("os.environ", (home or self.home).environ))
             stack.enter_context(patch.object(sys, "stdin", given))
             stack.enter_context(patch.object(command_line, "make_parser", _parser_of))
-            stack.enter_context(patch.object(candidates, "_TIMEOUT_SECONDS", _PATIENCE_SECONDS))
+            stack.enter_context(patch.object(completion, "_TIMEOUT_SECONDS", _PATIENCE_SECONDS))
             stack.enter_context(redirect_stdout(out))
             stack.enter_context(redirect_stderr(err))
             try:

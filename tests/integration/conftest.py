@@ -12,8 +12,8 @@ import pytest
 from cloudcore.keyring import create_root_key
 from cloudcore.web.envelope import ENVELOPE
 from cloudcore.web.openapi import document
-from registry.main import prepare
-from registry.settings import Settings
+from registry.composition.main import prepare
+from registry.settings.settings import Settings
 from tests import control_plane, identity_world
 from tests.databases import (
     database_url,

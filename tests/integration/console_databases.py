@@ -7,13 +7,13 @@ from typing import Any, Final, NamedTuple
 from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.databases.backup import BACKUP_FAILED, Backup
-from cloudcore.databases.backup_rows import BACKUPS
-from cloudcore.databases.cluster import Cluster, Endpoint
-from cloudcore.databases.rows import CLUSTERS
+from cloudcore.databases.backups.backup import BACKUP_FAILED, Backup
+from cloudcore.databases.backups.rows import BACKUPS
+from cloudcore.databases.clusters.cluster import Cluster, Endpoint
+from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.db.base import Connection
 from cloudcore.jobs.faults import Fault
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from tests.integration.console_shop import Shop
 
 LIST: Final = "/console/services/clusters"

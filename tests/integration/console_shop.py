@@ -17,10 +17,10 @@ from sqlalchemy import bindparam, update
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.web.idempotency import RunOnce
+from registry.composition.families import FAMILIES
 from registry.console.app import Console
 from registry.console.page_request import ConsoleSettings
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Token
-from registry.families import FAMILIES
 from registry.metadata.control_tables import deleted_manifests, tag_events
 from registry.metadata.tables import manifests
 from registry.oci.media_types import OCI_MANIFEST

@@ -14,7 +14,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.metadata.pull_through.rules import find_rule_for
@@ -23,7 +23,7 @@ from registry.metadata.repositories.live import find_account, find_or_add_reposi
 from registry.metadata.tables import repository_blobs, uploads
 from registry.services.blobs.upload_leases import Leases
 from registry.services.context import ServiceContext
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from registry.upstream.base import Upstream
 from tests.dying import PassingDatabase
 from tests.inprocess import Client, ManualClock, open_registry

@@ -18,7 +18,7 @@ from registry.services.changes import RegistryHost
 from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
 from registry.services.lifecycle.runs import lifecycle_kind
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.memory_store import MemoryStore
 
 PACE = JobPace(poll_seconds=0.05)

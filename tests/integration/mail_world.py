@@ -16,9 +16,9 @@ from aiosmtpd.smtp import SMTP
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.email.family import EMAIL
-from cloudcore.email.identity_checks import check_due
-from cloudcore.email.identity_rows import ROWS
-from cloudcore.email.sending_identity import SendingIdentity
+from cloudcore.email.identity_verification import check_due
+from cloudcore.email.resources import SendingIdentity
+from cloudcore.email.sender_rows import IDENTITY_ROWS
 from cloudcore.identity.names import iam_crn
 from tests.integration.notifications_world import Mailbox
 from tests.integration.served_world import HOUR, Served, Tenant, open_served
@@ -94,7 +94,7 @@ class World:
     async def row(self, made: dict[str, Any], *, of: Tenant | None = None) -> SendingIdentity:
         """Return the row of an identity."""
         account = (of or self.served.acme).account_id
-        found = await self.served.database.read(ROWS.find, account, made["id"])
+        found = await self.served.database.read(IDENTITY_ROWS.find, account, made["id"])
         assert found is not None
         return found
 

@@ -17,14 +17,13 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.family import vocabulary
 from cloudcore.keyring import Keyring
 from cloudcore.network import rows
-from cloudcore.network.driver import RulesRefused
+from cloudcore.network.driver import RulesRefused, VpcPlan
+from cloudcore.network.drivers.render import Render
 from cloudcore.network.family import NETWORK
-from cloudcore.network.interfaces import Interface, Interfaces
 from cloudcore.network.needs import NetworkNeeds
-from cloudcore.network.plan import VpcPlan
+from cloudcore.network.network_interfaces import Interface, Interfaces
 from cloudcore.network.planning import plan_of
-from cloudcore.network.render import Render
-from cloudcore.network.vpc import Vpc
+from cloudcore.network.resources import Vpc
 from cloudcore.nodes.node import Node
 from cloudcore.nodes.rows import claim
 from cloudcore.web.app import ControlPlane, Routes, family_routes

@@ -24,14 +24,12 @@ from litestar.di import NamedDependency
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.iam.passwords import Cost, hash_password
-from cloudcore.identity import authorize_routes, oauth_routes
-from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.needs import IdentityNeeds
-from cloudcore.identity.oidc.discovery import Discovery
-from cloudcore.identity.oidc.provider_client import ProviderClient
-from cloudcore.identity.permissions import LoginPermission, Permissions
+from cloudcore.identity.oauth import authorize_routes, routes
+from cloudcore.identity.oidc.provider import Discovery, ProviderClient
+from cloudcore.identity.rights.permissions import LoginPermission, Permissions
 from cloudcore.identity.rows import accounts
 from cloudcore.identity.rows.accounts import ACCOUNTS, Account
 from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow
@@ -41,12 +39,13 @@ from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.accounts import no_addition
 from cloudcore.identity.services.service_accounts import new_access_key
 from cloudcore.identity.services.users import add_person
-from cloudcore.identity.signing_keys import SigningKeys
-from cloudcore.identity.tokens import AccessTokens
+from cloudcore.identity.tokens.access_tokens import AccessTokens
+from cloudcore.identity.tokens.authentication import BearerAuthenticator
+from cloudcore.identity.tokens.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform, RequestContext
-from registry.services.bearers import KEY_KINDS
+from registry.services.access.bearers import KEY_KINDS
 from tests.databases import opened
 
 START: Final = 1_800_000_000 * MICROSECONDS
@@ -292,9 +291,9 @@ def _routes() -> Routes:
         [
             who_am_i,
             list_things,
-            family_routes("iam", (*oauth_routes.HANDLERS, *authorize_routes.HANDLERS)),
+            family_routes("iam", (*routes.HANDLERS, *authorize_routes.HANDLERS)),
         ],
-        oauth_routes.ERROR_SHAPES,
+        routes.ERROR_SHAPES,
     )
 
 

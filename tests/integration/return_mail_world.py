@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
-from cloudcore.email import message_rows, outcomes
-from cloudcore.email.composing import Content
-from cloudcore.email.message import Message, MessageStatus, status_of
-from cloudcore.email.message_rows import Recipient
-from cloudcore.email.messages import sealed_content
+from cloudcore.email.bounces import bounces
+from cloudcore.email.bounces.mail_server import Reader, taking_mail
+from cloudcore.email.messages import rows
+from cloudcore.email.messages.bodies import sealed_content
+from cloudcore.email.messages.composing import Content
+from cloudcore.email.messages.rows import Recipient
 from cloudcore.email.needs import EmailNeeds, ReturnMail
-from cloudcore.email.return_mail import Reader, taking_mail
-from cloudcore.email.suppression import Suppression
+from cloudcore.email.resources import Message, MessageStatus, Suppression, status_of
 from cloudcore.email.suppressions import ROWS
 from tests.integration.served_world import Served
 
@@ -58,9 +58,7 @@ class World:
     async def recipients(self) -> list[tuple[str, str | None]]:
         """Return the status and the reason of each recipient."""
         account_id = self.served.acme.account_id
-        found = await self.served.database.read(
-            message_rows.list_recipients, account_id, self.message_id
-        )
+        found = await self.served.database.read(rows.list_recipients, account_id, self.message_id)
         return [(each.status, each.reason) for each in found]
 
     async def message(self) -> Any:  # noqa: ANN401 - JSON
@@ -82,11 +80,11 @@ class World:
 
     def _set_status(self, tx: Connection, status: MessageStatus, position: int) -> None:
         account_id, now = self.served.acme.account_id, self.served.clock()
-        found = message_rows.find_recipient(tx, account_id, self.message_id, position)
+        found = rows.find_recipient(tx, account_id, self.message_id, position)
         assert found is not None
         due = now if status in ("queued", "deferred") else None
         changed = found._replace(status=status, next_attempt_at=due)
-        message_rows.change_recipient(tx, changed, now)
+        rows.change_recipient(tx, changed, now)
 
     async def suppress(self, address: str, expires_at: int | None = None) -> str:
         """Suppress an address as its owner does; return the id."""
@@ -114,8 +112,8 @@ async def returning(served: Served, **changes: object) -> AsyncIterator[World]:
     reader = Reader(
         DOMAIN,
         needs.return_key,
-        partial(outcomes.delivery_of, needs),
-        partial(outcomes.note_report, needs),
+        partial(bounces.delivery_of, needs),
+        partial(bounces.note_report, needs),
     )
     async with taking_mail(reader, DOMAIN, "127.0.0.1", 0) as port:
         yield World(served, needs, port, message_id)
@@ -156,7 +154,7 @@ def _add_sent(tx: Connection, served: Served, message_id: str) -> None:
         ended_at=now,
     )
     content = sealed_content(served.keyring, message_id, Content(text="Hello"))
-    message_rows.add(tx, message, given, content)
+    rows.add(tx, message, given, content)
 
 
 def vector(name: str) -> bytes:

@@ -17,7 +17,6 @@ from cloudcore.kms.key import Key
 from cloudcore.kms.providers import Provider, Providers
 from cloudcore.kms.rows import find_platform_key
 from cloudcore.kms.vault import Vault
-from registry.keys import DataKeys
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,
@@ -25,6 +24,7 @@ from registry.metadata.tables import (
     repository_blobs,
 )
 from registry.oci.digest import digest_of
+from registry.services.data_keys import DataKeys
 from tests.tenants import ALLOW_ALL, Install, Program, bearer
 
 _BIND: Final = Statement(

@@ -17,7 +17,7 @@ import httpx
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from cloudcore.email.family import EMAIL
-from registry.email_settings import EmailSettings
+from registry.settings.email import EmailSettings
 from tests.integration.mail_world import World
 from tests.integration.notifications_world import Mailbox
 from tests.integration.served_world import Tenant, open_served

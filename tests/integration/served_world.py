@@ -31,18 +31,17 @@ from cloudcore.billing.needs import BillingNeeds
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.compute.instance import Instance
-from cloudcore.compute.instance_pool import Version
+from cloudcore.compute.instance_pool import Instance, Version
 from cloudcore.compute.rows import INSTANCE_ROWS
-from cloudcore.databases.backup import Backup
-from cloudcore.databases.backup_rows import BACKUPS
-from cloudcore.databases.rows import CLUSTERS
+from cloudcore.databases.backups.backup import Backup
+from cloudcore.databases.backups.rows import BACKUPS
+from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.db.base import Connection
 from cloudcore.db.opening import is_postgresql, open_database
 from cloudcore.email.family import EMAIL
-from cloudcore.email.identity_rows import ROWS as IDENTITIES
 from cloudcore.email.needs import EmailNeeds
-from cloudcore.email.sending_identity import SendingIdentity
+from cloudcore.email.resources import SendingIdentity
+from cloudcore.email.sender_rows import IDENTITY_ROWS as IDENTITIES
 from cloudcore.iam.audit import AUDITOR
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
@@ -57,30 +56,30 @@ from cloudcore.identity.rows.users import User
 from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.accounts import FirstIds, Founder, found_account
 from cloudcore.identity.services.users import add_person
-from cloudcore.identity.signing_keys import SigningKeys
-from cloudcore.identity.tokens import AccessTokens
+from cloudcore.identity.tokens.access_tokens import AccessTokens
+from cloudcore.identity.tokens.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, create_root_key, load_keyring
 from cloudcore.kms.family import KMS
 from cloudcore.kms.needs import KmsNeeds
-from cloudcore.metering.counting import METER, Meter
-from cloudcore.network.interfaces import Interfaces
+from cloudcore.metering.needs import METER, Meter
+from cloudcore.network.network_interfaces import Interfaces
 from cloudcore.nodes import rows as node_rows
 from cloudcore.nodes.node import Node
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.notifications.needs import NotificationNeeds
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.app import ControlPlane
 from cloudcore.web.route_spec import RouteSpec
-from registry.blobstore.folders import SHARDS
-from registry.email_settings import EmailSettings
-from registry.main import Registry, prepare
-from registry.node_settings import NodeSettings
+from registry.blobstore.disk.folders import SHARDS
+from registry.composition.main import Registry, prepare
+from registry.composition.planes import dispatcher, planes_of
+from registry.composition.serve import SERVE
 from registry.oci.media_types import OCI_MANIFEST
-from registry.planes import dispatcher, planes_of
-from registry.served import SERVE
-from registry.services.bearers import KEY_KINDS
-from registry.settings import Settings
+from registry.services.access.bearers import KEY_KINDS
+from registry.settings.email import EmailSettings
+from registry.settings.node import NodeSettings
+from registry.settings.settings import Settings
 from tests import described
 from tests.databases import planted
 from tests.inprocess import ManualClock

@@ -24,7 +24,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from cloudcore.errors import Unavailable
-from cloudcore.serving.body import (
+from cloudcore.serving.asgi import (
     Begun,
     Message,
     Receive,
@@ -34,17 +34,18 @@ from cloudcore.serving.body import (
     read_few,
     receive_into,
 )
+from cloudcore.serving.dispatch import Application
+from cloudcore.serving.http.protocol import HttpProtocol
+from cloudcore.serving.http.request_cycle import RequestCycle
+from cloudcore.serving.http.worker import ServerWorker
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.planes import Planes
-from cloudcore.serving.protocol import HttpProtocol
+from cloudcore.serving.processes.server import http_protocol
 from cloudcore.serving.record import RequestRecord
-from cloudcore.serving.request_cycle import Application, RequestCycle
-from cloudcore.serving.server import http_protocol
-from cloudcore.serving.tls_files import ServedTls, load_tls
-from cloudcore.serving.tls_paths import TlsFiles
-from cloudcore.serving.tls_validation import Validations
-from cloudcore.serving.worker import ServerWorker
-from registry.planes import PLANES
+from cloudcore.serving.tls.files import ServedTls, load_tls
+from cloudcore.serving.tls.paths import TlsFiles
+from cloudcore.serving.tls.validation import Validations
+from registry.composition.planes import PLANES
 from tests.certificates import self_signed
 
 Headers = list[tuple[bytes, bytes]]

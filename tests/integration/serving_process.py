@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 from typing import Final
 
-from cloudcore.serving.body import Receive, Scope, Send
+from cloudcore.serving.asgi import Receive, Scope, Send
 from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.logs import configure_logging
-from cloudcore.serving.server import run
-from registry.planes import PLANES, dispatcher
+from cloudcore.serving.processes.server import run
+from registry.composition.planes import PLANES, dispatcher
 from tests.integration.serving_app import SampleApplication, answer
 
 SHUTDOWN_SECONDS: Final = 2.0

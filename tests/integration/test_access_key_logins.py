@@ -12,7 +12,7 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.errors import Unauthenticated
 from cloudcore.identity.services import service_accounts
-from registry.services.logins import (
+from registry.services.access.logins import (
     ADDRESS_BUDGET,
     CREDENTIAL_BUDGET,
     find_key,

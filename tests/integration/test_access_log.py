@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from cloudcore.serving.body import Receive, Scope, Send
+from cloudcore.serving.asgi import Receive, Scope, Send
 from registry.console.control_plane import ControlPlaneClient
 from tests.integration.serving_app import wait_until
 from tests.live import LiveRegistry

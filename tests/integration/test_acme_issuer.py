@@ -13,8 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from cloudcore.acme.conversing import Directory
-from cloudcore.acme.key_files import signing_request
+from cloudcore.acme.client import Directory
 from cloudcore.certificate import rows
 from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.issuer import (
@@ -30,7 +29,8 @@ from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.rows import ROWS
 from cloudcore.certificate.zone_server import Answerer, Zone, serving_zone
 from cloudcore.clock import MICROSECONDS
-from registry.certificate_settings import CertificateSettings
+from cloudcore.key_pairs import signing_request
+from registry.settings.certificates import CertificateSettings
 from tests.chasing_resolver import ChasingResolver, chasing_resolver
 from tests.integration.certificates_world import ZONE, World, open_world
 from tests.integration.served_world import open_served

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cloudcore.identity import own_rights
+from cloudcore.identity.rights import own_rights
 from tests.integration.served_world import Served
 from tests.integration.written_policies import add_program, allow, crn, let, share
 

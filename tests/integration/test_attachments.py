@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from registry.console.pages.contents import Summary, summary_of
+from registry.console.pages.repositories.image_contents import Summary, summary_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.images.image_contents import MAX_BYTES
 from tests.integration.console_shop import CONFIG_TYPE, Descriptor, Shop, digest_of, open_shop

@@ -19,10 +19,10 @@ from cloudcore.db.base import Connection
 from cloudcore.iam.passwords import Cost, hash_password
 from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.web.idempotency import RunOnce
+from registry.composition.families import FAMILIES
 from registry.console.app import Console
 from registry.console.page_request import ConsoleSettings
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Token
-from registry.families import FAMILIES
 from registry.oci.media_types import OCI_MANIFEST
 from tests.integration.acting_persons import EMAIL, assume, bearer, set_password
 from tests.integration.served_world import HOST, HOUR, URL, Served, Tenant, open_served

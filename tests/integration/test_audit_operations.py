@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import bindparam, func, select
 
-from cloudcore.audit.tables import audit_events
+from cloudcore.audit.rows import audit_events
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, page
 from cloudcore.iam.passwords import Cost, hash_password

@@ -11,8 +11,7 @@ import pytest
 from cloudcore.audit import rows
 from cloudcore.audit.family import AUDIT
 from cloudcore.audit.log import MAX_PENDING, AuditLog, AuditNeeds
-from cloudcore.audit.rows import WINDOW, AuditFilter, AuditPage, AuditRow
-from cloudcore.audit.tables import audit_events
+from cloudcore.audit.rows import WINDOW, AuditFilter, AuditPage, AuditRow, audit_events
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database, OutcomeUnknown
 from cloudcore.db.statement import Statement

@@ -18,13 +18,13 @@ from registry.backup import files
 from registry.backup.objects import Progress
 from registry.backup.taking import BackupOptions, BackupRefused, take_backup
 from registry.blobstore.backups import HeldByAnother, deletions_held
-from registry.blobstore.base import BlobSweeper
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
+from registry.blobstore.sweeper import BlobSweeper
 from registry.cli.main import main
 from registry.gc.generations import renew_generation
 from registry.gc.orphans import blobs_of, set_orphans_aside
 from registry.services.context import ServiceContext
-from registry.settings import Settings
+from registry.settings.settings import Settings
 from tests.collecting import at_once, collect
 from tests.fault.collected import GARBAGE, account_of, check_image, fill, push_blob, push_image
 from tests.inprocess import Registry

@@ -16,13 +16,13 @@ from registry.backup import postgresql, programs, restoring
 from registry.backup.catalog import write_catalog
 from registry.backup.objects import Progress
 from registry.backup.taking import BackupOptions, take_backup
-from registry.blobstore.filesystem import FilesystemStore
-from registry.cli.existing_data import prepare_existing
-from registry.main import prepare
+from registry.blobstore.disk.store import FilesystemStore
+from registry.cli.server.existing_data import prepare_existing
+from registry.composition.main import prepare
+from registry.composition.unfinished_restoration import MARK
 from registry.metadata.database import migrate
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
-from registry.unfinished_restoration import MARK
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 from tests.databases import create_database, drop_database
 from tests.fault.collected import push_image
 from tests.inprocess import Registry

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from cloudcore.databases import restoring, scheduling
-from cloudcore.databases.archive import BackupFailed
-from cloudcore.databases.cluster import ARCHIVE_FAILING, Cluster, Retention, Schedule
-from cloudcore.databases.rows import CLUSTERS
-from cloudcore.databases.server import ServerFailed
+from cloudcore.databases.archive.archive import BackupFailed
+from cloudcore.databases.backups import restoring, scheduling
+from cloudcore.databases.clusters.cluster import ARCHIVE_FAILING, Cluster, Retention, Schedule
+from cloudcore.databases.clusters.rows import CLUSTERS
+from cloudcore.databases.servers.driver import ServerFailed
 from cloudcore.db.base import Database
 from cloudcore.jobs.faults import Fault
-from cloudcore.nodes.placed import NODE_LOST
+from cloudcore.nodes.node import NODE_LOST
 from tests.backup_world import NODE, BackupWorld, open_backups
 from tests.databases import on_both_databases
 

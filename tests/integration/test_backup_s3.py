@@ -14,21 +14,21 @@ import pytest
 from cloudcore.objects.book import NamedObject
 from registry.backup import copying, restoring
 from registry.backup.objects import Progress
-from registry.backup.places import opened_places
+from registry.backup.stores import opened_places
 from registry.backup.taking import BackupOptions, take_backup
 from registry.blobstore.backups import HeldByAnother
 from registry.blobstore.base import DeletionsHeld
-from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.folders import object_path
+from registry.blobstore.disk.folders import object_path
+from registry.blobstore.disk.store import FilesystemStore
+from registry.blobstore.locks import MachineLocks
 from registry.blobstore.opening import BUCKETS
-from registry.blobstore.s3.answers import Refused
 from registry.blobstore.s3.bucket import Bucket, Ranged
-from registry.blobstore.s3.names import GENERATION, object_key
+from registry.blobstore.s3.bucket_layout import GENERATION, object_key
+from registry.blobstore.s3.responses import Refused
 from registry.blobstore.s3.store import S3Store
-from registry.blobstore.store_locks import MachineLocks
 from registry.errors import StoreUnavailable
-from registry.settings import Settings
-from registry.store_settings import StoreSettings
+from registry.settings.settings import Settings
+from registry.settings.store import StoreSettings
 from tests.contract.blob_stores import listed, new_id
 from tests.inprocess import Registry
 from tests.integration.backup_world import LATER, LAYER, Site, pulled, pushed

@@ -11,11 +11,11 @@ import pytest
 from msgspec import structs
 
 from cloudcore.clock import uuid7
-from cloudcore.databases import backup_rows
-from cloudcore.databases.archive import BackupFailed, BackupProgramMissing, BucketGone
-from cloudcore.databases.backup import FAILED, SUCCEEDED
-from cloudcore.databases.backup_work import PLACING
-from cloudcore.databases.cluster import Cluster
+from cloudcore.databases.archive.archive import BackupFailed, BackupProgramMissing, BucketGone
+from cloudcore.databases.backups import rows as backup_rows
+from cloudcore.databases.backups.backup import FAILED, SUCCEEDED
+from cloudcore.databases.backups.workflow import PLACING
+from cloudcore.databases.clusters.cluster import Cluster
 from cloudcore.db.base import Database
 from cloudcore.jobs.worker import JobWorker
 from cloudcore.nodes.rows import claim, look

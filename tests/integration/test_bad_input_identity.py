@@ -12,9 +12,9 @@ from urllib.parse import quote
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.identity.jws import sign
+from cloudcore.identity.tokens.jws import sign
 from cloudcore.serving.limits import ServerLimits
-from registry.services.bearers import BEARERS
+from registry.services.access.bearers import BEARERS
 from tests.integration.bad_input.identity import CASES, GROUPS
 from tests.integration.bad_input.raw_request import send
 from tests.integration.id_places import BODIES, PLACES, UNKNOWN, filled, token_of

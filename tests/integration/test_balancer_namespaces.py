@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.loadbalancer.proxy_plan import ListenerPlan
+from cloudcore.loadbalancer.driver import ListenerPlan
 from tests.balanced import Answer, Loop, Server, balanced, in_namespace
 from tests.certificates import self_signed
 from tests.tools import require_tool

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.loadbalancer.driver import ProxyFailed
+from cloudcore.loadbalancer.driver import HealthPlan, ListenerPlan, ProxyFailed, ProxyPlan
 from cloudcore.loadbalancer.embedded import EmbeddedDriver
-from cloudcore.loadbalancer.proxy_plan import HealthPlan, ListenerPlan, ProxyPlan
 from cloudcore.nodes import kept_process
 from tests.balanced import BALANCER, Answer, Balanced, Loop, Server, balanced, kind_of, until
 from tests.certificates import self_signed

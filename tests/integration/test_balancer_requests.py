@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.loadbalancer.proxy_plan import HealthPlan, ListenerPlan
+from cloudcore.loadbalancer.driver import HealthPlan, ListenerPlan
 from tests.balanced import Answer, Balanced, Server, balanced
 from tests.certificates import self_signed
 

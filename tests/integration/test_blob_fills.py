@@ -15,8 +15,8 @@ from cloudcore.errors import PlatformError
 from cloudcore.quotas.limits import Use, put_limit
 from registry.blobstore.base import StagedDropped
 from registry.errors import BlobUnknown
-from registry.metadata.blobs.stored_bytes import find_use
 from registry.metadata.pull_through.rules import find_rule_for
+from registry.metadata.quotas import find_use
 from registry.metadata.repositories.live import find_account
 from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import Name
@@ -25,7 +25,7 @@ from registry.services.pull_through import missing_blobs
 from registry.services.pull_through.feed import Rewound
 from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
 from registry.services.pull_through.upstream_states import BROKEN, conditions
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from registry.upstream.base import (
     UpstreamBroken,
     UpstreamLimited,

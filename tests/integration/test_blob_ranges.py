@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import httpx
 import pytest
 
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.distribution.byteranges import MOST_AGAIN, byte_ranges
 from registry.oci.digest import digest_of
 from tests.inprocess import ZERO_COPY, Client, open_registry

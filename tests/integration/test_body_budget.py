@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from cloudcore.serving.body import Message
-from cloudcore.serving.body_budget import BODIES, LARGE_ROOM, RETRY_SECONDS
+from cloudcore.serving.asgi import Message
+from cloudcore.serving.bodies.budget import BODIES, LARGE_ROOM, RETRY_SECONDS
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from tests import control_plane

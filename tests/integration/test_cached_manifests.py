@@ -15,8 +15,8 @@ from cloudcore.keyring import KeyringError
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
 from cloudcore.quotas.limits import put_limit
-from cloudcore.serving.body import Message
-from cloudcore.serving.kept_answer import EXTENSION as KEEP
+from cloudcore.serving.asgi import Message
+from cloudcore.serving.kept.entry import EXTENSION as KEEP
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.metadata.pull_through.lookups import begin_fetch

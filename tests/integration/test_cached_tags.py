@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from registry.metadata.pull_through import tag_lists
-from registry.metadata.pull_through.tag_lists import KeptTags, find_tags, keep_tags
+from registry.metadata.pull_through import lookups
+from registry.metadata.pull_through.lookups import KeptTags, find_tags, keep_tags
 from registry.oci.reference import Name
 from registry.upstream.base import HiddenUpstream, UpstreamUnreachable
 from tests.databases import on_both_databases
@@ -187,7 +187,7 @@ async def test_a_list_that_was_cut_says_so(cached: CachedWorld) -> None:
 async def test_the_lists_of_a_rule_are_bounded(
     cached: CachedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tag_lists, "MAX_BYTES_OF_RULE", 5000)
+    monkeypatch.setattr(lookups, "MAX_BYTES_OF_RULE", 5000)
     ((rule_id,),) = cached.rows("SELECT id FROM pull_through_cache_rules")
     for number in range(10):
         kept = KeptTags(b"x" * 1000, True, number, number)
@@ -202,6 +202,6 @@ async def test_lists_that_nobody_asked_for_are_forgotten(cached: CachedWorld) ->
     await tags(cached)
     week = 7 * 24 * 3600
     cached.clock.advance(TTL + week - 1)
-    assert await cached.ctx.database.write(tag_lists.forget_tags, cached.clock()) == 0
+    assert await cached.ctx.database.write(lookups.forget_tags, cached.clock()) == 0
     cached.clock.advance(1)
-    assert await cached.ctx.database.write(tag_lists.forget_tags, cached.clock()) == 1
+    assert await cached.ctx.database.write(lookups.forget_tags, cached.clock()) == 1

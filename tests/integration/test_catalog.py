@@ -14,10 +14,10 @@ import pytest
 
 from cloudcore.keyring import create_root_key
 from cloudcore.serving.dispatch import Dispatcher
-from registry.main import Registry, prepare
-from registry.planes import dispatcher
-from registry.served import SERVE
-from registry.settings import Settings
+from registry.composition.main import Registry, prepare
+from registry.composition.planes import dispatcher
+from registry.composition.serve import SERVE
+from registry.settings.settings import Settings
 from tests.inprocess import ManualClock
 
 URL: Final = "http://registry.test"

@@ -11,12 +11,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from cryptography.x509 import load_der_x509_csr, load_pem_x509_certificate
 from sqlalchemy import select
 
-from cloudcore.acme.key_files import PrivateKey, signing_request
 from cloudcore.certificate.keys import new_private_key, public_der
-from cloudcore.certificate.port import Certificates
+from cloudcore.certificate.needs import Certificates
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
 from cloudcore.jobs.outbox import outbox
+from cloudcore.key_pairs import PrivateKey, signing_request
 from cloudcore.web.idempotency import idempotency_records
 from tests.databases import on_both_databases
 from tests.integration.certificates_world import DAY, World, stored, upload

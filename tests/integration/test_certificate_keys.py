@@ -9,7 +9,6 @@ import pytest
 from msgspec import structs
 from sqlalchemy import bindparam, select, update
 
-from cloudcore.acme.key_files import PrivateKey
 from cloudcore.certificate.certificate import Certificate, KeyAlgorithm
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.keys import new_private_key
@@ -18,6 +17,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.kinds import Done, Next
+from cloudcore.key_pairs import PrivateKey
 from cloudcore.kms.key import Key
 from cloudcore.kms.rows import find_platform_key
 from cloudcore.kms.rows import kms_key_versions as versions
@@ -116,7 +116,7 @@ async def test_an_account_that_wants_many_slow_keys_leaves_jobs_to_others(
         assert may_end.wait(60)
         return new_private_key(algorithm)
 
-    monkeypatch.setattr("cloudcore.certificate.work.new_private_key", slow)
+    monkeypatch.setattr("cloudcore.certificate.workflow.new_private_key", slow)
     (kind,) = CERTIFICATE.job_kinds(certified.needs)
     steps = set()
     for number in range(6):

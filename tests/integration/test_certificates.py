@@ -14,14 +14,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from sqlalchemy import select
 
-from cloudcore.acme.key_files import signing_request
-from cloudcore.audit.tables import audit_events
+from cloudcore.audit.rows import audit_events
 from cloudcore.certificate.authority import microseconds, new_root
 from cloudcore.certificate.certificate import CERTIFICATE
 from cloudcore.certificate.embedded import list_authorities
 from cloudcore.certificate.issuer import CA_REFUSED, Refused, Texts, Unreachable
 from cloudcore.certificate.keys import new_private_key, public_der
-from cloudcore.certificate.port import Certificates
+from cloudcore.certificate.needs import Certificates
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.schema import metadata
@@ -29,6 +28,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
 from cloudcore.jobs.outbox import outbox
 from cloudcore.jobs.tables import jobs
+from cloudcore.key_pairs import signing_request
 from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit
 from cloudcore.web.idempotency import idempotency_records
 from tests.certificates import uploaded

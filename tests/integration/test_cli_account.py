@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from registry.families import FAMILIES
+from registry.composition.families import FAMILIES
 from tests.databases import program
 from tests.entrepot import ADMIN, PASSWORD, Home
 from tests.integration.cli_world import JSON, World, cli_world

@@ -10,9 +10,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509 import load_der_x509_csr
 
-from cloudcore.acme.key_files import signing_request
 from cloudcore.certificate.keys import new_private_key, public_der
 from cloudcore.clock import system_clock
+from cloudcore.key_pairs import signing_request
 from tests.certificates import uploaded
 from tests.integration.cli_world import World, cli_world
 

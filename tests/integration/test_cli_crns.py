@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from cloudcore.crn import Crn
+from cloudcore.resource_names import Crn
 from tests.integration.cli_world import World, cli_world
 
 

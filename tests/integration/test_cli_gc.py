@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.blobstore.sealed_format import sealed_size
+from registry.blobstore.sealed.frame_format import sealed_size
 from tests.conformance.content import blob
 from tests.integration.cli_world import JSON, World, cli_world
 from tests.schedules import postpone

@@ -71,12 +71,12 @@ def test_a_person_is_asked_before_a_key_is_disabled_or_objects_are_removed(
     ):
         terminal = SimpleNamespace(stdin=Terminal("n\n"), stderr=Terminal())
         with monkeypatch.context() as asked:
-            asked.setattr("registry.cli.confirmation.sys", terminal)
+            asked.setattr("registry.cli.output.prompts.sys", terminal)
             assert world.told(*command) == (1, "nothing was changed")
         assert terminal.stderr.getvalue() == question
     assert world.read("keys", "show", key)["state"] == "enabled"
     assert [each["key"] for each in world.read("buckets", "objects", key)] == ["file"]
-    monkeypatch.setattr("registry.cli.confirmation.sys", SimpleNamespace(stdin=Terminal("n\n")))
+    monkeypatch.setattr("registry.cli.output.prompts.sys", SimpleNamespace(stdin=Terminal("n\n")))
     world.done("keys", "disable", key, "-y")
     world.done("keys", "enable", key)
     world.done("buckets", "remove", key, "file", "--yes")

@@ -18,7 +18,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.opening import open_database
 from cloudcore.iam.passwords import Cost, hash_password, match_passwords, salt_of
-from cloudcore.identity.lost_credentials import reset_password
+from cloudcore.identity.recovery import reset_password
 from cloudcore.identity.rows import users
 from cloudcore.identity.rows.organizations import Organization, add_organization
 from cloudcore.identity.rows.users import User

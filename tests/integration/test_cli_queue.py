@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from registry.cli.candidates import nouns_of
+from registry.cli.commands.completion import nouns_of
 from registry.cli.main import make_parser
-from registry.cli.nouns import CommandTable
+from registry.cli.nouns.commands import CommandTable
 from tests.entrepot import Home
 from tests.integration.cli_world import World, cli_world
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.cli import quota_limits
+from registry.cli.server import quota_limits
 from tests.integration.cli_world import World, cli_world
 
 

@@ -15,8 +15,8 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound
-from cloudcore.identity.admin_restoration import restore_admin
 from cloudcore.identity.names import person_crn
+from cloudcore.identity.recovery import restore_admin
 from cloudcore.identity.rows import organizations, policies
 from cloudcore.identity.rows.accounts import ACCOUNTS, Account
 from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization

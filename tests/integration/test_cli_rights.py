@@ -284,11 +284,11 @@ def test_a_person_is_asked_before_rights_are_taken(
     ):
         terminal = SimpleNamespace(stdin=Terminal("n\n"), stderr=Terminal())
         with monkeypatch.context() as asked:
-            asked.setattr("registry.cli.confirmation.sys", terminal)
+            asked.setattr("registry.cli.output.prompts.sys", terminal)
             assert world.told(*command) == (1, "nothing was changed")
         assert terminal.stderr.getvalue() == question
     assert ADMIN in world.done("roles", "assignments", "admin", "-q").lines
-    monkeypatch.setattr("registry.cli.confirmation.sys", SimpleNamespace(stdin=Terminal("n\n")))
+    monkeypatch.setattr("registry.cli.output.prompts.sys", SimpleNamespace(stdin=Terminal("n\n")))
     world.done(*detach, "-y")
 
 

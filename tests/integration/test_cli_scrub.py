@@ -11,11 +11,11 @@ from typing import Final
 
 import pytest
 
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.cli.main import main
-from registry.main import prepare
+from registry.composition.main import prepare
 from registry.oci.digest import digest_of
-from registry.settings import Settings
+from registry.settings.settings import Settings
 from tests.inprocess import Registry, open_registry
 from tests.integration.damaged import flip
 from tests.integration.stored_forms import CONFIG, push_image

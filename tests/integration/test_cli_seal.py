@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.cli.main import main
 from tests.inprocess import open_registry
 from tests.integration.damaged import file_of, flip

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudcore.clock import system_clock
-from cloudcore.metering.reporting import HOUR, Use, add
+from cloudcore.metering.usage import HOUR, Use, add
 from tests.databases import with_database
 from tests.entrepot import ADMIN, PASSWORD, Home
 from tests.integration.cli_world import World, cli_world

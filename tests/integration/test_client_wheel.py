@@ -14,8 +14,8 @@ from zipfile import ZipFile
 import httpx
 import pytest
 
-from registry.client_wheel import client_wheel
 from registry.console.addresses import MY_ACCOUNT
+from registry.console.client_wheel import client_wheel
 from tests.databases import ROOT
 from tests.installed_wheel import install_wheel
 from tests.integration.console_access import see

@@ -11,12 +11,12 @@ import pytest
 from msgspec import structs
 from sqlalchemy import select
 
-from cloudcore.audit.tables import audit_events
+from cloudcore.audit.rows import audit_events
 from cloudcore.certificate import authority
-from cloudcore.databases import clusters
-from cloudcore.databases.cluster import Cluster
-from cloudcore.databases.rows import CLUSTERS
-from cloudcore.databases.states import open_password, seal_password
+from cloudcore.databases.clusters import clusters
+from cloudcore.databases.clusters.cluster import Cluster
+from cloudcore.databases.clusters.rows import CLUSTERS
+from cloudcore.databases.clusters.states import open_password, seal_password
 from cloudcore.db.base import Database
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.databases import backup_rows
-from cloudcore.databases.backup import Backup
-from cloudcore.databases.cluster import Cluster
-from cloudcore.databases.rows import CLUSTERS
-from cloudcore.databases.server_watch import ServerWatch
+from cloudcore.databases.backups import rows
+from cloudcore.databases.backups.backup import Backup
+from cloudcore.databases.clusters.cluster import Cluster
+from cloudcore.databases.clusters.rows import CLUSTERS
+from cloudcore.databases.servers.watch import ServerWatch
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from tests.cluster_world import World, open_world
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import World as Identity
@@ -49,7 +49,7 @@ def _add_proved(tx: Connection, made: Cluster) -> str:
         status="succeeded",
         verification="running",
     )
-    return backup_rows.BACKUPS.add(tx, new).id
+    return rows.BACKUPS.add(tx, new).id
 
 
 @pytest.fixture

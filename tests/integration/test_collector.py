@@ -15,8 +15,8 @@ from cloudcore.jobs.queue import first_due
 from cloudcore.jobs.runs import Run
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.objects.damage import ABSENT
-from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.sealed_format import sealed_size
+from registry.blobstore.disk.store import FilesystemStore
+from registry.blobstore.sealed.frame_format import sealed_size
 from registry.gc.collection import collection_kind
 from registry.gc.fsck import check
 from registry.gc.manifest_check import IndexIncomplete
@@ -29,7 +29,7 @@ from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.collector_runs import start_due_collections
 from registry.services.context import ServiceContext
-from registry.setting_groups import Delays
+from registry.settings.groups import Delays
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
 from tests.integration.pushing import CONFIG_TYPE, World

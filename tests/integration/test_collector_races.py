@@ -20,7 +20,7 @@ import pytest
 from cloudcore.db.base import Connection, ConstraintViolated, Database, P, T
 from cloudcore.errors import NotFound
 from cloudcore.quotas.limits import put_limit
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.gc.fsck import check
 from registry.gc.purge import discard_expired_uploads, purge_tombstones
 from registry.metadata.repositories.live import find_account, find_repository, lock_repository

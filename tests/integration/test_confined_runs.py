@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from cloudcore.databases.confined_runs import Run, run
-from cloudcore.databases.confinement import User
+from cloudcore.databases.servers.confinement import Run, User, run
 from tests.tools import require_tool
 
 NOBODY: User = (65_534, 65_534) if os.geteuid() == 0 else None

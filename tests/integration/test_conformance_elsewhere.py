@@ -22,8 +22,8 @@ STOCK_SERVER = """
 import sys
 from pathlib import Path
 import uvicorn
-from registry.main import create_dev_app, prepare
-from registry.settings import Settings
+from registry.composition.main import create_dev_app, prepare
+from registry.settings.settings import Settings
 
 settings = Settings(data=Path(sys.argv[1]), database_url=sys.argv[2])
 prepare(settings)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from registry.console.addresses import POLICIES
-from registry.console.pages.account_policies import line_of, matches
+from registry.console.pages.access.policies import line_of, matches
 from tests.integration.console_access import hidden, read, refusal, see, send, told
 from tests.integration.console_shop import Shop, open_shop
 

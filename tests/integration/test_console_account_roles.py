@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cloudcore.clock import uuid7
-from cloudcore.identity.services.platform_roles import put_platform_role
+from cloudcore.identity.services.roles import put_platform_role
 from registry.console.addresses import ACCOUNT_ROLES
 from tests.integration.console_access import hidden, read, refusal, see, send, told
 from tests.integration.console_shop import Shop, browser_with, open_shop

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from registry.composition.families import FAMILIES
 from registry.console.addresses import (
     HOME,
     OWN_WORDS,
@@ -17,7 +18,6 @@ from registry.console.addresses import (
     path_of_record,
 )
 from registry.console.app import routes_of
-from registry.families import FAMILIES
 from tests.integration.console_shop import NAME, Shop, open_shop
 from tests.integration.served_world import URL
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import load_der_x509_csr
 
-from cloudcore.acme.key_files import signing_request
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.keys import new_private_key
+from cloudcore.key_pairs import signing_request
 from tests.certificates import uploaded
 from tests.integration.console_access import hidden
 from tests.integration.console_shop import open_shop

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from cloudcore.databases.cluster import Schedule
-from cloudcore.databases.rows import CLUSTERS
+from cloudcore.databases.clusters.cluster import Schedule
+from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.db.base import Connection
 from tests.integration.console_databases import LIST, furnish_cluster, set_status
 from tests.integration.console_shop import Shop, open_shop
@@ -83,7 +83,7 @@ async def test_a_registered_server_is_told_with_a_password_that_is_never_shown_a
     def read(tx: Connection) -> Any:  # noqa: ANN401
         return CLUSTERS.find(tx, shop.served.acme.account_id, there.rpartition("/")[2])
 
-    from cloudcore.databases.states import open_password  # noqa: PLC0415
+    from cloudcore.databases.clusters.states import open_password  # noqa: PLC0415
 
     found = await shop.served.database.read(read)
     assert open_password(shop.served.keyring, found) == secret

@@ -7,8 +7,8 @@ from pathlib import Path
 from msgspec import structs
 
 from cloudcore.db.base import Connection
-from cloudcore.email.identity_rows import ROWS
-from cloudcore.email.sending_identity import SendingIdentity
+from cloudcore.email.resources import SendingIdentity
+from cloudcore.email.sender_rows import IDENTITY_ROWS
 from cloudcore.jobs.faults import Fault
 from tests.integration.console_shop import Shop, open_shop
 
@@ -19,8 +19,8 @@ async def change(shop: Shop, identity_id: str, **fields: object) -> None:
     """Change the row of an identity, as its work would."""
 
     def changed(tx: Connection) -> SendingIdentity:
-        found = ROWS.lock(tx, shop.served.acme.account_id, identity_id)
-        return ROWS.save(tx, structs.replace(found, **fields))
+        found = IDENTITY_ROWS.lock(tx, shop.served.acme.account_id, identity_id)
+        return IDENTITY_ROWS.save(tx, structs.replace(found, **fields))
 
     await shop.served.database.write(changed)
 

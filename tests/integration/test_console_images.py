@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.console.pages.contents import MAX_SHOWN, indented_length, shown
-from registry.console.pages.image_rows import natural
-from registry.console.pages.images import pull_command
+from registry.console.pages.repositories.image_contents import MAX_SHOWN, indented_length, shown
+from registry.console.pages.repositories.image_rows import natural
+from registry.console.pages.repositories.images import pull_command
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from registry.services.repositories import search
 from tests.integration.console_shop import CONFIG_TYPE, Descriptor, Shop, digest_of, open_shop
@@ -297,7 +297,9 @@ def test_a_document_that_grows_too_much_is_not_indented(monkeypatch: pytest.Monk
         formatted.append(len(document))
         return document
 
-    monkeypatch.setattr("registry.console.pages.contents.msgspec.json.format", counting)
+    monkeypatch.setattr(
+        "registry.console.pages.repositories.image_contents.msgspec.json.format", counting
+    )
     deep = b"[" * 900 + b",".join([b"1"] * 31_000) + b"]" * 900  # 60 MB once it is indented
     assert len(deep) <= MAX_SHOWN
     for document in (deep, b"[" * MAX_SHOWN, b'{"' * (MAX_SHOWN // 2)):

@@ -6,7 +6,7 @@ import html
 from pathlib import Path
 
 from cloudcore.nodes.output import NEWER
-from registry.node_settings import NodeSettings
+from registry.settings.node import NodeSettings
 from tests.integration.console_shop import open_shop
 
 

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from registry.console.pages.lifecycle import SUGGESTED, are_same, row_of, rows_of, rule_of
+from registry.console.pages.repositories.lifecycle import (
+    SUGGESTED,
+    are_same,
+    row_of,
+    rows_of,
+    rule_of,
+)
 from tests.integration.console_access import hidden
 from tests.integration.console_shop import Shop, open_shop
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from registry.console.pages.mirrors import mirror_fields
+from registry.console.pages.repositories.mirrors import mirror_fields
 from tests.integration.console_shop import Shop, open_shop
 
 MIRRORS = "/console/settings/mirrors"

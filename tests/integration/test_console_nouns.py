@@ -9,11 +9,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from cloudcore.resources.record import Record
-from cloudcore.resources.resource import Resource
-from registry.console.described_nouns import noun_of
-from registry.console.nouns import nouns_of
-from registry.families import FAMILIES
+from cloudcore.resources.resource import Record, Resource
+from registry.composition.families import FAMILIES
+from registry.console.menu import nouns_of
+from registry.console.nouns.resources import noun_of
 from tests import described
 from tests.integration.console_access import hidden, refusal, see, send, told
 from tests.integration.console_shop import Shop, open_shop

@@ -8,9 +8,9 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.certificate.family import CERTIFICATE
+from registry.composition.families import FAMILIES
 from registry.console.addresses import HOME
 from registry.console.app import routes_of
-from registry.families import FAMILIES
 from tests.certificates import uploaded
 from tests.integration.console_databases import furnish_cluster, furnish_registered, set_status
 from tests.integration.console_shop import Shop, open_shop

@@ -12,8 +12,8 @@ import pytest
 
 from registry.console.addresses import HOME
 from registry.console.page_request import PageRequest
-from registry.console.pages import repository_settings
-from registry.console.pages.repository_settings import closed, opened
+from registry.console.pages.repositories import repository_settings
+from registry.console.pages.repositories.repository_settings import closed, opened
 from tests.integration.console_access import hidden, send
 from tests.integration.console_shop import NAME, Shop, open_shop
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from registry.console.addresses import SIMULATOR
-from registry.console.pages.account_policies import principal_of, resource_of
+from registry.console.pages.access.policies import principal_of, resource_of
 from tests.integration.console_access import see
 from tests.integration.console_shop import Shop, open_shop
 

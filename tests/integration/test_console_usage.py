@@ -10,8 +10,8 @@ from decimal import Decimal
 import pytest
 
 from cloudcore.db.base import Connection
-from cloudcore.metering.reporting import HOUR, KEPT_HOURS, Use, add, forget_hours
-from registry.console.pages.usage import _text
+from cloudcore.metering.usage import HOUR, KEPT_HOURS, Use, add, forget_hours
+from registry.console.pages.account.usage import _text
 from tests.integration.console_shop import Shop, open_shop
 
 DAY = 24 * HOUR

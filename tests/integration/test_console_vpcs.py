@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from cloudcore.network.interfaces import Interfaces
-from registry.console.vpc_map import MOST_SUBNETS
+from cloudcore.network.network_interfaces import Interfaces
+from registry.console.pages.services.vpc_map import MOST_SUBNETS
 from tests.integration.console_shop import Shop, open_shop
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -19,10 +19,10 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from registry.cli import credential_helper, credential_provider
-from registry.cli.container_passwords import ContainerPassword
-from registry.cli.credentials import credentials_path
-from registry.setting_names import from_environment
-from registry.settings import Settings
+from registry.cli.client.container_passwords import ContainerPassword
+from registry.cli.client.credentials import credentials_path
+from registry.settings.reading import from_environment
+from registry.settings.settings import Settings
 from tests.databases import ROOT
 from tests.entrepot import Home, mode_of
 from tests.integration.cli_world import World, cli_world

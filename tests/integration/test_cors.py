@@ -11,11 +11,12 @@ import httpx
 import pytest
 
 from cloudcore.keyring import create_root_key
-from registry.browsers import CrossOriginReads
-from registry.main import DEV, Edition, PlaneApplications, Registry, prepare
-from registry.planes import dispatcher
-from registry.served import SERVE
-from registry.settings import Settings
+from registry.composition.cross_origin import CrossOriginReads
+from registry.composition.dev import DEV
+from registry.composition.main import Edition, PlaneApplications, Registry, prepare
+from registry.composition.planes import dispatcher
+from registry.composition.serve import SERVE
+from registry.settings.settings import Settings
 
 APP: Final = "https://app.example.com"
 READS: Final = ("/v1/repositories", "/v1/openapi.json", "/v2/", "/v2/acme/app/tags/list")

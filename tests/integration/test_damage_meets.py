@@ -11,13 +11,13 @@ from typing import Final
 import pytest
 
 from cloudcore.objects import damage
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.errors import DigestMismatch
 from registry.gc.recovery import recover_blob
 from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.repositories.live import find_repository
 from registry.oci.digest import digest_of
-from registry.setting_groups import Delays
+from registry.settings.groups import Delays
 from tests.collecting import collect
 from tests.inprocess import Registry, open_registry
 from tests.integration.damaged import account_id, cut, file_of, flip, grow, marked

@@ -18,15 +18,14 @@ from typing import Final
 import pytest
 
 from cloudcore.jobs.runs import Run
-from cloudcore.serving.body import Message
-from registry.blobstore.filesystem import FilesystemStore
+from cloudcore.serving.asgi import Message
+from registry.blobstore.disk.store import FilesystemStore
 from registry.gc.fsck import Report, check
 from registry.oci.digest import Digest, digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.oci.reference import Name
-from registry.services.blobs.damage import note_damage
-from registry.services.blobs.reading import open_blob, stat_blob
-from registry.setting_groups import Delays
+from registry.services.blobs.reading import note_damage, open_blob, stat_blob
+from registry.settings.groups import Delays
 from tests.collecting import collect
 from tests.databases import on_both_databases
 from tests.inprocess import ZERO_COPY, Answer, Client, Registry, open_registry

@@ -11,11 +11,11 @@ from typing import Any, Final
 import pytest
 
 from registry.blobstore.base import OpenObject
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.oci.digest import digest_of
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.inprocess import ZERO_COPY, Client, Registry, hang_up, open_registry
 from tests.memory_store import MemoryStore
 from tests.recount import querying, upload_ids

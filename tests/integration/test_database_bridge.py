@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.databases import s3_bridge_program
-from cloudcore.databases.archive import BackupFailed
-from cloudcore.databases.s3_bridge import NAME, Bridge, S3Endpoint
-from registry.database_archive import s3_endpoint
-from registry.settings import Settings
+from cloudcore.databases.archive import s3_bridge_program
+from cloudcore.databases.archive.archive import BackupFailed
+from cloudcore.databases.archive.s3_bridge import NAME, Bridge, S3Endpoint
+from registry.composition.database_archive import s3_endpoint
+from registry.settings.settings import Settings
 from tests.certificates import self_signed
 from tests.postgresql import free_port
 

@@ -11,12 +11,13 @@ from msgspec import structs
 from sqlalchemy import select
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.databases import backup_rows, clusters, rows
-from cloudcore.databases.backup import Backup
-from cloudcore.databases.cluster import MEMORY, Cluster, Schedule
-from cloudcore.databases.rows import CLUSTERS
-from cloudcore.databases.states import open_password
-from cloudcore.databases.work import PLACING, WORK
+from cloudcore.databases.backups import rows as backup_rows
+from cloudcore.databases.backups.backup import Backup
+from cloudcore.databases.clusters import clusters, rows
+from cloudcore.databases.clusters.cluster import MEMORY, Cluster, Schedule
+from cloudcore.databases.clusters.rows import CLUSTERS
+from cloudcore.databases.clusters.states import open_password
+from cloudcore.databases.clusters.workflow import PLACING, WORK
 from cloudcore.db.base import Connection, ConstraintViolated
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
@@ -24,7 +25,7 @@ from cloudcore.jobs.queue import LeaseTerms, lease
 from cloudcore.jobs.worker import _commit
 from cloudcore.nodes import rows as node_rows
 from cloudcore.quotas.limits import put_limit
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.buckets import BUCKETS
 from cloudcore.storage.errors import InvalidBucketState

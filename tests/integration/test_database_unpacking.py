@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from cloudcore.clock import uuid7
-from cloudcore.databases import bucket_files
-from cloudcore.databases.archive import BackupFailed, BackupTarget
-from cloudcore.databases.basebackups import BaseBackups
+from cloudcore.databases.archive import bucket_files
+from cloudcore.databases.archive.archive import BackupFailed, BackupTarget
+from cloudcore.databases.archive.basebackups import BaseBackups
 from cloudcore.storage.bucket import Bucket
 from tests.databases import opened
 from tests.kms_world import ACME

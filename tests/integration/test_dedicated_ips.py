@@ -30,11 +30,11 @@ from cloudcore.email.dedicated_ip import (
     room,
     with_outcome,
 )
-from cloudcore.email.message_rows import Recipient
+from cloudcore.email.messages.rows import Recipient
 from cloudcore.email.warm_up import note_outcome, sources_of
 from cloudcore.identity.names import iam_crn
-from registry.email_settings import EmailSettings
-from registry.setting_texts import SettingsError
+from registry.settings.email import EmailSettings
+from registry.settings.texts import SettingsError
 from tests.databases import on_both_databases
 from tests.integration.served_world import HOUR, Served, Tenant, open_served
 

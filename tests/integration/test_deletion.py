@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.deletion import BATCH, forget_all
+from cloudcore.db.rows import BATCH, forget_all
 from cloudcore.web.ratelimit import Budget, count_request, forget_ended
 from tests.databases import on_both_databases
 

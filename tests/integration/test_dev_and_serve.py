@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from registry.cli.main import main, make_parser
-from registry.cli.server_options import settings_of
-from registry.main import DEV, Registry, prepare
-from registry.settings import Settings
+from registry.cli.server.options import settings_of
+from registry.composition.dev import DEV
+from registry.composition.main import Registry, prepare
+from registry.settings.settings import Settings
 
 INIT = ("init", "--account", "acme", "--admin-email", "admin@example.org")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from registry.cli.container_login import login_commands
+from registry.cli.commands.container_login import login_commands
 from tests.entrepot import Home, mode_of
 from tests.integration.cli_world import World, cli_world
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from cloudcore.network import rows
-from cloudcore.network.plan import VpcPlan
+from cloudcore.network.driver import VpcPlan
 from tests.control_plane import ACCOUNT
 from tests.databases import on_both_databases
 from tests.integration.network_world import World

@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from cloudcore.kms.services import delete_due_keys
+from cloudcore.kms.chores import delete_due_keys
 from registry.metadata.encryption_bindings import count_bindings, effective_key
 from tests.databases import on_both_databases
 from tests.integration.served_world import Served, open_served

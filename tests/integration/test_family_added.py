@@ -15,12 +15,12 @@ from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.keyring import create_root_key
 from cloudcore.web.app import ControlPlane
-from registry.families import FAMILIES
-from registry.family import REGISTRY
-from registry.main import Registry, expiry, prepare
-from registry.planes import dispatcher
-from registry.served import SERVE
-from registry.settings import Settings
+from registry.composition.families import FAMILIES
+from registry.composition.family import REGISTRY
+from registry.composition.main import Registry, expiry, prepare
+from registry.composition.planes import dispatcher
+from registry.composition.serve import SERVE
+from registry.settings.settings import Settings
 from tests.control_plane import raw_engine
 from tests.things import HANDLERS, THINGS, CreateThing, add_thing, things, things_metadata
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from cloudcore.clock import uuid7
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.events import Events
 from cloudcore.identity.names import iam_crn
-from cloudcore.kms.services import delete_due_keys
+from cloudcore.kms.chores import delete_due_keys
 from cloudcore.notifications.family import NOTIFICATIONS
+from cloudcore.resource_names import Crn
 from cloudcore.storage import objects
 from cloudcore.storage.buckets import find_bucket
 from registry.services.events import topics_asking

@@ -12,20 +12,19 @@ from typing import Final
 
 import pytest
 
-from cloudcore.serving.body import Message, Scope
+from cloudcore.serving.asgi import Message, Scope
 from registry.blobstore.base import DataKey, ObjectUnknown, OpenObject
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.distribution.response import BlobBody, Response, send_response
 from registry.errors import BlobUnknown
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
 from registry.services.blobs.reading import open_blob, stat_blob
-from registry.services.pull_through.feed import Feed, FeedReader, Rewound
+from registry.services.pull_through.feed import Feed, FeedReader, Rewound, Stage
+from registry.services.pull_through.fill_or_follow import bring_blob
 from registry.services.pull_through.fills import Source
-from registry.services.pull_through.getting import bring_blob
 from registry.services.pull_through.remote import no_credential, remote_of
-from registry.services.pull_through.staged_parts import Stage
 from tests.dripping_upstream import DrippingUpstream
 from tests.integration.fills_world import HANDLE, REPOSITORY, Worker, fills_world
 

@@ -13,7 +13,7 @@ from cloudcore.db.base import Connection, P, T
 from cloudcore.db.statement import Statement
 from registry.blobstore.base import OpenObject
 from registry.errors import BlobUnknown
-from registry.metadata.blobs.uploads import find_room
+from registry.metadata.blobs.upload_quota import find_room
 from registry.metadata.pull_through import fills
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.pull_through.tables import blob_fills
@@ -21,8 +21,8 @@ from registry.oci.digest import digest_of
 from registry.oci.reference import Name
 from registry.services.blobs import reading
 from registry.services.pull_through.feed import Feed, FeedReader, Rewound
+from registry.services.pull_through.fill_or_follow import follow
 from registry.services.pull_through.fills import Source
-from registry.services.pull_through.getting import follow
 from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
 from registry.services.pull_through.remote import no_credential, remote_of
 from tests.dripping_upstream import DrippingUpstream

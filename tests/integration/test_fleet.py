@@ -15,21 +15,21 @@ import pytest
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.opening import is_postgresql
 from cloudcore.errors import Conflict
-from cloudcore.jobs.running import running
+from cloudcore.jobs.background import running
 from cloudcore.nodes import rows
 from cloudcore.nodes.fleet import Differs
 from cloudcore.nodes.node import Watch
-from cloudcore.nodes.watching import NodeWatcher, begin, open_folder
-from registry import fleet as joining
-from registry.fleet import SAME, check_of, join_fleet, shared_settings
+from cloudcore.nodes.watcher import NodeWatcher, begin, open_folder
+from registry.composition import fleet as joining
+from registry.composition.fleet import SAME, check_of, join_fleet, shared_settings
+from registry.composition.main import Registry
+from registry.composition.process import Process
 from registry.gc.generations import Generations
-from registry.main import Registry
-from registry.node_settings import NodeSettings
-from registry.process import Process
-from registry.setting_groups import Limits
-from registry.setting_names import NAMES
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.settings.groups import Limits
+from registry.settings.node import NodeSettings
+from registry.settings.reading import NAMES
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 from tests.databases import on_both_databases
 from tests.inprocess import ManualClock
 
@@ -121,7 +121,7 @@ async def test_a_node_that_differs_from_those_that_run_is_refused(fleet: Fleet) 
     assert str(refused.value) == (
         "this node differs from those that run (east, west): max_blob_bytes is '5', not"
         " '107374182400'; sealing is 'off', not 'on'. Give all nodes the same; to change it, stop"
-        " all of them first (docs/fleet.md)"
+        " all of them first (docs/how-to/fleet.md)"
     )
     async with fleet.opened(other) as process:
         found = await process.ctx.database.read(rows.list_nodes)
@@ -226,7 +226,7 @@ async def test_a_version_with_other_prices_joins_the_one_before(
     await fleet.join(fleet.settings("east"))
     prices = fleet.folder / "catalog.json"
     prices.write_text("{}")
-    monkeypatch.setattr("registry.settings._PACKAGED_CATALOG", prices)
+    monkeypatch.setattr("registry.settings.settings._PACKAGED_CATALOG", prices)
     await fleet.join(fleet.settings("west"))
 
 
@@ -288,7 +288,7 @@ async def test_a_store_that_cannot_be_written_keeps_no_node_away(
     def be_full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr("registry.blobstore.disk_files.write_generation", be_full)
+    monkeypatch.setattr("registry.blobstore.disk.files.write_generation", be_full)
     await fleet.join(east)
     await fleet.join(fleet.settings("west"))
 

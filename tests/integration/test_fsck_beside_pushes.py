@@ -11,7 +11,7 @@ from typing import Concatenate, Final
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database, P, T
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.gc.fsck import check
 from registry.oci.digest import digest_of
 from tests.fault.seams import SteppingDatabase, Steps

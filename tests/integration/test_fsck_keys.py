@@ -15,8 +15,8 @@ from cloudcore.keyring import Keyring
 from cloudcore.kms.providers import EmbeddedProvider
 from cloudcore.kms.rows import kms_key_versions
 from registry.gc.fsck import Report, check
-from registry.keys import DataKeys
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
+from registry.services.data_keys import DataKeys
 from registry.services.storage_usage import measure_account
 from tests.databases import on_both_databases
 from tests.integration.sealed_world import SealedWorld, make_sealed_world

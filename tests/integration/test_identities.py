@@ -15,8 +15,8 @@ from sqlalchemy import select
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.email.dkim import open_key, signed
+from cloudcore.email.resources import SendingIdentity
 from cloudcore.email.sending_identities import for_sender, signer_of
-from cloudcore.email.sending_identity import SendingIdentity
 from cloudcore.errors import InvalidInput
 from cloudcore.jobs.outbox import outbox
 from tests.databases import on_both_databases

@@ -17,8 +17,9 @@ from cloudcore.iam.passwords import match_passwords
 from cloudcore.iam.policy import PolicyKind, parse_policy
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
+from cloudcore.identity.oauth.sessions import Destination, new_code
 from cloudcore.identity.oidc.id_tokens import Profile
-from cloudcore.identity.permissions import load_policies
+from cloudcore.identity.rights.permissions import load_policies
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.identity_providers import (
     IDENTITY_PROVIDERS,
@@ -30,7 +31,6 @@ from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS
 from cloudcore.identity.rows.users import list_users_by_email
 from cloudcore.identity.services.provider_sign_ins import NewPerson, sign_in
-from cloudcore.identity.sessions import Destination, new_code
 from cloudcore.keyring import Keyring
 from tests.databases import on_both_databases
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from cloudcore.identity.routes import HANDLERS
+from cloudcore.identity.routes.handlers import HANDLERS
 from cloudcore.web.app import Routes, family_routes
 from cloudcore.web.route_spec import RouteSpec
 from tests.databases import on_both_databases

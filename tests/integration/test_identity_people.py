@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cloudcore.clock import uuid7
-from cloudcore.iam.founders import Founders
-from cloudcore.iam.principal import Principal, PrincipalKind
-from cloudcore.identity.names import iam_crn
-from cloudcore.identity.quotas import ACCOUNTS, OWNED
+from cloudcore.iam.principal import Founders, Principal, PrincipalKind
+from cloudcore.identity.names import ACCOUNTS, OWNED, iam_crn
 from tests.databases import on_both_databases
 from tests.identity_world import START, World, open_world
 

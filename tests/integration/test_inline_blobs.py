@@ -21,7 +21,7 @@ from registry.metadata.repositories.live import find_repository
 from registry.metadata.tables import blob_objects, inline_bytes
 from registry.oci.digest import Digest, digest_of
 from registry.services.blobs.recording import VERIFIED_FOR
-from registry.setting_groups import Delays, Limits
+from registry.settings.groups import Delays, Limits
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Registry, hang_up, open_registry

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import select
 
 from cloudcore.audit.log import AuditLog
-from cloudcore.audit.tables import audit_events
+from cloudcore.audit.rows import audit_events
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.compute.credentials import InstanceFacts, RunningInstance, renew, write_facts
 from cloudcore.compute.metadata_server import Conversation, MetadataService
@@ -22,13 +22,13 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.errors import AccessDenied, InvalidInput, NotFound
 from cloudcore.iam.service_roles import RoleRefused
+from cloudcore.identity.rights.service_sessions import SessionsOfService
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.identity.rows.roles import Role
-from cloudcore.identity.service_sessions import SessionsOfService
 from cloudcore.identity.services.accounts import update_account
 from cloudcore.identity.services.roles import delete_role, update_role
-from cloudcore.identity.signature_keys import StoredSignatureKeys
 from cloudcore.identity.tables import sessions
+from cloudcore.identity.tokens.authentication import StoredSignatureKeys
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import World, document
 

@@ -10,10 +10,10 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.compute import rows
-from cloudcore.compute.instance import Instance
+from cloudcore.compute.instance_pool import Instance
 from cloudcore.compute.rows import INSTANCE_ROWS
 from cloudcore.db.base import Connection
-from registry.node_settings import NodeSettings
+from registry.settings.node import NodeSettings
 from tests.databases import on_both_databases
 from tests.integration.served_world import Served, open_served
 

@@ -14,7 +14,7 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.compute import instances, rows
-from cloudcore.compute.instance import Instance
+from cloudcore.compute.instance_pool import Instance
 from cloudcore.compute.reconciling import Reconciler
 from cloudcore.errors import Conflict, QuotaExceeded, Unavailable
 from cloudcore.nodes.node import Node

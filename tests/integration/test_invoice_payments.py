@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from cloudcore.billing import charging
-from cloudcore.billing.embedded import EmbeddedProcessor
+from cloudcore.billing.embedded_processor import EmbeddedProcessor
 from cloudcore.billing.tables import embedded_charges, invoice_charges
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement

@@ -14,12 +14,12 @@ import pytest
 from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.jobs import outbox
+from cloudcore.jobs.background import BesideRequests, running
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import KEPT_SECONDS, Job, NewJob, enqueue
-from cloudcore.jobs.running import BesideRequests, running
 from cloudcore.jobs.worker import JobPace, JobWorker, divide_by_slots
-from registry.families import FAMILIES
-from registry.main import forget_ended
+from registry.composition.families import FAMILIES
+from registry.composition.main import forget_ended
 from tests.control_plane import count_rows
 from tests.databases import add_account
 from tests.dying import PassingDatabase
@@ -159,7 +159,7 @@ async def test_a_worker_that_failed_begins_again(
     kind = JobKind(name=COUNT, step=count_steps)
     async with running(JobWorker(FailingOnce(database), [kind])):
         await until(is_done)
-    (record,) = (each for each in caplog.records if each.name == "cloudcore.jobs.running")
+    (record,) = (each for each in caplog.records if each.name == "cloudcore.jobs.background")
     assert record.levelno == logging.ERROR
     assert "a bug" in str(record.exc_info)
 

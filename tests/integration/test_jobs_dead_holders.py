@@ -12,7 +12,7 @@ from typing import Concatenate
 import pytest
 
 from cloudcore.db.base import Connection, Database, P, T
-from cloudcore.jobs import queue, turns
+from cloudcore.jobs import queue, schedule_rows
 from cloudcore.jobs.dead_holders import QUICK_ATTEMPTS, DeadHolders, WorkerLocks, noticing_deaths
 from cloudcore.jobs.queue import LeaseLost, LeaseTerms
 from cloudcore.jobs.worker import JobWorker
@@ -94,20 +94,20 @@ async def test_a_turn_of_a_dead_worker_is_due_unless_one_died_at_the_last(
     database: Database,
 ) -> None:
     clock = Clock()
-    await database.write(turns.insert_missing, {CHORE: START, "other": START})
+    await database.write(schedule_rows.insert_missing, {CHORE: START, "other": START})
     for holder, due_at in (("one", START), ("two", END)):
-        lease = turns.LeaseTerms(holder, END, holder)
-        assert await database.write(turns.lease, [CHORE], lease, START) == [CHORE]
+        lease = schedule_rows.LeaseTerms(holder, END, holder)
+        assert await database.write(schedule_rows.lease, [CHORE], lease, START) == [CHORE]
         await DeadHolders(database, clock, partial(list, (holder,))).look()
         turn = (await database.read(all_turns))[CHORE]
         assert turn.due_at == due_at
         assert turn.fault is not None
         assert (turn.fault.code, turn.fault.occurrences) == ("WORKER_LOST", 1)
     assert (await database.read(all_turns))["other"].fault is None
-    ended = turns.TurnEnd(CHORE, "two", START, None)
-    assert await database.write(turns.end, ended, START)
-    lease = turns.LeaseTerms("three", END, "three")
-    await database.write(turns.lease, [CHORE], lease, START)
+    ended = schedule_rows.TurnEnd(CHORE, "two", START, None)
+    assert await database.write(schedule_rows.end, ended, START)
+    lease = schedule_rows.LeaseTerms("three", END, "three")
+    await database.write(schedule_rows.lease, [CHORE], lease, START)
     await DeadHolders(database, clock, lambda: ["three"]).look()
     assert (await database.read(all_turns))[CHORE].due_at == START
 

@@ -14,8 +14,8 @@ import pytest
 
 from cloudcore.clock import system_clock
 from cloudcore.db.base import Connection, Database, P, T
-from cloudcore.db.deletion import BATCH
 from cloudcore.db.opening import open_database
+from cloudcore.db.rows import BATCH
 from cloudcore.jobs import outbox
 from cloudcore.jobs.outbox import (
     UNDELIVERED_SECONDS,

@@ -15,7 +15,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
-from cloudcore.jobs import outbox, queue, runs, turns
+from cloudcore.jobs import outbox, queue, runs, schedule_rows
 from cloudcore.jobs.queue import KEPT_SECONDS, Job, LeaseLost, LeaseTerms, NewJob, enqueue, lease
 from tests.databases import on_both_databases
 from tests.jobs import (
@@ -34,7 +34,7 @@ from tests.jobs import (
 LEASE: Final = 60_000_000
 STATEMENTS: Final = {
     f"{module.__name__}.{name}": value
-    for module in (queue, outbox, runs, turns)
+    for module in (queue, outbox, runs, schedule_rows)
     for name, value in vars(module).items()
     if isinstance(value, Statement)
 }

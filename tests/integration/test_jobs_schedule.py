@@ -15,7 +15,7 @@ from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.errors import Unavailable
-from cloudcore.jobs import turns
+from cloudcore.jobs import schedule_rows
 from cloudcore.jobs.schedule import Scheduled, Scheduler, SchedulerPace
 from tests.databases import on_both_databases
 from tests.dying import PassingDatabase
@@ -108,7 +108,7 @@ async def test_workers_take_each_turn_once_and_never_two_at_once(
     clock = Clock()
     chore = Chore()
     both = [scheduler(each, chore.every(), clock=clock) for each in (database, other)]
-    await database.write(turns.insert_missing, {chore.name: FIRST})
+    await database.write(schedule_rows.insert_missing, {chore.name: FIRST})
     async with running(*both):
         for count in range(1, 21):
             clock.now = FIRST + (count - 1) * MINUTE
@@ -138,7 +138,7 @@ async def test_a_turn_does_not_begin_before_its_moment(database: Database) -> No
 
 async def until_looked(database: CountingDatabase) -> None:
     async def looked() -> bool:
-        return turns._LIST in database.seen
+        return schedule_rows._LIST in database.seen
 
     await until(looked)
 
@@ -160,14 +160,16 @@ async def test_what_was_due_while_nobody_ran_is_done_at_once(database: Database)
 @on_both_databases
 async def test_a_dead_workers_turn_is_taken_after_its_lease(database: Database) -> None:
     clock, chore = Clock(), Chore()
-    await database.write(turns.insert_missing, {chore.name: FIRST})
+    await database.write(schedule_rows.insert_missing, {chore.name: FIRST})
     clock.now = FIRST
     end = FIRST + MINUTE
     assert await database.write(
-        turns.lease, [chore.name], turns.LeaseTerms("dead", end), FIRST
+        schedule_rows.lease, [chore.name], schedule_rows.LeaseTerms("dead", end), FIRST
     ) == [chore.name]
     assert (
-        await database.write(turns.lease, [chore.name], turns.LeaseTerms("other", end), end - 1)
+        await database.write(
+            schedule_rows.lease, [chore.name], schedule_rows.LeaseTerms("other", end), end - 1
+        )
         == []
     )
     one = scheduler(database, chore.every(3600), clock=clock)
@@ -177,8 +179,8 @@ async def test_a_dead_workers_turn_is_taken_after_its_lease(database: Database) 
         clock.now = end
         one.wake()
         await until_ended(database, chore, 1)
-    late = turns.TurnEnd(chore.name, "dead", end, None)
-    assert not await database.write(turns.end, late, clock.now)
+    late = schedule_rows.TurnEnd(chore.name, "dead", end, None)
+    assert not await database.write(schedule_rows.end, late, clock.now)
     assert (await turn_of(database, chore)).due_at > end
 
 
@@ -190,7 +192,7 @@ async def test_a_failure_is_logged_and_tried_again_at_the_next_turn(
     one = scheduler(database, chore.every(), clock=clock)
     errors = [Unavailable("no room"), Unavailable("no room"), RuntimeError("s3cret"), None]
     faults = []
-    await database.write(turns.insert_missing, {chore.name: FIRST})
+    await database.write(schedule_rows.insert_missing, {chore.name: FIRST})
     async with running(one):
         for count, error in enumerate(errors):
             chore.error = error
@@ -218,7 +220,7 @@ async def test_a_turn_that_takes_too_long_is_ended(
         chore.may_end.clear()
         one = scheduler(database, chore.every(longest_seconds=0.01), clock=clock)
         clock.now = FIRST
-        await database.write(turns.insert_missing, {chore.name: FIRST})
+        await database.write(schedule_rows.insert_missing, {chore.name: FIRST})
         async with running(one):
             await until_ended(database, chore, 1)
         fault = (await turn_of(database, chore)).fault
@@ -236,7 +238,7 @@ async def test_the_lease_of_a_long_turn_is_renewed(database: Database, database_
     clock, chore = Clock(), Chore()
     chore.may_end.clear()
     clock.now = FIRST
-    await database.write(turns.insert_missing, {chore.name: FIRST})
+    await database.write(schedule_rows.insert_missing, {chore.name: FIRST})
     both = [
         scheduler(each, chore.every(3600), clock=clock, lease_seconds=0.3)
         for each in (database, other)
@@ -265,7 +267,7 @@ async def test_a_worker_whose_lease_was_taken_ends_its_turn(database: Database) 
     clock, chore = Clock(), Chore()
     chore.may_end.clear()
     clock.now = FIRST
-    await database.write(turns.insert_missing, {chore.name: FIRST})
+    await database.write(schedule_rows.insert_missing, {chore.name: FIRST})
     async with running(scheduler(database, chore.every(), clock=clock, lease_seconds=0.3)):
 
         async def begun() -> bool:
@@ -277,7 +279,7 @@ async def test_a_worker_whose_lease_was_taken_ends_its_turn(database: Database) 
             clock.pass_seconds(1)
             end = clock.now + MINUTE
             taken = await database.write(
-                turns.lease, [chore.name], turns.LeaseTerms("other", end), clock.now
+                schedule_rows.lease, [chore.name], schedule_rows.LeaseTerms("other", end), clock.now
             )
 
         async def dropped() -> bool:
@@ -295,7 +297,7 @@ async def test_a_worker_that_is_told_to_end_leaves_the_turn_to_others_at_once(
     clock, chore = Clock(), Chore()
     chore.may_end.clear()
     clock.now = FIRST
-    await database.write(turns.insert_missing, {chore.name: FIRST})
+    await database.write(schedule_rows.insert_missing, {chore.name: FIRST})
     task = asyncio.create_task(scheduler(database, chore.every(), clock=clock).run())
 
     async def begun() -> bool:
@@ -344,7 +346,7 @@ async def test_a_database_that_is_away_costs_the_time_it_is_away(
     refusing = RefusingReads(database)
     refusing.refuses = 2
     clock.now = FIRST
-    await database.write(turns.insert_missing, {chore.name: FIRST})
+    await database.write(schedule_rows.insert_missing, {chore.name: FIRST})
     pace = SchedulerPace(retry_seconds=0.01, spread_seconds=0)
     async with running(Scheduler(refusing, [chore.every()], pace=pace, clock=clock)):
         await until_ended(database, chore, 1)
@@ -390,9 +392,9 @@ async def test_an_idle_hour_costs_next_to_nothing(database: Database) -> None:
     assert sum(chore.turns for chore in chores) == 303
     assert (idle.changes, len(idle.seen)) == (0, 60)
     seen = Counter(busy.seen)
-    assert seen[turns._LIST] == 60
-    assert seen[turns._LEASE] == 60
-    assert seen[turns._END] == sum(chore.turns for chore in chores)
+    assert seen[schedule_rows._LIST] == 60
+    assert seen[schedule_rows._LEASE] == 60
+    assert seen[schedule_rows._END] == sum(chore.turns for chore in chores)
     assert len(busy.seen) == 60 + 60 + 303  # seven a minute
 
 
@@ -407,12 +409,12 @@ async def test_rows_of_other_names_are_left_alone(database: Database) -> None:
     """Those of a newer release that runs beside this one."""
 
     def foreign(tx: Connection) -> None:
-        turns.insert_missing(tx, {"foreign": START})
+        schedule_rows.insert_missing(tx, {"foreign": START})
 
     clock, chore = Clock(), Chore()
     clock.now = FIRST
     await database.write(foreign)
-    await database.write(turns.insert_missing, {chore.name: FIRST, "foreign": FIRST})
+    await database.write(schedule_rows.insert_missing, {chore.name: FIRST, "foreign": FIRST})
     async with running(scheduler(database, chore.every(), clock=clock)):
         await until_ended(database, chore, 1)
     untouched = Turn("foreign", START, None, None, None, None)

@@ -13,16 +13,16 @@ import pytest
 from sqlalchemy import bindparam, select
 
 from cloudcore.db.statement import Statement
-from cloudcore.serving.kept import KeptAnswers
-from cloudcore.serving.kept_answer import Keep
+from cloudcore.serving.counters import Counters
+from cloudcore.serving.kept.cache import KeptAnswers
+from cloudcore.serving.kept.entry import Keep
 from cloudcore.serving.logs import AccessLog, access_line
 from cloudcore.serving.record import RequestRecord
-from cloudcore.serving.watched import Counters
+from registry.composition.planes import PLANES
 from registry.metadata.tables import repositories
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
-from registry.planes import PLANES
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.databases import on_both_databases
 from tests.inprocess import Registry, open_registry
 from tests.memory_store import MemoryStore

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import CommitMark
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client, ManualClock, open_registry
 from tests.memory_store import MemoryStore

@@ -9,8 +9,8 @@ import pytest
 
 from cloudcore.clock import system_clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.serving.kept import KeptAnswers
-from cloudcore.serving.kept_answer import Cover, Keep, Proof
+from cloudcore.serving.kept.cache import KeptAnswers
+from cloudcore.serving.kept.entry import Cover, Keep, Proof
 from cloudcore.serving.record import RequestRecord
 from tests.databases import add_account, opened
 

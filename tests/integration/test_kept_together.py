@@ -10,13 +10,13 @@ import pytest
 
 from cloudcore.clock import system_clock
 from cloudcore.db.base import Connection, Database, P, T
-from cloudcore.serving.kept import KeptAnswers
-from cloudcore.serving.kept_answer import Keep, Proof
+from cloudcore.serving.kept.cache import KeptAnswers
+from cloudcore.serving.kept.entry import Keep, Proof
 from cloudcore.serving.record import RequestRecord
 from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import Name
 from registry.services.blobs import reading
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.databases import add_account, on_both_databases, opened
 from tests.inprocess import open_registry
 from tests.memory_store import MemoryStore

@@ -14,7 +14,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.statement import Statement
 from registry.metadata.tables import inline_bytes, uploads
 from registry.oci.digest import digest_of
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.databases import on_both_databases
 from tests.inprocess import Answer
 from tests.keyed_registry import KeyedRegistry, open_keyed_registry

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cloudcore.db.base import Database
-from cloudcore.serving.body import UNIT_BYTES, Receive, Scope, Send
-from cloudcore.serving.body_budget import BODIES
+from cloudcore.serving.asgi import UNIT_BYTES, Receive, Scope, Send
+from cloudcore.serving.bodies.budget import BODIES
 from cloudcore.serving.limits import ServerLimits
 from tests.control_plane import Options, make_world, open_world
 from tests.integration.serving_app import RunningServer, serving, wait_until

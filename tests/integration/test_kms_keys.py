@@ -11,9 +11,10 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.identity.names import iam_crn
+from cloudcore.kms.chores import delete_due_keys
 from cloudcore.kms.key import KEY, Key, KeySpec
 from cloudcore.kms.rows import KeyVersion, count_versions, find_platform_key
-from cloudcore.kms.services import MAX_VERSIONS, KeyMaker, delete_due_keys, rotate_key
+from cloudcore.kms.services import MAX_VERSIONS, KeyMaker, rotate_key
 from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit
 from tests.integration.served_world import Served
 

@@ -13,7 +13,7 @@ from cloudcore.errors import AccessDenied, Conflict, InvalidInput, NotFound, Pla
 from cloudcore.kms.key import Key
 from cloudcore.kms.rows import KEY_KIND, key_to_bind, key_to_use
 from cloudcore.resource_references import Scope, resolve
-from cloudcore.web.references import reference_to
+from cloudcore.web.bodies import reference_to
 from tests.databases import on_both_databases
 from tests.kms_world import ACME, GLOBEX, KmsWorld, make_kms_world
 

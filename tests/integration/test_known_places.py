@@ -26,10 +26,11 @@ from registry.metadata.repositories.live import find_repository
 from registry.metadata.tables import repositories
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
+from registry.services.blobs.sealing import known_place
 from registry.services.blobs.small_uploads import finish_as_it_is
 from registry.services.blobs.upload_sessions import get_session
 from registry.services.repositories.details import delete_repository
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.databases import on_both_databases
 from tests.integration.counting import CountingDatabase
 from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
@@ -241,7 +242,7 @@ async def test_a_session_is_not_finished_in_another_place(world: SealedWorld) ->
     name = Name("acme", "red")
     of = name, upload_id, ctx.clock()
     session = await ctx.database.read(get_session, ctx, *of)
-    places = [ctx.places.find(ctx, Name("acme", each)) for each in ("blue", "red")]
+    places = [known_place(ctx, Name("acme", each)) for each in ("blue", "red")]
     outcomes = []
     for known in places:
         assert known is not None
@@ -254,7 +255,7 @@ async def test_a_session_is_not_finished_in_another_place(world: SealedWorld) ->
 async def test_a_key_that_was_erased_since_it_was_looked_at_is_deleted(world: SealedWorld) -> None:
     """Other keys have taken its place among the open ones, and there is no material any more."""
     ctx = world.install.ctx
-    known = ctx.places.find(ctx, Name("acme", "red"))
+    known = known_place(ctx, Name("acme", "red"))
     assert known is not None
     assert known.writing is not None
     await ctx.database.write(erase_versions, world.account.id, known.writing.kms_key_id)

@@ -14,7 +14,7 @@ import pytest
 from cloudcore.db.base import Row
 from cloudcore.db.sqlite_connection import SqliteConnection
 from cloudcore.db.statement import Statement
-from cloudcore.serving.body import Message, Scope
+from cloudcore.serving.asgi import Message, Scope
 from registry.errors import ManifestBlobUnknown
 from registry.metadata.images.manifests import SMALL_BYTES
 from registry.oci.digest import digest_of

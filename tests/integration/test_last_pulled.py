@@ -14,11 +14,12 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import Unavailable
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.wire import rfc3339
-from registry.main import DEV, Registry, prepare
+from registry.composition.dev import DEV
+from registry.composition.main import Registry, prepare
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.registry_settings import counts_pulls_of
-from registry.settings import Settings
+from registry.settings.settings import Settings
 from tests.databases import on_both_databases
 from tests.integration.counting import open_counting
 from tests.integration.layered_images import Pusher, pusher

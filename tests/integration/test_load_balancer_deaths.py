@@ -17,7 +17,7 @@ from cloudcore.jobs.kinds import Done
 from cloudcore.jobs.queue import LeaseTerms, lease
 from cloudcore.jobs.worker import _commit
 from cloudcore.loadbalancer import rows
-from cloudcore.loadbalancer.work import WORK
+from cloudcore.loadbalancer.workflow import WORK
 from tests.balancers import (
     HTTPS,
     NODE,

@@ -22,7 +22,7 @@ from cloudcore.loadbalancer import rows
 from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaMetrics
 from cloudcore.loadbalancer.family import LOADBALANCER
 from cloudcore.loadbalancer.load_balancer import MOST_REPLICAS
-from cloudcore.loadbalancer.work import pool_changed
+from cloudcore.loadbalancer.workflow import pool_changed
 from cloudcore.network import rows as network
 from cloudcore.nodes.rows import _note_batch
 from tests.balancers import (

@@ -8,9 +8,9 @@ from typing import Any, Final
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.iam.principal import Principal, PrincipalKind
-from cloudcore.identity.lock_out import check_lock_out
 from cloudcore.identity.names import iam_crn, person_crn
-from cloudcore.identity.routes import HANDLERS
+from cloudcore.identity.rights.lock_out import check_lock_out
+from cloudcore.identity.routes.handlers import HANDLERS
 from cloudcore.identity.rows.roles import ASSIGNMENTS, Assignment
 from cloudcore.identity.rows.sessions import Session, add_session
 from tests.databases import on_both_databases

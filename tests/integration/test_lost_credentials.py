@@ -7,12 +7,7 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound
-from cloudcore.identity.lost_credentials import (
-    add_key,
-    find_person_by_email,
-    find_program,
-    reset_password,
-)
+from cloudcore.identity.recovery import add_key, find_person_by_email, find_program, reset_password
 from cloudcore.identity.rows.organizations import Organization, add_organization
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS
 from cloudcore.identity.rows.users import User

@@ -15,12 +15,12 @@ import pytest
 
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.clock import uuid7
-from cloudcore.databases.cluster import Cluster
+from cloudcore.databases.clusters.cluster import Cluster
 from cloudcore.databases.needs import DatabaseTerms
-from cloudcore.databases.server_watch import ServerWatch
-from cloudcore.databases.servers import Listening, Servers
+from cloudcore.databases.servers.bubblewrap import Listening, Servers
+from cloudcore.databases.servers.watch import ServerWatch
 from cloudcore.nodes import kept_process
-from registry.database_authority import InstallAuthority
+from registry.composition.adapters import InstallAuthority
 from tests.cluster_world import PASSWORD, World, open_world
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import World as Identity

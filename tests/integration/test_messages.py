@@ -15,11 +15,12 @@ import dkim
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.email import identity_checks, message_rows, sending
+from cloudcore.email import identity_verification
+from cloudcore.email.bounces.verp import read_return_path
 from cloudcore.email.family import EMAIL
-from cloudcore.email.message import MOST_RECIPIENTS
+from cloudcore.email.messages import rows, sending
 from cloudcore.email.needs import NOT_SENT
-from cloudcore.email.verp import read_return_path
+from cloudcore.email.resources import MOST_RECIPIENTS
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.wire import moment_of, rfc3339
 from tests.certificates import self_signed
@@ -461,7 +462,7 @@ async def test_what_a_message_says_is_sealed_and_kept_for_a_week(
     await world.mail_server("one.example.com", "127.0.0.2")
     message = await world.sent(to=["bob@one.example.com"], text="a secret\n")
     of = (world.served.acme.account_id, message["id"])
-    sealed = await world.served.database.read(message_rows.find_content, *of)
+    sealed = await world.served.database.read(rows.find_content, *of)
     assert sealed is not None
     assert b"secret" not in sealed
     assert (await world.message(message))["text"] == "a secret\n"
@@ -572,7 +573,7 @@ async def test_a_message_whose_identity_is_not_verified_any_more_waits_for_that(
     message = await world.sent("x@more.example.com", to=["bob@one.example.com"])
     record = world.names.texts.pop(f"{more['dkim']['record_name']}.")
     assert (await world.ask("POST", f"/{more['id']}/verify")).status_code == 202
-    checks = [identity_checks.WORK.job_kind(world.served.email)]
+    checks = [identity_verification.WORK.job_kind(world.served.email)]
     await run_due(world.served.database, checks, world.served.clock)
     assert (await world.show(more))["status"] == "failed"
     await world.work()
@@ -649,7 +650,7 @@ async def test_the_console_shows_messages_with_what_became_of_each_recipient(
         none = (await shop.browser.get("/console/services/messages?status=sent")).text
         assert made not in none
         account_id, database = shop.served.acme.account_id, shop.served.database
-        (to,) = await database.read(message_rows.list_recipients, account_id, made)
+        (to,) = await database.read(rows.list_recipients, account_id, made)
         refused = sending.Outcome("550 <b>no</b>")
         now = shop.served.clock()
         change = partial(sending.record, shop.served.email)

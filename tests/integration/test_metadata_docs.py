@@ -1,4 +1,4 @@
-"""What docs/metadata.md lets a program do, run in a network namespace with the service itself."""
+"""What docs/how-to/metadata.md lets a program do, in a namespace with the service itself."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SERVE = """
 import socket, subprocess, sys, threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from cloudcore.nodes.loop import Loop
-from cloudcore.compute.keeper.metadata import serve_metadata
+from cloudcore.nodes.relays import Loop
+from cloudcore.compute.keeper.program import serve_metadata
 from cloudcore.compute.metadata_server import ADDRESS, PORT, MetadataService
 
 folder, script, token = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -54,7 +54,7 @@ def test_the_example_gets_the_credentials_of_the_instance_by_real_clients(tmp_pa
     if subprocess.run([*isolated, "true"], check=False, capture_output=True).returncode:
         missing("namespaces")
     (script,) = re.findall(
-        r"```bash\n(.*?)```", (ROOT / "docs/metadata.md").read_text(), flags=re.DOTALL
+        r"```bash\n(.*?)```", (ROOT / "docs/how-to/metadata.md").read_text(), flags=re.DOTALL
     )
     (tmp_path / "instance.json").write_text(json.dumps({"url": "http://127.0.0.1:8080"}))
     role = dict.fromkeys(

@@ -18,21 +18,21 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.jobs import tables
-from cloudcore.serving.body import Message
+from cloudcore.serving.asgi import Message
+from cloudcore.serving.counters import Counters
 from cloudcore.serving.metrics import MetricsApplication
 from cloudcore.serving.record import RequestRecord
-from cloudcore.serving.watched import Counters
 from registry.backup.taking import BackupOptions, take_backup
 from registry.blobstore.backups import backup_times, noted_backup
-from registry.gauges import ChorePeriods, folders_of, measure
+from registry.composition.dev import DEV
+from registry.composition.main import Registry, application, prepare
+from registry.composition.metrics import WATCHED, ChorePeriods, folders_of, measure
+from registry.composition.planes import PLANES
 from registry.gc.orphans import EVERY_SECONDS
-from registry.main import DEV, Registry, application, prepare
-from registry.node_settings import NodeSettings
 from registry.oci.digest import digest_of
-from registry.planes import PLANES
 from registry.services.collector_runs import start_collection
-from registry.settings import Settings
-from registry.watched import WATCHED
+from registry.settings.node import NodeSettings
+from registry.settings.settings import Settings
 from tests.databases import ROOT
 from tests.inprocess import ManualClock
 from tests.jobs import until

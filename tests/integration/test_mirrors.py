@@ -18,9 +18,9 @@ from registry.distribution.auth import Challenges, OpenAccess
 from registry.distribution.routing import Mirrors
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
-from registry.setting_names import from_environment
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.settings.reading import from_environment
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 from tests.inprocess import Client
 from tests.integration.mirror_world import HANDLE, CachedWorld, add_rule, open_cached
 from tests.manifest_upstream import ManifestUpstream

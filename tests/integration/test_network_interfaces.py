@@ -9,7 +9,7 @@ import pytest
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
-from cloudcore.network.plan import InterfacePlan
+from cloudcore.network.driver import InterfacePlan
 from tests.control_plane import ACCOUNT, OTHER_ACCOUNT
 from tests.databases import on_both_databases
 from tests.integration.network_world import LOCAL, World

@@ -18,13 +18,19 @@ from typing import Final
 import pytest
 
 from cloudcore.errors import Unavailable
-from cloudcore.network import namespaces
-from cloudcore.network.driver import RulesRefused
-from cloudcore.network.links import GUEST, ROUTER
-from cloudcore.network.namespaces import set_sysctl, within
-from cloudcore.network.nftables import Nftables
-from cloudcore.network.plan import GroupPlan, InterfacePlan, RulePlan, Target, VpcPlan
-from cloudcore.network.rules import UPLINK, link_of, short
+from cloudcore.network.driver import (
+    GroupPlan,
+    InterfacePlan,
+    RulePlan,
+    RulesRefused,
+    Target,
+    VpcPlan,
+)
+from cloudcore.network.drivers import namespaces
+from cloudcore.network.drivers.links import GUEST, ROUTER
+from cloudcore.network.drivers.namespaces import set_sysctl, within
+from cloudcore.network.drivers.nftables import Nftables
+from cloudcore.network.drivers.rules import UPLINK, link_of, short
 from cloudcore.nodes.node import DriverUnusable
 from tests.network_lab import (
     CLOSED,
@@ -477,7 +483,7 @@ async def test_what_a_machine_lacks_is_said_in_one_line(lab: Lab) -> None:
 async def test_a_service_with_mounts_of_its_own_is_told_so(lab: Lab) -> None:
     """Its namespaces would be lost with it."""
     check = (
-        "from pathlib import Path; from cloudcore.network.nftables import Nftables;"
+        "from pathlib import Path; from cloudcore.network.drivers.nftables import Nftables;"
         f" Nftables(Path({str(lab.folder)!r})).check()"
     )
     first = ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", '"$@"; true', "sh"]

@@ -6,7 +6,7 @@ import asyncio
 from ipaddress import ip_network
 from typing import Any
 
-from cloudcore.network.plan import GroupPlan, RulePlan
+from cloudcore.network.driver import GroupPlan, RulePlan
 from tests.control_plane import ACCOUNT, ALLOW_ALL
 from tests.databases import on_both_databases
 from tests.integration.network_world import LOCAL, World

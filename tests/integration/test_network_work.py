@@ -13,19 +13,17 @@ import pytest
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.network import rows
-from cloudcore.network.driver import NetworkDriver, RulesRefused
+from cloudcore.network.driver import InterfacePlan, NetworkDriver, RulesRefused, VpcPlan
+from cloudcore.network.drivers.render import Render
 from cloudcore.network.family import NETWORK
-from cloudcore.network.interfaces import Interfaces
 from cloudcore.network.needs import NetworkNeeds
-from cloudcore.network.plan import InterfacePlan, VpcPlan
+from cloudcore.network.network_interfaces import Interfaces
 from cloudcore.network.planning import plan_of
-from cloudcore.network.render import Render
-from cloudcore.network.vpc import Vpc
-from cloudcore.network.work import RULES_REFUSED, Reconciler
-from cloudcore.nodes.node import Node
-from cloudcore.nodes.placed import NODE_LOST
+from cloudcore.network.resources import Vpc
+from cloudcore.network.workflow import RULES_REFUSED, Reconciler
+from cloudcore.nodes.node import NODE_LOST, Node
 from cloudcore.nodes.rows import claim, look
-from registry.node_settings import NodeSettings
+from registry.settings.node import NodeSettings
 from tests.databases import on_both_databases
 from tests.integration.served_world import Served, Tenant, open_served
 from tests.jobs import run_due

@@ -14,16 +14,14 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Database
 from cloudcore.db.schema import one_of
 from cloudcore.errors import Conflict
-from cloudcore.jobs.running import running
+from cloudcore.jobs.background import running
 from cloudcore.nodes import rows
-from cloudcore.nodes.node import Node, Watch
-from cloudcore.nodes.placed import NODE_LOST, Placed
+from cloudcore.nodes.node import NODE_LOST, Node, Placed, Watch
 from cloudcore.nodes.rows import Placing
-from cloudcore.nodes.watching import NodeWatcher, open_folder
-from cloudcore.resources.record import DELETING, fixed, own
-from cloudcore.resources.resource import Resource
+from cloudcore.nodes.watcher import NodeWatcher, open_folder
+from cloudcore.resources.resource import DELETING, Resource, fixed, own
 from cloudcore.resources.rows import Rows
-from cloudcore.work import Came, Step, Turn, Wish, Work
+from cloudcore.resources.workflow import Came, Step, Turn, Wish, Work
 from registry.metadata.database import migration_connection
 from tests.beacons import BeaconNeeds
 from tests.databases import on_both_databases

@@ -11,7 +11,7 @@ from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement
-from cloudcore.notifications import delivering, delivery_rows, missing_topics, publishing
+from cloudcore.notifications import delivering, delivery_rows, publishing, topics
 from cloudcore.notifications.delivery_rows import deliveries, publications
 from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit, remove_limit
 from tests.databases import on_both_databases
@@ -113,7 +113,7 @@ async def test_a_topic_is_deleted_once_its_messages_are_dropped_in_portions(
 async def test_of_too_many_events_for_a_topic_that_is_gone_the_oldest_are_dropped_and_counted(
     notified: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(missing_topics, "MAX_WAITING", 3)
+    monkeypatch.setattr(topics, "MAX_WAITING", 3)
     topic = await notified.topic()
     rule = {"topic": topic["crn"], "event_types": ["registry.repository.created"]}
     made = await notified.ask("POST", "/v1/event-rules", rule)

@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, select
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
-from cloudcore.identity.assume_role import MAX_LINE, sealing_context
+from cloudcore.identity.rights.assume_role import MAX_LINE, sealing_context
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.identity.rows.roles import Role
 from cloudcore.identity.rows.sessions import LiveSession, Session, find_live_session

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from cloudcore.errors import Unauthenticated
-from cloudcore.identity.rows.users import USERS
-from cloudcore.identity.sessions import (
+from cloudcore.identity.oauth.sessions import (
     CODE_SECONDS,
     OUT_OF_BAND,
     SESSION_SECONDS,
     Destination,
     new_code,
 )
-from cloudcore.identity.sign_in import add_code_of
+from cloudcore.identity.oauth.sign_in import add_code_of
+from cloudcore.identity.rows.users import USERS
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import VERIFIER, World, challenge
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from cloudcore.errors import Unauthenticated
-from cloudcore.identity.jws import SigningKey
-from cloudcore.identity.rows.signing_keys import list_signing_keys
-from cloudcore.identity.signing_keys import SIGNING_DAYS, SigningKeys
-from cloudcore.identity.tokens import API
+from cloudcore.identity.tokens.access_tokens import API
+from cloudcore.identity.tokens.jws import SigningKey
+from cloudcore.identity.tokens.signing_keys import SIGNING_DAYS, SigningKeys, list_signing_keys
 from cloudcore.keyring import Keyring, KeyringError
-from registry.services.bearers import BEARERS, KEY_KINDS, BearerSigner
+from registry.services.access.bearers import BEARERS, KEY_KINDS, BearerSigner
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import ISSUER, World
 

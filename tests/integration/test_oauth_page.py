@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from cloudcore.identity.authorize_page import HEADERS
+from cloudcore.identity.oauth.pages import HEADERS
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import (
     ISSUER,

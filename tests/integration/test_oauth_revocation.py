@@ -12,12 +12,12 @@ from sqlalchemy import select
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
+from cloudcore.identity.oauth.sessions import forget_ended
 from cloudcore.identity.rows.policies import ATTACHMENTS
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS
 from cloudcore.identity.rows.sessions import revoke_sessions_of_assigned, revoke_sessions_of_role
 from cloudcore.identity.services.users import change_password
-from cloudcore.identity.sessions import forget_ended
 from cloudcore.identity.tables import login_credentials
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import CREDENTIALS, World, basic, may

@@ -12,19 +12,22 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.identity.oidc import flow, provider_client
-from cloudcore.identity.oidc.discovery import (
+from cloudcore.identity.oauth.sessions import Destination
+from cloudcore.identity.oauth.sign_in import SignInForm
+from cloudcore.identity.oidc import flow
+from cloudcore.identity.oidc import provider as provider_client
+from cloudcore.identity.oidc.id_tokens import Profile
+from cloudcore.identity.oidc.provider import (
     KEPT_SECONDS,
+    MAX_BYTES,
     MISMATCH_SECONDS,
     REFRESH_SECONDS,
     Discovery,
+    ProviderClient,
+    ProviderFailed,
 )
-from cloudcore.identity.oidc.id_tokens import Profile
-from cloudcore.identity.oidc.provider_client import MAX_BYTES, ProviderClient, ProviderFailed
 from cloudcore.identity.rows.identity_providers import IdentityProvider
-from cloudcore.identity.sessions import Destination
-from cloudcore.identity.sign_in import SignInForm
-from cloudcore.outbound.addresses import Address
+from cloudcore.outbound.destinations import Address
 from tests.scripted_provider import CLIENT, SECRET, Provider, new_key, scripted_provider
 
 NOW: Final = 1_800_000_000 * MICROSECONDS

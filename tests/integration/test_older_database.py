@@ -15,7 +15,7 @@ import pytest
 
 from cloudcore.jobs.runs import find_run
 from cloudcore.jobs.worker import JobWorker
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.cli.main import main
 from registry.gc.collection import collection_kind
 from registry.gc.generations import Generations, accept_database

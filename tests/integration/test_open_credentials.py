@@ -16,9 +16,9 @@ from cloudcore.errors import QuotaExceeded
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.rows import sessions as session_rows
 from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit
-from cloudcore.serving.body import Receive, Scope, Send
+from cloudcore.serving.asgi import Receive, Scope, Send
 from registry.metadata import logins as login_rows
-from registry.services.logins import LOGIN_SECONDS, hash_of, mint_login, new_password
+from registry.services.access.logins import LOGIN_SECONDS, hash_of, mint_login, new_password
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import Program, World, may
 

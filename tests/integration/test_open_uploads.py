@@ -12,10 +12,10 @@ import pytest
 from cloudcore.clock import uuid7
 from registry.errors import StoreUnavailable
 from registry.gc.purge import discard_expired_uploads
-from registry.metadata.blobs import uploads
+from registry.metadata.blobs import upload_quota
 from registry.metadata.repositories.live import add_account, find_repository
 from registry.oci.digest import digest_of
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.databases import on_both_databases
 from tests.fault.seams import SteppingStore, Steps
 from tests.inprocess import Answer, Registry, open_registry
@@ -134,7 +134,7 @@ async def test_a_bound_is_met_exactly(registry: Registry) -> None:
     ):
         now = registry.clock()
         args = found.id, found.account_id, now, *most
-        assert (await registry.ctx.database.read(uploads.find_room, *args)).full == full
+        assert (await registry.ctx.database.read(upload_quota.find_room, *args)).full == full
 
 
 @on_both_databases
@@ -144,7 +144,7 @@ async def test_a_maximum_of_zero_allows_none(registry: Registry) -> None:
     assert found is not None
     for most, full in (((0, 9), "repository"), ((9, 0), "account"), ((1, 1), None)):
         args = found.id, found.account_id, registry.clock(), *most
-        assert (await registry.ctx.database.read(uploads.find_room, *args)).full == full
+        assert (await registry.ctx.database.read(upload_quota.find_room, *args)).full == full
 
 
 def test_a_refusal_looks_at_no_more_sessions_than_it_must(sqlite_database: str) -> None:
@@ -164,7 +164,7 @@ def test_a_refusal_looks_at_no_more_sessions_than_it_must(sqlite_database: str) 
         raw.set_progress_handler(count, 1)
         bounds = {"of_repository": 90, "of_account": 95}
         ids = {"repository_id": "none", "account_id": "a", "now": 1, "adding": 0}
-        assert raw.execute(uploads._FIND_ROOM.sqlite, ids | bounds).fetchall() == [
+        assert raw.execute(upload_quota._FIND_ROOM.sqlite, ids | bounds).fetchall() == [
             ("account", None, None)
         ]
         raw.set_progress_handler(None, 0)
@@ -178,7 +178,7 @@ def test_open_uploads_are_looked_up_in_indexes_alone(sqlite_database: str) -> No
     with closing(sqlite3.connect(sqlite_database.removeprefix("sqlite:///"))) as raw:
         names = ("repository_id", "account_id", "now", "of_repository", "of_account", "adding")
         plan = raw.execute(
-            f"EXPLAIN QUERY PLAN {uploads._FIND_ROOM.sqlite}",
+            f"EXPLAIN QUERY PLAN {upload_quota._FIND_ROOM.sqlite}",
             dict.fromkeys(names, 0),
         ).fetchall()
     details = [row[3] for row in plan if "SEARCH uploads " in row[3]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from cloudcore.keyring import create_root_key
-from registry.main import prepare
-from registry.settings import Settings
+from registry.composition.main import prepare
+from registry.settings.settings import Settings
 from tests.integration.served_world import routes_of_the_whole
 from tests.spec.operations import OPERATIONS, differences
 

@@ -157,17 +157,17 @@ async def test_racing_changes_leave_one_default(billed: World) -> None:
 async def test_the_database_refuses_a_second_default(billed: World) -> None:
     """Whatever the code does: the partial index is the arbiter."""
     served = billed.served
-    from cloudcore.billing import method_rows  # noqa: PLC0415
+    from cloudcore.billing import payment_method_rows  # noqa: PLC0415
     from cloudcore.db.base import ConstraintViolated  # noqa: PLC0415
 
     acme = served.acme
 
     def both(tx: Connection) -> None:
-        default = method_rows.default_method(tx, acme.organization_id)
+        default = payment_method_rows.default_method(tx, acme.organization_id)
         assert default is not None
         other = default._replace(id=uuid7(), is_default=False)
-        method_rows.insert_method(tx, other)
-        method_rows.save_method(tx, other._replace(is_default=True))
+        payment_method_rows.insert_method(tx, other)
+        payment_method_rows.save_method(tx, other._replace(is_default=True))
 
     with pytest.raises(ConstraintViolated):
         await served.database.write(both)

@@ -19,7 +19,7 @@ from cloudcore.iam.passwords import Cost, hash_password
 from cloudcore.identity.rows import sessions
 from cloudcore.identity.rows.accounts import find_account, save_account
 from cloudcore.wire import moment_of
-from registry.services.logins import ADDRESS_BUDGET, CREDENTIAL_BUDGET
+from registry.services.access.logins import ADDRESS_BUDGET, CREDENTIAL_BUDGET
 from tests.databases import on_both_databases
 from tests.integration.acting_persons import assume, set_password
 from tests.integration.provider_world import open_provider_world

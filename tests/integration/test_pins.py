@@ -10,8 +10,8 @@ import pytest
 from cloudcore.clock import MICROSECONDS
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.wire import rfc3339
-from registry.families import FAMILIES
-from registry.main import forget_ended
+from registry.composition.families import FAMILIES
+from registry.composition.main import forget_ended
 from tests.databases import on_both_databases
 from tests.integration.layered_images import Pusher, pusher
 from tests.integration.repositories_world import PATH, refused

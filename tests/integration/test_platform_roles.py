@@ -12,8 +12,8 @@ from cloudcore.clock import uuid7
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.policy import ResourceRules, parse_policy
 from cloudcore.iam.service_roles import RoleRefused
-from cloudcore.identity.service_sessions import SessionsOfService
-from cloudcore.identity.tokens import AccessTokens
+from cloudcore.identity.rights.service_sessions import SessionsOfService
+from cloudcore.identity.tokens.access_tokens import AccessTokens
 from tests.databases import on_both_databases
 from tests.identity_world import World
 

@@ -12,10 +12,11 @@ import pytest
 from cloudcore.family import Family
 from cloudcore.keyring import create_root_key
 from cloudcore.ports import Offer, Opening, Port, PortMissing, known, offer
-from registry.main import DEV, Registry, prepare
-from registry.ports import CROSSING
-from registry.served import SERVE
-from registry.settings import Settings
+from registry.composition.dev import DEV
+from registry.composition.main import Registry, prepare
+from registry.composition.ports import CROSSING
+from registry.composition.serve import SERVE
+from registry.settings.settings import Settings
 
 ROD: Final[Port[str]] = Port("fishing.rod")
 LINE: Final[Port[str]] = Port("tackle.line")

@@ -13,12 +13,12 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, ConstraintViolated, Database, P, Row, T
 from cloudcore.db.statement import Statement
 from cloudcore.errors import NotFound, Unavailable
+from cloudcore.identity.oauth.sessions import Destination, new_code
 from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.rows import accounts
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.services import provider_sign_ins
 from cloudcore.identity.services.provider_sign_ins import NewPerson, SignedInPerson
-from cloudcore.identity.sessions import Destination, new_code
 from tests.databases import on_both_databases
 from tests.integration.provider_world import ProviderWorld, complaint, open_provider_world
 

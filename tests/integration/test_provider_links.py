@@ -12,12 +12,12 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.errors import AccessDenied
+from cloudcore.identity.oauth.sessions import Destination, new_code
 from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.rows import users
 from cloudcore.identity.rows.accounts import ACCOUNTS, Account
 from cloudcore.identity.services import provider_sign_ins
 from cloudcore.identity.services.provider_sign_ins import NewPerson
-from cloudcore.identity.sessions import Destination, new_code
 from tests.databases import on_both_databases
 from tests.integration.provider_world import ProviderWorld, complaint, open_provider_world
 from tests.integration.served_world import Tenant

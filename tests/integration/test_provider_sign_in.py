@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from cloudcore.identity.provider_sign_in import BEGIN_BUDGET
+from cloudcore.identity.oidc.sign_in import BEGIN_BUDGET
 from tests.databases import on_both_databases
 from tests.integration.provider_world import (
     AUTHORIZE,

@@ -12,7 +12,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.errors import Conflict, InvalidInput, QuotaExceeded
-from cloudcore.queue import messages, needs, queues
+from cloudcore.queue import chores, messages, needs, queues
 from cloudcore.queue.messages import lease_id, new_token
 from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.queue import Queue, QueueMissing
@@ -146,11 +146,11 @@ async def test_a_purge_takes_what_was_sent_before_and_nothing_else(world: QueueW
     world.clock.advance(60)
     assert await world.bodies(queue) == ["d"]
     needs = QueueNeeds.of(world.database, world.clock)
-    await messages.settle_queues(needs)
+    await chores.settle_queues(needs)
     assert await world.database.read(_rows, queue.id) == ["d"]
     # After the last row was deleted, new ones still come behind the purge.
     await world.purge(queue)
-    await messages.settle_queues(needs)
+    await chores.settle_queues(needs)
     assert await world.database.read(_rows, queue.id) == []
     await world.send(queue, "e")
     assert await world.bodies(queue) == ["e"]
@@ -167,7 +167,7 @@ async def test_a_deleted_queue_is_gone_with_its_messages_and_its_name_is_free(
             await call
     again = await world.make("jobs")
     assert await world.bodies(again) == []
-    await messages.erase_deleted_queues(QueueNeeds.of(world.database, world.clock))
+    await chores.erase_deleted_queues(QueueNeeds.of(world.database, world.clock))
     assert await world.database.read(queues.list_deleted, "", 9) == []
     assert await world.database.read(_rows, queue.id) == []
 
@@ -252,12 +252,12 @@ async def test_what_is_due_is_moved_on_without_a_consumer(world: QueueWorld) -> 
         await world.lease(queue, 100)
     await world.send(queue, "kept")
     world.clock.advance(30)
-    await messages.settle_queues(QueueNeeds.of(world.database, world.clock))
+    await chores.settle_queues(QueueNeeds.of(world.database, world.clock))
     assert await world.bodies(queue) == ["kept"]
     assert await world.bodies(dead, 3) == ["bad-000", "bad-001", "bad-002"]
     assert (await world.depth(dead)).visible == 247
     world.clock.advance(2 * HOUR)
-    await messages.settle_queues(QueueNeeds.of(world.database, world.clock))
+    await chores.settle_queues(QueueNeeds.of(world.database, world.clock))
     assert await world.database.read(_rows, dead.id) == []
 
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from cloudcore.queue.long_polling import Waiter
 from cloudcore.queue.queue import MAX_MESSAGE_BYTES
-from cloudcore.queue.waiting import Waiter
 from tests.integration.served_world import Served, Tenant
 
 

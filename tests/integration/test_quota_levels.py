@@ -11,8 +11,7 @@ import pytest
 
 from cloudcore.db.base import Connection
 from cloudcore.queue.queues import ROWS
-from cloudcore.quotas.levels import level_of
-from cloudcore.quotas.limits import Counted, put_limit
+from cloudcore.quotas.limits import Counted, level_of, put_limit
 from tests.databases import on_both_databases
 from tests.integration.notifications_world import World
 from tests.recount import querying

@@ -11,9 +11,8 @@ from sqlalchemy import select
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement
-from cloudcore.quotas.levels import ALL_OF_IT, quota_levels
-from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit, remove_limit
-from registry.families import FAMILIES
+from cloudcore.quotas.limits import ALL_OF_IT, EVERY_ACCOUNT, put_limit, quota_levels, remove_limit
+from registry.composition.families import FAMILIES
 from tests.integration.served_world import Served
 
 _LEVELS: Final = Statement(

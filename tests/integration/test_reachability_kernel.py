@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.network.plan import GroupPlan, InterfacePlan, RulePlan, SubnetPlan, VpcPlan
+from cloudcore.network.driver import GroupPlan, InterfacePlan, RulePlan, SubnetPlan, VpcPlan
 from cloudcore.network.reachability import (
     Kind,
     Place,

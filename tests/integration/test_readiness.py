@@ -20,8 +20,9 @@ from cloudcore.db.base import Connection, P, T
 from cloudcore.errors import Unavailable
 from cloudcore.web import health
 from cloudcore.web.health import PATIENCE_SECONDS, Readiness
-from registry.main import DEV, Registry, prepare
-from registry.settings import Settings
+from registry.composition.dev import DEV
+from registry.composition.main import Registry, prepare
+from registry.settings.settings import Settings
 from tests.dying import PassingDatabase
 
 READY = {"database": "ok", "reads": "ok", "writes": "ok"}

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from cloudcore.certificate import authority
-from cloudcore.databases import scheduling
-from cloudcore.databases.bodies import GivenEndpoint, read_endpoint
-from cloudcore.databases.cluster import Cluster, Endpoint
-from cloudcore.databases.dialling import EndpointUnreachable, addresses_of
+from cloudcore.databases.backups import scheduling
+from cloudcore.databases.clusters.bodies import GivenEndpoint, read_endpoint
+from cloudcore.databases.clusters.cluster import Cluster, Endpoint
+from cloudcore.databases.clusters.endpoints import EndpointUnreachable, addresses_of
+from cloudcore.databases.clusters.states import open_password
 from cloudcore.databases.needs import DatabaseTerms
-from cloudcore.databases.states import open_password
 from cloudcore.errors import InvalidInput
-from cloudcore.outbound.addresses import Address
+from cloudcore.outbound.destinations import Address
 from tests.cluster_world import World, open_world
 from tests.databases import on_both_databases
 from tests.elsewhere import LOOPBACK, PASSWORD, Elsewhere, elsewhere

@@ -14,16 +14,15 @@ from sqlalchemy import bindparam
 from cloudcore.clock import uuid7
 from cloudcore.db.statement import Statement
 from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit, remove_limit
-from cloudcore.serving.body import Receive, Scope, Send
+from cloudcore.serving.asgi import Receive, Scope, Send
 from registry.distribution.app import DataPlane
-from registry.gc.fsck import check
+from registry.gc.fsck import check, recount_bytes
 from registry.gc.purge import discard_expired_uploads
-from registry.gc.recount import recount_bytes
-from registry.metadata.blobs import stored_bytes
+from registry.metadata import quotas
 from registry.metadata.repositories.live import add_account, find_account
 from registry.metadata.tables import stored_bytes as table
 from registry.oci.digest import digest_of
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.collecting import collect
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client, Registry, hang_up, open_registry
@@ -72,7 +71,7 @@ async def allow(registry: Registry, most: int | None) -> None:
 async def used(registry: Registry) -> int:
     account_id = await account_of(registry)
     use = await registry.ctx.database.read(
-        stored_bytes.COUNTED.read, account_id, region="local", now=1
+        quotas.COUNTED_BYTES.read, account_id, region="local", now=1
     )
     return use.used
 
@@ -280,7 +279,7 @@ async def test_the_limit_of_all_accounts_holds_for_each_alone(registry: Registry
     refused(await push(registry, blob(2, size)), size, size)
     account_id = await account_of(registry, "other")
     use = await registry.ctx.database.read(
-        stored_bytes.COUNTED.read, account_id, region="local", now=1
+        quotas.COUNTED_BYTES.read, account_id, region="local", now=1
     )
     assert use[:2] == (0, size)
     await allow(registry, 2 * size)  # its own
@@ -292,7 +291,7 @@ async def test_an_account_is_counted_only_while_it_has_a_limit(registry: Registr
     read, account_id = registry.ctx.database.read, await account_of(registry)
 
     async def counted() -> bool:
-        return await read(stored_bytes.counted_accounts, "", 10) == [account_id]
+        return await read(quotas.counted_accounts, "", 10) == [account_id]
 
     assert (await push(registry, blob(1, KIB))).status == 201
     assert not await counted()
@@ -374,7 +373,7 @@ async def test_counting_waits_for_pushes_that_have_found_no_limit(
     with psycopg.connect(postgresql_database) as beside:
         beside.execute(copied, [changed])
         await allow(registry, 1 << 40)
-        counting = asyncio.create_task(write(stored_bytes.begin_counting, account_id))
+        counting = asyncio.create_task(write(quotas.begin_counting, account_id))
         with querying(postgresql_database) as query:
             waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
             while not query(waiting)[0][0]:

@@ -12,12 +12,12 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.quotas.limits import EVERY_ACCOUNT, Counted, put_limit, remove_limit
-from registry.metadata.blobs import uploads
-from registry.metadata.repositories.counted import COUNTED
+from registry.metadata.blobs import upload_quota
+from registry.metadata.quotas import COUNTED_RESOURCES
 from registry.metadata.repositories.live import add_account, find_account
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Registry, open_registry
 from tests.integration.repositories_world import create
@@ -27,7 +27,9 @@ from tests.recount import check_counters, querying
 from tests.tenants import ALLOW_ALL, Install, bearer
 
 CONFIG: Final = b"{}"
-BY_NAME: Final[dict[str, Counted]] = {each.quota.name: each for each in (*COUNTED, uploads.COUNTED)}
+BY_NAME: Final[dict[str, Counted]] = {
+    each.quota.name: each for each in (*COUNTED_RESOURCES, upload_quota.COUNTED)
+}
 
 
 @pytest.fixture

@@ -16,9 +16,10 @@ from cloudcore.jobs.queue import Job, NewJob, enqueue
 from cloudcore.nodes import rows
 from cloudcore.nodes.node import Watch
 from cloudcore.ports import Opening
-from registry.main import DEV, PlaneApplications, Registry, prepare
-from registry.process import STORES, Process
-from registry.settings import Settings
+from registry.composition.dev import DEV
+from registry.composition.main import PlaneApplications, Registry, prepare
+from registry.composition.process import STORES, Process
+from registry.settings.settings import Settings
 
 
 async def test_what_a_failed_start_opened_is_closed(tmp_path: Path) -> None:

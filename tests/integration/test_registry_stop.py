@@ -13,10 +13,11 @@ from cloudcore.clock import uuid7
 from cloudcore.db import postgresql
 from cloudcore.family import Family
 from cloudcore.ports import Opening
-from registry import main
-from registry.main import DEV, Registry, prepare
-from registry.process import STORES, Process
-from registry.settings import Settings
+from registry.composition import main
+from registry.composition.dev import DEV
+from registry.composition.main import Registry, prepare
+from registry.composition.process import STORES, Process
+from registry.settings.settings import Settings
 
 pytestmark = pytest.mark.postgresql
 

@@ -10,7 +10,7 @@ import pytest
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
-from registry.console.pages.storage import MEASURED_SECONDS
+from registry.console.pages.repositories.storage import MEASURED_SECONDS
 from registry.console.rendering import WIDTH, series
 from registry.metadata.repositories import days as rows
 from registry.metadata.repositories.days import (

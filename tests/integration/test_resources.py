@@ -14,13 +14,12 @@ from cloudcore.email.suppressions import ROWS as SUPPRESSION_ROWS
 from cloudcore.email.suppressions import SUPPRESSIONS
 from cloudcore.errors import NotFound
 from cloudcore.resources.bodies import Bodies
+from cloudcore.resources.commands import noun_of
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.nouns import noun_of
-from cloudcore.resources.record import Reference
-from cloudcore.resources.resource import Resource
+from cloudcore.resources.resource import Reference, Resource
 from cloudcore.resources.routes import standard_routes
 from cloudcore.resources.rows import Rows
-from registry.console.described_nouns import noun_of as console_noun_of
+from registry.console.nouns.resources import noun_of as console_noun_of
 from tests.control_plane import (
     ACCOUNT,
     ALLOW_ALL,

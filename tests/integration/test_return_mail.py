@@ -14,8 +14,8 @@ from sqlalchemy import bindparam, select
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
-from cloudcore.email import return_mail
-from cloudcore.email.verp import return_path
+from cloudcore.email.bounces import mail_server
+from cloudcore.email.bounces.verp import return_path
 from cloudcore.errors import Unavailable
 from cloudcore.events import Events
 from cloudcore.jobs.outbox import outbox
@@ -246,7 +246,7 @@ async def test_a_large_report_is_taken_and_a_huge_one_is_not(
 ) -> None:
     said = vector("postfix_refused").replace(b"\n", b"\r\n")
     assert await world.hand_over(said + b"x" * 900 * 1024) == NOTED
-    monkeypatch.setattr(return_mail, "MOST_MAIL_BYTES", 400_000)
+    monkeypatch.setattr(mail_server, "MOST_MAIL_BYTES", 400_000)
     start = (b"EHLO mx.test", b"MAIL FROM:<>", b"RCPT TO:<%b>" % world.return_path(1).encode())
     for much in ((b"x" * 900 + b"\r\n") * 500, b"x" * 450_000):
         answered = await talk(world.port, *start, b"DATA", said + much, b".", b"QUIT", b"")
@@ -259,7 +259,7 @@ async def test_a_source_has_some_connections_and_no_more(
 ) -> None:
     opened = [
         await asyncio.open_connection("127.0.0.1", world.port)
-        for _ in range(return_mail.MOST_OF_ONE)
+        for _ in range(mail_server.MOST_OF_ONE)
     ]
     greetings = [await reader.readline() for reader, _ in opened]
     assert {each[:4] for each in greetings} == {b"220 "}
@@ -268,7 +268,7 @@ async def test_a_source_has_some_connections_and_no_more(
     first.write(b"QUIT\r\n")
     assert await opened[0][0].read() == b"221 Bye\r\n"
     assert (await talk(world.port, b"QUIT", b"")).startswith(b"220 ")
-    monkeypatch.setattr(return_mail, "MOST_CONNECTIONS", return_mail.MOST_OF_ONE - 1)
+    monkeypatch.setattr(mail_server, "MOST_CONNECTIONS", mail_server.MOST_OF_ONE - 1)
     assert (await talk(world.port, b"")).startswith(b"421 4.7.0 ")
     for _, writer in opened:
         writer.close()
@@ -278,7 +278,7 @@ async def test_a_source_has_some_connections_and_no_more(
 async def test_a_connection_ends_that_says_nothing_or_lasts(
     world: World, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(return_mail, limit, 0.05)
+    monkeypatch.setattr(mail_server, limit, 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
     assert (await reader.readline()).startswith(b"220 ")
     with pytest.raises((ConnectionError, EOFError)):

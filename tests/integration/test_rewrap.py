@@ -21,11 +21,11 @@ from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.rules import KeyMissing, KeyUnusable
 from cloudcore.kms.vault import Vault
 from cloudcore.objects.rewrapping import COUNTS
-from registry.keys import DataKeys
 from registry.metadata.blobs import key_moves
 from registry.metadata.blobs.wraps import put_wrap
 from registry.oci.digest import digest_of
 from registry.services.blobs import rewrapping
+from registry.services.data_keys import DataKeys
 from tests.databases import on_both_databases
 from tests.keyed_registry import KeyedRegistry, open_keyed_registry
 from tests.kms_world import KEYRING

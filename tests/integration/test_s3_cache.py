@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown
-from registry.blobstore.disk_cache import DiskCache
 from registry.blobstore.s3.bucket import Bucket
-from registry.blobstore.s3.names import object_key
+from registry.blobstore.s3.bucket_layout import object_key
+from registry.blobstore.s3.disk_cache import DiskCache
 from registry.blobstore.s3.store import S3Store
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of

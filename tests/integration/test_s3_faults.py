@@ -14,16 +14,15 @@ import pytest
 from botocore.parsers import ResponseParserError
 
 from registry.blobstore.base import DataKey
-from registry.blobstore.s3.answers import KeyExists, KeyMissing, Refused, answered
 from registry.blobstore.s3.bucket import Begun, Bucket, Part, Ranged
-from registry.blobstore.s3.circuit import Circuit
+from registry.blobstore.s3.bucket_layout import object_key
 from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.growing import GrowingUpload
-from registry.blobstore.s3.names import object_key
 from registry.blobstore.s3.objects import S3Object
+from registry.blobstore.s3.responses import Circuit, KeyExists, KeyMissing, Refused, answered
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
-from registry.store_settings import StoreSettings
+from registry.settings.store import StoreSettings
 from tests.contract.blob_stores import new_id
 from tests.relay import Relay
 from tests.s3_servers import credentials, settings_for

@@ -14,15 +14,15 @@ import pytest
 
 from registry.blobstore.opening import open_links
 from registry.blobstore.s3.bucket import Bucket
-from registry.blobstore.s3.links import LIFE_SECONDS, PresignedLinks
-from registry.blobstore.s3.names import object_key
+from registry.blobstore.s3.bucket_layout import object_key
+from registry.blobstore.s3.presigned_urls import LIFE_SECONDS, PresignedLinks
 from registry.blobstore.s3.store import S3Store
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.oci.digest import Digest, digest_of
-from registry.setting_groups import Limits
-from registry.settings import Settings
-from registry.store_settings import StoreSettings
+from registry.settings.groups import Limits
+from registry.settings.settings import Settings
+from registry.settings.store import StoreSettings
 from tests.contract.blob_stores import listed
 from tests.inprocess import Answer, Client, Registry, open_registry
 from tests.s3_servers import credentials, settings_for

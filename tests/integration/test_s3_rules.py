@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from cloudcore.kms.services import delete_due_keys
+from cloudcore.kms.chores import delete_due_keys
 from cloudcore.storage.checksums import Algorithm, encode, new_checksum
 from tests.databases import on_both_databases
 from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts, v1

@@ -13,14 +13,14 @@ import pytest
 from registry.blobstore.base import DataKey, StageBusy
 from registry.blobstore.s3 import parts
 from registry.blobstore.s3.bucket import Bucket
+from registry.blobstore.s3.bucket_layout import object_key
 from registry.blobstore.s3.files import S3Files
-from registry.blobstore.s3.names import object_key
 from registry.blobstore.s3.parts import MOST_PARTS, part_bytes
 from registry.blobstore.s3.store import S3Store
-from registry.blobstore.sealed_format import FRAME_BYTES, sealed_size
+from registry.blobstore.sealed.frame_format import FRAME_BYTES, sealed_size
 from registry.errors import BlobTooLarge, DigestMismatch, StoreUnavailable
 from registry.oci.digest import digest_of
-from registry.store_settings import MOST_S3_BLOB_BYTES, StoreSettings
+from registry.settings.store import MOST_S3_BLOB_BYTES, StoreSettings
 from tests.contract.blob_stores import listed, new_id, write
 from tests.relay import Relay
 from tests.s3_servers import client_of, credentials, settings_for, url_of

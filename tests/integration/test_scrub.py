@@ -17,8 +17,8 @@ import pytest
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from registry.blobstore.backups import deletions_held
-from registry.blobstore.filesystem import FilesystemStore
-from registry.counted import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
+from registry.blobstore.disk.store import FilesystemStore
+from registry.counters import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.fsck import check
 from registry.gc.object_check import Pace, ReadingStopped
@@ -33,7 +33,7 @@ from registry.gc.scrub import (
 from registry.metadata.collector import scrub
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
-from registry.setting_groups import Scrubbing
+from registry.settings.groups import Scrubbing
 from tests.databases import on_both_databases
 from tests.inprocess import Registry, open_registry
 from tests.integration.damaged import DAMAGES, file_of, flip, marked

@@ -14,13 +14,13 @@ import pytest
 
 from cloudcore.kms.services import enable_key
 from registry.blobstore.backups import deletions_held
-from registry.blobstore.filesystem import FilesystemStore
-from registry.counted import SEALED_BYTES, SEALED_OBJECTS
+from registry.blobstore.disk.store import FilesystemStore
+from registry.counters import SEALED_BYTES, SEALED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.fsck import check
 from registry.gc.object_check import Pace
-from registry.gc.sealing.object_sealing import Outcome
-from registry.gc.sealing.turns import SealTurns, seal_chores, seal_status
+from registry.gc.object_sealing import Outcome
+from registry.gc.seal_run import SealTurns, seal_chores, seal_status
 from registry.metadata.collector.plain_objects import (
     FIRST,
     PlainTotals,
@@ -29,7 +29,7 @@ from registry.metadata.collector.plain_objects import (
     next_plain,
 )
 from registry.oci.digest import digest_of
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
 from tests.integration.damaged import DAMAGES, file_of, marked

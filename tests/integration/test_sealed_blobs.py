@@ -22,12 +22,12 @@ from cloudcore.quotas.limits import Use, put_limit
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.metadata.blobs.inline import read_body
-from registry.metadata.blobs.stored_bytes import find_miscount, find_use
+from registry.metadata.quotas import find_miscount, find_use
 from registry.metadata.tables import inline_bytes
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.quotas import BLOB_BYTES
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.databases import on_both_databases
 from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
 from tests.memory_store import MemoryStore

@@ -17,8 +17,8 @@ from cloudcore.kms.key import Key
 from registry.blobstore.base import DataKey
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
-from registry.keys import DataKeys
 from registry.oci.digest import digest_of
+from registry.services.data_keys import DataKeys
 from tests.databases import on_both_databases
 from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
 from tests.memory_store import MemoryStore

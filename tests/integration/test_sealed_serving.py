@@ -17,9 +17,9 @@ from cloudcore.keyring import load_keyring
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.vault import Vault
 from cloudcore.objects.wraps import WrappedKey
-from registry.blobstore.sealed_format import frame_offset
-from registry.keys import DataKeys
+from registry.blobstore.sealed.frame_format import frame_offset
 from registry.oci.digest import digest_of
+from registry.services.data_keys import DataKeys
 from tests.live import start_registry
 from tests.live_signed_in import SignedIn, serving
 

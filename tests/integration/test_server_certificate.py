@@ -8,9 +8,9 @@ from cryptography import x509
 
 from cloudcore.certificate.embedded import write_server_certificate
 from cloudcore.clock import MICROSECONDS
-from cloudcore.own_certificate.places import own_certificate, root_file
-from cloudcore.own_certificate.renewing import names_in
-from cloudcore.serving.tls_files import load_tls
+from cloudcore.own_certificate.paths import own_certificate, root_file
+from cloudcore.own_certificate.renewal import names_in
+from cloudcore.serving.tls.files import load_tls
 from tests.databases import on_both_databases
 from tests.integration.certificates_world import World
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.serving.body import UNIT_BYTES
+from cloudcore.serving.asgi import UNIT_BYTES
 from cloudcore.serving.limits import KIB, MIB, ServerLimits
-from cloudcore.serving.tls_stream import MOST_PIECE_BYTES
+from cloudcore.serving.tls.stream import MOST_PIECE_BYTES
 from tests.integration.serving_app import RunningServer, SampleApplication, serving, wait_until
 
 SIZE = 64 * MIB

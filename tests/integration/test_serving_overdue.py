@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.serving.body import Receive, Scope, Send, receive_into
+from cloudcore.serving.asgi import Receive, Scope, Send, receive_into
 from cloudcore.serving.limits import MIB, ServerLimits
 from tests.integration.serving_app import (
     RunningServer,

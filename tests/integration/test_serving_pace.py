@@ -17,8 +17,9 @@ import httpx
 import pytest
 
 from cloudcore.serving.limits import MIB, ServerLimits
-from registry.main import create_dev_app, prepare
-from registry.settings import Settings
+from registry.composition.dev import create_dev_app
+from registry.composition.main import prepare
+from registry.settings.settings import Settings
 from tests.integration.serving_app import (
     RunningServer,
     SampleApplication,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from cloudcore.serving.bodies.sending import KEPT_BYTES
 from cloudcore.serving.limits import MIB, ServerLimits
-from cloudcore.serving.sending import KEPT_BYTES
 from tests.integration.serving_app import RunningServer, SampleApplication, serving, wait_until
 
 SIZE = 24 * MIB

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cloudcore.serving.head import METHODS
+from cloudcore.serving.http.head import METHODS
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.record import TLS_HELLO, RequestRecord
 from tests.integration.serving_app import Client, RunningServer, serving

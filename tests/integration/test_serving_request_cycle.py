@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from cloudcore.serving.body import Receive, Scope, Send
+from cloudcore.serving.asgi import Receive, Scope, Send
 from cloudcore.serving.limits import KIB, MIB, ServerLimits
 from cloudcore.serving.planes import Planes
-from registry.planes import dispatcher
+from registry.composition.planes import dispatcher
 from tests.descriptors import list_open
 from tests.integration.serving_app import (
     Client,

@@ -16,8 +16,8 @@ import pytest
 
 from cloudcore.serving.limits import MIB, ServerLimits
 from cloudcore.serving.record import PLAIN_HTTP
-from cloudcore.serving.tls_stream import TlsStream
-from cloudcore.serving.tls_transport import TlsAcceptor
+from cloudcore.serving.tls.stream import TlsStream
+from cloudcore.serving.tls.transport import TlsAcceptor
 from tests.integration.serving_app import (
     Client,
     RunningServer,

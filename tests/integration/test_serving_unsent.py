@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from cloudcore.serving.body import Receive, Scope, Send
-from cloudcore.serving.kept_answer import EXTENSION as KEEP
-from cloudcore.serving.kept_answer import Keep
+from cloudcore.serving.asgi import Receive, Scope, Send
+from cloudcore.serving.http.protocol import HttpProtocol
+from cloudcore.serving.kept.entry import EXTENSION as KEEP
+from cloudcore.serving.kept.entry import Keep
 from cloudcore.serving.limits import CUT, MIB, ServerLimits, Unsent
-from cloudcore.serving.protocol import HttpProtocol
 from tests.integration.serving_app import (
     Client,
     RunningServer,

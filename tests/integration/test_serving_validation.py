@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.serving.tls_validation import Validations, proof_file, token_file
+from cloudcore.serving.tls.validation import Validations, proof_file, token_file
 from tests.certificates import self_signed
 from tests.integration.serving_app import RunningServer, serving
 

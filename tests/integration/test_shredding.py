@@ -18,9 +18,9 @@ from cloudcore.kms.providers import EmbeddedProvider
 from cloudcore.kms.services import cancel_deletion, enable_key
 from cloudcore.objects.damage import ABSENT
 from registry.errors import BlobUnknown, KmsKeyDisabled
+from registry.gc.data_keys import shred_deleted_keys
 from registry.gc.fsck import Report, check
 from registry.gc.recovery import recover_blob
-from registry.gc.shredding import shred_deleted_keys
 from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.control_tables import quarantined_objects
 from registry.metadata.repositories.details import find_repository_details

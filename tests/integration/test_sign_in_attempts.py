@@ -12,14 +12,14 @@ import pytest
 from cloudcore.errors import Unavailable
 from cloudcore.iam import passwords
 from cloudcore.iam.passwords import MAX_WAITING, MAX_WAITING_EACH, Asker, PasswordChecks
-from cloudcore.identity.attempts import (
+from cloudcore.identity.oauth.attempts import (
     ADDRESS_BUDGET,
     COOKIE,
     LIFETIME_SECONDS,
     PERSON_BUDGET,
     SIGN_IN_BUDGET,
 )
-from cloudcore.web.proxy_watch import ENOUGH
+from cloudcore.serving.clients import ENOUGH
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import PASSWORD, World, hidden_of
 

@@ -11,7 +11,7 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.iam import passwords
 from cloudcore.iam.passwords import Cost, hash_password
-from cloudcore.identity.attempts import COOKIE, PERSON_BUDGET, SIGN_IN_BUDGET
+from cloudcore.identity.oauth.attempts import COOKIE, PERSON_BUDGET, SIGN_IN_BUDGET
 from cloudcore.identity.rows.users import User, find_user
 from cloudcore.identity.services.users import add_person
 from tests.databases import on_both_databases

@@ -18,10 +18,10 @@ from registry.distribution.auth import OpenAccess
 from registry.errors import BlobUnknown
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
-from registry.services.pull_through import filling, missing_blobs
+from registry.services.pull_through import fill_blob, missing_blobs
 from registry.services.pull_through.fills import Fills, PaceLimits
 from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.dripping_upstream import Asked, DrippingUpstream
 from tests.inprocess import Client
 from tests.integration.fills_world import HANDLE, REPOSITORY, Left, World, fills_world, path_of
@@ -184,7 +184,7 @@ async def test_a_small_blob_that_never_comes_whole_is_given_up(
 async def test_a_blob_that_no_manifest_lists_may_not_be_long(
     metadata_url: str, tmp_path: Path, tells_size: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filling, "MOST_UNLISTED_BYTES", 2 * MIB)
+    monkeypatch.setattr(fill_blob, "MOST_UNLISTED_BYTES", 2 * MIB)
     upstream = DrippingUpstream(BLOB)
     upstream.tells_size = tells_size
     async with world_of(metadata_url, tmp_path, upstream, PaceLimits()) as world:

@@ -7,7 +7,7 @@ from email.message import EmailMessage
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from cloudcore.outbound.smarthosts import Smarthost
+from cloudcore.outbound.mail import Smarthost
 from cloudcore.outbound.smtp import CONNECTIONS, SmtpClient, SmtpRefused
 
 SECONDS = 2.0

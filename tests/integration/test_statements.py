@@ -17,11 +17,11 @@ import pytest
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows import policies
 from cloudcore.queue import message_rows
-from cloudcore.storage.piece_book import PIECE_BOOK
+from cloudcore.storage.piece_rows import PIECE_BOOK
 from registry import metadata
+from registry.metadata import lifecycle_policies
 from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.images import relations
-from registry.metadata.lifecycle import images as lifecycle_images
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from tests.integration.counting import open_counting
@@ -38,13 +38,13 @@ EXEMPT: Final = (
     "registry.metadata.collector.audit",
     "registry.metadata.collector.generations",
     "registry.metadata.collector.wrap_audit",
-    "registry.metadata.blobs.stored_bytes._HOLD_OBJECTS",  # LOCK TABLE is no statement to prepare
+    "registry.metadata.quotas._HOLD_OBJECTS",  # LOCK TABLE is no statement to prepare
     # fsck, and a backup that is restored
     "registry.metadata.blobs.inline._STRAYS",
     "registry.metadata.blobs.inline._DROP_QUARANTINED",
     # The rules of the pull-through cache, which are few: for its chore, and for the metrics.
     "registry.metadata.pull_through.cached_images._ALL",
-    "registry.metadata.pull_through.stats._OF_ALL",
+    "registry.metadata.pull_through.rules._OF_ALL",
 )
 SORTED: Final = {
     # The first 10,000 of what a key protects, in whatever order they were found.
@@ -130,7 +130,7 @@ def test_messages_are_found_by_their_ids(sqlite_database: str, name: str) -> Non
 
 OF_SUBJECT: Final = "ix_manifests_subject (repository_id=? AND subject_digest=?)"
 SOME_OF_MANY: Final = [
-    (lifecycle_images, "_TAGS_OF_SOME", "tags USING INDEX ix_tags_manifest_id (manifest_id=?)"),
+    (lifecycle_policies, "_TAGS_OF_SOME", "tags USING INDEX ix_tags_manifest_id (manifest_id=?)"),
     (relations, "_REFERRERS", f"referrer USING COVERING INDEX {OF_SUBJECT}"),
     (relations, "_REFERRERS_BY_ALIAS", f"referrer USING COVERING INDEX {OF_SUBJECT}"),
     (policies, "_LIST_OF", "policies USING INDEX sqlite_autoindex_policies_1 (id=?)"),

@@ -15,7 +15,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.storage import buckets
 from cloudcore.storage.bucket_rows import Held, change_held
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.cli.main import main
 from tests.databases import with_database
 from tests.inprocess import ManualClock

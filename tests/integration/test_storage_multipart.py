@@ -15,7 +15,7 @@ import pytest
 from cloudcore.db.base import Database
 from cloudcore.storage import multipart, upload_rows
 from cloudcore.storage.bucket import MAX_ASSEMBLED_BYTES
-from cloudcore.storage.chores import (
+from cloudcore.storage.cleanup import (
     CONDEMNED_FOR,
     abort_abandoned,
     delete_condemned,

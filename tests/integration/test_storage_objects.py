@@ -18,7 +18,7 @@ from cloudcore.storage import buckets, objects, reading, storing
 from cloudcore.storage.bucket import check_bucket_name
 from cloudcore.storage.bucket_rows import used_bytes
 from cloudcore.storage.checksums import Algorithm
-from cloudcore.storage.chores import CONDEMNED_FOR, delete_condemned
+from cloudcore.storage.cleanup import CONDEMNED_FOR, delete_condemned
 from cloudcore.storage.conditions import Conditions
 from cloudcore.storage.errors import (
     BadDigest,

@@ -20,10 +20,10 @@ from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import Run, find_run
 from cloudcore.storage import buckets, piece_keys, rewrapping
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.chores import shred_deleted_keys
+from cloudcore.storage.cleanup import shred_deleted_keys
 from cloudcore.storage.errors import KmsKeyDeleted, KmsKeyDisabled
 from cloudcore.storage.object_rows import Facts
-from cloudcore.storage.piece_book import PIECE_BOOK
+from cloudcore.storage.piece_rows import PIECE_BOOK
 from cloudcore.storage.storing import store_object, store_part
 from cloudcore.storage.tables import storage_pieces
 from tests.databases import on_both_databases

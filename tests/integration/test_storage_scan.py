@@ -11,7 +11,7 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Database
-from cloudcore.storage.chores import scan_bytes
+from cloudcore.storage.cleanup import scan_bytes
 from registry.buckets.store import StoreOfBuckets
 from registry.gc.orphans import EVERY_SECONDS
 from tests.storage_world import StorageWorld, open_storage_world

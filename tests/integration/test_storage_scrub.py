@@ -15,11 +15,10 @@ from cloudcore.storage import bucket_rows, reading
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.bucket_routes import bucket_faults
 from cloudcore.storage.errors import BytesDamaged
-from registry.blobstore.filesystem import FilesystemStore
-from registry.gc.checked import PIECES, DamagedPiece
-from registry.gc.object_check import ObjectCheck
+from registry.blobstore.disk.store import FilesystemStore
+from registry.gc.object_check import PIECES, DamagedPiece, ObjectCheck
 from registry.gc.scrub import ObjectScrub
-from registry.setting_groups import Scrubbing
+from registry.settings.groups import Scrubbing
 from tests.databases import on_both_databases
 from tests.inprocess import open_registry
 from tests.integration.damaged import flip, remove

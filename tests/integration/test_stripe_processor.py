@@ -14,10 +14,10 @@ from cloudcore.billing.processor import Declined, MethodRefused, Order
 from cloudcore.billing.stripe_processor import StripeProcessor
 from cloudcore.clock import uuid7
 from cloudcore.errors import Unavailable
-from registry.billing_settings import BillingSettings
-from registry.cli.setting_checks import refusals
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.cli.server.setting_checks import refusals
+from registry.settings.groups import BillingSettings
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 from tests.integration.billing_world import open_world
 from tests.stripe_relay import KEY, StripeRelay, stripe_relay
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.identity.jws import sign
+from cloudcore.identity.tokens.jws import sign
 from registry.distribution.auth import Challenges
-from registry.services.bearers import BEARERS
+from registry.services.access.bearers import BEARERS
 from tests.integration.tokens_world import challenge, refused
 from tests.tenants import ALLOW_ALL, HOST, Install, allow, basic, bearer, let, open_install
 

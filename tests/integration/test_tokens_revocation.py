@@ -16,7 +16,7 @@ from cloudcore.identity.rows.sign_ins import revoke_login
 from cloudcore.identity.services import policies, roles, service_accounts
 from registry.metadata.logins import find_login
 from registry.metadata.repositories.policies import remove_policy
-from registry.services.logins import hash_of
+from registry.services.access.logins import hash_of
 from registry.services.repositories.details import delete_repository
 from tests.tenants import (
     ALLOW_ALL,

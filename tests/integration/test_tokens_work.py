@@ -15,9 +15,9 @@ from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment, PolicyRow
 from cloudcore.identity.services.policies import create_policy
 from registry.oci.reference import Name
-from registry.services.access import PolicyTooCostly
-from registry.services.logins import USERNAME, ClientCredential
-from registry.services.tokens import (
+from registry.services.access.decisions import PolicyTooCostly
+from registry.services.access.logins import USERNAME, ClientCredential
+from registry.services.access.tokens import (
     REQUEST_STEPS,
     SLICE_DECISIONS,
     SLICE_STEPS,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudcore.clock import uuid7
-from cloudcore.email.unsubscribing import (
+from cloudcore.email.suppressions import (
     PATH,
     Unsubscription,
     read_unsubscribe_token,

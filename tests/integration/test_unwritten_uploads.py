@@ -19,8 +19,8 @@ from registry.gc.fsck import check
 from registry.gc.purge import discard_expired_uploads, forget_ended_uploads
 from registry.metadata.collector.generations import forget_unfinished
 from registry.oci.digest import digest_of
-from registry.services.blobs.upload_sessions import UploadIds
-from registry.setting_groups import Limits
+from registry.services.blobs.upload_ids import UploadIds
+from registry.settings.groups import Limits
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client, Registry, hang_up, open_registry
 from tests.integration.counting import open_counting

@@ -14,7 +14,7 @@ import pytest
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.gc.orphans import STAGED, set_orphans_aside

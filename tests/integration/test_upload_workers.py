@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.gc.purge import discard_expired_uploads
 from registry.oci.digest import ALGORITHMS, digest_of
 from registry.services.context import ServiceContext

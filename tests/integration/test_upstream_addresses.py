@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.outbound.addresses import Address
-from cloudcore.outbound.destinations import Allowed, NotAllowed
-from cloudcore.outbound.failures import Unreachable
+from cloudcore.outbound.destinations import Address, Allowed, NotAllowed
 from cloudcore.outbound.http_client import HttpClient
+from cloudcore.outbound.http_connection import Unreachable
 from registry.upstream.base import (
     UpstreamUnreachable,
 )

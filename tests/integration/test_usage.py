@@ -11,19 +11,11 @@ from typing import Any
 import pytest
 
 from cloudcore.db.base import Connection
-from cloudcore.metering.reporting import (
-    HOUR,
-    KEPT_HOURS,
-    Use,
-    add,
-    forget_hours,
-    report,
-    usage,
-)
 from cloudcore.metering.routes import quantity_text
 from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, Sku
+from cloudcore.metering.usage import HOUR, KEPT_HOURS, Use, add, forget_hours, report, usage
 from cloudcore.wire import rfc3339
-from registry.services.skus import PULLS, STORAGE, TRANSFER
+from registry.services.resource_kinds import PULLS, STORAGE, TRANSFER
 from tests.databases import on_both_databases
 from tests.integration.notifications_world import World as Notified
 from tests.integration.pushing import World

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.metering.reporting import (
+from cloudcore.metering.sku import Sku
+from cloudcore.metering.usage import (
     HOUR,
     KEPT_HOURS,
     MOST,
@@ -17,7 +18,6 @@ from cloudcore.metering.reporting import (
     report,
     usage,
 )
-from cloudcore.metering.sku import Sku
 from tests.databases import on_both_databases
 
 ACCOUNT = "0189b7c0-0000-7000-8000-00000000000a"

@@ -12,11 +12,11 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Database
 from cloudcore.family import skus_of
 from cloudcore.metering import sampling
-from cloudcore.metering.reporting import HOUR, KEPT_HOURS, usage
 from cloudcore.metering.sampling import MOST_HOURS, forget_samples, sample
-from registry.families import FAMILIES
-from registry.family import REGISTRY
-from registry.services.skus import STORAGE
+from cloudcore.metering.usage import HOUR, KEPT_HOURS, usage
+from registry.composition.families import FAMILIES
+from registry.composition.family import REGISTRY
+from registry.services.resource_kinds import STORAGE
 from tests.databases import on_both_databases
 from tests.inprocess import ManualClock
 from tests.integration.pushing import World
@@ -168,7 +168,7 @@ async def test_what_is_stored_of_images_is_each_blob_once(world: World, metadata
 
 @on_both_databases
 async def test_slices_of_objects_add_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("registry.metadata.metered_storage._SLICE", 2)
+    monkeypatch.setattr("registry.metadata.storage_usage._SLICE", 2)
     sizes = [len(f"layer {number}" * number) for number in range(1, 6)]
     for number in range(1, 6):
         await world.push_blob((f"layer {number}" * number).encode())

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cloudcore.databases.archive import BackupTarget, PushedWal
-from cloudcore.databases.cluster import ARCHIVE_FAILING
-from cloudcore.databases.server import ServerPaths, ServerSpec
-from cloudcore.databases.wal_watch import WalWatch
+from cloudcore.databases.archive.archive import BackupTarget, PushedWal
+from cloudcore.databases.archive.wal_watch import WalWatch
+from cloudcore.databases.clusters.cluster import ARCHIVE_FAILING
+from cloudcore.databases.servers.driver import ServerPaths, ServerSpec
 from tests.cluster_world import EmptyArchive, World, open_world
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import World as Identity

@@ -21,8 +21,8 @@ from cloudcore.jobs.kinds import Done, Next, StepFailed
 from cloudcore.jobs.queue import LeaseTerms, lease
 from cloudcore.jobs.tables import jobs
 from cloudcore.jobs.worker import _commit
+from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
 from cloudcore.wire import rfc3339
-from cloudcore.work import Again, Came, Problem, Step, Turn, Wish, Work
 from tests.beacons import (
     BEACONS,
     BUILDING,

@@ -17,7 +17,6 @@ from cloudcore.kms import services
 from cloudcore.kms.key import Key
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.services import KeyMaker
-from registry.keys import DataKeys
 from registry.metadata.collector.erasure import (
     erase_quarantined_wraps,
     erase_wraps,
@@ -25,6 +24,7 @@ from registry.metadata.collector.erasure import (
 )
 from registry.metadata.repositories.live import find_repository
 from registry.metadata.tables import encryption_bindings
+from registry.services.data_keys import DataKeys
 from tests.property.interleaving import drive
 from tests.property.lone_vault import LoneVault
 

@@ -37,7 +37,7 @@ from registry.services.changes import RegistryHost
 from registry.services.collector_runs import start_collection
 from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
-from registry.setting_groups import Delays, Limits
+from registry.settings.groups import Delays, Limits
 from tests.collecting import AT_ONCE, collect
 from tests.inprocess import IN_FILES, Answer, Client, ManualClock
 from tests.property.collector_keys import YardKeys
@@ -74,7 +74,7 @@ class HeldBytes:
     async def receive_into(
         self, sink: Callable[[memoryview], None], finish: Callable[[bool], Any]
     ) -> Any:  # noqa: ANN401
-        """Move it (`cloudcore.serving.body.HeldBody`)."""
+        """Move it (`cloudcore.serving.asgi.HeldBody`)."""
         if self.data:
             sink(memoryview(self.data))
         return finish(True)

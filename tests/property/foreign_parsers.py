@@ -11,16 +11,17 @@ from typing import Any, Final
 
 import msgspec
 
-from cloudcore.crn import Crn
 from cloudcore.errors import PlatformError
 from cloudcore.iam.policy import PolicyKind, parse_policy
-from cloudcore.identity import jws, names, oauth_forms
+from cloudcore.identity import names
+from cloudcore.identity.oauth import forms
+from cloudcore.identity.tokens import jws
 from cloudcore.keyring import Keyring
-from cloudcore.resource_names import check_name
-from cloudcore.serving.framing import ChunkedBody, FramingError
-from cloudcore.serving.head import HeadError, HeadReader, check_partial
+from cloudcore.resource_names import Crn, check_name
+from cloudcore.serving.bodies.framing import ChunkedBody, FramingError
+from cloudcore.serving.clients import source_address
+from cloudcore.serving.http.head import HeadError, HeadReader, check_partial
 from cloudcore.serving.limits import ServerLimits
-from cloudcore.serving.source_address import source_address
 from cloudcore.web import idempotency, query, strict_json
 from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.pagination import PageQuery, Pager
@@ -29,8 +30,14 @@ from registry.console.admission import check_parameters
 from registry.console.sessions import CookieJar
 from registry.distribution import token
 from registry.distribution.byteranges import parse_content_range, parse_range
-from registry.distribution.query import Query, page_cursor, page_size
-from registry.distribution.request import DataPlaneRequest, is_not_modified, range_still_holds
+from registry.distribution.request import (
+    DataPlaneRequest,
+    Query,
+    is_not_modified,
+    page_cursor,
+    page_size,
+    range_still_holds,
+)
 from registry.distribution.routing import match_path
 from registry.oci.digest import Digest
 from registry.oci.manifest import parse_manifest
@@ -236,18 +243,18 @@ PARSERS: Final[dict[str, Parser]] = {
         ],
     ),
     "form of OAuth": (
-        lambda text: oauth_forms.parse_form([b"application/x-www-form-urlencoded"], text),
+        lambda text: forms.parse_form([b"application/x-www-form-urlencoded"], text),
         [b"a=1&", b"&", b"%41", b"%", b"+", b"=", (b"a=", b"\xff", b"")],
     ),
     "type of a form": (
-        lambda text: oauth_forms.parse_form([text], b""),
+        lambda text: forms.parse_form([text], b""),
         [
             (b"application/x-www-form-urlencoded", b" ", b"!"),
             (b"application/x-www-form-urlencoded;", b"\t", b""),
         ],
     ),
     "client of OAuth": (
-        lambda text: oauth_forms.parse_client([text], {}),
+        lambda text: forms.parse_client([text], {}),
         [
             (b"basic ", b"A", b""),
             (b"basic ", b"A", b"!"),

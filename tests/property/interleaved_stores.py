@@ -12,16 +12,8 @@ from typing import Any, Concatenate
 from cloudcore.db.base import Connection, P, Row, T
 from cloudcore.db.sqlite_connection import SqliteConnection
 from cloudcore.db.statement import Statement
-from registry.blobstore.base import (
-    BlobStore,
-    DataKey,
-    Deleted,
-    OpenObject,
-    Orphan,
-    Staged,
-    Stored,
-    StoredObject,
-)
+from registry.blobstore.base import BlobStore, DataKey, OpenObject, Staged, Stored
+from registry.blobstore.sweeper import Deleted, Orphan, StoredObject
 from registry.oci.digest import Digest
 from tests.memory_store import MemoryStore
 from tests.property.interleaving import Died, Interleaving

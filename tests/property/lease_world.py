@@ -21,7 +21,6 @@ from cloudcore.kms.services import KeyMaker
 from registry.blobstore.base import SEALED, BlobStore
 from registry.errors import DigestMismatch, UploadUnknown
 from registry.gc.purge import discard_expired_uploads
-from registry.keys import DataKeys
 from registry.metadata.blobs.uploads import Lease
 from registry.metadata.repositories.live import add_account, find_account, find_or_add_repository
 from registry.oci.digest import Digest, digest_of
@@ -29,12 +28,14 @@ from registry.oci.reference import parse_name
 from registry.services.blobs import uploads
 from registry.services.blobs.reading import open_blob, stat_blob
 from registry.services.blobs.upload_bodies import Chunk, Span
+from registry.services.blobs.upload_ids import Place, Session, UploadIds
 from registry.services.blobs.upload_leases import LEASE, Leases
-from registry.services.blobs.upload_sessions import Place, Session, UploadIds, get_session
+from registry.services.blobs.upload_sessions import get_session
 from registry.services.changes import RegistryHost
 from registry.services.context import ServiceContext
+from registry.services.data_keys import DataKeys
 from registry.services.images.pulls import PullLog
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.inprocess import PROVIDERS, START
 from tests.property.interleaved_stores import OneConnection, SteppedStore
 from tests.property.interleaving import Died, Interleaving, drive

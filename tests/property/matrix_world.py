@@ -21,13 +21,13 @@ from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.identity.rows.sessions import revoke_session
 from cloudcore.identity.services import roles, service_accounts
-from cloudcore.serving.body import Scope
+from cloudcore.serving.asgi import Scope
 from registry.distribution.auth import DELETE, PULL, PUSH, Challenges, Need
 from registry.distribution.token_access import BearerGrant, TokenAccess
 from registry.errors import TokenDenied, TokenRequired
 from registry.metadata.tables import repositories
 from registry.oci.reference import Name
-from registry.services.logins import USERNAME, ClientCredential, mint_login, new_password
+from registry.services.access.logins import USERNAME, ClientCredential, mint_login, new_password
 from registry.services.repositories.details import delete_repository
 from tests.inprocess import ManualClock
 from tests.property.access_oracle import Outcome, Statement

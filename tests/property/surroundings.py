@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from registry.blobstore.filesystem import FilesystemStore
-from registry.setting_groups import Limits
+from registry.blobstore.disk.store import FilesystemStore
+from registry.settings.groups import Limits
 from tests.inprocess import ManualClock, Registry, open_registry
 from tests.recount import Query, querying
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from registry.setting_groups import Delays, Limits
+from registry.settings.groups import Delays, Limits
 from tests.property.collector_clients import PROMISED
 from tests.property.collector_runs import SEED, run
 from tests.property.collector_world import Yard

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.property.collector_runs import SEED, run
 from tests.property.collector_world import Yard
 from tests.property.interleaving import no_other_threads

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudcore.email.dkim import is_record_of, new_key, record_value, signed
-from cloudcore.email.sending_identity import SendingIdentity
+from cloudcore.email.resources import SendingIdentity
 
 KEY, PUBLIC = new_key()
 RECORD: Final = record_value(PUBLIC)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cloudcore.email.reports import MOST_BYTES, MOST_REASON, Kind, Report, read_report
+from cloudcore.email.bounces.reports import MOST_BYTES, MOST_REASON, Kind, Report, read_report
 
 VECTORS: Final = Path(__file__).parent.parent / "vectors" / "returned_mail"
 GONE: Final = "gone@mx.test"

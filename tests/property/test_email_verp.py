@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cloudcore.email.verp import MOST_POSITION, read_return_path, return_path
+from cloudcore.email.bounces.verp import MOST_POSITION, read_return_path, return_path
 
 KEY = bytes(range(32))
 DOMAIN = "bounces.cloud.example"

@@ -134,10 +134,10 @@ def test_expressions_are_found_in_the_source() -> None:
                 ):
                     elsewhere.add(module)
     assert elsewhere == {
-        *("cloudcore.web.strict_json", "cloudcore.email.return_mail"),
+        *("cloudcore.web.strict_json", "cloudcore.email.bounces.mail_server"),
         "cloudcore.compute.metadata_server",
         "cloudcore.compute.kept_instances",  # reads words of this machine's errors
-        "registry.blobstore.s3.answers",  # looks for the name of a document, which each call has
+        "registry.blobstore.s3.responses",  # looks for the name of a document, which each call has
     }
 
 

@@ -18,9 +18,9 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
-from cloudcore.jobs import turns
+from cloudcore.jobs import schedule_rows
+from cloudcore.jobs.schedule_rows import TurnEnd
 from cloudcore.jobs.tables import schedules
-from cloudcore.jobs.turns import TurnEnd
 from tests.jobs import START
 from tests.schedules import Turn, all_turns
 from tests.soak import times
@@ -78,7 +78,7 @@ class Turns(RuleBasedStateMachine):
     @rule(names=st.sets(st.sampled_from(NAMES)), seconds=st.sampled_from([0, 30]))
     def insert(self, names: set[str], seconds: int) -> None:
         due_at = dict.fromkeys(names, self.now + seconds * 1_000_000)
-        self.write(turns.insert_missing, due_at)
+        self.write(schedule_rows.insert_missing, due_at)
         for name in names:
             self.model.setdefault(name, Expected(due_at[name]))
 
@@ -87,7 +87,10 @@ class Turns(RuleBasedStateMachine):
         token = uuid7()
         until = self.now + LEASE
         leased = self.write(
-            turns.lease, sorted(names), turns.LeaseTerms(token, until, "worker"), self.now
+            schedule_rows.lease,
+            sorted(names),
+            schedule_rows.LeaseTerms(token, until, "worker"),
+            self.now,
         )
         due = {name for name in names & self.model.keys() if self.model[name].due_at <= self.now}
         assert set(leased) == due
@@ -108,7 +111,7 @@ class Turns(RuleBasedStateMachine):
         if picked := self.pick(number):
             held, expected = picked
             until = self.now + LEASE
-            assert self.write(turns.renew, *held, until) == (expected is not None)
+            assert self.write(schedule_rows.renew, *held, until) == (expected is not None)
             if expected:
                 expected.due_at = until
 
@@ -116,7 +119,7 @@ class Turns(RuleBasedStateMachine):
     def release(self, number: int) -> None:
         if picked := self.pick(number):
             held, expected = picked
-            self.write(turns.release, *held, self.now)
+            self.write(schedule_rows.release, *held, self.now)
             if expected:
                 expected.due_at, expected.token = self.now, None
 
@@ -126,7 +129,7 @@ class Turns(RuleBasedStateMachine):
             held, expected = picked
             due_at = self.now + 30_000_000
             turn = TurnEnd(*held, due_at, None if code is None else (code, "message"))
-            assert self.write(turns.end, turn, self.now) == (expected is not None)
+            assert self.write(schedule_rows.end, turn, self.now) == (expected is not None)
             if expected:
                 known = expected.fault is not None and expected.fault[0] == code
                 occurrences = expected.fault[1] + 1 if known and expected.fault else 1
@@ -137,7 +140,7 @@ class Turns(RuleBasedStateMachine):
     def hasten(self, name: str, is_right: bool) -> None:
         expected = self.model.get(name)
         seen = expected.due_at + (not is_right) if expected else 0
-        hastened = self.write(turns.hasten, name, seen, self.now)
+        hastened = self.write(schedule_rows.hasten, name, seen, self.now)
         assert hastened == (expected is not None and is_right)
         if expected and is_right:
             expected.due_at, expected.token = self.now, None
@@ -159,7 +162,9 @@ class Turns(RuleBasedStateMachine):
             for name, row in found.items()
         }
         assert rows == self.model
-        listed = self.loop.run_until_complete(self.database.read(turns.list_due, ["a", "c"]))
+        listed = self.loop.run_until_complete(
+            self.database.read(schedule_rows.list_due, ["a", "c"])
+        )
         assert listed == {n: row.due_at for n, row in self.model.items() if n in ("a", "c")}
 
 

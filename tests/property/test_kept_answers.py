@@ -24,14 +24,14 @@ from cloudcore.kms.key import Key
 from cloudcore.kms.vault import Vault
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
-from registry.keys import DataKeys
 from registry.metadata.repositories.live import find_repository
 from registry.metadata.tables import manifest_bodies
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
+from registry.services.data_keys import DataKeys
 from registry.services.images.restoration import restore_repository
 from registry.services.repositories.details import delete_repository
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client

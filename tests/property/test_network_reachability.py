@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudcore.network.plan import (
+from cloudcore.network.driver import (
     Direction,
     GroupPlan,
     InterfacePlan,
-    Protocol,
     RulePlan,
+    RuleProtocol,
     Target,
     VpcPlan,
 )
+from cloudcore.network.drivers.rules import GLOBAL, UPLINK, link_of, render
 from cloudcore.network.reachability import (
     EVERYTHING,
     KINDS,
@@ -39,7 +40,6 @@ from cloudcore.network.reachability import (
     places,
     to_internet,
 )
-from cloudcore.network.rules import GLOBAL, UPLINK, link_of, render
 from tests.network_plans import EVERYTHING as EVERYTHING_BEGINS
 from tests.network_plans import INTERNET, interface, plans, subnet, vpc, with_gateways
 from tests.rules_evaluation import Address, Packet, Ruleset
@@ -80,7 +80,7 @@ def _near(draw: st.DrawFn) -> VpcPlan:
 
 def _rule(
     direction: Direction,
-    protocol: Protocol,
+    protocol: RuleProtocol,
     ports: tuple[int | None, int | None],
     peer: Network | str | None,
 ) -> RulePlan:

@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudcore.network import checking
-from cloudcore.network.checking import can_check, check_rules
-from cloudcore.network.driver import RulesRefused
-from cloudcore.network.plan import GroupPlan, InterfacePlan, RulePlan, Target, VpcPlan
-from cloudcore.network.rules import chains_of, is_egress_only, render
+from cloudcore.network.driver import (
+    GroupPlan,
+    InterfacePlan,
+    RulePlan,
+    RulesRefused,
+    Target,
+    VpcPlan,
+)
+from cloudcore.network.drivers import nft_check
+from cloudcore.network.drivers.nft_check import can_check, check_rules
+from cloudcore.network.drivers.rules import chains_of, is_egress_only, render
 from tests.network_plans import interface, new_id, plans, subnet, vpc, with_gateways
 from tests.tools import missing, require_tool
 
@@ -214,6 +220,6 @@ def test_the_members_of_a_group_stand_once_however_many_rules_name_it() -> None:
 
 def test_rules_that_take_too_long_to_read_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     require_tool("nft")
-    monkeypatch.setattr(checking, "_SECONDS", 0)
+    monkeypatch.setattr(nft_check, "_SECONDS", 0)
     with pytest.raises(RulesRefused, match="did not read them within"):
         check_rules("table inet entrepot {}\n")

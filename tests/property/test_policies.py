@@ -15,7 +15,7 @@ import pytest
 from cloudcore.iam.decision import Caller, Question, Trace, Verdict, could_allow, decide
 from cloudcore.iam.patterns import Patterns, Work
 from cloudcore.iam.policy import Policy, PolicyKind, ResourceRules, parse_policy
-from cloudcore.identity.documents import read_stored
+from cloudcore.identity.rights.documents import read_stored
 from registry.services.resource_kinds import REPOSITORY_RULES
 from tests.property import policy_documents as make
 from tests.property.policy_oracle import Asked, Document, fits, is_allowed

@@ -10,9 +10,8 @@ from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.compute import rolling
-from cloudcore.compute.instance import Instance
-from cloudcore.compute.instance_pool import InstancePool
-from cloudcore.resources.record import Reference
+from cloudcore.compute.instance_pool import Instance, InstancePool
+from cloudcore.resources.resource import Reference
 
 START: Final = 1_800_000_000 * MICROSECONDS
 BASE: Final[dict[str, Any]] = {

@@ -19,7 +19,7 @@ from cloudcore.loadbalancer.configuration import (
     haproxy_configuration,
     target_name,
 )
-from cloudcore.loadbalancer.proxy_plan import (
+from cloudcore.loadbalancer.driver import (
     HEALTH_PATH,
     BackendPlan,
     HealthPlan,

@@ -20,11 +20,11 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
-from cloudcore.queue import messages
+from cloudcore.queue import chores
 from cloudcore.queue.message_rows import queue_messages
 from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.queues import ROWS
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from tests.inprocess import ManualClock
 from tests.queue_world import Leased, QueueWorld, Redrive, make_queue_world
 from tests.soak import times
@@ -170,7 +170,7 @@ class Queues(RuleBasedStateMachine):
 
     @rule()
     def do_chores(self) -> None:
-        self.run(messages.settle_queues(self.needs))
+        self.run(chores.settle_queues(self.needs))
         self.settle()
         kept_from = self.now - RETENTION * MICROSECONDS
         self.dead = [each for each in self.dead if each.queued_at > kept_from]

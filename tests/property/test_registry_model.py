@@ -28,7 +28,7 @@ from registry.distribution.auth import OpenAccess
 from registry.metadata.repositories.live import add_account
 from registry.oci.digest import ALGORITHMS, digest_of
 from registry.oci.media_types import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST
-from registry.setting_groups import Limits
+from registry.settings.groups import Limits
 from tests.inprocess import Answer, Body, Client, add_platform_keys, hang_up
 from tests.property.model import (
     CREATED,

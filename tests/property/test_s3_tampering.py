@@ -11,8 +11,8 @@ import pytest
 
 from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.s3.bucket import Bucket
+from registry.blobstore.s3.bucket_layout import STAGED, object_key
 from registry.blobstore.s3.files import S3Files
-from registry.blobstore.s3.names import STAGED, object_key
 from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import digest_of
 from tests.s3_servers import credentials, settings_for

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from registry.blobstore.base import DataKey, ObjectDamaged
-from registry.blobstore.sealed_format import (
+from registry.blobstore.sealed.frame_format import (
     HEADER_BYTES,
     NONCE_BYTES,
     OVERHEAD,
@@ -19,8 +19,8 @@ from registry.blobstore.sealed_format import (
     FrameKind,
     says_packed,
 )
-from registry.blobstore.sealed_layout import ENTRY_BYTES, entry_of
-from registry.blobstore.sealed_table import SIZE_BYTES, claimed_size, table_bytes
+from registry.blobstore.sealed.layout import ENTRY_BYTES, entry_of
+from registry.blobstore.sealed.table import SIZE_BYTES, claimed_size, table_bytes
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 from tests.memory_store import MemoryFiles

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import InvalidInput, Unauthenticated
-from cloudcore.identity.oauth_forms import parse_client, parse_form, parse_parameters
-from cloudcore.identity.tokens import (
+from cloudcore.identity.oauth.forms import parse_client, parse_form, parse_parameters
+from cloudcore.identity.tokens.access_tokens import (
     API,
     MAX_SECONDS,
     MIN_SECONDS,
     AccessTokens,
     clamp_duration,
 )
-from registry.services.bearers import BearerSigner
+from registry.services.access.bearers import BearerSigner
 from tests.unit.identity_forgeries import ISSUER, NOW, PULL_HOST, FixedKeys
 
 KEYS = FixedKeys()

@@ -19,8 +19,8 @@ from sqlalchemy import bindparam, literal_column, null
 
 from cloudcore.db.statement import Statement
 from registry.blobstore.base import BlobStore, ObjectUnknown
-from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.filesystem import GrowingStore
+from registry.blobstore.disk.files import DiskFiles
+from registry.blobstore.threaded_store import GrowingStore
 from registry.metadata.blobs import uploads as rows
 from registry.metadata.tables import uploads as table
 from registry.services.blobs import staged_uploads

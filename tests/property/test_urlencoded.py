@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudcore.errors import InvalidInput
-from cloudcore.web.urlencoded import decode_text, parse_fields, split_fields
+from cloudcore.web.query import decode_text, parse_fields, split_fields
 
 MANY = 200
 TEXTS = st.text(max_size=20)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.metering.reporting import HOUR, HourOfUse, report, usage
+from cloudcore.metering.usage import HOUR, HourOfUse, report, usage
 from tests.databases import on_both_databases, with_database
 
 FIRST: Final = 400_000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cloudcore.clock import uuid7
 from cloudcore.errors import InvalidInput
 from registry.distribution.byteranges import parse_content_range, parse_range, parse_ranges
-from registry.distribution.query import Query, next_link, page_cursor, page_size
+from registry.distribution.request import Query, next_link, page_cursor, page_size
 from registry.errors import (
     DigestInvalid,
     RangeInvalid,

@@ -29,7 +29,7 @@ from cloudcore.jobs import queue
 from cloudcore.jobs.kinds import Done, Next, StepFailed
 from cloudcore.jobs.queue import Job, LeaseLost, LeaseTerms
 from cloudcore.jobs.worker import _commit
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 from tests.beacons import (
     BEACONS,
     BUILDING,

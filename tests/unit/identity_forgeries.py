@@ -12,9 +12,9 @@ from typing import Any, Final
 from joserfc.jwk import OctKey, OKPKey
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.identity.jws import EDDSA, HS256, SigningKey, load_key, new_material
-from cloudcore.identity.tokens import API
-from registry.services.bearers import BEARERS
+from cloudcore.identity.tokens.access_tokens import API
+from cloudcore.identity.tokens.jws import EDDSA, HS256, SigningKey, load_key, new_material
+from registry.services.access.bearers import BEARERS
 
 NOW: Final = 1_800_000_000
 ISSUER: Final = "https://registry.example.com"

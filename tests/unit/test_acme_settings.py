@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 
-from cloudcore.serving.body import Message, Receive, Scope
-from cloudcore.serving.tls_validation import ValidationApplication, Validations
-from registry.setting_names import with_values
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from cloudcore.serving.asgi import Message, Receive, Scope
+from cloudcore.serving.tls.validation import ValidationApplication, Validations
+from registry.settings.reading import with_values
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 
 ACME = {"tls_acme": "registry.example.com", "tls_acme_terms": "agree"}
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from cloudcore.family import vocabulary
 from cloudcore.iam.conditions import CONDITION_DOCS, Conditions
 from cloudcore.iam.policy import PRINCIPAL_DOCS, PolicyKind, policy_of
 from cloudcore.identity.routes.actions import list_vocabulary
-from registry.families import FAMILIES
-from tests.actions_page import page
+from registry.composition.families import FAMILIES
+from tests.actions_page import PAGE, page
 
 ACCOUNT = "01890000-0000-7000-8000-00000000000a"
 
 
 def test_the_page_is_what_the_code_says() -> None:
-    kept = Path(__file__).parent.parent.parent / "docs" / "actions.md"
-    assert kept.read_text() == page(), "python -m tests.actions_page docs/actions.md"
+    assert PAGE.read_text() == page(), "run: python -m tests.actions_page"
 
 
 def test_each_action_has_a_row_and_a_sentence() -> None:

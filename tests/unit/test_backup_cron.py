@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudcore.databases.cron import read_cron
+from cloudcore.databases.backups.cron import read_cron
 
 
 def _after(text: str, moment: str) -> str:

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 import pytest
 
 from cloudcore.errors import InvalidInput
-from cloudcore.loadbalancer.vips import check_vip
+from cloudcore.loadbalancer.balancers import check_vip
 
 RANGES = tuple(
     map(ip_network, ("192.0.2.0/29", "198.51.100.4/31", "203.0.113.9/32", "2001:db8::/64"))

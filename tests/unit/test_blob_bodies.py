@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from cloudcore.serving.body import Message
+from cloudcore.serving.asgi import Message
 from registry.blobstore.base import DataKey
-from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.sealed_format import FRAME_BYTES
+from registry.blobstore.disk.store import FilesystemStore
+from registry.blobstore.sealed.frame_format import FRAME_BYTES
 from registry.distribution.response import BlobBody, Response, send_response
 from registry.oci.digest import digest_of
 from tests.small_frames import KEY

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from cloudcore.threads import DOCUMENTS, SLOW_KEYS
-from registry.blobstore import cached_lookup
 from registry.blobstore.base import BlobStore, ObjectUnknown, StageBusy
-from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.disk import disk_io
+from registry.blobstore.disk.files import DiskFiles
+from registry.blobstore.disk.staged_file import StagedFile
+from registry.blobstore.disk.stored_file import open_cached
 from registry.blobstore.opening import make_folders, open_store
-from registry.blobstore.staged_file import StagedFile
-from registry.blobstore.stored_file import open_cached
 from registry.blobstore.threads import Threads, each_of
 from registry.gc.object_check import VERIFYING
 from registry.oci.digest import digest_of
-from registry.settings import Settings
+from registry.settings.settings import Settings
 from tests.descriptors import list_open
 from tests.memory_store import at_once
 
@@ -59,7 +59,7 @@ async def test_a_cancelled_call_ends_first_and_is_undone() -> None:
 async def test_blobs_are_opened_while_all_other_threads_are_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cached_lookup, "_system_call", None)  # so that each opening needs a thread
+    monkeypatch.setattr(disk_io, "_system_call", None)  # so that each opening needs a thread
     gates = [Gate() for _ in range(100)]
     async with open_store(Settings(data=tmp_path)) as store:
         await put(store, b"data")
@@ -129,7 +129,7 @@ async def put(store: BlobStore, data: bytes) -> None:
     await staged.aclose()
 
 
-@pytest.mark.skipif(cached_lookup.is_blind, reason="the kernel has no RESOLVE_CACHED")
+@pytest.mark.skipif(disk_io.is_blind, reason="the kernel has no RESOLVE_CACHED")
 async def test_what_the_kernel_has_in_memory_needs_no_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,10 +158,10 @@ async def test_a_kernel_that_cannot_tell_costs_a_thread_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_blind: bool
 ) -> None:
     if is_blind:
-        monkeypatch.setattr(cached_lookup, "_system_call", None)
+        monkeypatch.setattr(disk_io, "_system_call", None)
     async with open_store(Settings(data=tmp_path)) as store:
         await put(store, b"data")
-        assert store.check_cached(UPLOAD, 4) == (cached_lookup._system_call is not None)
+        assert store.check_cached(UPLOAD, 4) == (disk_io._system_call is not None)
         await store.check(UPLOAD, 4)
         assert not store.check_cached(UPLOAD, 5)
         opened = await store.open(UPLOAD, 4)
@@ -183,7 +183,7 @@ def test_a_lookup_follows_no_link_and_leaves_no_descriptor(tmp_path: Path) -> No
         for name in ("link", "absent"):
             assert open_cached(folder, name) is None
         opened = open_cached(folder, "file")
-        assert (opened is None) == cached_lookup.is_blind
+        assert (opened is None) == disk_io.is_blind
         if opened is not None:
             assert not os.get_inheritable(opened.file_region().descriptor)
             opened.close()
@@ -216,7 +216,7 @@ def test_folders_are_made_before_any_worker(tmp_path: Path) -> None:
     assert len(list((settings.blobs / "objects").iterdir())) == 256
 
 
-@pytest.mark.skipif(cached_lookup.is_blind, reason="the kernel has no RESOLVE_CACHED")
+@pytest.mark.skipif(disk_io.is_blind, reason="the kernel has no RESOLVE_CACHED")
 def test_what_has_another_name_is_not_taken_up_at_once(tmp_path: Path) -> None:
     with closing(DiskFiles(tmp_path / "blobs")) as files:
         staged = files.stage(STAGED)
@@ -244,7 +244,7 @@ def test_only_a_large_duplicate_needs_a_thread_to_be_closed(
 
 
 def test_a_system_without_the_call_is_blind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached_lookup, "_OPENAT2", 1 << 20)
-    assert cached_lookup._find_system_call() is None
+    monkeypatch.setattr(disk_io, "_OPENAT2", 1 << 20)
+    assert disk_io._find_system_call() is None
     monkeypatch.setattr("sys.platform", "freebsd")
-    assert cached_lookup._find_system_call() is None
+    assert disk_io._find_system_call() is None

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cloudcore.serving import body
-from cloudcore.serving.body import (
+from cloudcore.serving import asgi as body
+from cloudcore.serving.asgi import (
     FREE_JOIN_BYTES,
     UNIT_BYTES,
     BodyTooLarge,

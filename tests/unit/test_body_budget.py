@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cloudcore.serving.body import Message
-from cloudcore.serving.body_budget import (
+from cloudcore.serving.asgi import Message
+from cloudcore.serving.bodies.budget import (
     BODIES,
     LARGE_ROOM,
     PATIENCE_SECONDS,

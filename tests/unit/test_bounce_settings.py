@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from registry.cli.serve import check_listeners
-from registry.email_settings import EmailSettings
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.cli.server.serve import check_listeners
+from registry.settings.email import EmailSettings
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 
 DOMAIN = "bounces.example.com"
 

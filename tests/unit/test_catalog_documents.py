@@ -13,8 +13,8 @@ from cloudcore.catalog.documents import MAX_BYTES, CatalogFile, CatalogInvalid, 
 from cloudcore.family import skus_of
 from cloudcore.metering.sku import GIB, Sku
 from registry.cli.main import main
-from registry.families import FAMILIES
-from registry.settings import Settings
+from registry.composition.families import FAMILIES
+from registry.settings.settings import Settings
 
 SKUS: Final = (Sku("storage.b", "What is stored", "GiB", GIB), Sku("queue.c", "Sent", "message"))
 GOOD: Final[dict[str, Any]] = {

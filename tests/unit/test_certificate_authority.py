@@ -13,7 +13,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from cloudcore.acme.key_files import key_pem
 from cloudcore.certificate.authority import (
     Places,
     Revoked,
@@ -31,6 +30,7 @@ from cloudcore.certificate.domains import check_domains
 from cloudcore.certificate.keys import new_private_key
 from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.errors import InvalidInput
+from cloudcore.key_pairs import key_pem
 from tests.tools import require_tool
 
 PLACES = Places("http://ca.example.com/issuer", "http://ca.example.com/crl")

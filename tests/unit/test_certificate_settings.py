@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from registry.setting_names import with_values
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.settings.reading import with_values
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 
 GOOD = {
     "certificate_zone": "cloud.example.com",

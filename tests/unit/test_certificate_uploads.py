@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from cloudcore.acme.key_files import key_pem
 from cloudcore.certificate import keys
 from cloudcore.certificate.authority import pem
 from cloudcore.certificate.checks import check_upload
 from cloudcore.certificate.keys import is_light, is_sound, load_private_key
 from cloudcore.errors import InvalidInput
+from cloudcore.key_pairs import key_pem
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 KEYS: Final = [rsa.generate_private_key(65537, 2048) for _ in range(3)]

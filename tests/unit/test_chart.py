@@ -12,8 +12,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from registry.setting_names import NAMES
-from registry.setting_texts import PREFIX
+from registry.settings.reading import NAMES
+from registry.settings.texts import PREFIX
 from tests.chart_manifests import CHART, EXAMPLES, HELM, RENDERED, header, render
 
 SETTINGS: Final = {f"{PREFIX}{name.upper()}" for name in NAMES}

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from registry.cli.api import ApiClient
-from registry.cli.audit import moment
+from registry.cli.client.api import ApiClient
+from registry.cli.client.transport import RequestRefused
+from registry.cli.commands.audit import moment
 from registry.cli.failure import Misuse
 from registry.cli.main import make_parser
-from registry.cli.output import acting
-from registry.cli.transport import RequestRefused
+from registry.cli.output.records import acting
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -58,7 +58,9 @@ def test_json_lines_are_written_page_by_page(
         return {"events": [{"number": begun}, {"number": begun + 1}], "meta": more}
 
     monkeypatch.setattr(ApiClient, "call", call)
-    monkeypatch.setattr("registry.cli.api.open_client", lambda _: object.__new__(ApiClient))
+    monkeypatch.setattr(
+        "registry.cli.nouns.invocation.open_client", lambda _: object.__new__(ApiClient)
+    )
     options = make_parser().parse_args(["audit", *words])
     assert options.run(options) == 0
     assert written == [0, 1, 2, 3]
@@ -72,7 +74,9 @@ def test_an_export_that_is_refused_makes_no_file(
         raise RequestRefused("ACCESS_DENIED: no", 403)
 
     monkeypatch.setattr(ApiClient, "call", refuse)
-    monkeypatch.setattr("registry.cli.api.open_client", lambda _: object.__new__(ApiClient))
+    monkeypatch.setattr(
+        "registry.cli.nouns.invocation.open_client", lambda _: object.__new__(ApiClient)
+    )
     file = tmp_path / "events"
     options = make_parser().parse_args(["audit", "export", "--to", str(file)])
     with pytest.raises(RequestRefused):

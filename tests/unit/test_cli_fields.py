@@ -16,17 +16,5 @@ def test_the_page_of_fields_has_every_noun_that_prints_records() -> None:
     (commands,) = [each for each in make_parser()._actions if each.choices]
     assert isinstance(commands.choices, dict)
     nouns = {name for name, parser in commands.choices.items() if parser.groups}
-    # docs/catalog.md, docs/deploy.md, docs/scrub.md and docs/seal.md describe these.
+    # The pages catalog.md, deploy.md, scrub.md and seal.md describe these.
     assert set(NOUNS) >= nouns - {"catalog"} - OF_OPERATORS
-
-
-def test_the_page_of_commands_has_every_noun_for_users() -> None:
-    (commands,) = [each for each in make_parser()._actions if each.choices]
-    assert isinstance(commands.choices, dict)
-    nouns = {name for name, parser in commands.choices.items() if parser.groups}
-    told = "".join(page.read_text() for page in PAGE.parent.glob("*.md") if page != PAGE)
-    # The README and their own pages describe these.
-    ways = ("| `{} ", "entrepot {} ")
-    assert [
-        noun for noun in nouns - OF_OPERATORS if not any(way.format(noun) in told for way in ways)
-    ] == []

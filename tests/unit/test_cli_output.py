@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from registry.cli.output import (
+from registry.cli.output.records import (
     Column,
     column,
     printable,

@@ -11,7 +11,7 @@ from cloudcore.command_line import Invocation
 from cloudcore.databases.commands import COMMANDS, _psql
 from cloudcore.errors import InvalidInput
 from registry.cli.main import make_parser
-from registry.cli.noun_options import values_of
+from registry.cli.nouns.options import values_of
 
 _PROGRAM = """#!/bin/sh
 printf '%s\\n' "$@" >{told}

@@ -14,9 +14,9 @@ from typing import Final
 
 import pytest
 
-from registry.blobstore import stored_file
-from registry.blobstore.disk_io import open_folder
-from registry.blobstore.stored_file import ColdFile, open_stored
+from registry.blobstore.disk import stored_file
+from registry.blobstore.disk.disk_io import open_folder
+from registry.blobstore.disk.stored_file import ColdFile, open_stored
 from registry.errors import StoreUnavailable
 
 MIB: Final = 1024 * 1024

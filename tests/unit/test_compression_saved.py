@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from registry.services.storage_usage import StorageUsage
-from registry.setting_names import from_environment
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.settings.reading import from_environment
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 from tests.live import ROOT
 
 

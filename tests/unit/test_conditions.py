@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudcore.serving.body import Message, Scope
+from cloudcore.serving.asgi import Message, Scope
 from registry.distribution.auth import OpenAccess
 from registry.distribution.request import (
     DataPlaneRequest,

@@ -10,11 +10,10 @@ from typing import Final
 import pytest
 
 from registry.cli.main import main, make_parser
-from registry.cli.server_options import settings_of
-from registry.config_file import read_config
-from registry.setting_names import NAMES, from_environment, with_values
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.cli.server.options import settings_of
+from registry.settings.reading import NAMES, from_environment, read_config, with_values
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 from tests.databases import ROOT
 
 EXAMPLE: Final = ROOT / "deploy" / "entrepot.toml"

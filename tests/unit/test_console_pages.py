@@ -8,17 +8,18 @@ from typing import get_args
 
 import pytest
 
-from cloudcore.identity.authorize_page import code_page
+from cloudcore.identity.oauth.pages import code_page
 from cloudcore.web.reference_pages import page
-from registry.cli.output import size_text
+from registry.cli.output.records import size_text
+from registry.composition.families import FAMILIES
 from registry.console.addresses import HOME
 from registry.console.control_plane import Refused
-from registry.console.pages.contents import layers_of
-from registry.console.pages.event_rules import chosen_types
-from registry.console.pages.image_deletion import REASONS
-from registry.console.pages.image_rows import kind_of
-from registry.console.pages.settings import complaint_of
-from registry.console.pages.sign_in import own_page
+from registry.console.pages.access.sign_in import own_page
+from registry.console.pages.account.event_rules import chosen_types
+from registry.console.pages.account.settings import complaint_of
+from registry.console.pages.repositories.image_contents import layers_of
+from registry.console.pages.repositories.image_deletion import REASONS
+from registry.console.pages.repositories.image_rows import kind_of
 from registry.console.rendering import (
     WIDTH,
     bar,
@@ -30,7 +31,6 @@ from registry.console.rendering import (
     who,
 )
 from registry.console.sessions import Acting, ConsoleSession, Token
-from registry.families import FAMILIES
 from registry.oci.image_contents import ContentDescriptor, ManifestContents, parse_contents
 from registry.services.images import index_deletion
 

@@ -12,11 +12,11 @@ import httpx
 import pytest
 
 from cloudcore.keyring import Keyring
+from registry.composition.families import FAMILIES
 from registry.console.addresses import HOME, ROLES, SIGNED_OUT
 from registry.console.app import Console, litestar_app
 from registry.console.page_request import ConsoleSettings
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Token
-from registry.families import FAMILIES
 
 ID = "01a1fe0c-d624-783e-a91d-7a6ce23df8b5"
 KEYRING = Keyring(bytes(32))

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.databases import postgres
-from cloudcore.databases.servers import Listening, Servers
+from cloudcore.databases.servers import postgres
+from cloudcore.databases.servers.bubblewrap import Listening, Servers
 from cloudcore.nodes import control_groups
 from cloudcore.nodes.control_groups import GroupsMissing
 from cloudcore.nodes.node import DriverUnusable
-from registry.drivers import check_drivers, database_driver
-from registry.setting_names import from_environment
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.composition.drivers import check_drivers, database_driver
+from registry.settings.reading import from_environment
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 
 DEFAULTS = Settings(data=Path("here"))
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 
 from registry.cli.main import main, make_parser
-from registry.setting_names import from_environment
-from registry.settings import Settings
+from registry.settings.reading import from_environment
+from registry.settings.settings import Settings
 from tests.databases import ROOT
 
 DEPLOY: Final = ROOT / "deploy"

@@ -12,11 +12,11 @@ from types import ModuleType
 import pytest
 
 from cloudcore import errors as platform
-from cloudcore.serving.response import refusal_response
+from cloudcore.serving.http.response import refusal_response
 from registry import errors as registry
+from registry.composition.planes import PLANES
 from registry.distribution.errors import CODES, TABLE, internal_error, render, rendering
 from registry.oci.digest import digest_of
-from registry.planes import PLANES
 
 # distribution-spec, "Error Codes", code-1 to code-14.
 OCI_CODES = {

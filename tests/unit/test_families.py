@@ -14,21 +14,21 @@ import pytest
 from cloudcore.billing.description import EVENTS as OF_BILLING
 from cloudcore.certificate.certificate import EVENTS
 from cloudcore.compute.instance_pool import EVENTS as OF_POOLS
-from cloudcore.databases.backup import BACKUP, BACKUP_EVENTS
-from cloudcore.databases.cluster import EVENTS as OF_CLUSTERS
+from cloudcore.databases.backups.backup import BACKUP, BACKUP_EVENTS
+from cloudcore.databases.clusters.cluster import EVENTS as OF_CLUSTERS
 from cloudcore.email.dedicated_ip import PAUSED
-from cloudcore.email.sending_identity import FAILED, VERIFIED
-from cloudcore.email.suppression import UNSUBSCRIBE as UNSUBSCRIBE_FROM_MAIL
+from cloudcore.email.resources import FAILED, VERIFIED
+from cloudcore.email.resources import UNSUBSCRIBE as UNSUBSCRIBE_FROM_MAIL
 from cloudcore.family import Family, vocabulary
-from cloudcore.kms.services import ACTION as KEY_DELETED
+from cloudcore.kms.chores import ACTION as KEY_DELETED
 from cloudcore.loadbalancer.load_balancer import EVENTS as OF_BALANCERS
 from cloudcore.notifications.recipient_routes import CONFIRM, UNSUBSCRIBE
 from cloudcore.quotas.quota import NEARLY_REACHED, REACHED
 from cloudcore.storage.bucket import OBJECT_CREATED, OBJECT_DELETED
-from registry.families import FAMILIES
-from registry.main import DEV
-from registry.ports import CROSSING
-from registry.services.access import PERMISSIONS
+from registry.composition.dev import DEV
+from registry.composition.families import FAMILIES
+from registry.composition.ports import CROSSING
+from registry.services.access.decisions import PERMISSIONS
 from registry.services.events import EVENT_TYPES
 from tests.spec.operations import OPERATIONS
 from tests.things import THINGS
@@ -83,7 +83,7 @@ def test_events_and_quotas_are_those_of_the_code() -> None:
     of_others = {VERIFIED, FAILED, PAUSED, *OF_BILLING, *OF_BALANCERS, *OF_POOLS, *OF_CLUSTERS}
     of_others |= {*BACKUP_EVENTS}
     assert told == {*EVENT_TYPES, *EVENTS, *of_others, OBJECT_CREATED, OBJECT_DELETED, *of_quotas}
-    page = (SOURCES.parent / "docs" / "events.md").read_text()
+    page = (SOURCES.parent / "docs" / "reference" / "events.md").read_text()
     events = {event for family in FAMILIES for event in family.events}
     assert set(re.findall(r"`([a-z]+\.[a-z_]+\.[a-z_]+)`", page)) == events
     changes = {action for family in FAMILIES for action in family.told_changes}

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from registry.blobstore import disk_io
 from registry.blobstore.base import ObjectDamaged, ObjectUnknown, StageBusy
-from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.disk_io import start_writeback, unavailable
+from registry.blobstore.disk import disk_io
+from registry.blobstore.disk.disk_io import start_writeback, unavailable
+from registry.blobstore.disk.files import DiskFiles
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 from tests.descriptors import list_open
@@ -29,7 +29,7 @@ UPLOAD = "0b5e7c56-6f0e-4c2b-9c39-5a2f6f1d3eab"
 
 HOLDER = """
 import sys, pathlib
-from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.disk.files import DiskFiles
 staged = DiskFiles(pathlib.Path(sys.argv[1])).stage(sys.argv[2])
 staged.write(memoryview(b"staged elsewhere"))
 print(staged.flush()["sha256"], flush=True)

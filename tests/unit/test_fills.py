@@ -11,9 +11,7 @@ import pytest
 
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
-from registry.services.pull_through.feed import Feed
-from registry.services.pull_through.fills import Fills, Source
-from registry.services.pull_through.turns import (
+from registry.services.pull_through.concurrency import (
     MOST_AT_ONCE,
     MOST_OF_ACCOUNT_THERE,
     MOST_OF_UPSTREAM,
@@ -23,6 +21,8 @@ from registry.services.pull_through.turns import (
     SingleFlight,
     Turns,
 )
+from registry.services.pull_through.feed import Feed
+from registry.services.pull_through.fills import Fills, Source
 from registry.upstream.base import Remote
 
 pytestmark = pytest.mark.anyio

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from registry.gauges import FolderSize
+from registry.composition.metrics import FolderSize
 
 
 def made(folder: Path, files: int) -> Path:

@@ -7,7 +7,7 @@ from base64 import b64encode
 import pytest
 
 from cloudcore.errors import InvalidInput, Unauthenticated
-from cloudcore.identity.oauth_forms import OAuthClient, parse_client, parse_form, parse_parameters
+from cloudcore.identity.oauth.forms import OAuthClient, parse_client, parse_form, parse_parameters
 
 FORM = [b"application/x-www-form-urlencoded"]
 

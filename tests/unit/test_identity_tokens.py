@@ -11,13 +11,13 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import Unauthenticated
-from cloudcore.identity.tokens import (
+from cloudcore.identity.tokens.access_tokens import (
     API,
     AccessTokens,
     VerifiedTokens,
     clamp_duration,
 )
-from registry.services.bearers import BEARERS, BearerSigner
+from registry.services.access.bearers import BEARERS, BearerSigner
 from tests.unit.identity_forgeries import (
     ISSUER,
     NOW,
@@ -226,7 +226,7 @@ def test_a_token_that_was_verified_is_refused_without_its_key_or_after_its_end()
 
 
 def test_only_so_many_verified_tokens_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloudcore.identity.tokens.MOST_VERIFIED", 3)
+    monkeypatch.setattr("cloudcore.identity.tokens.access_tokens.MOST_VERIFIED", 3)
     tokens = VerifiedTokens(lambda kid: KEYS.find(API, kid))
     made = [
         access_tokens().issue(SUBJECT, JTI, (NOW + 900 + each) * MICROSECONDS) for each in range(5)

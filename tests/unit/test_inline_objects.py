@@ -11,10 +11,10 @@ from blake3 import blake3
 
 from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown, Stored
 from registry.blobstore.inline import open_inline, store_inline
-from registry.blobstore.sealed_format import sealed_size
+from registry.blobstore.sealed.frame_format import sealed_size
 from registry.errors import DigestMismatch
 from registry.oci.digest import Digest, digest_of
-from registry.setting_groups import MOST_INLINE_BYTES
+from registry.settings.groups import MOST_INLINE_BYTES
 
 KEY: Final = DataKey(os.urandom(32), b"account")
 DATA: Final = bytes(range(251)) * 3

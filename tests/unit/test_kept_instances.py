@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cloudcore.compute.driver import SandboxFailed
 from cloudcore.compute.kept_instances import KeptInstances
 from cloudcore.compute.runc import runc_driver
-from cloudcore.compute.sandbox import SandboxFailed
 from cloudcore.nodes import control_groups
 from cloudcore.nodes.keeper import STATE
 

@@ -6,7 +6,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from cloudcore.web.proxy_watch import ENOUGH, ProxyWatch
+from cloudcore.serving.clients import ENOUGH, ProxyWatch
 
 TRUSTED = (ip_network("127.0.0.0/8"),)
 FORWARDED = [(b"host", b"x"), (b"x-forwarded-for", b"203.0.113.9")]

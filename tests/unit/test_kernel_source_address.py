@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from cloudcore.serving.source_address import rate_subject, source_address
+from cloudcore.serving.clients import rate_subject, source_address
 
 PROXIES = [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from cloudcore.serving.body import Message
+from cloudcore.serving.asgi import Message
 from cloudcore.web.request_state import RequestState
 from cloudcore.web.streams import StreamReply
 

@@ -12,9 +12,8 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
 from cloudcore.web.app import ControlPlane, Routes
-from cloudcore.web.route_spec import RouteError
+from cloudcore.web.route_spec import RouteError, TailedPath, Tails
 from cloudcore.web.streams import RequestStream
-from cloudcore.web.tail import TailedPath, Tails
 from tests.things import CreatePart
 
 TAILS = Tails(["/v1/things/{thing_id}/files/{key}"])

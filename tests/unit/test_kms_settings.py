@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cloudcore.keyring import Keyring
-from registry.ports import key_providers
-from registry.setting_names import from_environment
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.composition.ports import key_providers
+from registry.settings.reading import from_environment
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 
 DEFAULTS = Settings(data=Path("here"))
 KEYRING = Keyring(bytes(32))

@@ -1,38 +1,23 @@
-"""Large manifests are read one at a time, away from the event loop."""
+"""Pushed manifests: large ones are parsed in a thread, and all are hashed once."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
-from typing import Any
+import threading
+from typing import Final
 
 import pytest
 
 from registry.errors import DigestMismatch, ManifestInvalid
 from registry.oci import manifest
 from registry.oci.digest import ALGORITHMS, Digest, digest_of
-from registry.oci.manifest import MAX_PARTS, read_manifest
-from registry.services.images.manifest_reading import INLINE_BYTES, ThreadReader
+from registry.oci.manifest import MAX_PARTS, ReadManifest, read_manifest
+from registry.oci.reference import Name
+from registry.services.images import manifests
+from registry.services.images.manifests import INLINE_BYTES, ManifestPut, read_pushed
 
-PART = {"mediaType": "a/b", "digest": digest_of(b""), "size": 0}
-
-
-class Waiting(Executor):
-    """An executor that begins nothing before it is told to."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Future[Any], Callable[[], Any]]] = []
-
-    def submit(self, call: Callable[..., Any], /, *arguments: object, **_: object) -> Future[Any]:
-        future: Future[Any] = Future()
-        self.calls.append((future, lambda: call(*arguments)))
-        return future
-
-    def run(self) -> None:
-        future, call = self.calls.pop(0)
-        future.set_result(call())
+NAME: Final = Name("dev", "app")
+PART: Final = {"mediaType": "a/b", "digest": digest_of(b""), "size": 0}
 
 
 def image(size: int) -> bytes:
@@ -41,33 +26,34 @@ def image(size: int) -> bytes:
     return json.dumps(document).encode()
 
 
-async def test_a_small_manifest_is_read_at_once() -> None:
-    waiting = Waiting()
-    body = image(INLINE_BYTES)
-    found = await ThreadReader(thread=waiting).read(body, None, None)
+def put(body: bytes, expected: Digest | None = None) -> ManifestPut:
+    return ManifestPut(body, None, expected, ())
+
+
+@pytest.mark.parametrize("size", [INLINE_BYTES, INLINE_BYTES + 1])
+async def test_a_large_manifest_is_parsed_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(body: bytes, content_type: str | None, expected: Digest | None) -> ReadManifest:
+        threads.append(threading.current_thread())
+        return read_manifest(body, content_type, expected)
+
+    monkeypatch.setattr(manifests, "read_manifest", noted)
+    body = image(size)
+    found = await read_pushed(NAME, put(body))
     assert found.digest == digest_of(body)
-    assert waiting.calls == []
-
-
-async def test_others_go_on_while_a_large_manifest_waits_to_be_read() -> None:
-    waiting = Waiting()
-    reading = asyncio.ensure_future(
-        ThreadReader(thread=waiting).read(image(INLINE_BYTES + 1), None, None)
-    )
-    await asyncio.sleep(0)
-    assert not reading.done()  # and this is somebody else's turn
-    waiting.run()
-    assert (await reading).manifest.config
+    assert [each is threading.current_thread() for each in threads] == [size <= INLINE_BYTES]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("size", [1000, INLINE_BYTES + 1])
 async def test_the_bytes_are_those_of_the_digest(algorithm: str, size: int) -> None:
     body = image(size)
-    reader = ThreadReader()
-    await reader.read(body, None, digest_of(body, algorithm))
+    await read_pushed(NAME, put(body, digest_of(body, algorithm)))
     with pytest.raises(DigestMismatch):
-        await reader.read(body, None, digest_of(body + b" ", algorithm))
+        await read_pushed(NAME, put(body, digest_of(body + b" ", algorithm)))
 
 
 def test_what_holds_too_much_is_refused_before_it_is_hashed(

@@ -7,8 +7,8 @@ import pytest
 from cloudcore.errors import InvalidInput
 from cloudcore.keyring import Keyring
 from cloudcore.notifications.delivery_policy import Retries, merged
+from cloudcore.notifications.envelope import read_unsubscribe_token, unsubscribe_token
 from cloudcore.notifications.sending import _retry_after
-from cloudcore.notifications.signing import read_unsubscribe_token, unsubscribe_token
 from cloudcore.notifications.topic import mailbox, matches
 
 ONE = "01890000-0000-7000-8000-000000000001"

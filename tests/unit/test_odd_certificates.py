@@ -11,10 +11,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from cloudcore.acme.key_files import key_pem
 from cloudcore.certificate.checks import check_signing_request, check_upload
 from cloudcore.certificate.keys import new_private_key
 from cloudcore.errors import InvalidInput
+from cloudcore.key_pairs import key_pem
 from cloudcore.wire import moment_of
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)

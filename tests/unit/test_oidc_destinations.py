@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudcore.identity.oidc.provider_client import check_url
+from cloudcore.identity.oidc.provider import check_url
 
 INSIDE = ("http://127.0.0.1:9000", "https://sso.internal", "http://[::1]:80")
 

@@ -12,9 +12,9 @@ from joserfc import jws
 from joserfc.jwk import ECKey
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.identity.jws import OnlyAlgorithm
 from cloudcore.identity.oidc.id_tokens import MAX_TOKEN, SKEW_SECONDS, key_id_of, verify_id_token
-from cloudcore.identity.oidc.provider_client import ProviderFailed
+from cloudcore.identity.oidc.provider import ProviderFailed
+from cloudcore.identity.tokens.jws import OnlyAlgorithm
 from tests.scripted_provider import Key, new_key
 
 NOW: Final = 1_800_000_000

@@ -12,7 +12,8 @@ from uuid import UUID
 import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from registry.blobstore.base import Staged, StoredObject
+from registry.blobstore.base import Staged
+from registry.blobstore.sweeper import StoredObject
 from registry.gc.orphans import (
     EVERY_SECONDS,
     STAGED,

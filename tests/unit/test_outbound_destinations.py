@@ -6,14 +6,15 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from cloudcore.outbound.addresses import is_public, unwrapped
 from cloudcore.outbound.destinations import (
     Allowed,
     Destination,
     NotAllowed,
     check_addresses,
     check_url,
+    is_public,
     origin_of,
+    unwrapped,
 )
 
 NOTHING = Allowed("ENTREPOT_THINGS_ALLOWED")

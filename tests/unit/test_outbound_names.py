@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cloudcore.outbound import names
-from cloudcore.outbound.names import resolve
+from cloudcore.outbound import host_lookup
+from cloudcore.outbound.host_lookup import resolve
 
 
 async def test_names_whose_servers_do_not_answer_hold_up_no_others(
@@ -27,7 +27,7 @@ async def test_names_whose_servers_do_not_answer_hold_up_no_others(
         return [(0, 0, 0, "", ("192.0.2.1", port))]
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    monkeypatch.setattr(names, "MOST_AT_ONCE", 60)
+    monkeypatch.setattr(host_lookup, "MOST_AT_ONCE", 60)
     hanging = [asyncio.create_task(resolve(f"hangs{number}", 80)) for number in range(50)]
     same = asyncio.create_task(resolve("hangs0", 80))
     assert [str(each) for each in await resolve("answers", 80)] == ["192.0.2.1"]

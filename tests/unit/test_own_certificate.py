@@ -14,10 +14,10 @@ from typing import Final
 
 import pytest
 
-from cloudcore.acme.conversing import AcmeRefused, AcmeUnreachable
-from cloudcore.acme.key_files import write_private
-from cloudcore.own_certificate.places import own_certificate, own_folder, pause_file
-from cloudcore.own_certificate.renewing import (
+from cloudcore.acme.client import AcmeRefused, AcmeUnreachable
+from cloudcore.key_pairs import write_private
+from cloudcore.own_certificate.paths import own_certificate, own_folder, pause_file
+from cloudcore.own_certificate.renewal import (
     FIRST_DELAY,
     MOST_DELAY,
     OwnCertificate,
@@ -25,7 +25,7 @@ from cloudcore.own_certificate.renewing import (
     load_account_key,
     prepare,
 )
-from cloudcore.serving.tls_files import TlsNotYetValidError
+from cloudcore.serving.tls.files import TlsNotYetValidError
 from tests.certificates import DAY, self_signed
 from tests.databases import program_environment
 
@@ -187,7 +187,8 @@ def test_each_directory_has_its_own_folder_and_account(tmp_path: Path) -> None:
 def test_a_server_does_not_load_what_talks_to_authorities() -> None:
     """It would hold 11 MiB for ever, for an order each second month."""
     code = (
-        "import sys, registry.cli.serve, registry.cli.own_certificate, registry.ports\n"
+        "import sys, registry.cli.server.serve, registry.cli.server.own_certificate\n"
+        "import registry.composition.ports\n"
         "print({'acme', 'josepy', 'requests', 'dnslib', 'dns'} & set(sys.modules))"
     )
     shown = subprocess.run(

@@ -14,8 +14,8 @@ import pytest
 import zstandard
 
 from registry.blobstore.base import ObjectDamaged
-from registry.blobstore.compression import compressed, decompress_into, pays
-from registry.blobstore.sealed_format import (
+from registry.blobstore.sealed.compression import compressed, decompress_into, pays
+from registry.blobstore.sealed.frame_format import (
     FRAME_BYTES,
     HEADER_BYTES,
     OVERHEAD,
@@ -23,9 +23,9 @@ from registry.blobstore.sealed_format import (
     FrameKind,
     SealBroken,
 )
-from registry.blobstore.sealed_frames import open_frame
-from registry.blobstore.sealed_layout import ENTRY_BYTES, Packed, Record, entry_of
-from registry.blobstore.sealed_table import SIZE_BYTES, packed_bytes, sealed_table, table_bytes
+from registry.blobstore.sealed.frames import open_frame
+from registry.blobstore.sealed.layout import ENTRY_BYTES, Packed, Record, entry_of
+from registry.blobstore.sealed.table import SIZE_BYTES, packed_bytes, sealed_table, table_bytes
 from registry.errors import StoreUnavailable
 from tests.memory_store import MemoryFiles
 from tests.small_frames import KEY
@@ -214,7 +214,7 @@ def test_a_size_that_the_end_claims_costs_nothing() -> None:
 
 def test_a_table_of_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is bound to its place; none may be left out, repeated or moved."""
-    monkeypatch.setattr("registry.blobstore.sealed_table.BLOCK_ENTRIES", 1)
+    monkeypatch.setattr("registry.blobstore.sealed.table.BLOCK_ENTRIES", 1)
     data = bytes(3 * FRAME_BYTES + 9)
     stored = packed_bytes(cipher(), data)
     assert read(stored, len(data)) == read(stored) == data

@@ -9,10 +9,16 @@ from typing import Any
 
 import pytest
 
-from cloudcore.iam.compiled import WeighedCache, memory_of
-from cloudcore.iam.policy import MAX_BYTES, Policy, PolicyKind, parse_policy
-from cloudcore.identity import documents
-from cloudcore.identity.documents import read_stored
+from cloudcore.iam.policy import (
+    MAX_BYTES,
+    Policy,
+    PolicyKind,
+    WeighedCache,
+    memory_of,
+    parse_policy,
+)
+from cloudcore.identity.rights import documents
+from cloudcore.identity.rights.documents import read_stored
 
 ACTIONS = [f"registry:Action{letter}" for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
 _ALLOW = {"effect": "allow", "actions": ["*"]}

@@ -10,7 +10,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.family import vocabulary
 from cloudcore.iam.policy import PolicyKind, policy_of
 from cloudcore.iam.templates import PolicyTemplate
-from registry.families import FAMILIES
+from registry.composition.families import FAMILIES
 from registry.services.resource_kinds import REPOSITORY_RULES
 
 VOCABULARY: Final = vocabulary(FAMILIES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudcore.loadbalancer.proxy_plan import (
+from cloudcore.loadbalancer.driver import (
     BackendPlan,
     HealthPlan,
     ListenerPlan,

@@ -10,7 +10,7 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, P, T
-from cloudcore.metering.reporting import HOUR, Use
+from cloudcore.metering.usage import HOUR, Use
 from registry.errors import StoreUnavailable
 from registry.metadata.repositories.days import DAY
 from registry.services.images.pulls import Batch, PullLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudcore.errors import InvalidInput
-from registry.distribution.query import Query, next_link, page_cursor, page_size
+from registry.distribution.request import Query, next_link, page_cursor, page_size
 from registry.errors import DigestInvalid, ListQueryInvalid
 
 

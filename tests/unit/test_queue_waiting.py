@@ -10,7 +10,7 @@ import pytest
 
 from cloudcore.db.base import Database
 from cloudcore.errors import AccessDenied
-from cloudcore.queue.waiting import Bells, Waiter
+from cloudcore.queue.long_polling import Bells, Waiter
 
 NOW = 1_750_000_000_000_000
 LONG = 3600

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 from cloudcore.errors import QuotaExceeded
-from registry.families import FAMILIES
+from registry.composition.families import FAMILIES
 from tests.integration.statement_scope import all_statements
 
 SOURCES = Path(__file__).parent.parent.parent / "src"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cloudcore.errors import RateLimited
 from cloudcore.web.envelope import TABLE
-from registry.families import FAMILIES
+from registry.composition.families import FAMILIES
 from tests.databases import ROOT
 
 GUARD = Path("cloudcore/web/guard.py")

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from cloudcore.email.reports import MOST_BYTES
-from cloudcore.email.return_mail import read_mail
+from cloudcore.email.bounces.mail_server import read_mail
+from cloudcore.email.bounces.reports import MOST_BYTES
 
 LIMIT = 1001
 

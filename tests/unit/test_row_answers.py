@@ -9,9 +9,9 @@ import pytest
 from msgspec import UNSET, UnsetType
 
 from cloudcore.iam.principal import Source, stored_source
-from cloudcore.web.references import ActingSource
+from cloudcore.web.bodies import ActingSource
 from cloudcore.wire import RFC3339, ResponseBody
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 
 
 class Row(NamedTuple):

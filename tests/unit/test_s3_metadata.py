@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cloudcore.storage.errors import MetadataTooLarge
 from cloudcore.storage.object_rows import Facts, StoredObject
-from cloudcore.storage.s3.facts import object_fields, read_facts
+from cloudcore.storage.s3.object_headers import object_fields, read_facts
 
 NAME = "x-amz-meta-a"
 

@@ -7,12 +7,12 @@ from xml.etree.ElementTree import fromstring
 
 import pytest
 
+from cloudcore.serving.http.response import refusal_response
 from cloudcore.serving.planes import Headers, Planes
-from cloudcore.serving.response import refusal_response
 from cloudcore.storage.s3.requests import bucket_of_host
-from registry.planes import PLANES, planes_of
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.composition.planes import PLANES, planes_of
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 
 SETTINGS = {"data": Path("x"), "s3_port": 9000, "s3_host": "s3.example"}
 

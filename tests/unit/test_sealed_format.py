@@ -19,8 +19,8 @@ from blake3 import blake3
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from registry.blobstore.base import DataKey
-from registry.blobstore.compression import compressed, decompress_into
-from registry.blobstore.sealed_format import (
+from registry.blobstore.sealed.compression import compressed, decompress_into
+from registry.blobstore.sealed.frame_format import (
     FRAME_BYTES,
     HEADER_BYTES,
     OVERHEAD,
@@ -32,7 +32,7 @@ from registry.blobstore.sealed_format import (
     sealed_size,
     unsealed_size,
 )
-from registry.blobstore.sealed_table import packed_bytes
+from registry.blobstore.sealed.table import packed_bytes
 from tests.live import ROOT
 from tests.memory_store import MemoryFiles
 
@@ -165,7 +165,7 @@ def test_the_vectors_of_compressed_objects(vector: dict[str, Any]) -> None:
 
 
 def test_the_document_quotes_the_vectors() -> None:
-    page = (ROOT / "docs/sealed-format.md").read_text()
+    page = (ROOT / "docs/reference/sealed-format.md").read_text()
     header = VECTORS["header"]
     for each in (
         VECTORS["data_key"],

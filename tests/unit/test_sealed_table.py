@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from registry.blobstore.base import DataKey
-from registry.blobstore.sealed_format import FrameCipher, SealBroken
-from registry.blobstore.sealed_table import packed_bytes, read_table
+from registry.blobstore.sealed.frame_format import FrameCipher, SealBroken
+from registry.blobstore.sealed.table import packed_bytes, read_table
 
 KEY = DataKey(bytes(32), b"account")
 DATA = b"of an object " * 1000

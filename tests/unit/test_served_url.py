@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.cli.run_server import find_url, note_url
-from registry.settings import Settings
+from registry.cli.server.run_server import find_url, note_url
+from registry.settings.settings import Settings
 
 
 def test_the_url_of_the_last_server_is_told_unless_the_settings_name_one(tmp_path: Path) -> None:

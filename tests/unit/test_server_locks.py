@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.databases import server_locks
-from cloudcore.databases.server import ServerFailed
-from cloudcore.databases.server_locks import ServerLocks
-from cloudcore.databases.servers import Listening, Servers
+from cloudcore.databases.servers import locks
+from cloudcore.databases.servers.bubblewrap import Listening, Servers
+from cloudcore.databases.servers.driver import ServerFailed
+from cloudcore.databases.servers.locks import ServerLocks
 
 _THREADS = ThreadPoolExecutor(1)
 
@@ -30,7 +30,7 @@ async def test_another_process_waits_or_says_why_not(
             waiting = asyncio.create_task(other.stop("server"))
             await asyncio.sleep(0)
             assert not waiting.done()
-        monkeypatch.setattr(server_locks, "_WAIT_SECONDS", 0)
+        monkeypatch.setattr(locks, "_WAIT_SECONDS", 0)
         with pytest.raises(ServerFailed, match="another process of this machine works on this"):
             await third.remove("server", at_once=True)
         assert (tmp_path / "server").exists()

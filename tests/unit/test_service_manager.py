@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.cli.serve import tell_ready
+from registry.cli.server.serve import tell_ready
 
 
 @pytest.fixture

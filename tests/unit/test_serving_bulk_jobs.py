@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import threading
 
-from cloudcore.serving.body import receive_into
-from cloudcore.serving.bulk import CATCH_UP_BYTES, BulkJob, BulkPool, BulkStep, Scratch
+from cloudcore.serving.asgi import receive_into
+from cloudcore.serving.bodies.bulk import CATCH_UP_BYTES, BulkJob, BulkPool, BulkStep, Scratch
 from cloudcore.serving.limits import ServerLimits
 
 

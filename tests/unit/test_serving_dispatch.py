@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cloudcore.serving.body import Message, Receive, Scope, Send
+from cloudcore.serving.asgi import Message, Receive, Scope, Send
 from cloudcore.serving.dispatch import Dispatcher, new_request_id
 from cloudcore.serving.planes import PLAIN, Plane, Planes
-from registry.planes import dispatcher as registry_dispatcher
+from registry.composition.planes import dispatcher as registry_dispatcher
 
 
 class Served:

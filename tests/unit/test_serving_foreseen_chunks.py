@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudcore.serving.body import UNIT_BYTES
-from cloudcore.serving.bulk import BulkPool
-from cloudcore.serving.framing import LEAST_FORESEEN_BYTES, ChunkedBody
+from cloudcore.serving.asgi import UNIT_BYTES
+from cloudcore.serving.bodies.bulk import BulkPool
+from cloudcore.serving.bodies.framing import LEAST_FORESEEN_BYTES, ChunkedBody
+from cloudcore.serving.bodies.receiving import ReceiveJob, receive_foreseen
 from cloudcore.serving.limits import ServerLimits
-from cloudcore.serving.receiving import ReceiveJob, receive_foreseen
 
 SIZE = 5000
 END = b"0\r\n\r\n"

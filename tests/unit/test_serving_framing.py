@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudcore.serving.framing import (
+from cloudcore.serving.bodies.framing import (
     MAX_LINE_BYTES,
     BodyFraming,
     ChunkedBody,

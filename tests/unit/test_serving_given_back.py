@@ -7,7 +7,7 @@ import sys
 
 CHILD = """
 import ctypes, re
-from cloudcore.serving.memory import give_back_unused
+from cloudcore.serving.limits import give_back_unused
 
 def anonymous():
     with open("/proc/self/status") as status:

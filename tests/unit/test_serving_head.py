@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudcore.serving.head import HeadError, HeadReader, RequestHead
+from cloudcore.serving.http.head import HeadError, HeadReader, RequestHead
 from cloudcore.serving.limits import ServerLimits
 
 LINES = [

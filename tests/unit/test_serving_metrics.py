@@ -8,11 +8,11 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.errors import Unavailable
-from cloudcore.serving.body import Message
+from cloudcore.serving.asgi import Message
+from cloudcore.serving.counters import CountedEvent, Counters, Gauge, Watched
 from cloudcore.serving.metrics import MetricsApplication
 from cloudcore.serving.record import TLS_HELLO, RequestRecord
-from cloudcore.serving.watched import CountedEvent, Counters, Gauge, Watched
-from registry.planes import PLANES
+from registry.composition.planes import PLANES
 
 
 def record(method: str, path: bytes, status: int, seconds: float) -> RequestRecord:

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from cloudcore.serving.framing import BodyFraming, ChunkedBody, CountedBody
-from cloudcore.serving.request_body import PIECE_BYTES, SocketBody
+from cloudcore.serving.bodies.framing import BodyFraming, ChunkedBody, CountedBody
+from cloudcore.serving.bodies.request_body import PIECE_BYTES, SocketBody
 
 
 class Connection:

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from registry.cli.setting_checks import refusals
-from registry.family_hosts import PARTS, parts_by_name
-from registry.planes import planes_of
-from registry.setting_names import from_environment
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.cli.server.setting_checks import refusals
+from registry.composition.planes import PARTS, parts_by_name, planes_of
+from registry.settings.reading import from_environment
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 
 HERE = Path("here")
 

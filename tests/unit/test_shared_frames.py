@@ -14,10 +14,10 @@ from uuid import uuid4
 import pytest
 
 from registry.blobstore.base import ObjectChanged
-from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.folders import object_path
-from registry.blobstore.sealed_format import FRAME_BYTES, SealBroken, frame_offset
-from registry.blobstore.shared_frames import FrameReader, SharedFrames
+from registry.blobstore.disk.files import DiskFiles
+from registry.blobstore.disk.folders import object_path
+from registry.blobstore.sealed.frame_format import FRAME_BYTES, SealBroken, frame_offset
+from registry.blobstore.sealed.shared_frames import FrameReader, SharedFrames
 from registry.oci.digest import digest_of
 from tests.small_frames import KEY
 

@@ -12,7 +12,7 @@ from tests.databases import program_environment
 # child got of its own.
 _PROGRAM: Final = """
 import gc, os, sys
-from cloudcore.serving.supervisor import settle
+from cloudcore.serving.processes.supervisor import settle
 
 def private():
     with open("/proc/self/smaps_rollup") as lines:

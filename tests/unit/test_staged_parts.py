@@ -13,9 +13,9 @@ from typing import Final
 import pytest
 
 from registry.blobstore.base import DataKey, FileRegion, OpenObject, StagedDropped
-from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.sealed_format import FRAME_BYTES
-from registry.services.pull_through.staged_parts import KEPT_PARTS, Stage, StagedParts
+from registry.blobstore.disk.store import FilesystemStore
+from registry.blobstore.sealed.frame_format import FRAME_BYTES
+from registry.services.pull_through.feed import KEPT_PARTS, Stage, StagedParts
 from tests.small_frames import KEY
 
 SIZE: Final = 7 * FRAME_BYTES

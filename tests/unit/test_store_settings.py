@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from registry.blobstore.base import BlobStore
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.opening import make_folders, open_bucket_store, open_store
 from registry.blobstore.s3.bucket import Bucket
+from registry.blobstore.s3.bucket_check import refusals_of
 from registry.blobstore.s3.store import S3Store
-from registry.blobstore.s3.trial import refusals_of
 from registry.oci.digest import digest_of
-from registry.setting_names import from_environment
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
-from registry.store_settings import MOST_S3_BLOB_BYTES
+from registry.settings.reading import from_environment
+from registry.settings.settings import Settings
+from registry.settings.store import MOST_S3_BLOB_BYTES
+from registry.settings.texts import SettingsError
 from tests.contract.blob_stores import listed, new_id, write
 from tests.s3_servers import credentials, settings_for
 

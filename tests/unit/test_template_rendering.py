@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cloudcore.email.template import Template
-from cloudcore.email.template_rendering import MAX_RENDERED, Rendered, render, variables_of
+from cloudcore.email.resources import Template
+from cloudcore.email.templates import MAX_RENDERED, Rendered, render, variables_of
 from cloudcore.errors import InvalidInput
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -51,6 +54,37 @@ async def test_what_is_cancelled_before_its_turn_is_not_done_and_errors_are_rais
         await thread.run("a", divmod, 1, 0)
     await thread.run("b", order.append, "last")
     assert order == ["last"]
+
+
+class Refused(Exception):
+    """An error of a call, which keeps what the call was given."""
+
+
+async def test_an_error_and_what_it_was_about_are_freed_without_a_collection() -> None:
+    """Else a refused document of megabytes stays until the next collection."""
+
+    async def refusal(document: Gate) -> ref[BaseException]:
+        def refuse(document: Gate) -> None:
+            raise Refused(document)
+
+        try:
+            await FairThread("test").run("a", refuse, document)
+        except Refused as error:
+            return ref(error)
+        raise AssertionError
+
+    gc.disable()
+    try:
+        document = Gate()
+        kept: list[ref[Any]] = [ref(document), await refusal(document)]
+        del document
+        for _ in range(200):  # what the thread has of it goes a moment later
+            if not any(each() for each in kept):
+                break
+            await asyncio.sleep(0.01)
+        assert [each() for each in kept] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_a_thread_serves_one_event_loop_after_another() -> None:

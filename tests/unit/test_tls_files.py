@@ -12,8 +12,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from cloudcore.serving.tls_files import ServedTls, TlsFilesError, load_tls
-from cloudcore.serving.tls_paths import TlsFiles
+from cloudcore.serving.tls.files import ServedTls, TlsFilesError, load_tls
+from cloudcore.serving.tls.paths import TlsFiles
 from tests.certificates import DAY, self_signed
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from registry.cli.dev import run_dev
-from registry.setting_names import with_values
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.cli.server.dev import run_dev
+from registry.settings.reading import with_values
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 
 TLS = {"tls_certificate": "cert.pem", "tls_key": "key.pem"}
 

@@ -15,8 +15,8 @@ from registry.distribution.auth import PULL, Challenges
 from registry.distribution.token_access import TokenAccess
 from registry.errors import TokenDenied, TokenRequired
 from registry.oci.reference import Name
-from registry.services.bearers import BearerSigner
-from registry.services.tokens import Bearer, BearerTokens, PolicySource
+from registry.services.access.bearers import BearerSigner
+from registry.services.access.tokens import Bearer, BearerTokens, PolicySource
 from tests.unit.identity_forgeries import ISSUER, NOW, PULL_HOST, FixedKeys
 
 ALPHABET = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from registry.oci.digest import ALGORITHMS
-from registry.services.blobs.upload_sessions import Place, UploadIds, started_at
+from registry.services.blobs.upload_ids import Place, UploadIds, started_at
 
 NOW: Final = 1_750_000_000_123_456
 HERE: Final = Place("a repository", "an account")

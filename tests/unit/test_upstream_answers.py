@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.outbound.answer_parser import Head
 from cloudcore.outbound.destinations import Allowed, NotAllowed
-from cloudcore.outbound.failures import Unreachable
 from cloudcore.outbound.http_client import Pace
-from registry.upstream import answers
-from registry.upstream.answers import ContentRange
+from cloudcore.outbound.http_connection import Head, Unreachable
+from registry.upstream import response_headers
+from registry.upstream.authentication import Challenge, check_realm, read_challenges
 from registry.upstream.base import RateLimit
 from registry.upstream.lists import RefusedLink, next_page
-from registry.upstream.tokens import Challenge, check_realm, read_challenges
+from registry.upstream.response_headers import ContentRange
 
 NOW = 1_800_000_000 * MICROSECONDS
 DIGEST = "sha256:" + "a" * 64
@@ -48,14 +47,14 @@ def head(**headers: str) -> Head:
     ],
 )
 def test_a_content_range(text: str, found: ContentRange | None) -> None:
-    assert answers.content_range(head(content_range=text)) == found
+    assert response_headers.content_range(head(content_range=text)) == found
 
 
 def test_a_header_that_stands_twice_says_nothing() -> None:
     twice = Head(200, [("docker-content-digest", DIGEST), ("docker-content-digest", DIGEST)])
-    assert answers.content_digest(twice) is None
-    assert answers.content_digest(head(docker_content_digest=DIGEST)) == DIGEST
-    assert answers.content_digest(head(docker_content_digest=DIGEST.upper())) is None
+    assert response_headers.content_digest(twice) is None
+    assert response_headers.content_digest(head(docker_content_digest=DIGEST)) == DIGEST
+    assert response_headers.content_digest(head(docker_content_digest=DIGEST.upper())) is None
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,7 @@ def test_a_header_that_stands_twice_says_nothing() -> None:
     ],
 )
 def test_retry_after_is_bounded(text: str, seconds: int) -> None:
-    assert answers.retry_at(head(retry_after=text), NOW) == NOW + seconds * MICROSECONDS
+    assert response_headers.retry_at(head(retry_after=text), NOW) == NOW + seconds * MICROSECONDS
 
 
 @pytest.mark.parametrize(
@@ -85,11 +84,14 @@ def test_retry_after_is_bounded(text: str, seconds: int) -> None:
     ],
 )
 def test_a_rate_limit(limit: str, remaining: str, found: RateLimit | None) -> None:
-    assert answers.rate_limit(head(ratelimit_limit=limit, ratelimit_remaining=remaining)) == found
+    assert (
+        response_headers.rate_limit(head(ratelimit_limit=limit, ratelimit_remaining=remaining))
+        == found
+    )
 
 
 def test_a_rate_limit_under_its_older_name() -> None:
-    assert answers.rate_limit(head(x_ratelimit_remaining="5")) == RateLimit(None, 5, None)
+    assert response_headers.rate_limit(head(x_ratelimit_remaining="5")) == RateLimit(None, 5, None)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,10 @@ import msgspec
 import pytest
 
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.oauth_forms import parse_parameters
-from cloudcore.web.query import PLUS, parse_query
-from cloudcore.web.urlencoded import decode_text, parse_fields, split_fields
+from cloudcore.identity.oauth.forms import parse_parameters
+from cloudcore.web.query import PLUS, decode_text, parse_fields, parse_query, split_fields
 from registry.console.browser_request import query_of
-from registry.distribution.query import Query
+from registry.distribution.request import Query
 
 MANY = 200
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudcore.uuids import is_canonical_uuid, parse_uuid
+from cloudcore.resource_names import is_canonical_uuid, parse_uuid
 
 ID = "01890000-0000-7000-8000-00000000abcd"
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.console.vpc_map import MOST_FLOWS, WIDTH, traffic_in_words, vpc_map
+from registry.console.pages.services.vpc_map import MOST_FLOWS, WIDTH, traffic_in_words, vpc_map
 
 _names = st.text(
     st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Cn", "Co")),

@@ -7,8 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from cloudcore.outbound.addresses import Address
-from cloudcore.outbound.destinations import Allowed, NotAllowed, check_url
+from cloudcore.outbound.destinations import Address, Allowed, NotAllowed, check_url
 from cloudcore.outbound.http_client import HttpClient
 
 WEBHOOKS = Allowed("WEBHOOK_ALLOWED", takes_plain_http=True)

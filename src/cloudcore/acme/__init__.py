@@ -1,4 +1,4 @@
 """Certificates of an authority that speaks ACME (RFC 8555).
 
-`session` and `network` import the library of ACME, and run in a child process only.
+`client` starts `session` in a child process, which alone imports the library of ACME.
 """

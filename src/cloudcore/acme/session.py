@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from josepy.jwa import ES256
 from josepy.jwk import JWK, JWKEC
 
-from cloudcore.acme.conversing import (
+from cloudcore.acme.client import (
     AcmeRefused,
     AcmeUnreachable,
     Directory,
@@ -34,8 +34,8 @@ from cloudcore.acme.conversing import (
     tell,
 )
 from cloudcore.outbound.destinations import Allowed, NotAllowed, origin_of
-from cloudcore.outbound.failures import RequestFailed
 from cloudcore.outbound.http_client import HttpClient
+from cloudcore.outbound.http_connection import RequestFailed
 
 MOST_BYTES: Final = 1024 * 1024
 """Of an answer; a chain of certificates has some 10 KiB."""

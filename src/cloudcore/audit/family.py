@@ -39,7 +39,7 @@ def _routes() -> Sequence[HTTPRouteHandler]:
 def _schedule(needs: AuditNeeds) -> Sequence[Scheduled]:
     from cloudcore.audit.rows import forget_events  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.clock import MICROSECONDS  # noqa: PLC0415
-    from cloudcore.db.deletion import forget_all  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.db.rows import forget_all  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
 
     async def forget() -> None:

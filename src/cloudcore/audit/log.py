@@ -22,7 +22,7 @@ from cloudcore.errors import Unavailable
 from cloudcore.events import EVENTS, TOLD_CHANGES
 from cloudcore.iam.audit import AUDITOR, AuditEvent, Owners
 from cloudcore.iam.policy import Policy
-from cloudcore.jobs.running import recording
+from cloudcore.jobs.background import recording
 from cloudcore.ports import Opening, Port, offer
 from cloudcore.web.context import RequestContext
 

@@ -14,15 +14,14 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.audit import rows
 from cloudcore.audit.log import AuditNeeds
 from cloudcore.audit.rows import AuditFilter, AuditRow
-from cloudcore.crn import Crn
 from cloudcore.errors import InvalidInput, NotFound
-from cloudcore.uuids import UUID_PATTERN, Uuid
+from cloudcore.resource_names import UUID_PATTERN, Crn, Uuid
 from cloudcore.web.app import Needs
+from cloudcore.web.bodies import ActingSource
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import Limit, Marker, PageQuery
 from cloudcore.web.query import PLUS
-from cloudcore.web.references import ActingSource
 from cloudcore.web.streams import StreamReply
 from cloudcore.wire import LAST_MOMENT, RFC3339, ResponseBody, Timestamp, moment_of, rfc3339
 

@@ -13,11 +13,10 @@ import msgspec
 from msgspec import Meta
 
 from cloudcore.account_rows import organization_of, role_in
-from cloudcore.crn import Crn
 from cloudcore.errors import NotFound
 from cloudcore.iam.patterns import Patterns
 from cloudcore.iam.policy import Effect, Policy, PolicyStatement
-from cloudcore.uuids import UUID_PATTERN
+from cloudcore.resource_names import UUID_PATTERN, Crn
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 

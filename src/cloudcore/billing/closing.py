@@ -27,8 +27,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
-from cloudcore.metering.reporting import HOUR
-from cloudcore.metering.tables import usage_hours
+from cloudcore.metering.usage import HOUR, usage_hours
 from cloudcore.wire import moment_of
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

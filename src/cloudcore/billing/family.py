@@ -27,9 +27,9 @@ async def _open(opening: Opening) -> BillingNeeds:
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
-    from cloudcore.billing import invoice_routes, method_routes  # noqa: PLC0415 - web framework
+    from cloudcore.billing import invoice_routes, payment_method_routes  # noqa: PLC0415 - web framework
 
-    return (*method_routes.HANDLERS, *invoice_routes.HANDLERS)
+    return (*payment_method_routes.HANDLERS, *invoice_routes.HANDLERS)
 
 
 def _job_kinds(needs: BillingNeeds) -> Sequence[JobKind]:

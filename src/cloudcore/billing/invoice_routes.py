@@ -20,11 +20,11 @@ from cloudcore.billing.needs import BillingNeeds
 from cloudcore.billing.processor import Declined
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid
 from cloudcore.web.app import Needs
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery, PageMeta, read_page
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 _PATH: Final = "/v1/invoices"

@@ -6,10 +6,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 from cloudcore.account_rows import lock_organization
-from cloudcore.billing import method_rows as rows
+from cloudcore.billing import payment_method_rows as rows
 from cloudcore.billing.description import PAYMENT_METHODS
-from cloudcore.billing.method_rows import PaymentMethod
 from cloudcore.billing.needs import BillingNeeds
+from cloudcore.billing.payment_method_rows import PaymentMethod
 from cloudcore.billing.processor import Kept, MethodRefused, MethodType
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, Unavailable

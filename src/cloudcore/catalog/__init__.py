@@ -1,1 +1,1 @@
-"""The public catalogues: regions and prices."""
+"""The public catalogues: regions and prices, from a JSON file of the operator."""

@@ -1,6 +1,6 @@
 """Load and check the JSON file of the catalogues.
 
-`docs/catalog.md` describes the file for operators.
+`docs/reference/catalog.md` describes the file for operators.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeVar
 from msgspec import Meta
 from msgspec.structs import replace
 
-from cloudcore.crn import REGION_PATTERN
 from cloudcore.errors import InvalidInput
 from cloudcore.metering.sku import SKUS, Sku
 from cloudcore.ports import Opening, Port
+from cloudcore.resource_names import REGION_PATTERN
 from cloudcore.web.strict_json import convert, parse
 from cloudcore.wire import RequestBody, ResponseBody
 

@@ -13,8 +13,8 @@ import msgspec
 from litestar import Request, Response, get
 
 from cloudcore.catalog.documents import CatalogFile, Price, Region
-from cloudcore.revisions import tags_named
 from cloudcore.web.app import Needs
+from cloudcore.web.revisions import tags_named
 from cloudcore.wire import ResponseBody
 
 _OPT: Final = {"action": None, "public": True, "rate_limited": True, "entity_tag": True}

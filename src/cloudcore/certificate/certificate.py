@@ -16,8 +16,7 @@ from msgspec import Meta, field
 from cloudcore.certificate.domains import base_of
 from cloudcore.errors import NotFound
 from cloudcore.jobs.faults import Fault
-from cloudcore.resources.record import Worked, fixed, given, own
-from cloudcore.resources.resource import Filter, Resource
+from cloudcore.resources.resource import Filter, Resource, Worked, fixed, given, own
 from cloudcore.wire import rfc3339
 
 Status = Literal["pending_validation", "issuing", "active", "expired", "revoked", "failed"]

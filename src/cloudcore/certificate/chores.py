@@ -11,7 +11,7 @@ from cloudcore.certificate import rows
 from cloudcore.certificate.certificate import EXPIRED, EXPIRING, WARNED_DAYS, CertificateMissing
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.rows import ROWS
-from cloudcore.certificate.work import WORK
+from cloudcore.certificate.workflow import WORK
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.events import Events

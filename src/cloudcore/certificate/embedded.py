@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.acme.key_files import key_pem, signing_request, write_private
 from cloudcore.certificate import authority
 from cloudcore.certificate.authority import (
     BACKDATED,
@@ -35,8 +34,9 @@ from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.rows import bound, columns, insert_new
 from cloudcore.db.statement import Statement
+from cloudcore.key_pairs import key_pem, signing_request, write_private
 from cloudcore.keyring import Keyring
-from cloudcore.own_certificate.places import own_certificate, root_file
+from cloudcore.own_certificate.paths import own_certificate, root_file
 
 Role = Literal["root", "issuing"]
 _a = certificate_authorities.c

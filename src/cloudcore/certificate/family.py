@@ -49,7 +49,7 @@ def _routes() -> Sequence[HTTPRouteHandler]:
 
 
 def _job_kinds(needs: CertificateNeeds) -> Sequence[JobKind]:
-    from cloudcore.certificate.work import WORK  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.certificate.workflow import WORK  # noqa: PLC0415 - SQLAlchemy
 
     return (WORK.job_kind(needs),)
 

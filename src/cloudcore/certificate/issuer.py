@@ -1,4 +1,7 @@
-"""What issues certificates: the install's own authority, or one that speaks ACME."""
+"""Issuers of certificates: the install's own authority, or one that speaks ACME.
+
+Before an order, the DNS records are looked up by which owners of domains delegate their challenges.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from cloudcore.acme.conversing import (
+from cloudcore.account_rows import handle_of
+from cloudcore.acme.client import (
     MOST_AT_ONCE,
     Account,
     AcmeRefused,
@@ -23,10 +27,55 @@ from cloudcore.acme.conversing import (
     revoke,
 )
 from cloudcore.certificate import rows
-from cloudcore.certificate.certificate import Certificate, values_by_record
-from cloudcore.certificate.resolving import Seen
-from cloudcore.db.base import Database
+from cloudcore.certificate.certificate import Certificate, Challenge, FaultCode, values_by_record
+from cloudcore.certificate.domains import Grants, is_within
+from cloudcore.db.base import Connection, Database
 from cloudcore.keyring import Keyring
+from cloudcore.outbound.dns_resolver import DnsFailed, DnsResolver
+
+_AT_ONCE: Final = 10
+
+
+class Seen(NamedTuple):
+    """What a look at one challenge's record has found, or why an authority refused a domain."""
+
+    domain: str
+    """As it was asked for: a wildcard with its star."""
+    code: FaultCode | None
+    """None if it leads to us."""
+    message: str = ""
+
+
+async def look_at(resolver: DnsResolver, challenges: Sequence[Challenge]) -> list[Seen]:
+    """Return what the records of challenges are now; those that we host are always right."""
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(challenge: Challenge) -> Seen:
+        if challenge.our_dns:
+            return Seen(challenge.domain, None)
+        async with slots:
+            return await _look(resolver, challenge)
+
+    return list(await asyncio.gather(*map(look, challenges)))
+
+
+async def _look(resolver: DnsResolver, challenge: Challenge) -> Seen:
+    domain, record = challenge.domain, challenge.cname_record_name
+    try:
+        target = await resolver.cname(record)
+    except DnsFailed as error:
+        return Seen(domain, "DNS_UNREACHABLE", str(error))
+    if target is None:
+        wanted = f"publish {record} CNAME {challenge.expected_cname}"
+        return Seen(domain, "CNAME_MISSING", f"{record} has no CNAME; {wanted}")
+    if target != challenge.expected_cname.lower():
+        return Seen(
+            domain,
+            "CNAME_MISMATCH",
+            f"{record} is a CNAME of {target[:255]}, and not of {challenge.expected_cname}",
+        )
+    return Seen(domain, None)
+
 
 Reason = Literal["CNAME_MISSING", "CNAME_MISMATCH", "CA_REFUSED"]
 """Codes of faults that the owner of a certificate can do something about."""
@@ -259,3 +308,25 @@ def _parsed(chain: str) -> Chain:
         certificate.public_bytes(Encoding.DER),
         tuple(each.public_bytes(Encoding.DER) for each in issuers if each.subject != each.issuer),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """How accounts of this install prove that domains are theirs."""
+
+    grants: Grants
+    zone: str
+    """The platform's own, without a dot at its end, where challenges lead to; empty: none."""
+    checks_dns: bool
+    """The authority that issues reads a TXT record for each domain."""
+
+    def is_hosted(self, tx: Connection, certificate: Certificate, domain: str) -> bool:
+        """Return True if the owner of a certificate needs to set no record for a domain.
+
+        For the install's own authority that is one that the operator granted. Another one asks the
+        DNS, where we answer for the platform's zone alone.
+        """
+        if self.checks_dns and not (self.zone and is_within(domain, [self.zone])):
+            return False
+        handle = handle_of(tx, certificate.account_id)
+        return self.grants.allow(domain, certificate.account_id, handle)

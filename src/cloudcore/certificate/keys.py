@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, encodebytes
+from collections import Counter
+from dataclasses import dataclass, field
 from math import lcm
 from typing import Final, Protocol
 
@@ -21,9 +23,10 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from cloudcore import rsa_sizes
-from cloudcore.acme.key_files import PrivateKey
+from cloudcore import key_pairs
 from cloudcore.certificate.certificate import Certificate, KeyAlgorithm
+from cloudcore.clock import MICROSECONDS
+from cloudcore.key_pairs import PrivateKey
 
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
@@ -93,7 +96,7 @@ def load_private_key(text: bytes) -> PrivateKey | None:
 def is_light(key: object) -> bool:
     """Return True if to verify a signature of a public key is light work, whatever its numbers."""
     if isinstance(key, rsa.RSAPublicKey):
-        return rsa_sizes.is_light(key.key_size, key.public_numbers().e)
+        return key_pairs.is_light(key.key_size, key.public_numbers().e)
     return isinstance(
         key, (ec.EllipticCurvePublicKey, ed25519.Ed25519PublicKey, ed448.Ed448PublicKey)
     )
@@ -110,7 +113,7 @@ def is_sound(key: rsa.RSAPrivateKey) -> bool:
     p, q, d = numbers.p, numbers.q, numbers.d
     if 2 * p.bit_length() != key.key_size or 2 * q.bit_length() != key.key_size or p == q:
         return False
-    if p * q != n or not p & q & 1 or not rsa_sizes.is_exponent(e):
+    if p * q != n or not p & q & 1 or not key_pairs.is_exponent(e):
         return False
     return (
         0 < d < n
@@ -184,3 +187,23 @@ class PrivateKeys:
 def context_of(owner_id: str) -> str:
     """Return what the key of a certificate, or of an authority, is sealed for."""
     return f"certificate key {owner_id}"
+
+
+_KEY_SECONDS: Final = 1
+"""What one of them takes or less: those that are put off come again one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowKeys:
+    """Which certificates with slow keys a process issues."""
+
+    under_way: Counter[str] = field(default_factory=Counter[str])
+    """How many, by account."""
+    put_off: dict[str, int] = field(default_factory=dict)
+    """When the last one comes again that was put off, by account."""
+
+    def put_off_seconds(self, account_id: str, now: int) -> float:
+        """Return until when one is put off, behind those of its account that were before."""
+        at = max(self.put_off.get(account_id, 0), now) + _KEY_SECONDS * MICROSECONDS
+        self.put_off[account_id] = at
+        return (at - now) / MICROSECONDS

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from msgspec import UNSET, UnsetType, structs
 
-from cloudcore.account_rows import handle_of
 from cloudcore.certificate import rows
 from cloudcore.certificate.certificate import (
     KEY_EXPORTED,
@@ -17,43 +15,21 @@ from cloudcore.certificate.certificate import (
     KeySource,
     challenges_of,
 )
-from cloudcore.certificate.domains import Grants, is_within
+from cloudcore.certificate.issuer import Proofs
 from cloudcore.certificate.rows import ROWS
 from cloudcore.certificate.settings import find_settings
-from cloudcore.certificate.work import WORK
+from cloudcore.certificate.workflow import WORK
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict
 from cloudcore.events import Events
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
-from cloudcore.web.fault_records import FaultRecord
+from cloudcore.web.bodies import FaultRecord
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 
 _NO_ZONE: Final = "invalid"
 """No name below it exists (RFC 2606); an install without a zone checks none."""
 _WITHOUT_CERTIFICATE: Final = frozenset({"pending_validation", "issuing", "failed"})
-
-
-@dataclass(frozen=True, slots=True)
-class Proofs:
-    """How accounts of this install prove that domains are theirs."""
-
-    grants: Grants
-    zone: str
-    """The platform's own, without a dot at its end, where challenges lead to; empty: none."""
-    checks_dns: bool
-    """The authority that issues reads a TXT record for each domain."""
-
-    def is_hosted(self, tx: Connection, certificate: Certificate, domain: str) -> bool:
-        """Return True if the owner of a certificate needs to set no record for a domain.
-
-        For the install's own authority that is one that the operator granted. Another one asks the
-        DNS, where we answer for the platform's zone alone.
-        """
-        if self.checks_dns and not (self.zone and is_within(domain, [self.zone])):
-            return False
-        handle = handle_of(tx, certificate.account_id)
-        return self.grants.allow(domain, certificate.account_id, handle)
 
 
 class ChallengeRecord(ResponseBody):

@@ -11,19 +11,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from cloudcore.compute.confined import (
+from cloudcore.compute.driver import InstanceSpec, SandboxDriver, SandboxFailed
+from cloudcore.compute.keeper.program import OPTIONS_FD, OPTIONS_FILE
+from cloudcore.compute.kept_instances import (
     GROUP_PREFIX,
     NO_PROC_FILES,
     NO_PROC_FOLDERS,
     SHM_MB,
+    KeptInstances,
     argv_of,
     environment_of,
+    root_folder,
     root_of,
 )
-from cloudcore.compute.keeper.launching import OPTIONS_FD, OPTIONS_FILE
-from cloudcore.compute.kept_instances import KeptInstances, root_folder
 from cloudcore.compute.runc import require_programs
-from cloudcore.compute.sandbox import InstanceSpec, SandboxDriver, SandboxFailed
 from cloudcore.nodes import control_groups, seccomp
 from cloudcore.nodes.control_groups import MIB, GroupsMissing
 from cloudcore.nodes.keeper import INFO_FD, SECCOMP_FD, SECCOMP_FILE

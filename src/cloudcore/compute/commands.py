@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from cloudcore.command_line import Act, Cell, Invocation, Noun, Option
 from cloudcore.compute.instance_pool import INSTANCE_POOL
-from cloudcore.resources.nouns import noun_of
+from cloudcore.resources.commands import noun_of
 
 _CHUNK: Final = 65_536
 POOLS: Final = noun_of(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
 
     from cloudcore.compute.needs import ComputeNeeds
-    from cloudcore.db.deletion import Forget
+    from cloudcore.db.rows import Forget
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.metering.sampling import Measure
     from cloudcore.nodes.node import Watch
@@ -44,7 +44,7 @@ def _routes() -> Sequence[HTTPRouteHandler]:
 
 
 def _job_kinds(needs: ComputeNeeds) -> Sequence[JobKind]:
-    from cloudcore.compute.work import WORK  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.compute.pools import WORK  # noqa: PLC0415 - SQLAlchemy
 
     return (WORK.job_kind(needs, needs.node.name),)
 
@@ -58,7 +58,7 @@ def _on_node(needs: ComputeNeeds) -> Sequence[Watch]:
 
 
 def _placings() -> Sequence[Placing]:
-    from cloudcore.compute.work import PLACING  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.compute.pools import PLACING  # noqa: PLC0415 - SQLAlchemy
 
     return (PLACING,)
 

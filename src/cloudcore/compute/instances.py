@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from cloudcore.compute import rolling
-from cloudcore.compute.instance import INSTANCE, Instance, Status
 from cloudcore.compute.instance_pool import (
     ACTIVE,
     DEGRADED,
+    INSTANCE,
     INSTANCE_CRASHING,
     INSTANCE_FAILED,
     NO_ADDRESS,
     ROLL_STOPPED,
+    Instance,
     InstancePool,
+    InstanceStatus,
 )
 from cloudcore.compute.rows import INSTANCE_ROWS, POOLS, list_instances
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.jobs.faults import add_fault
 from cloudcore.jobs.queue import later
-from cloudcore.resources.record import DELETING, Reference
+from cloudcore.resources.resource import DELETING, Reference
 
 if TYPE_CHECKING:
     from cloudcore.compute.needs import ComputeNeeds
@@ -101,7 +103,7 @@ def let_go(
 def note_up(
     tx: Connection,
     seen: Instance,
-    status: Status,
+    status: InstanceStatus,
     started_at: int | None,
     needs: ComputeNeeds,
     now: int,

@@ -1,6 +1,6 @@
-"""Instances of this machine, each with a keeper: what both drivers do alike.
+"""Run instances under keepers: what the drivers `runc` and `bubblewrap` have in common.
 
-What differs, how a program is confined and bounded, is a `Confinement`.
+A `Confinement` is what differs: how a program is confined and bounded.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
+from cloudcore.compute.driver import MOST_LOG_BYTES, Bounds, InstanceSpec, SandboxFailed, Seen
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
-from cloudcore.compute.keeper.network import INSTANCE_FD
-from cloudcore.compute.sandbox import MOST_LOG_BYTES, Bounds, InstanceSpec, SandboxFailed, Seen
+from cloudcore.compute.keeper.namespaces import INSTANCE_FD
 from cloudcore.nodes import control_groups, kept_process
-from cloudcore.nodes.keeper import ORDER, STATE
-from cloudcore.nodes.keeping import NoAnswer, ask
+from cloudcore.nodes.control_groups import MIB
+from cloudcore.nodes.keeper import ORDER, STATE, NoAnswer, ask
 from cloudcore.nodes.kept_process import Kept, LaunchFailed
 from cloudcore.nodes.kept_programs import (
     PACKAGES,
@@ -37,6 +37,44 @@ from cloudcore.nodes.kept_programs import (
 )
 from cloudcore.nodes.node import DriverUnusable
 from cloudcore.nodes.output import NEWER, OLDER, tail
+
+DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+GROUP_PREFIX: Final = "entrepot-"
+"""Of the names of control groups."""
+SHM_MB: Final = 64
+NO_PROC_FILES: Final = ("keys", "kcore", "latency_stats", "timer_list", "sched_debug", "kmsg")
+"""Files in `/proc` that tell of the machine: instances see them empty."""
+NO_PROC_FOLDERS: Final = ("acpi", "asound", "scsi", "pressure")
+READ_ONLY_PROC: Final = ("bus", "fs", "irq", "sys", "sysrq-trigger")
+
+
+def argv_of(spec: InstanceSpec) -> Sequence[str]:
+    """Return the program of an instance and its arguments.
+
+    Raise `SandboxFailed` if neither its pool nor its image names one.
+    """
+    argv = list(spec.command) or [*spec.root.config.entrypoint, *spec.root.config.cmd]
+    if not argv:
+        raise SandboxFailed("the image names no program: give the pool a command")
+    return argv
+
+
+def environment_of(spec: InstanceSpec) -> dict[str, str]:
+    """Return the environment of an instance."""
+    image = dict(each.partition("=")[::2] for each in spec.root.config.env)
+    return {"PATH": DEFAULT_PATH, "HOSTNAME": spec.hostname} | image | dict(spec.environment)
+
+
+def root_of(spec: InstanceSpec, at: str, owner: int | None) -> dict[str, object]:
+    """Return the root of an instance, as its keeper is told (`keeper.root.Root`)."""
+    return {
+        "layers": [str(layer.absolute()) for layer in spec.root.layers],
+        "at": at,
+        "disk_bytes": spec.bounds.disk_mb * MIB,
+        "owner": owner,
+        "hosts": f"127.0.0.1 localhost {spec.hostname}\n::1 localhost\n",
+    }
+
 
 _THREADS: Final = ThreadPoolExecutor(24, "instances")
 """Of their own: what they wait for takes up to the grace of a stop."""

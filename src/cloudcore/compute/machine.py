@@ -18,16 +18,15 @@ from msgspec import structs
 from cloudcore.account_rows import handle_of
 from cloudcore.compute import credentials, instances, rolling
 from cloudcore.compute.credentials import InstanceFacts, RunningInstance
+from cloudcore.compute.driver import Bounds, InstanceSpec, SandboxDriver, Seen
 from cloudcore.compute.images import ImageRoot
-from cloudcore.compute.instance import Instance, Status
-from cloudcore.compute.instance_pool import ROLE_REFUSED, InstancePool
+from cloudcore.compute.instance_pool import ROLE_REFUSED, Instance, InstancePool, InstanceStatus
 from cloudcore.compute.rows import POOLS
-from cloudcore.compute.sandbox import Bounds, InstanceSpec, SandboxDriver, Seen
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.jobs.queue import later
-from cloudcore.network.plan import InterfacePlan
+from cloudcore.network.driver import InterfacePlan
 
 if TYPE_CHECKING:
     from cloudcore.compute.needs import ComputeNeeds
@@ -137,7 +136,7 @@ class Machine:
 
     async def statuses(
         self, found: Iterable[Instance], seen: Mapping[str, Seen], now: int
-    ) -> Mapping[str, Status]:
+    ) -> Mapping[str, InstanceStatus]:
         """Return the status of each instance whose program runs, by its id."""
         running = [each for each in found if _is_up(seen.get(each.id)) and not each.is_leaving]
         asked = [each for each in running if each.ports and self._is_due(each, now)]
@@ -212,7 +211,7 @@ class Machine:
             return True
         return now >= later(self._accepted_at.get(instance.id, 0), _AGAIN_SECONDS)
 
-    def _status(self, instance: Instance, seen: Seen, now: int) -> Status:
+    def _status(self, instance: Instance, seen: Seen, now: int) -> InstanceStatus:
         """Return the status of an instance whose program runs, after its port was asked."""
         started_at = seen.started_at or now
         if not instance.ports:

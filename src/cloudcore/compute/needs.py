@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudcore.clock import Clock
+from cloudcore.compute.driver import SandboxDriver
 from cloudcore.compute.images import IMAGES, Images
 from cloudcore.compute.instance_pool import SERVICE
-from cloudcore.compute.sandbox import SandboxDriver
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import EVENTS, Events
 from cloudcore.iam.service_roles import SERVICE_ROLES, ServiceRoles
 from cloudcore.network import needs as network
 from cloudcore.network.driver import NetworkDriver
-from cloudcore.network.interfaces import Interfaces
+from cloudcore.network.network_interfaces import INTERFACES, Interfaces
 from cloudcore.nodes.node import NODE, Node
 from cloudcore.ports import Opening, Port
 
@@ -60,7 +60,7 @@ async def open_needs(opening: Opening) -> ComputeNeeds:
         node=await opening.get(NODE),
         driver=await opening.get(DRIVER),
         images=await opening.get(IMAGES),
-        interfaces=await opening.get(network.INTERFACES),
+        interfaces=await opening.get(INTERFACES),
         network=await opening.get(network.DRIVER),
         roles=(await opening.get(SERVICE_ROLES))(SERVICE),
         pool_changed=await opening.get(POOL_CHANGED),

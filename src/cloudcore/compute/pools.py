@@ -1,35 +1,100 @@
-"""Instance pools of accounts: how they are created, changed and deleted, and what answers show."""
+"""Create, change and delete instance pools, show them, and carry out their workflow.
+
+The workflow only gets the image and waits for the end of all instances. The reconciler alone starts
+and ends processes (`cloudcore.compute.reconciling`), so that an instance is never started twice.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import structs
 
 from cloudcore.account_rows import lock_account
-from cloudcore.compute.instance_pool import InstancePool, check_pool
+from cloudcore.compute.images import ImageRefused
+from cloudcore.compute.instance_pool import COMPUTE_OFF, IMAGE_REFUSED, InstancePool, check_pool
 from cloudcore.compute.rows import (
     POOLS,
     WANTED_INSTANCES,
     WANTED_MEMORY,
+    count_instances,
     list_instances,
 )
-from cloudcore.compute.work import WORK
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.iam.service_roles import PASS_ROLE
-from cloudcore.nodes.rows import can_run, choose
+from cloudcore.nodes.rows import Placing, can_run, choose
 from cloudcore.quotas.limits import Counted, refuse
+from cloudcore.resource_names import Crn
 from cloudcore.resource_references import Authorize
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
-from cloudcore.web.references import ResourceRef
+from cloudcore.resources.resource import DELETING
+from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.web.bodies import ResourceRef
 
 if TYPE_CHECKING:
     from cloudcore.compute.needs import ComputeNeeds
+
+Outcome = Came[InstancePool] | Again[InstancePool]
+_LOOK_SECONDS: Final = 0.5
+_OFF: Final = Problem(
+    COMPUTE_OFF,
+    "this pool's machine runs no instances (any more): its operator sets compute_driver",
+)
+
+
+def wish(pool: InstancePool, _now: int) -> Wish | None:
+    """Return what is to be done with a pool."""
+    if pool.status == DELETING:
+        return Wish("end")
+    if pool.fetched != pool.generation:
+        return Wish("fetch", pool.generation)
+    return None
+
+
+async def _fetch(found: InstancePool, needs: ComputeNeeds, _turn: Turn) -> Outcome:
+    """Get the image on this machine; instances are started with it from then on."""
+    if needs.driver is None:
+        return Again(faults=[_OFF])
+    try:
+        root = await needs.images.fetch(found.account_id, found.role, found.image)
+    except ImageRefused as refused:
+        return Again(faults=[Problem(IMAGE_REFUSED, str(refused))])
+    return Came(change=partial(_fetched, root.digest, found.generation), keeps_faults=True)
+
+
+def _fetched(digest: str, generation: int, current: InstancePool, _now: int) -> InstancePool:
+    if current.generation != generation:
+        return current
+    is_over = IMAGE_REFUSED, COMPUTE_OFF
+    faults = tuple(each for each in current.faults if each.code not in is_over)
+    return structs.replace(current, image_digest=digest, fetched=generation, faults=faults)
+
+
+async def _end(found: InstancePool, needs: ComputeNeeds, _turn: Turn) -> Outcome:
+    """Wait until nothing of any instance is left."""
+    if await needs.database.read(count_instances, found.account_id, found.id):
+        return Again(seconds=_LOOK_SECONDS) if needs.driver else Again(faults=[_OFF])
+
+    def tell(tx: Connection, current: InstancePool, _after: InstancePool) -> None:
+        needs.pool_changed(tx, current.account_id, current.id, needs.clock())
+
+    return Came(also=tell)
+
+
+WORK: Final[Work[InstancePool, ComputeNeeds]] = Work(
+    POOLS,
+    wish=wish,
+    steps={"fetch": Step(_fetch), "end": Step(_end)},
+    step_seconds=1800,  # of an image of many gigabytes
+    node_of=lambda pool: pool.node,
+)
+PLACING: Final = Placing(POOLS, WORK.wake)
+
 
 RightTo = Callable[[str], Authorize]
 CAPABILITY: Final = "instances"

@@ -15,15 +15,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from cloudcore.compute import instances, rolling, rows
+from cloudcore.compute.driver import SandboxDriver, SandboxFailed, Seen
 from cloudcore.compute.images import ImageRefused
-from cloudcore.compute.instance import Instance, Status
-from cloudcore.compute.instance_pool import InstancePool
+from cloudcore.compute.instance_pool import Instance, InstancePool, InstanceStatus
 from cloudcore.compute.machine import Machine
-from cloudcore.compute.sandbox import SandboxDriver, SandboxFailed, Seen
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.queue import later
 from cloudcore.nodes.node import Watch
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 
 if TYPE_CHECKING:
     from cloudcore.compute.needs import ComputeNeeds
@@ -107,7 +106,7 @@ class Reconciler:
         self._look_after(group, [each for several in mine.values() for each in several], pools, now)
 
     async def _noted(
-        self, found: Instance, seen: Seen | None, ready: Mapping[str, Status], now: int
+        self, found: Instance, seen: Seen | None, ready: Mapping[str, InstanceStatus], now: int
     ) -> Instance | None:
         """Store what has become of an instance; return its row, or None if it is gone."""
         needs, write = self._needs, self._needs.database.write

@@ -13,10 +13,9 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.compute.instance import Instance
-from cloudcore.compute.instance_pool import InstancePool, Status
+from cloudcore.compute.instance_pool import Instance, InstancePool, Status
 from cloudcore.jobs.faults import Fault
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 
 READY_SECONDS: Final = 5
 """An instance without ports is ready when it has run for these."""

@@ -12,16 +12,15 @@ from litestar.params import FromPath, JSONBody
 from msgspec import Meta, Struct
 
 from cloudcore.compute import pools, rows
-from cloudcore.compute.instance import INSTANCE, Instance
-from cloudcore.compute.instance_pool import INSTANCE_POOL, InstancePool
+from cloudcore.compute.driver import MOST_LOG_BYTES
+from cloudcore.compute.instance_pool import INSTANCE, INSTANCE_POOL, Instance, InstancePool
 from cloudcore.compute.needs import ComputeNeeds
 from cloudcore.compute.pools import INSTANCE_POOLS
 from cloudcore.compute.rows import INSTANCE_ROWS
-from cloudcore.compute.sandbox import MOST_LOG_BYTES
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound, Unavailable
 from cloudcore.resources.bodies import Bodies
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 from cloudcore.resources.routes import answers_one, standard_routes
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of

@@ -9,16 +9,17 @@ from sqlalchemy import CheckConstraint, ColumnElement, Index, Select, bindparam,
 from sqlalchemy import text as sql
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.compute.instance import INSTANCE, Instance
 from cloudcore.compute.instance_pool import (
+    INSTANCE,
     INSTANCE_POOL,
     INSTANCES,
     KEPT_SECONDS,
     MEMORY,
+    Instance,
     InstancePool,
 )
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import deletion
 from cloudcore.db.schema import ByteOrdered, Id, one_of, partial_index
 from cloudcore.db.statement import Statement, page
 from cloudcore.quotas.limits import Counted

@@ -13,21 +13,22 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
-from cloudcore.compute.confined import (
+from cloudcore.compute.driver import InstanceSpec, SandboxDriver, SandboxFailed
+from cloudcore.compute.images import IDS
+from cloudcore.compute.keeper.namespaces import USERS_FD, Users
+from cloudcore.compute.keeper.program import PID_FILE
+from cloudcore.compute.kept_instances import (
     GROUP_PREFIX,
     NO_PROC_FILES,
     NO_PROC_FOLDERS,
     READ_ONLY_PROC,
     SHM_MB,
+    KeptInstances,
     argv_of,
     environment_of,
+    root_folder,
     root_of,
 )
-from cloudcore.compute.images import IDS
-from cloudcore.compute.keeper.launching import PID_FILE
-from cloudcore.compute.keeper.users import USERS_FD, Users
-from cloudcore.compute.kept_instances import KeptInstances, root_folder
-from cloudcore.compute.sandbox import InstanceSpec, SandboxDriver, SandboxFailed
 from cloudcore.nodes import seccomp
 from cloudcore.nodes.control_groups import MIB, PERIOD_US, hierarchies, make_keepers, shares
 from cloudcore.nodes.keeper import OOM_SCORE

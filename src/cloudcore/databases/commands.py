@@ -21,9 +21,9 @@ from cloudcore.command_line import (
     Secret,
     argument,
 )
-from cloudcore.databases.cluster import CLUSTER
+from cloudcore.databases.clusters.cluster import CLUSTER
 from cloudcore.errors import InvalidInput
-from cloudcore.resources.nouns import noun_of
+from cloudcore.resources.commands import noun_of
 
 _SIZE: Final = (
     Option("size.memory_mb", "MiB of memory of a server that is run here", "count", "memory"),

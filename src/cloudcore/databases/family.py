@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.databases.backup import BACKUP, BACKUP_EVENTS
-from cloudcore.databases.cluster import (
+from cloudcore.databases.backups.backup import BACKUP, BACKUP_EVENTS
+from cloudcore.databases.clusters.cluster import (
     ACTIVE,
     BACKUP_STORAGE,
     CLUSTER,
@@ -41,17 +41,15 @@ async def _open(opening: Opening) -> DatabaseNeeds:
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
-    from cloudcore.databases.backup_routes import (  # noqa: PLC0415 - the web framework
-        BACKUP_HANDLERS,
-    )
-    from cloudcore.databases.routes import CLUSTER_HANDLERS  # noqa: PLC0415
+    from cloudcore.databases.backups.routes import BACKUP_HANDLERS  # noqa: PLC0415 - the web framework
+    from cloudcore.databases.clusters.routes import CLUSTER_HANDLERS  # noqa: PLC0415
 
     return (*CLUSTER_HANDLERS, *BACKUP_HANDLERS)
 
 
 def _job_kinds(needs: DatabaseNeeds) -> Sequence[JobKind]:
-    from cloudcore.databases.backup_work import BACKUP_WORK  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.databases.work import WORK  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases.backups.workflow import BACKUP_WORK  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases.clusters.workflow import WORK  # noqa: PLC0415 - SQLAlchemy
 
     node = needs.node.name
     return (WORK.job_kind(needs, node), BACKUP_WORK.job_kind(needs, node))
@@ -60,7 +58,7 @@ def _job_kinds(needs: DatabaseNeeds) -> Sequence[JobKind]:
 def _schedule(needs: DatabaseNeeds) -> Sequence[Scheduled]:
     from functools import partial  # noqa: PLC0415
 
-    from cloudcore.databases import scheduling  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases.backups import scheduling  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
 
     every = scheduling.EVERY_SECONDS
@@ -73,20 +71,22 @@ def _schedule(needs: DatabaseNeeds) -> Sequence[Scheduled]:
 def _on_node(needs: DatabaseNeeds) -> Sequence[Watch]:
     if needs.servers is None:
         return ()
-    from cloudcore.databases.server_watch import server_watch  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.databases.wal_watch import wal_watch  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases.archive.wal_watch import wal_watch  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases.servers.watch import server_watch  # noqa: PLC0415 - SQLAlchemy
 
     return (server_watch(needs, needs.servers), wal_watch(needs, needs.servers))
 
 
 def _placings() -> Sequence[Placing]:
-    from cloudcore.databases import backup_work, work  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases.backups.workflow import PLACING as BACKUPS  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases.clusters.workflow import PLACING  # noqa: PLC0415 - SQLAlchemy
 
-    return (work.PLACING, backup_work.PLACING)
+    return (PLACING, BACKUPS)
 
 
 def _samples() -> Mapping[str, Measure]:
-    from cloudcore.databases import backup_rows, rows  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases.backups import rows as backup_rows  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases.clusters import rows  # noqa: PLC0415 - SQLAlchemy
 
     return {
         MEMORY_HOURS.name: rows.memory_by_account,
@@ -96,12 +96,8 @@ def _samples() -> Mapping[str, Measure]:
 
 
 def _uses() -> Sequence[Counted]:
-    from cloudcore.databases.backup_rows import BACKUPS  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.databases.rows import (  # noqa: PLC0415 - SQLAlchemy
-        CLUSTERS,
-        DISK_WANTED,
-        MEMORY_WANTED,
-    )
+    from cloudcore.databases.backups.rows import BACKUPS  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases.clusters.rows import CLUSTERS, DISK_WANTED, MEMORY_WANTED  # noqa: PLC0415 - SQLAlchemy
 
     return (CLUSTERS.counted, BACKUPS.counted, MEMORY_WANTED, DISK_WANTED)
 

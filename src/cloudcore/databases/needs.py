@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from cloudcore.clock import Clock
-from cloudcore.databases.archive import Archive
-from cloudcore.databases.server import ServerDriver
+from cloudcore.databases.archive.archive import Archive
+from cloudcore.databases.servers.driver import ServerDriver
 from cloudcore.db.base import Database
 from cloudcore.events import EVENTS, Events
 from cloudcore.keyring import Keyring
 from cloudcore.nodes.node import NODE, Node
-from cloudcore.outbound.addresses import Network
+from cloudcore.outbound.destinations import Network
 from cloudcore.ports import KEYRING, Opening, Port
 
 

@@ -51,10 +51,10 @@ from cloudcore.db.base import (
 from cloudcore.db.pending import ChangesByThread, Count, Pending, answer, count_nothing
 from cloudcore.db.postgresql_link import ServerSilent, connect
 from cloudcore.db.postgresql_watch import CommitWatch
-from cloudcore.db.room import Refusals
+from cloudcore.db.refusals import Refusals
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
-from cloudcore.threads import Turns
+from cloudcore.threads import FairQueue
 
 READERS = 4
 WRITERS = 8
@@ -278,7 +278,7 @@ class _Threads:
         self._is_stopping = is_stopping
         self._is_closing = False
         self._lock = threading.Lock()
-        self._waiting = Turns[_Call]()
+        self._waiting = FairQueue[_Call]()
         self._idle: list[queue.SimpleQueue[_Call | None]] = []
         self._threads = [
             threading.Thread(target=self._serve, name=f"postgresql-{work.__name__}", daemon=True)

@@ -24,7 +24,7 @@ from typing import Final
 import psycopg
 from psycopg.errors import error_from_result
 
-from cloudcore.db.room import Refusals
+from cloudcore.db.refusals import Refusals
 
 EVERY_SECONDS: Final = 0.025
 KNOWN_SECONDS: Final = 0.25

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudcore.db.base import Connection, ConstraintViolated, Row, T
-from cloudcore.db.room import DiskFull, Refusals, is_full, is_read_only
+from cloudcore.db.refusals import DiskFull, Refusals, is_full, is_read_only
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 

@@ -7,12 +7,8 @@ from typing import Final
 
 from cloudcore.command_line import Act, Cell, Invocation, Option
 from cloudcore.email.dedicated_ip import DEDICATED_IP
-from cloudcore.email.ip_pool import IP_POOL
-from cloudcore.email.message import MESSAGE
-from cloudcore.email.sending_identity import SENDING_IDENTITY
-from cloudcore.email.suppression import SUPPRESSION
-from cloudcore.email.template import TEMPLATE
-from cloudcore.resources.nouns import noun_of
+from cloudcore.email.resources import IP_POOL, MESSAGE, SENDING_IDENTITY, SUPPRESSION, TEMPLATE
+from cloudcore.resources.commands import noun_of
 
 _RECORD: Final = (
     Cell("PUBLISH TXT AT", "record_name", "whole"),

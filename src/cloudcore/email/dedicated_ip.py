@@ -11,9 +11,8 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, structs
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.email.ip_pool import IP_POOL
-from cloudcore.resources.record import Record, Reference, given, own
-from cloudcore.resources.resource import Filter, Resource, Target
+from cloudcore.email.resources import IP_POOL
+from cloudcore.resources.resource import Filter, Record, Reference, Resource, Target, given, own
 
 WarmupStatus = Literal["new", "warming", "warmed", "paused"]
 DAY: Final = 24 * 3600 * MICROSECONDS

@@ -1,4 +1,4 @@
-"""``/v1/dedicated-ips``: addresses of the inventory that one account alone sends mail from."""
+"""``/v1/ip-pools`` and ``/v1/dedicated-ips``: addresses from which only one account sends mail."""
 
 from __future__ import annotations
 
@@ -15,19 +15,26 @@ from msgspec import structs
 
 from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
-from cloudcore.email import dedicated_ip_rows
+from cloudcore.email import sender_rows
 from cloudcore.email.dedicated_ip import DEDICATED_IP, DedicatedIP, WarmupStatus, seen
-from cloudcore.email.dedicated_ip_rows import ROWS
-from cloudcore.email.ip_pool_rows import ROWS as IP_POOLS
 from cloudcore.email.needs import EmailNeeds
+from cloudcore.email.sender_rows import DEDICATED_IP_ROWS, IP_POOL_ROWS
+from cloudcore.email.sender_rows import DEDICATED_IP_ROWS as DEDICATED_IPS
+from cloudcore.email.sender_rows import IDENTITY_ROWS as IDENTITIES
+from cloudcore.email.sender_rows import IP_POOL_ROWS as IP_POOLS
 from cloudcore.errors import Conflict
-from cloudcore.resources.methods import Methods
-from cloudcore.resources.record import Reference
+from cloudcore.resources.methods import Methods, Referrer
+from cloudcore.resources.resource import Reference
 from cloudcore.resources.routes import answers_one, standard_routes
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
+
+IP_POOL_METHODS: Final = Methods(
+    IP_POOL_ROWS, referrers=(Referrer(IDENTITIES, "ip_pool"), Referrer(DEDICATED_IPS, "ip_pool"))
+)
+
 
 EVERY_SECONDS: Final = 24 * 3600
 """Between two looks for addresses that are not in the inventory."""
@@ -43,13 +50,13 @@ class RequestDedicatedIP(RequestBody):
 
 
 def _before_delete(tx: Connection, found: DedicatedIP) -> None:
-    if dedicated_ip_rows.has_waiting(tx, found.account_id, found.address):
+    if sender_rows.has_waiting(tx, found.account_id, found.address):
         words = f"mail waits to be sent from {found.address}; take it out of its pool, and wait"
         raise Conflict(words, reason="in_use")
 
 
-DEDICATED_IPS: Final = Methods(
-    ROWS,
+DEDICATED_IP_METHODS: Final = Methods(
+    DEDICATED_IP_ROWS,
     seen=seen,
     before_delete=_before_delete,
     targets={"ip_pool": IP_POOLS},
@@ -66,7 +73,7 @@ DEDICATED_IPS: Final = Methods(
     status_code=201,
     opt={"action": DEDICATED_IP.action("create"), "idempotent": True, "statuses": (409,)},
 )
-@answers_one(DEDICATED_IPS)
+@answers_one(DEDICATED_IP_METHODS)
 async def request_dedicated_ip(
     data: JSONBody[RequestDedicatedIP],
     ctx: NamedDependency[RequestContext],
@@ -94,7 +101,7 @@ async def request_dedicated_ip(
         address="",
         ip_pool=pool,
     )
-    wrap, location = DEDICATED_IPS.one, DEDICATED_IPS.location
+    wrap, location = DEDICATED_IP_METHODS.one, DEDICATED_IP_METHODS.location
     return await ctx.commit(request, new, needs.dedicated_ips, wrap=wrap, location=location)
 
 
@@ -103,7 +110,7 @@ async def request_dedicated_ip(
     status_code=200,
     opt={"action": "email:PauseDedicatedIP", "idempotent": True},
 )
-@answers_one(DEDICATED_IPS)
+@answers_one(DEDICATED_IP_METHODS)
 async def pause_dedicated_ip(
     dedicated_ip_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> Reply[ResponseBody]:
@@ -116,7 +123,7 @@ async def pause_dedicated_ip(
     status_code=200,
     opt={"action": "email:ResumeDedicatedIP", "idempotent": True},
 )
-@answers_one(DEDICATED_IPS)
+@answers_one(DEDICATED_IP_METHODS)
 async def resume_dedicated_ip(
     dedicated_ip_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> Reply[ResponseBody]:
@@ -130,13 +137,13 @@ async def resume_dedicated_ip(
 async def _changed(
     ctx: RequestContext, dedicated_ip_id: str, status: WarmupStatus
 ) -> Reply[ResponseBody]:
-    found, now = await DEDICATED_IPS.authorized(ctx, dedicated_ip_id), ctx.clock()
-    wrap, told = DEDICATED_IPS.at(now), DEDICATED_IPS.changed_at(now)
+    found, now = await DEDICATED_IP_METHODS.authorized(ctx, dedicated_ip_id), ctx.clock()
+    wrap, told = DEDICATED_IP_METHODS.at(now), DEDICATED_IP_METHODS.changed_at(now)
     return await ctx.commit(set_status, found, status, now, wrap=wrap, told=told)
 
 
 HANDLERS: Final = (
-    *standard_routes(DEDICATED_IPS),
+    *standard_routes(DEDICATED_IP_METHODS),
     request_dedicated_ip,
     pause_dedicated_ip,
     resume_dedicated_ip,
@@ -153,15 +160,15 @@ def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> Dedic
 
     """
     lock_account(tx, new.account_id)
-    use = ROWS.check_room(tx, new.account_id, new.region)
+    use = DEDICATED_IP_ROWS.check_room(tx, new.account_id, new.region)
     if new.ip_pool is not None and IP_POOLS.hold(tx, new.account_id, new.ip_pool.id) is None:
         raise IP_POOLS.missing()
-    taken = dedicated_ip_rows.taken(tx, inventory)
+    taken = sender_rows.taken(tx, inventory)
     for address in inventory:
         if address not in taken:
             with suppress(Conflict):  # another account was faster
-                made = ROWS.add(tx, structs.replace(new, address=address))
-                ROWS.counted.tell(tx, new.account_id, use, new.created_at)
+                made = DEDICATED_IP_ROWS.add(tx, structs.replace(new, address=address))
+                DEDICATED_IP_ROWS.counted.tell(tx, new.account_id, use, new.created_at)
                 return made
     raise Conflict("no dedicated IP is left; the operator of the install adds some")
 
@@ -171,17 +178,17 @@ def set_status(tx: Connection, found: DedicatedIP, status: WarmupStatus, now: in
 
     Raise `NotFound` if it was deleted meanwhile.
     """
-    old = ROWS.lock(tx, found.account_id, found.id)
+    old = DEDICATED_IP_ROWS.lock(tx, found.account_id, found.id)
     if (old.warmup_status == "paused") == (status == "paused"):
         return old
     outcomes = old.outcomes if status == "paused" else b""
     changed = structs.replace(old, warmup_status=status, outcomes=outcomes, updated_at=now)
-    return ROWS.save(tx, seen(changed, now))
+    return DEDICATED_IP_ROWS.save(tx, seen(changed, now))
 
 
 async def tell_others(needs: EmailNeeds) -> None:
     """Log which addresses accounts have that are not, or no more, in the inventory."""
-    find = partial(dedicated_ip_rows.others, addresses=needs.dedicated_ips, limit=_MOST_NAMED)
+    find = partial(sender_rows.others, addresses=needs.dedicated_ips, limit=_MOST_NAMED)
     found = await needs.database.read(find)
     if found:
         _log.warning(

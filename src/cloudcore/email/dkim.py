@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from cloudcore.email.sending_identity import SendingIdentity
+from cloudcore.email.resources import SendingIdentity
 from cloudcore.keyring import Keyring
 
 _BITS: Final = 2048

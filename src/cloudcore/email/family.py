@@ -7,11 +7,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.email.dedicated_ip import DEDICATED_IP, PAUSED
-from cloudcore.email.ip_pool import IP_POOL
-from cloudcore.email.message import MESSAGE, MESSAGES
-from cloudcore.email.sending_identity import CONFIRM, FAILED, SENDING_IDENTITY, VERIFIED
-from cloudcore.email.suppression import SUPPRESSION, UNSUBSCRIBE
-from cloudcore.email.template import TEMPLATE
+from cloudcore.email.resources import (
+    CONFIRM,
+    FAILED,
+    IP_POOL,
+    MESSAGE,
+    MESSAGES,
+    SENDING_IDENTITY,
+    SUPPRESSION,
+    TEMPLATE,
+    UNSUBSCRIBE,
+    VERIFIED,
+)
 from cloudcore.family import CommandGroup, Family
 
 if TYPE_CHECKING:
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
 
     from litestar.handlers import HTTPRouteHandler
 
-    from cloudcore.db.deletion import Forget
+    from cloudcore.db.rows import Forget
     from cloudcore.email.needs import EmailNeeds
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
@@ -34,16 +41,16 @@ async def _open(opening: Opening) -> EmailNeeds:
 
 
 async def _begin(needs: EmailNeeds, resources: AsyncExitStack) -> None:
-    from cloudcore.email.needs import take_return_mail  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email.bounces.bounces import take_return_mail  # noqa: PLC0415 - SQLAlchemy
 
     await take_return_mail(needs, resources)
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.email.dedicated_ips import HANDLERS as DEDICATED_IPS  # noqa: PLC0415 - as below
+    from cloudcore.email.dedicated_ips import IP_POOL_METHODS  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.identity_routes import HANDLERS as IDENTITIES  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.email.ip_pools import IP_POOLS  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.email.message_routes import HANDLERS as OF_MESSAGES  # noqa: PLC0415
+    from cloudcore.email.messages.routes import HANDLERS as OF_MESSAGES  # noqa: PLC0415
     from cloudcore.email.suppressions import SUPPRESSIONS  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.templates import HANDLERS as TEMPLATES  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.email.unsubscribe_routes import HANDLERS as UNSUBSCRIPTIONS  # noqa: PLC0415
@@ -51,7 +58,7 @@ def _routes() -> Sequence[HTTPRouteHandler]:
 
     return (
         *standard_routes(SUPPRESSIONS),
-        *standard_routes(IP_POOLS),
+        *standard_routes(IP_POOL_METHODS),
         *DEDICATED_IPS,
         *IDENTITIES,
         *TEMPLATES,
@@ -61,47 +68,41 @@ def _routes() -> Sequence[HTTPRouteHandler]:
 
 
 def _expiry() -> Sequence[Forget]:
-    from cloudcore.email import message_rows  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email.messages import rows as message_rows  # noqa: PLC0415 - SQLAlchemy
 
     return (message_rows.forget_content, message_rows.forget, message_rows.forget_rates)
 
 
 def _job_kinds(needs: EmailNeeds) -> Sequence[JobKind]:
-    from cloudcore.email import identity_checks  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.email.sending import Postman  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email import identity_verification  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email.messages.sending import Postman  # noqa: PLC0415 - SQLAlchemy
 
-    return (identity_checks.WORK.job_kind(needs), Postman(needs=needs).job_kind())
+    return (identity_verification.WORK.job_kind(needs), Postman(needs=needs).job_kind())
 
 
 def _schedule(needs: EmailNeeds) -> Sequence[Scheduled]:
-    from cloudcore.email import dedicated_ips, identity_checks  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email import dedicated_ips, identity_verification  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
 
     check, tell = (
-        partial(identity_checks.check_due, needs),
+        partial(identity_verification.check_due, needs),
         partial(dedicated_ips.tell_others, needs),
     )
     return (
-        Scheduled("email.identity_checks", identity_checks.EVERY_SECONDS, check),
+        Scheduled("email.identity_checks", identity_verification.EVERY_SECONDS, check),
         Scheduled("email.dedicated_ips", dedicated_ips.EVERY_SECONDS, tell),
     )
 
 
 def _uses() -> Sequence[Counted]:
-    from cloudcore.email import (  # noqa: PLC0415 - SQLAlchemy
-        dedicated_ip_rows,
-        identity_rows,
-        ip_pool_rows,
-        message_rows,
-        suppressions,
-        templates,
-    )
+    from cloudcore.email import sender_rows, suppressions, templates  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email.messages import rows as message_rows  # noqa: PLC0415 - SQLAlchemy
 
     rows = (
         suppressions.ROWS,
-        ip_pool_rows.ROWS,
-        dedicated_ip_rows.ROWS,
-        identity_rows.ROWS,
+        sender_rows.IP_POOL_ROWS,
+        sender_rows.DEDICATED_IP_ROWS,
+        sender_rows.IDENTITY_ROWS,
         templates.ROWS,
     )
     return (*(each.counted for each in rows), message_rows.WAITING_MESSAGES)

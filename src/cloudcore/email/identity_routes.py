@@ -10,11 +10,10 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from cloudcore.db.base import Connection
-from cloudcore.email.identity_checks import tell_status
-from cloudcore.email.identity_confirming import CONFIRM_PATH, BadToken, confirm
+from cloudcore.email.identity_verification import CONFIRM_PATH, BadToken, confirm, tell_status
 from cloudcore.email.needs import EmailNeeds
+from cloudcore.email.resources import CONFIRM, SENDING_IDENTITY, SendingIdentity
 from cloudcore.email.sending_identities import IDENTITIES, verify
-from cloudcore.email.sending_identity import CONFIRM, SENDING_IDENTITY, SendingIdentity
 from cloudcore.resources.routes import answers_one, standard_routes
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final, NamedTuple
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
-from cloudcore.email.verp import return_path
+from cloudcore.email.bounces.verp import return_path
 from cloudcore.events import EVENTS, Events
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsResolver
 from cloudcore.outbound.mail import Mail
 from cloudcore.outbound.mail_transfer import MailSender
 from cloudcore.ports import KEYRING, Opening, Port
-from cloudcore.room_checks import RoomChecks
+from cloudcore.quotas.quota_checks import QuotaChecks
 
 MAIL: Final[Port[Mail | None]] = Port("email.mail")
 """Sends the platform's own mail."""
@@ -68,7 +66,7 @@ class EmailNeeds:
     """Base URL in the links that recipients get."""
     resolver: DnsResolver
     sending: SendingTerms = NOT_SENT
-    room: RoomChecks = field(default_factory=RoomChecks)
+    room: QuotaChecks = field(default_factory=QuotaChecks)
     """Which accounts were found to have room for messages that wait."""
     mail: Mail | None = None
     """Sends the platform's own mail, or None if the install sends none."""
@@ -86,7 +84,7 @@ class EmailNeeds:
 
     @property
     def return_key(self) -> bytes:
-        """Return the key that return paths are made with (`cloudcore.email.verp`)."""
+        """Return the key that return paths are made with (`cloudcore.email.bounces.verp`)."""
         return self.keyring.derive("email return path")
 
 
@@ -106,16 +104,3 @@ async def open_needs(opening: Opening) -> EmailNeeds:
         sending=await opening.get(SENDING),
         dedicated_ips=await opening.get(DEDICATED_IPS),
     )
-
-
-async def take_return_mail(needs: EmailNeeds, resources: AsyncExitStack) -> None:
-    """Take what mail servers send back, if the operator wants that, until `resources` ends."""
-    domain, address = needs.return_mail
-    if address is None:
-        return
-    from cloudcore.email import outcomes  # noqa: PLC0415 - few installs take mail
-    from cloudcore.email.return_mail import Reader, taking_mail  # noqa: PLC0415 - as above
-
-    find, note = partial(outcomes.delivery_of, needs), partial(outcomes.note_report, needs)
-    reader = Reader(domain, needs.return_key, find, note)
-    await resources.enter_async_context(taking_mail(reader, domain, *address))

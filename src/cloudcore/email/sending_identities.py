@@ -7,13 +7,12 @@ from typing import Final
 from msgspec import UNSET, UnsetType, structs
 
 from cloudcore.db.base import Connection
-from cloudcore.email import message_rows
 from cloudcore.email.dkim import new_key, record_value, seal_key
-from cloudcore.email.identity_checks import WORK
-from cloudcore.email.identity_confirming import count_mail, waiting
-from cloudcore.email.identity_rows import ROWS
-from cloudcore.email.ip_pool_rows import ROWS as IP_POOLS
-from cloudcore.email.sending_identity import SendingIdentity, normal, record_name, selector_of
+from cloudcore.email.identity_verification import WORK, count_mail, waiting
+from cloudcore.email.messages import rows
+from cloudcore.email.resources import SendingIdentity, normal, record_name, selector_of
+from cloudcore.email.sender_rows import IDENTITY_ROWS
+from cloudcore.email.sender_rows import IP_POOL_ROWS as IP_POOLS
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.keyring import Keyring
 from cloudcore.resources.bodies import Composite
@@ -61,7 +60,7 @@ def _before_save(
 
 def _before_delete(tx: Connection, found: SendingIdentity) -> None:
     """Refuse to delete the key that messages are still to be signed with."""
-    waiting = message_rows.find_waiting(tx, found.account_id, found.id)
+    waiting = rows.find_waiting(tx, found.account_id, found.id)
     if waiting is not None:
         words = "a message from it waits to be sent; delete it once that is sent or has failed"
         raise Conflict(words, reason="is_referred_to", message_id=waiting)
@@ -78,7 +77,7 @@ def _dkim(found: SendingIdentity) -> DkimRecord | UnsetType:
 
 
 IDENTITIES: Final = Methods(
-    ROWS,
+    IDENTITY_ROWS,
     check=_check,
     prepare=_prepare,
     before_save=_before_save,
@@ -114,14 +113,14 @@ def verify(
 
     """
     WORK.wake(tx, identity, now)  # first: a step too locks its job, and then the record
-    found = ROWS.lock(tx, identity.account_id, identity.id)
+    found = IDENTITY_ROWS.lock(tx, identity.account_id, identity.id)
     asked = structs.replace(found, asked=found.asked + 1, check_at=now, updated_at=now)
     if found.kind == "address":
         if found.status == "verified":
             raise Conflict("the address is verified", reason="verified")
         count_mail(tx, found, now)
         asked = waiting(asked, keyring, now)
-    return ROWS.save(tx, asked)
+    return IDENTITY_ROWS.save(tx, asked)
 
 
 def for_sender(tx: Connection, account_id: str, region: str, address: str) -> SendingIdentity:
@@ -138,8 +137,8 @@ def for_sender(tx: Connection, account_id: str, region: str, address: str) -> Se
     except InvalidInput as error:
         raise _unverified(f"it is no address: {address!r}") from error
     for key in (value, value.rpartition("@")[2]):
-        found = ROWS.find_named(tx, account_id, region, key)
-        held = found and ROWS.hold(tx, account_id, found.id)
+        found = IDENTITY_ROWS.find_named(tx, account_id, region, key)
+        held = found and IDENTITY_ROWS.hold(tx, account_id, found.id)
         if held is not None and held.status == "verified":
             return held
     raise _unverified(f"no verified identity of {address} or its domain")
@@ -149,7 +148,7 @@ def signer_of(tx: Connection, identity: SendingIdentity) -> SendingIdentity | No
     """Return the verified domain that signs the mail of an identity, or None."""
     if identity.kind == "domain":
         return identity
-    found = ROWS.find_named(tx, identity.account_id, identity.region, identity.domain)
+    found = IDENTITY_ROWS.find_named(tx, identity.account_id, identity.region, identity.domain)
     return found if found is not None and found.status == "verified" else None
 
 

@@ -1,17 +1,21 @@
-"""``/v1/templates``: the standard methods of email templates, their deletion, and a preview."""
+"""``/v1/templates``: standard methods of email templates, their rendering and preview."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from jinja2 import TemplateError, TemplateSyntaxError, meta
 from litestar import delete, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import UNSET, UnsetType, field, structs
+from msgspec import UNSET, Struct, UnsetType, structs
+from msgspec import field as struct_field
 
-from cloudcore.email.template import TEMPLATE, Template
-from cloudcore.email.template_rendering import Rendered, render, variables_of
+from cloudcore.email import template_language as language
+from cloudcore.email.resources import TEMPLATE, Template
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.routes import standard_routes
@@ -20,6 +24,112 @@ from cloudcore.threads import DOCUMENTS
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody, or_absent
+
+MAX_SUBJECT: Final = 998
+"""Most characters of a rendered subject: those of a line (RFC 5322 §2.1.1)."""
+MAX_RENDERED: Final = 1 << 20
+"""Most characters of a rendered body."""
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_FAILURES: Final = (
+    TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What filters and operators raise for values that they are not for."""
+_HTML: Final = language.language(is_html=True)
+_TEXT: Final = language.language(is_html=False)
+
+
+class Rendered(Struct, frozen=True):
+    """What a message says."""
+
+    subject: str
+    html: str | None
+    text: str | None
+
+
+def variables_of(template: Template) -> list[str]:
+    """Return the names of the variables that a template uses, sorted.
+
+    Raises:
+        InvalidInput: the syntax of a part is wrong; the message has the line and the reason.
+
+    """
+    found: set[str] = set()
+    for part in ("subject", "html", "text"):
+        source = getattr(template, part)
+        if source is None:
+            continue
+        of = _HTML if part == "html" else _TEXT
+        try:
+            tree = language.read(of, source)
+            found |= meta.find_undeclared_variables(tree)
+            of.compile(tree)
+        except TemplateSyntaxError as error:
+            raise _malformed(part, error.lineno, error.message or "") from None
+        except (SyntaxError, RecursionError) as error:  # of the program made of it
+            raise _malformed(part, 1, str(error)) from None
+    return sorted(found)
+
+
+def render(template: Template, variables: Mapping[str, Any]) -> Rendered:
+    """Return what a template says with these variables, which are values of JSON.
+
+    Raises:
+        InvalidInput: a variable is missing (`params` says which), a value is none that it can use,
+            the subject has a line break, or it would be too long or take too long.
+
+    """
+    subject = _rendered("subject", template.subject, variables, MAX_SUBJECT)
+    if _CONTROL.search(subject):
+        words = "subject: with these variables it has a line break or another control character"
+        raise InvalidInput(words, field="subject", reason="malformed")
+    if not subject.strip():
+        words = "subject: with these variables it is empty"
+        raise InvalidInput(words, field="subject", reason="out_of_range")
+    bodies = {
+        struct_field: None
+        if source is None
+        else _rendered(struct_field, source, variables, MAX_RENDERED)
+        for struct_field, source in (("html", template.html), ("text", template.text))
+    }
+    return Rendered(subject, bodies["html"], bodies["text"])
+
+
+def _rendered(struct_field: str, source: str, variables: Mapping[str, Any], most: int) -> str:
+    of = _HTML if struct_field == "html" else _TEXT
+    pieces, left = [], most
+    try:
+        made = of.from_string(language.counting(language.read(of, source)))
+        for piece in made.generate({**variables, **language.start()}):
+            left -= len(piece)
+            if left < 0:
+                words = f"{struct_field}: with these variables it has more than {most} characters"
+                raise InvalidInput(words, field=struct_field, reason="out_of_range")
+            pieces.append(piece)
+    except language.Missing as error:
+        name = error.name
+        words = f"variables: the {struct_field} needs {name}, which is not there"
+        raise InvalidInput(words, field="variables", reason="missing", variable=name) from None
+    except language.TooMuch as error:
+        raise InvalidInput(
+            f"{struct_field}: {error}", field=struct_field, reason="out_of_range"
+        ) from None
+    except _FAILURES as error:
+        words = f"{struct_field}: with these variables it fails: {error}"
+        raise InvalidInput(words, field=struct_field, reason="malformed") from None
+    return "".join(pieces)
+
+
+def _malformed(struct_field: str, line: int, words: str) -> InvalidInput:
+    return InvalidInput(
+        f"{struct_field}: line {line}: {words}", field=struct_field, reason="malformed", line=line
+    )
+
 
 ROWS: Final = Rows(TEMPLATE)
 
@@ -48,7 +158,7 @@ TEMPLATES: Final = Methods(
 class PreviewTemplate(RequestBody):
     """What the variables are."""
 
-    variables: dict[str, Any] = field(default_factory=dict)
+    variables: dict[str, Any] = struct_field(default_factory=dict)
     """By name; any values of JSON."""
 
 

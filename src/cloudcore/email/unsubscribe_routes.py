@@ -13,8 +13,8 @@ from litestar.di import NamedDependency
 from cloudcore.account_rows import handle_of
 from cloudcore.db.base import Connection
 from cloudcore.email import suppressions
-from cloudcore.email.suppression import SUPPRESSION, UNSUBSCRIBE, Suppression
-from cloudcore.email.unsubscribing import PATH, Unsubscription, read_unsubscribe_token
+from cloudcore.email.resources import SUPPRESSION, UNSUBSCRIBE, Suppression
+from cloudcore.email.suppressions import PATH, Unsubscription, read_unsubscribe_token
 from cloudcore.web.context import RequestContext
 from cloudcore.web.link_pages import (
     FOR_LINKS,

@@ -20,9 +20,9 @@ from cloudcore.email.dedicated_ip import (
     share,
     with_outcome,
 )
-from cloudcore.email.dedicated_ip_rows import ROWS, lock_address, lock_pool
-from cloudcore.email.message_rows import ROWS as MESSAGES
-from cloudcore.email.message_rows import Recipient, save_source
+from cloudcore.email.messages.rows import ROWS as MESSAGES
+from cloudcore.email.messages.rows import Recipient, save_source
+from cloudcore.email.sender_rows import DEDICATED_IP_ROWS, lock_address, lock_pool
 from cloudcore.errors import NotFound
 from cloudcore.events import Events
 
@@ -50,7 +50,7 @@ def sources_of(
         used[best] += 1
         sources.append(best)
     for address, recipients in used.items():
-        ROWS.save(tx, counted(found[address], recipients, now))
+        DEDICATED_IP_ROWS.save(tx, counted(found[address], recipients, now))
     return [*sources, *[None] * (count - len(sources))]
 
 
@@ -82,7 +82,7 @@ def note_outcome(
     if before is None:  # its account has it no more
         return
     bounced = of.status == "bounced"
-    after = ROWS.save(tx, with_outcome(before, bounced=bounced, was_sent=was_sent))
+    after = DEDICATED_IP_ROWS.save(tx, with_outcome(before, bounced=bounced, was_sent=was_sent))
     if after.warmup_status != before.warmup_status:
         events.tell(tx, of.account_id, PAUSED, [{"dedicated_ip": _told(after)}], now)
 

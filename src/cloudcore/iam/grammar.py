@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from cloudcore.errors import InvalidInput
@@ -61,8 +62,6 @@ def refusal(field: str, reason: str, words: str, **params: Any) -> InvalidInput:
 
 def nearest(value: str, known: Iterable[str]) -> list[str]:
     """Return up to three of the `known` words that `value` may be a misspelling of, best first."""
-    from difflib import get_close_matches  # noqa: PLC0415 - for what is misspelled
-
     by_lower = {each.lower(): each for each in known}
     near = get_close_matches(value[:_MAX_COMPARED].lower(), by_lower, n=_SUGGESTIONS)
     return [by_lower[each] for each in near]

@@ -1,9 +1,14 @@
-"""The principal of a request, from a verified token and current rows."""
+"""Principals: of a request, from a verified token and current rows; of a key that signs requests.
+
+Also the setting for who may create organizations and accounts.
+"""
 
 from __future__ import annotations
 
+import hmac
 from enum import Enum
-from typing import NamedTuple
+from hashlib import sha256
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -62,3 +67,36 @@ class Principal(NamedTuple):
     """For a role, the id of the container password that stands for a person in it."""
     source: Source | None = None
     """Who is behind a role session, the caller itself otherwise."""
+
+
+class SignatureKey(NamedTuple):
+    """A key pair in force."""
+
+    access_key_id: str
+    secret: str
+    principal: Principal
+    token_sha256: str | None
+    """Hex SHA-256 of the session token that requests must carry, or None for a lasting key pair."""
+
+    def __repr__(self) -> str:
+        """Return the public part."""
+        return f"SignatureKey({self.access_key_id!r})"
+
+    def fits_token(self, token: str | None) -> bool:
+        """Return True if a request carries the token of a temporary key, or none for another."""
+        if token is None or self.token_sha256 is None:
+            return token is None and self.token_sha256 is None
+        given = sha256(token.encode("utf-8", "replace")).hexdigest()
+        return hmac.compare_digest(given, self.token_sha256)
+
+
+class SignatureKeys(Protocol):
+    """Finds key pairs."""
+
+    async def find(self, access_key_id: str) -> SignatureKey | None:
+        """Return the key pair of a public id; None if there is none in force."""
+        ...
+
+
+Founders = Literal["nobody", "owners", "anyone"]
+"""`owners`: owners of an organization that is not personal; they may create accounts in it."""

@@ -19,11 +19,11 @@ from cloudcore.iam.grammar import nearest
 from cloudcore.iam.patterns import Patterns
 from cloudcore.iam.policy import Policy, PolicyKind, ResourceRules
 from cloudcore.iam.templates import PolicyTemplate
-from cloudcore.uuids import parse_uuid
+from cloudcore.resource_names import parse_uuid
 
 if TYPE_CHECKING:
-    from cloudcore.crn import Crn
     from cloudcore.db.base import Connection
+    from cloudcore.resource_names import Crn
 
 _PARTS: Final = 5
 """Parts of a CRN, split at its first four colons."""
@@ -35,7 +35,7 @@ _VARYING: Final = re.compile(r"[a-z0-9*?-]+")
 
 
 class StoredPolicy(NamedTuple):
-    """The policy of a resource, as `cloudcore.identity.documents` stores documents."""
+    """The policy of a resource, as `cloudcore.identity.rights.documents` stores documents."""
 
     document: str
     encoded_ids: str

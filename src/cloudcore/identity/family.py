@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.policy import TRUST_ACTION, PolicyKind
 from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
-from cloudcore.identity.quotas import QUOTAS
+from cloudcore.identity.names import QUOTAS
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
 
-    from cloudcore.crn import Crn
     from cloudcore.db.base import Connection
-    from cloudcore.db.deletion import Forget
+    from cloudcore.db.rows import Forget
     from cloudcore.identity.needs import IdentityNeeds
     from cloudcore.ports import Offer, Opening
     from cloudcore.quotas.limits import Counted
+    from cloudcore.resource_names import Crn
     from cloudcore.web.envelope import ErrorShape
 
 
@@ -35,23 +35,20 @@ def _offers() -> Sequence[Offer]:
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
-    from cloudcore.identity import (  # noqa: PLC0415 - the web framework
-        authorize_routes,
-        oauth_routes,
-        routes,
-    )
+    from cloudcore.identity.oauth import authorize_routes, routes  # noqa: PLC0415 - web framework
+    from cloudcore.identity.routes import handlers  # noqa: PLC0415 - the web framework
 
-    return (*routes.HANDLERS, *oauth_routes.HANDLERS, *authorize_routes.HANDLERS)
+    return (*handlers.HANDLERS, *routes.HANDLERS, *authorize_routes.HANDLERS)
 
 
 def _error_shapes() -> Mapping[str, ErrorShape]:
-    from cloudcore.identity.oauth_routes import ERROR_SHAPES  # noqa: PLC0415 - the web framework
+    from cloudcore.identity.oauth.routes import ERROR_SHAPES  # noqa: PLC0415 - the web framework
 
     return ERROR_SHAPES
 
 
 def _expiry() -> Sequence[Forget]:
-    from cloudcore.identity import sessions  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.identity.oauth import sessions  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.identity.rows.container_passwords import (  # noqa: PLC0415
         forget_container_passwords,
     )

@@ -1,4 +1,4 @@
-"""Check names of identity resources, and make their CRNs."""
+"""Names of identity's resources: check them, make their CRNs; and identity's quotas."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.iam.principal import Source
+from cloudcore.quotas.quota import Quota
 
 NAME_PATTERN: Final = "^[a-z0-9][a-z0-9._-]{0,62}$"
 HANDLE_PATTERN: Final = "^[a-z0-9]+(-[a-z0-9]+)*$"
@@ -57,3 +58,12 @@ def email_address(text: str) -> str:
 def missing(kind: str) -> NotFound:
     """Return the error for a resource that does not exist or is not visible to the caller."""
     return NotFound(f"there is no such {kind}")
+
+
+ACCOUNTS: Final = Quota("accounts", 100, "accounts", per="organization")
+OWNED: Final = Quota(
+    "organizations", 10, "organizations that a person owns, without the personal one", per="person"
+)
+ROLE_SESSIONS: Final = Quota("role_sessions", 5_000, "open sessions of roles")
+
+QUOTAS: Final = (ACCOUNTS, OWNED, ROLE_SESSIONS)

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.iam.audit import AUDITOR
 from cloudcore.iam.service_roles import SERVICE_ROLES, ServiceRoles
-from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.last_uses import FLUSH_SECONDS, LastUses
-from cloudcore.identity.oidc.discovery import Discovery
-from cloudcore.identity.oidc.provider_client import ProviderClient
-from cloudcore.identity.permissions import Permissions, PermissionToLogIn
-from cloudcore.identity.service_sessions import SessionsOfService
-from cloudcore.identity.signing_keys import KeyKind, SigningKeys
-from cloudcore.identity.tokens import AccessTokens
-from cloudcore.jobs.running import recording, repeated
+from cloudcore.identity.oidc.provider import Discovery, ProviderClient
+from cloudcore.identity.rights.permissions import Permissions, PermissionToLogIn
+from cloudcore.identity.rights.service_sessions import SessionsOfService
+from cloudcore.identity.tokens.access_tokens import AccessTokens
+from cloudcore.identity.tokens.authentication import BearerAuthenticator
+from cloudcore.identity.tokens.signing_keys import KeyKind, SigningKeys
+from cloudcore.jobs.background import recording, repeated
 from cloudcore.ports import KEYRING, Opening, Port, offer
 from cloudcore.web.context import AUTHENTICATOR, CONTROL_SETTINGS
 

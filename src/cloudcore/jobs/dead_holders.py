@@ -29,11 +29,11 @@ from sqlalchemy import text as sql
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.room import NO_ROOM
+from cloudcore.db.refusals import NO_ROOM
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.errors import PlatformError
+from cloudcore.jobs.background import last_turn, repeated
 from cloudcore.jobs.faults import Fault, next_fault
-from cloudcore.jobs.running import last_turn, repeated
 from cloudcore.jobs.tables import jobs, schedules
 
 KEPT_SECONDS: Final = 90

@@ -30,8 +30,7 @@ from sqlalchemy import (
 
 from cloudcore.clock import MICROSECONDS, Clock, uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.deletion import deletion, forget_all
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import bound, deletion, forget_all
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.kinds import Done, JobKind, Next

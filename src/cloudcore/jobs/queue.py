@@ -17,8 +17,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import bound, columns
+from cloudcore.db.rows import bound, columns, deletion
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.faults import Fault, next_fault
 from cloudcore.jobs.tables import UNFINISHED, jobs

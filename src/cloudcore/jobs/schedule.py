@@ -23,9 +23,9 @@ from typing import Final
 from cloudcore.clock import MICROSECONDS, Clock, system_clock, uuid7
 from cloudcore.db.base import Database
 from cloudcore.errors import PlatformError, Unavailable
-from cloudcore.jobs import turns
+from cloudcore.jobs import schedule_rows
+from cloudcore.jobs.background import BesideRequests, hold
 from cloudcore.jobs.queue import later
-from cloudcore.jobs.running import BesideRequests, hold
 
 _log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class Scheduler(BesideRequests):
         """Insert missing rows, due at the next turn."""
         now = self._clock()
         due_at = {name: chore.next_turn(now) for name, chore in self._chores.items()}
-        await self._database.write_relaxed(turns.insert_missing, due_at)
+        await self._database.write_relaxed(schedule_rows.insert_missing, due_at)
 
     def _seconds_to_look(self) -> float:
         """Return the seconds until the next look at the rows."""
@@ -142,15 +142,15 @@ class Scheduler(BesideRequests):
         self._looked_at = now = self._clock()
         self._spread = later(0, self._chance() * self._pace.spread_seconds)
         try:
-            self._due_at = await self._database.read(turns.list_due, list(self._chores))
+            self._due_at = await self._database.read(schedule_rows.list_due, list(self._chores))
             await self._correct(now)
             due = [name for name, due_at in self._due_at.items() if due_at <= now]
             due = [name for name in due if name not in self._under_way]
             if not due:
                 return
             token, until = self._new_id(), later(now, self._pace.lease_seconds)
-            terms = turns.LeaseTerms(token, until, self._holder)
-            leased = await self._database.write_relaxed(turns.lease, due, terms, now)
+            terms = schedule_rows.LeaseTerms(token, until, self._holder)
+            leased = await self._database.write_relaxed(schedule_rows.lease, due, terms, now)
         except Unavailable as error:
             _log.warning("the schedule cannot be read: %s", error)
             await self._pause(self._pace.retry_seconds)
@@ -168,7 +168,7 @@ class Scheduler(BesideRequests):
             chore = self._chores[name]
             furthest = later(now, chore.every_seconds + 2 * self._pace.lease_seconds)
             if due_at > furthest and await self._database.write_relaxed(
-                turns.hasten, name, due_at, now
+                schedule_rows.hasten, name, due_at, now
             ):
                 self._due_at[name] = now
 
@@ -181,7 +181,7 @@ class Scheduler(BesideRequests):
 
         async def renew() -> bool:
             until = later(self._clock(), self._pace.lease_seconds)
-            return await self._database.write_relaxed(turns.renew, chore.name, token, until)
+            return await self._database.write_relaxed(schedule_rows.renew, chore.name, token, until)
 
         what = f"the chore {chore.name}"
         await hold(what, self._take_turn(chore, token), renew, self._pace.lease_seconds / 3)
@@ -198,7 +198,9 @@ class Scheduler(BesideRequests):
         """Release the lease, so that another worker can take the turn; no-op if it was lost."""
         try:
             async with asyncio.timeout(_RELEASE_SECONDS):
-                await self._database.write_relaxed(turns.release, chore.name, token, self._clock())
+                await self._database.write_relaxed(
+                    schedule_rows.release, chore.name, token, self._clock()
+                )
         except (TimeoutError, Unavailable) as error:
             _log.warning("the chore %s waits for the end of its lease: %r", chore.name, error)
 
@@ -206,9 +208,9 @@ class Scheduler(BesideRequests):
         self, chore: Scheduled, token: str, due_at: int, fault: tuple[str, str] | None
     ) -> None:
         """Release the lease and set the next turn."""
-        end = turns.TurnEnd(chore.name, token, due_at, fault)
+        end = schedule_rows.TurnEnd(chore.name, token, due_at, fault)
         try:
-            if await self._database.write_relaxed(turns.end, end, self._clock()):
+            if await self._database.write_relaxed(schedule_rows.end, end, self._clock()):
                 self._due_at[chore.name] = due_at
         except Unavailable as error:
             _log.warning("the turn of the chore %s is not recorded: %s", chore.name, error)

@@ -19,9 +19,9 @@ from cloudcore.clock import MICROSECONDS, Clock, system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unavailable
 from cloudcore.jobs import queue
+from cloudcore.jobs.background import BesideRequests, hold
 from cloudcore.jobs.kinds import Committed, Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job, LeaseLost
-from cloudcore.jobs.running import BesideRequests, hold
 
 _log = logging.getLogger(__name__)
 

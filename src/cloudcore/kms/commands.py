@@ -1,6 +1,6 @@
 """The keys of the account as a noun of the command line.
 
-What protects itself with keys adds its own commands, so the noun is added by `registry.cli.keys`.
+`registry.cli.commands.keys` adds the noun, with commands for what the registry's keys protect.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 from cloudcore.command_line import Act, Deletion, Invocation, Noun, Option, Record
 from cloudcore.kms.key import KEY
-from cloudcore.resources.nouns import noun_of
+from cloudcore.resources.commands import noun_of
 
 
 def _created(run: Invocation, key: Record) -> str:

@@ -44,7 +44,7 @@ def _routes() -> Sequence[HTTPRouteHandler]:
 
 def _schedule(needs: KmsNeeds) -> Sequence[Scheduled]:
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
-    from cloudcore.kms.services import delete_due_keys  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.kms.chores import delete_due_keys  # noqa: PLC0415 - SQLAlchemy
 
     chore = partial(delete_due_keys, needs)
     return (Scheduled("kms.due_deletions", _DELETION_SECONDS, chore),)

@@ -6,8 +6,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, field
 
-from cloudcore.resources.record import Record, fixed, given, own
-from cloudcore.resources.resource import Filter, Resource
+from cloudcore.resources.resource import Filter, Record, Resource, fixed, given, own
 
 KeySpec = Literal["aes-256", "hmac-256", "rsa-2048", "rsa-4096", "ecdsa-p256"]
 KeyUsage = Literal["encrypt_decrypt", "generate_verify_mac", "sign_verify"]

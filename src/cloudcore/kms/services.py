@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -12,8 +12,7 @@ from cloudcore.account_rows import lock_account
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict, KeyBeingMade
-from cloudcore.iam.audit import AuditEvent
-from cloudcore.kms.key import KEY, Key, KeyOrigin, KeySpec, KeyUsage
+from cloudcore.kms.key import Key, KeyOrigin, KeySpec, KeyUsage
 from cloudcore.kms.providers import Providers, VersionRef
 from cloudcore.kms.rows import (
     KEY_ROWS,
@@ -22,14 +21,10 @@ from cloudcore.kms.rows import (
     erase_versions,
     forget_key,
     list_accounts_without_platform_key,
-    list_due,
 )
 from cloudcore.kms.rules import SLOW, KeyUnusable, check_encrypts, new_material
 from cloudcore.quotas.limits import Use
 from cloudcore.threads import SLOW_KEYS
-
-if TYPE_CHECKING:
-    from cloudcore.kms.needs import KmsNeeds
 
 PLATFORM_NAME: Final = "platform"
 """Name of the platform key of each account."""
@@ -290,18 +285,6 @@ class KeyMaker:
             self._accounts.discard(account_id)
 
 
-ACTION: Final = "kms:DeleteKey"
-"""The action in the audit log; no policy can allow it, since nobody asks for it."""
-
-
-async def delete_due_keys(needs: KmsNeeds) -> None:
-    """Delete all keys that are due, each in a transaction of its own."""
-    now = needs.clock()
-    while due := await needs.database.read(list_due, now, _BATCH):
-        for account_id, key_id in due:
-            await needs.database.write(_delete, needs, account_id, key_id, now)
-
-
 def delete_due_key(tx: Connection, account_id: str, key_id: str, now: int) -> Key | None:
     """Erase the material and the name of a key whose time has come.
 
@@ -313,21 +296,3 @@ def delete_due_key(tx: Connection, account_id: str, key_id: str, now: int) -> Ke
     erase_versions(tx, account_id, key_id)
     forget_key(tx, account_id, key_id, now)
     return found
-
-
-def _delete(tx: Connection, needs: KmsNeeds, account_id: str, key_id: str, now: int) -> None:
-    deleted = delete_due_key(tx, account_id, key_id, now)
-    if deleted is None or needs.auditor is None:
-        return
-    event = AuditEvent(
-        id=needs.new_id(),
-        owner_id=account_id,
-        occurred_at=now,
-        action=ACTION,
-        resources=(KEY.crn_of(deleted),),
-        principal="",
-        source=None,
-        client=None,
-        details={"key_id": key_id, "versions": deleted.current_version},
-    )
-    needs.auditor.record(tx, event)

@@ -1,9 +1,13 @@
-"""Load balancers of accounts: how they are created, changed and deleted, and what answers show."""
+"""Create, change and delete load balancers, reserve their addresses (VIPs), and show them.
+
+An address is reserved in the transaction that creates its load balancer, and is free again when
+the load balancer is torn down. The primary key of the reservations keeps two from having one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from ipaddress import ip_address
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any, Final
 
 from msgspec import structs
@@ -13,18 +17,68 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.loadbalancer import bodies, rows
 from cloudcore.loadbalancer.load_balancer import GET_POOL, Listener, LoadBalancer, Named, Target
-from cloudcore.loadbalancer.ports import Parts, Ranges
-from cloudcore.loadbalancer.rendering import subnet_ranges
+from cloudcore.loadbalancer.needs import Parts, Ranges
+from cloudcore.loadbalancer.planning import subnet_ranges
 from cloudcore.loadbalancer.rows import ROWS
-from cloudcore.loadbalancer.vips import reserve
-from cloudcore.loadbalancer.work import WORK
-from cloudcore.network.security_group import SECURITY_GROUP
-from cloudcore.network.subnet import SUBNET
+from cloudcore.loadbalancer.workflow import WORK
+from cloudcore.network.resources import SECURITY_GROUP, SUBNET
 from cloudcore.resource_references import Authorize
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.record import DELETING
-from cloudcore.web.references import ResourceRef
+from cloudcore.resources.resource import DELETING
+from cloudcore.web.bodies import ResourceRef
+
+
+def check_vip(vip: str, ranges: Ranges) -> None:
+    """Refuse an address that load balancers cannot have.
+
+    Raises:
+        Conflict: the operator has given no addresses to load balancers.
+        InvalidInput: it is none of them; an empty one stands for any.
+
+    """
+    if not ranges:
+        raise Conflict(
+            "this install has no addresses for load balancers: the operator sets balancer_vips",
+            reason="no_vips",
+            setting="balancer_vips",
+        )
+    if vip and not any(_is_host(ip_address(vip), each) for each in ranges):
+        words = "vip: no host can have it in a range of this install"
+        raise InvalidInput(words, field="vip", reason="out_of_range")
+
+
+def reserve(tx: Connection, found: LoadBalancer, ranges: Ranges) -> str:
+    """Reserve the address that a load balancer wants, or a free one; return it.
+
+    Raises:
+        Conflict: it is taken, or none is free.
+
+    """
+    if found.vip:
+        if not rows.reserve(tx, found, found.vip):
+            raise Conflict("the address is taken", reason="vip_taken", vip=found.vip)
+        return found.vip
+    taken = rows.taken_vips(tx)
+    for vip in _addresses(ranges):
+        if vip not in taken and rows.reserve(tx, found, vip):  # else another one was faster
+            return vip
+    raise Conflict("no address is free for a load balancer", reason="no_vips")
+
+
+def _is_host(address: IPv4Address | IPv6Address, network: IPv4Network | IPv6Network) -> bool:
+    """Return True if `network.hosts` has an address."""
+    if address not in network:
+        return False
+    if network.num_addresses <= 2:  # RFC 3021, RFC 6164
+        return True
+    is_broadcast = network.version == 4 and address == network.broadcast_address
+    return address != network.network_address and not is_broadcast
+
+
+def _addresses(ranges: Ranges) -> Iterator[str]:
+    return (str(address) for each in ranges for address in each.hosts())
+
 
 RightTo = Callable[[str], Authorize]
 _RENDERED: Final = ("listeners", "backends", "replica_count", "security_groups")

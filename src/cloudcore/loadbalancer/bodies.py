@@ -10,7 +10,7 @@ from typing import Annotated, Final, NoReturn
 from msgspec import UNSET, Meta, UnsetType, field
 
 from cloudcore.errors import InvalidInput
-from cloudcore.loadbalancer.driver import TargetStatus
+from cloudcore.loadbalancer.driver import HEALTH_PATH, TargetStatus
 from cloudcore.loadbalancer.load_balancer import (
     MOST_REPLICAS,
     Backend,
@@ -22,9 +22,8 @@ from cloudcore.loadbalancer.load_balancer import (
     Named,
     Target,
 )
-from cloudcore.loadbalancer.proxy_plan import HEALTH_PATH
-from cloudcore.uuids import Uuid
-from cloudcore.web.references import ResourceRef
+from cloudcore.resource_names import Uuid
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.wire import RequestBody, ResponseBody
 
 MOST_LISTENERS: Final = 10

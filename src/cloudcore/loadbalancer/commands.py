@@ -7,7 +7,7 @@ from typing import Final
 
 from cloudcore.command_line import Act, Cell, Invocation, Option
 from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER
-from cloudcore.resources.nouns import noun_of
+from cloudcore.resources.commands import noun_of
 
 _OPTIONS: Final = (
     Option("listeners", "a listener, in JSON; repeatable, replaces all", "documents", "listener"),

@@ -14,12 +14,7 @@ from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-from cloudcore.loadbalancer.proxy_plan import (
-    BackendPlan,
-    HealthPlan,
-    ProxyPlan,
-    TargetPlan,
-)
+from cloudcore.loadbalancer.driver import BackendPlan, HealthPlan, ProxyPlan, TargetPlan
 
 SOCKET_NAME: Final = "control"
 """Of the socket that tells health and metrics, in the folder of the replica."""

@@ -16,8 +16,7 @@ from cloudcore.loadbalancer.configuration import (
     configuration_digest,
     proxy_document,
 )
-from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaMetrics
-from cloudcore.loadbalancer.proxy_plan import ProxyPlan
+from cloudcore.loadbalancer.driver import ProxyFailed, ProxyPlan, ReplicaMetrics
 from cloudcore.loadbalancer.replicas import POLL_SECONDS, Replicas, Targets, ask
 from cloudcore.nodes.kept_process import Kept
 

@@ -42,22 +42,22 @@ def _routes() -> Sequence[HTTPRouteHandler]:
 
 
 def _job_kinds(needs: LoadBalancerNeeds) -> Sequence[JobKind]:
-    from cloudcore.loadbalancer.work import WORK  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.loadbalancer.workflow import WORK  # noqa: PLC0415 - SQLAlchemy
 
     return (WORK.job_kind(needs, needs.node.name),)
 
 
 def _on_node(needs: LoadBalancerNeeds) -> Sequence[Watch]:
-    from cloudcore.loadbalancer import watching  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.loadbalancer import watch  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.nodes.node import Watch  # noqa: PLC0415
 
-    turn = watching.ProxyWatch(needs).turn
-    return (Watch("the proxies of load balancers", watching.EVERY_SECONDS, turn),)
+    turn = watch.ProxyWatch(needs).turn
+    return (Watch("the proxies of load balancers", watch.EVERY_SECONDS, turn),)
 
 
 def _placings() -> Sequence[Placing]:
     from cloudcore.loadbalancer.rows import ROWS  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.loadbalancer.work import WORK  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.loadbalancer.workflow import WORK  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.nodes.rows import Placing  # noqa: PLC0415 - SQLAlchemy
 
     return (Placing(ROWS, WORK.wake),)

@@ -22,8 +22,7 @@ from cloudcore.loadbalancer.configuration import (
     described,
     haproxy_configuration,
 )
-from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaMetrics, TargetStatus
-from cloudcore.loadbalancer.proxy_plan import ProxyPlan
+from cloudcore.loadbalancer.driver import ProxyFailed, ProxyPlan, ReplicaMetrics, TargetStatus
 from cloudcore.loadbalancer.replicas import POLL_SECONDS, Replicas, Targets, ask, replace_file
 from cloudcore.nodes.kept_process import OUTPUT, Kept
 from cloudcore.nodes.node import DriverUnusable

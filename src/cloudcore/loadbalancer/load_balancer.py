@@ -9,9 +9,8 @@ from msgspec import Meta, Struct, field
 
 from cloudcore.loadbalancer.driver import TargetStatus
 from cloudcore.metering.sku import Sku
-from cloudcore.nodes.placed import NODE_LOST, Placed
-from cloudcore.resources.record import fixed, given, own
-from cloudcore.resources.resource import Filter, Resource
+from cloudcore.nodes.node import NODE_LOST, Placed
+from cloudcore.resources.resource import Filter, Resource, fixed, given, own
 
 Status = Literal["provisioning", "active", "updating", "degraded", "failed", "deleting"]
 ListenerProtocol = Literal["tcp", "http", "https"]

@@ -1,23 +1,105 @@
-"""What load balancers depend on."""
+"""Dependencies of load balancers: addresses, certificates and instances of other families."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+from typing import Final, Protocol
 
-from cloudcore.certificate.needs import CERTIFICATES
+from cloudcore.certificate.needs import CERTIFICATES, Certificates
 from cloudcore.clock import Clock
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection, Database
 from cloudcore.events import EVENTS, Events
 from cloudcore.iam.service_roles import SERVICE_ROLES, ServiceRoles
-from cloudcore.loadbalancer import ports
 from cloudcore.loadbalancer.driver import ProxyDriver
 from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER
-from cloudcore.loadbalancer.ports import Parts, Ranges
 from cloudcore.network.driver import NetworkDriver
-from cloudcore.network.needs import DRIVER, INTERFACES
+from cloudcore.network.needs import DRIVER
+from cloudcore.network.network_interfaces import INTERFACES, Interfaces
 from cloudcore.nodes.node import NODE, Node
 from cloudcore.ports import Opening, Port
+from cloudcore.resource_references import Authorize
+
+Ranges = Sequence[IPv4Network | IPv6Network]
+
+
+class Named(Protocol):
+    """A resource of another family."""
+
+    @property
+    def id(self) -> str:
+        """Return its id."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Return its name."""
+        ...
+
+
+class PoolTarget(Protocol):
+    """An instance of a pool."""
+
+    @property
+    def instance_id(self) -> str:
+        """Return its id."""
+        ...
+
+    @property
+    def address(self) -> str | None:
+        """Return its address in its subnet, or None without one."""
+        ...
+
+    @property
+    def socket_folder(self) -> Path | None:
+        """Return the folder of the sockets of its ports, or None if it has an address."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Return True if it takes connections."""
+        ...
+
+
+class Pools(Protocol):
+    """The instance pools of accounts."""
+
+    def pool(
+        self,
+        tx: Connection,
+        account_id: str,
+        region: str,
+        reference: str,
+        authorize: Authorize | None = None,
+    ) -> Named:
+        """Return the pool that an id, a name or a CRN means; errors as `resolve`."""
+        ...
+
+    def targets(self, tx: Connection, account_id: str, pool_id: str) -> Sequence[PoolTarget]:
+        """Return the instances of a pool; none if it was deleted."""
+        ...
+
+
+POOLS: Final[Port[Pools]] = Port("loadbalancer.pools")
+VIPS: Final[Port[Ranges]] = Port("loadbalancer.vips")
+"""The ranges of the operator that load balancers get their addresses from; none: there are no load
+balancers."""
+TARGETS: Final[Port[Ranges]] = Port("loadbalancer.targets")
+"""Where targets by address may lie if networks have no namespaces: the proxies dial in the
+machine's own network then, and a VPC may have any private range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What load balancers are made of besides themselves."""
+
+    interfaces: Interfaces
+    certificates: Certificates
+    pools: Pools
+    vips: Ranges
+
 
 PROXIES: Final[Port[ProxyDriver]] = Port("loadbalancer.proxies")
 """What runs proxies on this machine."""
@@ -49,11 +131,11 @@ async def open_needs(opening: Opening) -> LoadBalancerNeeds:
         parts=Parts(
             interfaces=await opening.get(INTERFACES),
             certificates=await opening.get(CERTIFICATES),
-            pools=await opening.get(ports.POOLS),
-            vips=await opening.get(ports.VIPS),
+            pools=await opening.get(POOLS),
+            vips=await opening.get(VIPS),
         ),
         network=await opening.get(DRIVER),
         proxies=await opening.get(PROXIES),
         roles=(await opening.get(SERVICE_ROLES))(LOAD_BALANCER.service),
-        dialled=await opening.get(ports.TARGETS),
+        dialled=await opening.get(TARGETS),
     )

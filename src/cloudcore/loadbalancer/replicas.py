@@ -25,8 +25,13 @@ from cloudcore.loadbalancer.configuration import (
     backend_name,
     target_name,
 )
-from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaMetrics, ReplicaSeen, TargetStatus
-from cloudcore.loadbalancer.proxy_plan import ProxyPlan
+from cloudcore.loadbalancer.driver import (
+    ProxyFailed,
+    ProxyPlan,
+    ReplicaMetrics,
+    ReplicaSeen,
+    TargetStatus,
+)
 from cloudcore.nodes import kept_process
 from cloudcore.nodes.kept_process import Kept, LaunchFailed
 

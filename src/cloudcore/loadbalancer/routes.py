@@ -11,13 +11,12 @@ from litestar.params import FromPath, JSONBody
 from msgspec import structs
 
 from cloudcore.loadbalancer import balancers, bodies, metrics
-from cloudcore.loadbalancer.balancers import LOAD_BALANCERS
+from cloudcore.loadbalancer.balancers import LOAD_BALANCERS, check_vip
 from cloudcore.loadbalancer.bodies import CreateLoadBalancer, UpdateLoadBalancer
 from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER, Named
 from cloudcore.loadbalancer.needs import LoadBalancerNeeds
-from cloudcore.loadbalancer.vips import check_vip
 from cloudcore.resource_names import check_tags
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 from cloudcore.resources.routes import answers_one, standard_routes
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext

@@ -12,20 +12,18 @@ from litestar.di import NamedDependency
 from msgspec import Meta, field
 
 from cloudcore.account_rows import accounts_of, handle_of
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.metering.needs import MeteringNeeds
-from cloudcore.metering.reporting import HOUR
 from cloudcore.metering.sku import Sku
-from cloudcore.metering.sums import Asked, Sum, count_sums, list_sums
-from cloudcore.uuids import UUID_PATTERN
+from cloudcore.metering.usage import HOUR, Asked, Sum, count_sums, list_sums
+from cloudcore.resource_names import UUID_PATTERN, Crn
 from cloudcore.web.app import Needs
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import Limit, PageMeta, PageQuery
 from cloudcore.web.query import PLUS
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, Timestamp, moment_of, rfc3339
 
 PATH: Final = "/v1/usage"

@@ -15,11 +15,9 @@ from sqlalchemy import bindparam, func, select
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import given, insert_new, insert_or_change
+from cloudcore.db.rows import deletion, given, insert_new, insert_or_change
 from cloudcore.db.statement import Statement
-from cloudcore.metering.reporting import HOUR, KEPT_HOURS, Use
-from cloudcore.metering.tables import usage_hours, usage_samples
+from cloudcore.metering.usage import HOUR, KEPT_HOURS, Use, usage_hours, usage_samples
 from cloudcore.ports import Port
 
 EVERY_SECONDS: Final = 600

@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
 from cloudcore.command_line import Act, Cell, Invocation, Option
-from cloudcore.network.egress_only_gateway import EGRESS_ONLY_GATEWAY
-from cloudcore.network.internet_gateway import INTERNET_GATEWAY
-from cloudcore.network.network_interface import NETWORK_INTERFACE
-from cloudcore.network.plan import Direction, Protocol
-from cloudcore.network.route_table import ROUTE_TABLE
-from cloudcore.network.security_group import SECURITY_GROUP
-from cloudcore.network.subnet import SUBNET
-from cloudcore.network.vpc import VPC
-from cloudcore.resources.nouns import noun_of
+from cloudcore.network.driver import Direction, RuleProtocol
+from cloudcore.network.resources import (
+    EGRESS_ONLY_GATEWAY,
+    INTERNET_GATEWAY,
+    NETWORK_INTERFACE,
+    ROUTE_TABLE,
+    SECURITY_GROUP,
+    SUBNET,
+    VPC,
+)
+from cloudcore.resources.commands import noun_of
 
 
 def _ports(rule: Mapping[str, Any]) -> str:
@@ -88,7 +90,7 @@ _DESTINATION: Final = Option(
 )
 _RULE: Final = (
     Option("direction", "who begins the flow", choices=get_args(Direction), is_required=True),
-    Option("protocol", "of the flow", choices=get_args(Protocol), is_required=True),
+    Option("protocol", "of the flow", choices=get_args(RuleProtocol), is_required=True),
     Option("port_from", "first port of the destination; by default every port", "number"),
     Option("port_to", "last port; by default the first alone", "number"),
     Option("source", "of an inbound rule: a network, or a security group"),

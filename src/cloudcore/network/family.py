@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
-from cloudcore.network.egress_only_gateway import EGRESS_ONLY_GATEWAY
-from cloudcore.network.internet_gateway import INTERNET_GATEWAY
-from cloudcore.network.network_interface import NETWORK_INTERFACE
-from cloudcore.network.route_table import ROUTE_TABLE
-from cloudcore.network.security_group import SECURITY_GROUP
-from cloudcore.network.subnet import SUBNET
-from cloudcore.network.vpc import VPC
+from cloudcore.network.resources import (
+    EGRESS_ONLY_GATEWAY,
+    INTERNET_GATEWAY,
+    NETWORK_INTERFACE,
+    ROUTE_TABLE,
+    SECURITY_GROUP,
+    SUBNET,
+    VPC,
+)
 from cloudcore.nodes.node import Watch
 
 if TYPE_CHECKING:
@@ -32,11 +34,10 @@ async def _open(opening: Opening) -> NetworkNeeds:
 
 
 def _offers() -> Sequence[Offer]:
-    from cloudcore.network import needs  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.network.interfaces import Interfaces  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.network.network_interfaces import INTERFACES, Interfaces  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.ports import known  # noqa: PLC0415
 
-    return (known(needs.INTERFACES, Interfaces()),)
+    return (known(INTERFACES, Interfaces()),)
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
@@ -70,19 +71,19 @@ def _uses() -> Sequence[Counted]:
 
 
 def _placings() -> Sequence[Placing]:
-    from cloudcore.network.work import PLACING  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.network.workflow import PLACING  # noqa: PLC0415 - SQLAlchemy
 
     return (PLACING,)
 
 
 def _job_kinds(needs: NetworkNeeds) -> Sequence[JobKind]:
-    from cloudcore.network.work import VPC_WORK  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.network.workflow import VPC_WORK  # noqa: PLC0415 - SQLAlchemy
 
     return (VPC_WORK.job_kind(needs, needs.node.name),)
 
 
 def _on_node(needs: NetworkNeeds) -> Sequence[Watch]:
-    from cloudcore.network.work import RECONCILE_SECONDS, Reconciler  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.network.workflow import RECONCILE_SECONDS, Reconciler  # noqa: PLC0415 - SQLAlchemy
 
     return (Watch("networks", RECONCILE_SECONDS, Reconciler(needs).turn),)
 

@@ -12,15 +12,18 @@ from msgspec import structs
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.network import rows
-from cloudcore.network.changes import check_rules, with_checked_rules
-from cloudcore.network.egress_only_gateway import EgressOnlyGateway
-from cloudcore.network.internet_gateway import INTERNET_GATEWAY, InternetGateway
-from cloudcore.network.needs import NetworkNeeds
+from cloudcore.network.needs import NetworkNeeds, check_rules, with_checked_rules
+from cloudcore.network.resources import (
+    INTERNET_GATEWAY,
+    VPC,
+    EgressOnlyGateway,
+    InternetGateway,
+    Vpc,
+)
 from cloudcore.network.rows import INTERNET_GATEWAYS as ROWS
-from cloudcore.network.vpc import VPC, Vpc
-from cloudcore.network.work import wake_vpc
+from cloudcore.network.workflow import wake_vpc
 from cloudcore.resources.methods import Methods, Referrer
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from cloudcore.resources.routes import answers_one
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of

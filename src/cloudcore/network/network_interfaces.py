@@ -1,16 +1,276 @@
-"""``/v1/network-interfaces``: who has which address; other families make and change them."""
+"""Network interfaces: other families get addresses here, and ``/v1/network-interfaces`` shows them.
+
+All runs in the transaction of the caller. An address that was never used is given out first, then
+the one that is free for longest, so that nobody gets the packets that are still sent to a former
+owner of an address.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from typing import Final, NamedTuple
 
-from cloudcore.network.network_interface import NetworkInterface
+from msgspec import structs
+from sqlalchemy import bindparam, literal_column, select
+
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import given, insert_new
+from cloudcore.db.statement import Statement
+from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.network import rows
+from cloudcore.network.resources import MOST_GROUPS, SECURITY_GROUP, NetworkInterface, Subnet
 from cloudcore.network.rows import INTERFACES as ROWS
-from cloudcore.network.security_group import SECURITY_GROUP
+from cloudcore.network.workflow import wake_vpc
+from cloudcore.ports import Port
+from cloudcore.resource_references import Authorize
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
-from cloudcore.web.references import ResourceRef
+from cloudcore.resources.resource import Reference
+from cloudcore.web.bodies import ResourceRef
+
+_f = rows.free_addresses.c
+_OLDEST: Final = Statement(
+    select(_f.position)
+    .where(given(_f.subnet_id))
+    .order_by(_f.freed_at, _f.position)
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+)
+_TAKE: Final = Statement(rows.free_addresses.delete().where(given(_f.subnet_id, _f.position)))
+_FREE: Final = Statement(insert_new(rows.free_addresses, ("subnet_id", "position", "freed_at")))
+_LOCK: Final = Statement(
+    rows.INTERFACES.columns.where(
+        rows.INTERFACES.table.c.id == bindparam("interface_id")
+    ).with_for_update(of=rows.INTERFACES.table)
+)
+
+
+class Interface(NamedTuple):
+    """The addresses that something has."""
+
+    id: str
+    vpc_id: str
+    subnet_id: str
+    node: str
+    """Name of the machine of its VPC."""
+    address_ipv4: str | None
+    address_ipv6: str | None
+
+
+class SubnetOf(NamedTuple):
+    """A subnet, as other families know it."""
+
+    id: str
+    name: str
+    vpc_id: str
+    vpc_name: str
+    node: str
+    """Name of the machine of its VPC."""
+    cidr_ipv4: str | None
+    cidr_ipv6: str | None
+
+
+class Interfaces:
+    """The interfaces of this install."""
+
+    def subnet(
+        self,
+        tx: Connection,
+        account_id: str,
+        region: str,
+        reference: str,
+        authorize: Authorize | None = None,
+        *,
+        field: str = "subnet",
+    ) -> SubnetOf:
+        """Return the subnet that a name, an id or a CRN means.
+
+        `authorize` is as in `cloudcore.resource_references.resolve`, and asks for
+        ``network:GetSubnet``; it is None where the platform itself asks.
+
+        Raises:
+            InvalidInput: it is no reference of this account and region; `field` is named.
+            NotFound: there is no such subnet.
+
+        """
+        found = rows.SUBNETS.resolve(tx, account_id, region, field, reference, authorize)
+        vpc = rows.VPCS.get(tx, account_id, region, found.vpc.id)
+        of_vpc = (vpc.id, vpc.name, vpc.node)
+        return SubnetOf(found.id, found.name, *of_vpc, found.cidr_ipv4, found.cidr_ipv6)
+
+    def security_groups(
+        self,
+        tx: Connection,
+        account_id: str,
+        region: str,
+        vpc_id: str,
+        references: Sequence[str],
+        authorize: Authorize | None = None,
+        *,
+        field: str = "security_groups",
+    ) -> Sequence[Reference]:
+        """Return the security groups of a VPC that names, ids or CRNs mean, each once.
+
+        `authorize` asks for ``network:GetSecurityGroup``.
+
+        Raises:
+            InvalidInput: too many, none of this account and region, or of another VPC.
+            NotFound: there is no such group.
+
+        """
+        groups = rows.SECURITY_GROUPS
+        found = [
+            groups.resolve(tx, account_id, region, field, each, authorize) for each in references
+        ]
+        return self._held(tx, account_id, vpc_id, [each.id for each in found], field)
+
+    def place(
+        self,
+        tx: Connection,
+        account_id: str,
+        region: str,
+        subnet: str,
+        security_groups: Sequence[str],
+        owner: str,
+        now: int,
+        *,
+        is_balancer: bool = False,
+    ) -> Interface:
+        """Give `owner`, a CRN, addresses of a subnet, and let the machine of its VPC know.
+
+        `subnet` and `security_groups` are ids; without any, the default group of the VPC is meant.
+
+        Raises:
+            NotFound: there is no such subnet or group.
+            InvalidInput: a group is of another VPC, or there are too many.
+            Conflict: the subnet has no address left.
+            QuotaExceeded: the account has as many interfaces as it may have.
+
+        """
+        use = rows.INTERFACES.check_room(tx, account_id, region)
+        of = rows.SUBNETS.lock(tx, account_id, subnet)
+        vpc = rows.VPCS.get(tx, account_id, region, of.vpc.id)
+        groups = self._groups(tx, account_id, vpc.id, security_groups)
+        ipv4, ipv6, of = _allotted(tx, of)
+        rows.SUBNETS.save(tx, of)
+        identity = uuid7(now)
+        made = NetworkInterface(
+            id=identity,
+            account_id=account_id,
+            region=region,
+            created_at=now,
+            updated_at=now,
+            name=f"interface-{identity[-12:]}",
+            vpc=of.vpc,
+            subnet=Reference(of.id, of.name),
+            address_ipv4=ipv4,
+            address_ipv6=ipv6,
+            owner=owner,
+            is_balancer=is_balancer,
+            security_groups=groups,
+        )
+        rows.INTERFACES.add(tx, made)
+        rows.set_memberships(tx, made.id, [each.id for each in groups])
+        rows.INTERFACES.counted.tell(tx, account_id, use, now)
+        wake_vpc(tx, account_id, vpc.id, now)
+        return Interface(made.id, vpc.id, of.id, vpc.node, ipv4, ipv6)
+
+    def release(self, tx: Connection, interface_id: str, now: int) -> None:
+        """Take an interface away, so that its addresses are free; no error if there is none."""
+        row = tx.row(_LOCK, interface_id=interface_id)
+        if row is None:
+            return
+        found = rows.INTERFACES.record_of(row)
+        rows.set_memberships(tx, found.id, ())
+        rows.INTERFACES.remove(tx, found, now)
+        if found.address_ipv4 is not None:
+            of = rows.SUBNETS.lock(tx, found.account_id, found.subnet.id)
+            position = _position(of, found.address_ipv4)
+            tx.execute(_FREE, subnet_id=of.id, position=position, freed_at=now)
+        wake_vpc(tx, found.account_id, found.vpc.id, now)
+
+    def set_groups(
+        self, tx: Connection, interface_id: str, group_ids: Sequence[str], now: int
+    ) -> None:
+        """Put an interface into other security groups of its VPC; without any, the default one.
+
+        Raises:
+            NotFound: there is no such group.
+            InvalidInput: one is of another VPC, or there are too many.
+
+        """
+        row = tx.row(_LOCK, interface_id=interface_id)
+        if row is None:
+            return
+        found = rows.INTERFACES.record_of(row)
+        of = (found.account_id, found.vpc.id)
+        groups = self._groups(tx, *of, group_ids)
+        if groups == found.security_groups:
+            return
+        changed = structs.replace(found, security_groups=groups, updated_at=now)
+        rows.INTERFACES.save(tx, changed)
+        rows.set_memberships(tx, found.id, [each.id for each in groups])
+        wake_vpc(tx, *of, now)
+
+    def _groups(
+        self, tx: Connection, account_id: str, vpc_id: str, group_ids: Sequence[str]
+    ) -> tuple[Reference, ...]:
+        """Return the groups of an interface, which stay until `tx` ends."""
+        if group_ids:
+            return self._held(tx, account_id, vpc_id, group_ids, "security_groups")
+        default = rows.default_group(tx, account_id, vpc_id)
+        assert default is not None
+        return (Reference(default.id, default.name),)
+
+    @staticmethod
+    def _held(
+        tx: Connection, account_id: str, vpc_id: str, group_ids: Sequence[str], field: str
+    ) -> tuple[Reference, ...]:
+        """Return groups of a VPC, each once, which stay until `tx` ends."""
+        wanted = dict.fromkeys(group_ids)
+        if len(wanted) > MOST_GROUPS:
+            words = f"{field}: an interface is in at most {MOST_GROUPS} security groups"
+            raise InvalidInput(words, field=field, reason="out_of_range")
+        found = []
+        for each in wanted:
+            group = rows.SECURITY_GROUPS.hold(tx, account_id, each)
+            if group is None:
+                raise rows.SECURITY_GROUPS.missing()
+            if group.vpc.id != vpc_id:
+                words = f"{field}: {group.name} is a security group of another VPC"
+                raise InvalidInput(words, field=field, reason="other_vpc")
+            found.append(Reference(group.id, group.name))
+        return tuple(found)
+
+
+def _allotted(tx: Connection, of: Subnet) -> tuple[str | None, str | None, Subnet]:
+    """Return addresses of a locked subnet that nothing has, and the subnet without them."""
+    ipv4 = ipv6 = None
+    if of.cidr_ipv4 is not None:
+        network = IPv4Network(of.cidr_ipv4)
+        position = of.next_ipv4
+        if position < network.num_addresses - 1:  # the last one is no interface's
+            of = structs.replace(of, next_ipv4=position + 1)
+        else:
+            row = tx.row(_OLDEST, subnet_id=of.id)
+            if row is None:
+                words = f"the subnet {of.name} has no address left"
+                raise Conflict(words, reason="no_address_left", subnet=of.name)
+            position = row[0]
+            tx.execute(_TAKE, subnet_id=of.id, position=position)
+        ipv4 = str(network[position])
+    if of.cidr_ipv6 is not None:
+        ipv6 = str(IPv6Network(of.cidr_ipv6)[of.next_ipv6])
+        of = structs.replace(of, next_ipv6=of.next_ipv6 + 1)
+    return ipv4, ipv6, of
+
+
+def _position(of: Subnet, address: str) -> int:
+    """Return how far an address is from the beginning of its subnet."""
+    assert of.cidr_ipv4 is not None
+    return int(IPv4Address(address)) - int(IPv4Network(of.cidr_ipv4).network_address)
 
 
 def _show(found: NetworkInterface) -> Sequence[ResourceRef]:
@@ -20,6 +280,9 @@ def _show(found: NetworkInterface) -> Sequence[ResourceRef]:
         for each in found.security_groups
     ]
 
+
+INTERFACES: Final[Port[Interfaces]] = Port("network.interfaces")
+"""Where instances and load balancers get their addresses."""
 
 NETWORK_INTERFACES: Final = Methods(
     ROWS,

@@ -6,17 +6,14 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_net
 
 from cloudcore.db.base import Connection
 from cloudcore.network import rows
-from cloudcore.network.network_interface import NetworkInterface
-from cloudcore.network.plan import (
-    GroupPlan,
-    InterfacePlan,
-    RulePlan,
-    SubnetPlan,
-    VpcPlan,
+from cloudcore.network.driver import GroupPlan, InterfacePlan, RulePlan, SubnetPlan, VpcPlan
+from cloudcore.network.resources import (
+    NetworkInterface,
+    RouteTable,
+    SecurityGroup,
+    StoredRule,
+    Subnet,
 )
-from cloudcore.network.route_table import RouteTable
-from cloudcore.network.security_group import SecurityGroup, StoredRule
-from cloudcore.network.subnet import Subnet
 
 
 def plan_of(tx: Connection, account_id: str, vpc_id: str) -> VpcPlan | None:

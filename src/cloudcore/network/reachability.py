@@ -13,14 +13,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from cloudcore.network.plan import (
-    GroupPlan,
-    InterfacePlan,
-    RulePlan,
-    SubnetPlan,
-    VpcPlan,
-)
-from cloudcore.network.rules import GLOBAL, is_egress_only
+from cloudcore.network.driver import GroupPlan, InterfacePlan, RulePlan, SubnetPlan, VpcPlan
+from cloudcore.network.drivers.rules import GLOBAL, is_egress_only
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network

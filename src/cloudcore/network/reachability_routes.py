@@ -12,7 +12,8 @@ from litestar.params import FromPath
 
 from cloudcore.db.base import Connection
 from cloudcore.network import rows
-from cloudcore.network.plan import SubnetPlan, VpcPlan
+from cloudcore.network.driver import SubnetPlan, VpcPlan
+from cloudcore.network.drivers.rules import GLOBAL
 from cloudcore.network.planning import plan_of
 from cloudcore.network.reachability import (
     Outside,
@@ -25,14 +26,12 @@ from cloudcore.network.reachability import (
     places,
     to_internet,
 )
-from cloudcore.network.rules import GLOBAL
-from cloudcore.network.vpc import VPC
+from cloudcore.network.resources import VPC
 from cloudcore.network.vpcs import VPCS
-from cloudcore.resources.record import Record
-from cloudcore.resources.resource import Resource
+from cloudcore.resources.resource import Record, Resource
 from cloudcore.threads import DOCUMENTS
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import RequestContext
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import ResponseBody
 
 R = TypeVar("R", bound=Record)

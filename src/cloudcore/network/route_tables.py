@@ -11,15 +11,14 @@ from msgspec import Meta, structs
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.network import rows
-from cloudcore.network.changes import check_rules, with_checked_rules
-from cloudcore.network.needs import NetworkNeeds
+from cloudcore.network.needs import NetworkNeeds, check_rules, with_checked_rules
 from cloudcore.network.ranges import lies_in, read_network
-from cloudcore.network.route_table import MOST_ROUTES, RouteTable, StoredRoute
+from cloudcore.network.resources import MOST_ROUTES, RouteTable, StoredRoute
 from cloudcore.network.rows import ROUTE_TABLES as ROWS
-from cloudcore.network.work import wake_vpc
+from cloudcore.network.workflow import wake_vpc
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods, Referrer
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from cloudcore.resources.rows import Rows
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext

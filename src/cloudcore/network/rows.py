@@ -24,14 +24,19 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import given, insert_new
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement
-from cloudcore.network.egress_only_gateway import EGRESS_ONLY_GATEWAY
-from cloudcore.network.internet_gateway import INTERNET_GATEWAY
-from cloudcore.network.network_interface import NETWORK_INTERFACE
-from cloudcore.network.route_table import ROUTE_TABLE, RouteTable
-from cloudcore.network.security_group import SECURITY_GROUP, SecurityGroup
-from cloudcore.network.subnet import SUBNET, Subnet
-from cloudcore.network.vpc import VPC
-from cloudcore.resources.record import Record
+from cloudcore.network.resources import (
+    EGRESS_ONLY_GATEWAY,
+    INTERNET_GATEWAY,
+    NETWORK_INTERFACE,
+    ROUTE_TABLE,
+    SECURITY_GROUP,
+    SUBNET,
+    VPC,
+    RouteTable,
+    SecurityGroup,
+    Subnet,
+)
+from cloudcore.resources.resource import Record
 from cloudcore.resources.rows import Rows
 
 R = TypeVar("R", bound=Record)

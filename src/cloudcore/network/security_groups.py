@@ -10,22 +10,21 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.network import rows
-from cloudcore.network.changes import check_rules, with_checked_rules
-from cloudcore.network.needs import NetworkNeeds
-from cloudcore.network.plan import Direction, Protocol
+from cloudcore.network.driver import Direction, RuleProtocol
+from cloudcore.network.needs import NetworkNeeds, check_rules, with_checked_rules
 from cloudcore.network.ranges import read_network
-from cloudcore.network.rows import SECURITY_GROUPS as ROWS
-from cloudcore.network.security_group import (
+from cloudcore.network.resources import (
     EVERYWHERE,
     MOST_RULES,
     SECURITY_GROUP,
     SecurityGroup,
     StoredRule,
 )
-from cloudcore.network.work import wake_vpc
+from cloudcore.network.rows import SECURITY_GROUPS as ROWS
+from cloudcore.network.workflow import wake_vpc
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
@@ -38,7 +37,7 @@ class GivenRule(RequestBody):
     """Flows that may begin."""
 
     direction: Direction
-    protocol: Protocol
+    protocol: RuleProtocol
     """`icmp` is that of the version of the addresses."""
     port_from: Port | None = None
     """First port of the destination, with `tcp` and `udp`; by default every port."""
@@ -55,7 +54,7 @@ class Rule(ResponseBody):
     """Flows that may begin."""
 
     direction: Direction
-    protocol: Protocol
+    protocol: RuleProtocol
     port_from: int | UnsetType = UNSET
     port_to: int | UnsetType = UNSET
     source: str | UnsetType = UNSET

@@ -12,14 +12,13 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.network import rows
-from cloudcore.network.changes import check_rules, with_checked_rules
-from cloudcore.network.needs import NetworkNeeds
+from cloudcore.network.needs import NetworkNeeds, check_rules, with_checked_rules
 from cloudcore.network.ranges import lies_in, overlap
+from cloudcore.network.resources import Subnet, check_subnet
 from cloudcore.network.rows import SUBNETS as ROWS
-from cloudcore.network.subnet import Subnet, check
-from cloudcore.network.work import wake_vpc
+from cloudcore.network.workflow import wake_vpc
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 
 _FORGET_FREE: Final = Statement(
     rows.free_addresses.delete().where(rows.free_addresses.c.subnet_id == bindparam("subnet_id"))
@@ -86,7 +85,7 @@ def _after(tx: Connection, found: Subnet, _made: Subnet | None, needs: NetworkNe
 
 SUBNETS: Final = Methods(
     ROWS,
-    check=check,
+    check=check_subnet,
     before_save=_before_save,
     before_delete=_before_delete,
     removal=_removal,

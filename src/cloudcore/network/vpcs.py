@@ -11,18 +11,22 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.network import rows
-from cloudcore.network.changes import check_rules, with_checked_rules
-from cloudcore.network.needs import NetworkNeeds
+from cloudcore.network.needs import NetworkNeeds, check_rules, with_checked_rules
 from cloudcore.network.ranges import GLOBAL, lies_in
-from cloudcore.network.route_table import RouteTable, StoredRoute
+from cloudcore.network.resources import (
+    RouteTable,
+    SecurityGroup,
+    StoredRoute,
+    Vpc,
+    check_vpc,
+    default_rules,
+)
 from cloudcore.network.rows import VPCS as ROWS
-from cloudcore.network.security_group import SecurityGroup, default_rules
-from cloudcore.network.vpc import Vpc, check
-from cloudcore.network.work import VPC_WORK
+from cloudcore.network.workflow import VPC_WORK
 from cloudcore.nodes.rows import choose
 from cloudcore.resource_names import is_name
 from cloudcore.resources.methods import Methods, Referrer
-from cloudcore.resources.record import BASE, DELETING, Reference
+from cloudcore.resources.resource import BASE, DELETING, Reference
 from cloudcore.resources.rows import Rows
 
 CAPABILITY: Final = "networks"
@@ -127,7 +131,7 @@ def _free_name(
 
 VPCS: Final = Methods(
     ROWS,
-    check=check,
+    check=check_vpc,
     before_save=_before_save,
     before_delete=_before_delete,
     removal=VPC_WORK.delete,

@@ -1,1 +1,8 @@
-"""Machines: which of them works on what is more than rows, and what runs there once."""
+"""Machines of an install: which are there, and programs that run on one and outlive the service.
+
+`rows` knows which machines run and what is placed on them, `fleet` that they have the same
+settings, and `watcher` runs what one process of a machine does again and again. The rest keeps
+programs: `kept_process` launches a process once for a folder, `keeper` is the program beside it,
+and `control_groups` and `seccomp` bound it. Keepers import the standard library and `keeper`,
+`kept_process`, `output` and `relays` alone.
+"""

@@ -1,11 +1,12 @@
-"""The keeper of a program: the process beside it, which outlives the service.
+"""The keeper of a program: a process beside it that outlives the service; how to speak to it.
 
-It works in the program's folder. It reads `ORDER`, starts the program confined, keeps its output,
-and takes one line a connection on `CONTROL`. ``stop SECONDS`` ends the program by a signal and then
-by SIGKILL, and its connection is closed when the keeper ends. What it knows stands in `STATE`,
-which is replaced by a rename.
+The process that the service knows (`kept_process`) is `unshare`; its child is the keeper, the first
+process of a process namespace. The keeper works in the program's folder. It reads `ORDER`, starts
+the program confined, keeps its output, and takes one line a connection on `CONTROL`. ``stop
+SECONDS`` ends the program by a signal and then by SIGKILL, and its connection is closed when the
+keeper ends. Its state is in `STATE`, which is replaced by a rename.
 
-It imports the standard library and what keepers share alone, as each program has one.
+It imports only the standard library and what keepers share, as each program has a keeper.
 """
 
 from __future__ import annotations
@@ -23,11 +24,85 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
-from cloudcore.nodes.keeper_commands import CommandFailed
-from cloudcore.nodes.keeping import is_known
-from cloudcore.nodes.loop import READ, Loop
+from cloudcore.nodes.kept_process import Kept
 from cloudcore.nodes.output import Output
-from cloudcore.nodes.relays import MOST_RELAYED, Gate
+from cloudcore.nodes.relays import MOST_RELAYED, READ, Gate, Loop
+
+
+class CommandFailed(Exception):
+    """A program failed; the message is the last line that it wrote."""
+
+
+def run(*argv: str, text: str = "", pass_fds: Sequence[int] = ()) -> None:
+    """Run a program, which reads `text`; raise `CommandFailed` if it fails."""
+    ended = subprocess.run(  # noqa: S603 - named by the keeper and its driver
+        argv,
+        input=text.encode(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        pass_fds=pass_fds,
+        check=False,
+    )
+    if ended.returncode:
+        lines = ended.stderr.decode(errors="replace").strip().splitlines()
+        raise CommandFailed(lines[-1] if lines else f"{argv[0]} ended with {ended.returncode}")
+
+
+CONTROL: Final = "control"
+"""The socket in the folder on which the keeper listens."""
+
+
+class NoAnswer(Exception):
+    """A keeper lives and does not answer in time."""
+
+
+def is_known() -> bool:
+    """Return True if the process that the service knows is this one's parent.
+
+    If it is, this one is killed with it. It may have been killed before that was arranged.
+    """
+    parent = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[1]
+    return Path("process").read_bytes().split()[0] == parent
+
+
+def unix_listener(path: str) -> socket.socket:
+    """Return a listener on a socket in this folder, whose whole path may be longer than one can."""
+    Path(path).unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    return listener
+
+
+def ask(folder: Path, kept: Kept, line: str, seconds: float) -> None:
+    """Send a line to a keeper, and wait for its answer, or its end.
+
+    Raise `NoAnswer` if there is none in time, `OSError` if it does not listen.
+    """
+    end = time.monotonic() + seconds
+    opened = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            while True:
+                try:
+                    connection.connect(f"/proc/self/fd/{opened}/{CONTROL}")
+                    break
+                except OSError:
+                    if not kept.is_alive:
+                        return
+                    if time.monotonic() > end:
+                        raise
+                    time.sleep(0.005)
+            connection.settimeout(max(0.1, end - time.monotonic()))
+            connection.sendall(f"{line}\n".encode())
+            connection.recv(64)
+    except TimeoutError as error:
+        raise NoAnswer("its keeper does not answer") from error
+    except ConnectionError:
+        return  # it has ended
+    finally:
+        os.close(opened)
+
 
 ORDER: Final = "order.json"
 STATE: Final = "state.json"

@@ -1,12 +1,16 @@
-"""What families know of the machine that they run on. It is cheap to import."""
+"""The machine that a process runs on, and the base of records that are placed on one.
+
+Cheap to import: command lines and settings do.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from cloudcore.ports import Port
+from cloudcore.resources.resource import Worked, own
 
 
 class Node(NamedTuple):
@@ -38,3 +42,14 @@ class Watch(NamedTuple):
 
 class DriverUnusable(Exception):
     """A driver lacks something of this machine; the words say in one line what, and what to do."""
+
+
+NODE_LOST: Final = "NODE_LOST"
+"""Code of the fault of what is on a machine that was not seen for a while."""
+
+
+class Placed(Worked, kw_only=True, frozen=True):
+    """Base of records whose work is done on one machine, and by no other."""
+
+    node: Annotated[str, own(heading="NODE")]
+    """Name of the machine."""

@@ -24,10 +24,9 @@ from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound
 from cloudcore.jobs.faults import add_fault
-from cloudcore.nodes.node import Node
-from cloudcore.nodes.placed import NODE_LOST, Placed
+from cloudcore.nodes.node import NODE_LOST, Node, Placed
 from cloudcore.ports import Port
-from cloudcore.resources.record import DELETING
+from cloudcore.resources.resource import DELETING
 from cloudcore.resources.rows import Rows
 
 SEEN_SECONDS: Final = 10
@@ -99,7 +98,7 @@ _SET_NOTED: Final = Statement(
 
 
 class Placing:
-    """A kind of things that are placed on machines. Make it while a module is imported."""
+    """A kind of things that are placed on machines."""
 
     def __init__(
         self,

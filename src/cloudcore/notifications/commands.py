@@ -6,7 +6,7 @@ from typing import Final
 
 from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record
 from cloudcore.notifications.topic import TOPIC
-from cloudcore.resources.nouns import noun_of
+from cloudcore.resources.commands import noun_of
 
 _RETRIES: Final = (
     Option("delivery_policy.max_retries", "attempts after the first (3)", "number"),

@@ -26,11 +26,11 @@ from cloudcore.db.base import Connection
 from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.queue import Job, later
 from cloudcore.notifications import delivery_rows, envelope, subscriptions
+from cloudcore.notifications.attempts import BACKLOG_FULL, DELIVERED, Attempted, Outcome, record
 from cloudcore.notifications.delivery_policy import Retries, merged
 from cloudcore.notifications.delivery_rows import wake
 from cloudcore.notifications.envelope import Links
 from cloudcore.notifications.needs import NotificationNeeds
-from cloudcore.notifications.outcomes import BACKLOG_FULL, DELIVERED, Attempted, Outcome, record
 from cloudcore.notifications.sending import mail_of, post
 from cloudcore.notifications.topic import (
     MAX_BACKLOG,

@@ -26,8 +26,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import bound, insert_new
+from cloudcore.db.rows import bound, deletion, insert_new
 from cloudcore.db.schema import Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.jobs.queue import NewJob, enqueue

@@ -1,14 +1,113 @@
-"""What is sent to endpoints: the envelope, and the links in it."""
+"""The messages to endpoints: envelope, signature of webhooks, and links with tokens.
+
+Signatures are those of Standard Webhooks (``webhook-signature: v1,…``). A signing secret is sealed
+in its subscription's row. Tokens of links are derived from the root key: that of a confirmation
+from a nonce, which each new request changes, and that of an unsubscription from the subscription's
+id.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import hashlib
+import hmac
+import os
+import re
+from base64 import b64decode, b64encode, urlsafe_b64encode
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from cloudcore.keyring import Keyring
-from cloudcore.notifications import signing
 from cloudcore.notifications.topic import Publication, Subscription, Topic
+from cloudcore.resource_names import UUID_PATTERN, parse_uuid
 from cloudcore.wire import rfc3339
+
+PREFIX: Final = "whsec_"
+_SECRET_BYTES: Final = 32
+_UNSUBSCRIBE: Final = re.compile(rf"({UUID_PATTERN})\.({UUID_PATTERN})\.([A-Za-z0-9_-]{{43}})")
+
+
+def new_secret() -> str:
+    """Return a new signing secret."""
+    return PREFIX + b64encode(os.urandom(_SECRET_BYTES)).decode()
+
+
+def seal_secret(keyring: Keyring, subscription_id: str, secret: str) -> bytes:
+    """Seal the signing secret of a subscription."""
+    return keyring.seal(secret.encode(), _context(subscription_id))
+
+
+def open_secret(keyring: Keyring, subscription_id: str, sealed: bytes) -> str:
+    """Return the signing secret of a subscription."""
+    return keyring.open(sealed, _context(subscription_id)).decode()
+
+
+def secrets_of(keyring: Keyring, subscription: Subscription, now: int) -> list[str]:
+    """Return the secrets that sign for a subscription now: the current one, and maybe the last."""
+    sealed = [subscription.signing_secret]
+    if subscription.previous_until is not None and now < subscription.previous_until:
+        sealed.append(subscription.previous_secret)
+    return [open_secret(keyring, subscription.id, each) for each in sealed if each is not None]
+
+
+def signature(secrets: Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
+    """Return the value of ``webhook-signature``: one signature by each secret.
+
+    `timestamp` is in seconds since the epoch.
+    """
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    return " ".join(
+        "v1," + b64encode(hmac.digest(_key(secret), signed, "sha256")).decode()
+        for secret in secrets
+    )
+
+
+def new_nonce() -> str:
+    """Return a new nonce of a confirmation's token."""
+    return urlsafe_b64encode(os.urandom(24)).decode()
+
+
+def confirmation_token(keyring: Keyring, subscription_id: str, nonce: str) -> str:
+    """Return the token that confirms a subscription."""
+    key = keyring.derive("notifications confirmation token")
+    return _text(hmac.digest(key, f"{subscription_id} {nonce}".encode(), "sha256"))
+
+
+def token_hash(token: str) -> bytes:
+    """Return what is stored of a token."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+def unsubscribe_token(keyring: Keyring, account_id: str, subscription_id: str) -> str:
+    """Return the token that ends a subscription; it holds as long as the subscription."""
+    key = keyring.derive("notifications unsubscribe token")
+    mac = hmac.digest(key, f"{account_id} {subscription_id}".encode(), "sha256")
+    return f"{account_id}.{subscription_id}.{_text(mac)}"
+
+
+def read_unsubscribe_token(keyring: Keyring, token: str) -> tuple[str, str] | None:
+    """Return the account and the subscription that a token names, or None if it is not ours."""
+    found = _UNSUBSCRIBE.fullmatch(token)
+    if found is None:
+        return None
+    account_id, subscription_id = parse_uuid(found[1]), parse_uuid(found[2])
+    assert account_id is not None
+    assert subscription_id is not None
+    ours = unsubscribe_token(keyring, account_id, subscription_id)
+    return (account_id, subscription_id) if hmac.compare_digest(ours, token) else None
+
+
+def _key(secret: str) -> bytes:
+    return b64decode(secret.removeprefix(PREFIX))
+
+
+def _text(mac: bytes) -> str:
+    return urlsafe_b64encode(mac).rstrip(b"=").decode()
+
+
+def _context(subscription_id: str) -> str:
+    return f"notifications signing secret {subscription_id}"
+
 
 CONFIRM_PATH = "/v1/subscription-confirmations/page"
 UNSUBSCRIBE_PATH = "/v1/unsubscriptions"
@@ -24,9 +123,7 @@ class Links(NamedTuple):
     def token(self, subscription: Subscription) -> str:
         """Return the token that confirms a subscription that is not confirmed."""
         assert subscription.confirmation_nonce is not None
-        return signing.confirmation_token(
-            self.keyring, subscription.id, subscription.confirmation_nonce
-        )
+        return confirmation_token(self.keyring, subscription.id, subscription.confirmation_nonce)
 
     def confirmation(self, token: str) -> str:
         """Return the link to the page that confirms a subscription."""
@@ -34,7 +131,7 @@ class Links(NamedTuple):
 
     def unsubscribe(self, subscription: Subscription) -> str:
         """Return the link that ends a subscription by one POST (RFC 8058)."""
-        token = signing.unsubscribe_token(self.keyring, subscription.account_id, subscription.id)
+        token = unsubscribe_token(self.keyring, subscription.account_id, subscription.id)
         return f"{self.url}{UNSUBSCRIBE_PATH}?{urlencode({'token': token})}"
 
 

@@ -11,6 +11,7 @@ from cloudcore.metering.sku import Sku
 from cloudcore.notifications.topic import (
     DELIVERIES,
     PUBLISHED_MESSAGES,
+    SEND_MESSAGE,
     SUBSCRIPTIONS,
     TOPIC,
     WAITING_BYTES,
@@ -20,15 +21,13 @@ from cloudcore.notifications.topic import (
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
 
-    from cloudcore.db.deletion import Forget
+    from cloudcore.db.rows import Forget
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.notifications.needs import NotificationNeeds
     from cloudcore.ports import Opening
     from cloudcore.quotas.limits import Counted
 
 STEP_SECONDS: Final = 120
-SEND_MESSAGE: Final = "queue:SendMessage"
-"""The action on a queue that a subscription of it needs, and one with it for dead letters."""
 
 
 async def _open(opening: Opening) -> NotificationNeeds:
@@ -70,12 +69,12 @@ def _job_kinds(needs: NotificationNeeds) -> Sequence[JobKind]:
 
 
 def _expiry() -> Sequence[Forget]:
-    from cloudcore.notifications import delivery_rows, missing_topics  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.notifications import delivery_rows, topics  # noqa: PLC0415 - SQLAlchemy
 
     return (
         delivery_rows.forget_publications,
-        missing_topics.forget_waiting,
-        missing_topics.forget_old_missing,
+        topics.forget_waiting,
+        topics.forget_old_missing,
     )
 
 

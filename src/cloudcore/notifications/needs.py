@@ -14,8 +14,8 @@ from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
 from cloudcore.outbound.mail import Mail
 from cloudcore.ports import KEYRING, Opening, Port
+from cloudcore.quotas.quota_checks import QuotaChecks
 from cloudcore.resource_references import Authorize
-from cloudcore.room_checks import RoomChecks
 
 
 class QueueRef(Protocol):
@@ -99,7 +99,7 @@ class NotificationNeeds:
     """Has the topics that rules name."""
     mail: Mail | None = None
     """Sends mail, or None if the install sends none; nobody can subscribe by it then."""
-    room: RoomChecks = field(default_factory=RoomChecks)
+    room: QuotaChecks = field(default_factory=QuotaChecks)
     """Which accounts were found to have room for messages that wait."""
 
 

@@ -14,13 +14,12 @@ from uuid import UUID, uuid5
 import msgspec
 
 from cloudcore.account_rows import lock_account
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import InvalidInput
 from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.outbox import UNDELIVERED, OutboxEvent, emit
 from cloudcore.jobs.queue import Job
-from cloudcore.notifications import delivery_rows, missing_topics, subscriptions
+from cloudcore.notifications import delivery_rows, subscriptions, topics
 from cloudcore.notifications.delivery_rows import enqueue_release, wake
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.topic import (
@@ -34,6 +33,7 @@ from cloudcore.notifications.topic import (
 )
 from cloudcore.notifications.topics import ROWS as TOPICS
 from cloudcore.quotas.limits import Counted, Use, up_to
+from cloudcore.resource_names import Crn
 from cloudcore.wire import rfc3339
 
 PUBLISHED: Final = "notifications.message.published"
@@ -69,7 +69,7 @@ def delete_topic(tx: Connection, topic: Topic, now: int) -> None:
     lock_account(tx, topic.account_id)
     if tx.execute(TOPICS.statements["remove"], of_id=topic.id, account_id=topic.account_id) != 1:
         raise TopicMissing
-    missing_topics.note_missing(tx, topic.account_id, topic.crn, 0, now)
+    topics.note_missing(tx, topic.account_id, topic.crn, 0, now)
 
 
 def publish(
@@ -174,7 +174,7 @@ def find_ready_topic(
 ) -> Topic | None:
     """Return a topic, or None if it does not exist, or events wait for it."""
     topic = TOPICS.find_named(tx, account_id, region, name)
-    if topic is None or missing_topics.list_waiting(tx, account_id, crn, 1):
+    if topic is None or topics.list_waiting(tx, account_id, crn, 1):
         return None
     return topic
 
@@ -187,12 +187,12 @@ def wait_unless_ready(
     topic = find_ready_topic(tx, event.account_id, region, name, crn)
     if topic is not None:
         return topic
-    is_new = missing_topics.add_waiting(tx, event, crn)
-    missing_topics.drop_oldest_waiting(tx, event.account_id, crn)
+    is_new = topics.add_waiting(tx, event, crn)
+    topics.drop_oldest_waiting(tx, event.account_id, crn)
     there = TOPICS.find_named(tx, event.account_id, region, name)
     if there is None:
         if is_new:
-            missing_topics.note_missing(tx, event.account_id, crn, 1, now)
+            topics.note_missing(tx, event.account_id, crn, 1, now)
     else:
         release_waiting(tx, there, now)
     return None
@@ -201,7 +201,7 @@ def wait_unless_ready(
 def release_waiting(tx: Connection, topic: Topic, now: int) -> None:
     """Let what waits for a topic be delivered, if anything does and somebody would get it."""
     account_id = topic.account_id
-    is_told = missing_topics.list_waiting(tx, account_id, topic.crn, 1)
+    is_told = topics.list_waiting(tx, account_id, topic.crn, 1)
     if is_told and subscriptions.is_heard(tx, account_id, topic.id):
         enqueue_release(tx, account_id, topic.id, now)
 
@@ -213,9 +213,7 @@ async def release(needs: NotificationNeeds, job: Job) -> Next | Done:
     topic = await database.read(TOPICS.find, job.account_id, job.arguments["topic_id"])
     if topic is None or not await database.read(subscriptions.is_heard, topic.account_id, topic.id):
         return Done()
-    waiting = await database.read(
-        missing_topics.list_waiting, topic.account_id, topic.crn, _RELEASED
-    )
+    waiting = await database.read(topics.list_waiting, topic.account_id, topic.crn, _RELEASED)
     for event in waiting:
         # Active by now is enough: these were told to a topic that nobody could subscribe to.
         await insert_deliveries(needs, topic, event_message(event, topic), needs.clock())
@@ -225,7 +223,7 @@ async def release(needs: NotificationNeeds, job: Job) -> Next | Done:
 
 def _end_release(topic: Topic, ids: list[str], now: int, tx: Connection) -> None:
     lock_account(tx, topic.account_id)
-    missing_topics.remove_waiting(tx, topic.account_id, topic.crn, ids)
+    topics.remove_waiting(tx, topic.account_id, topic.crn, ids)
     release_waiting(tx, topic, now)
 
 

@@ -15,11 +15,10 @@ from litestar.params import JSONBody
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.notifications import subscribing
-from cloudcore.notifications.envelope import CONFIRM_PATH, UNSUBSCRIBE_PATH
-from cloudcore.notifications.signing import read_unsubscribe_token
+from cloudcore.notifications.envelope import CONFIRM_PATH, UNSUBSCRIBE_PATH, read_unsubscribe_token
 from cloudcore.notifications.topic import Status, Subscription, Topic
 from cloudcore.outbound.destinations import origin_of
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid
 from cloudcore.web.context import RequestContext
 from cloudcore.web.link_pages import (
     FOR_LINKS,

@@ -7,26 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from email.headerregistry import BaseHeader, HeaderRegistry, UniqueUnstructuredHeader
 from email.message import EmailMessage
+from email.policy import SMTP, EmailPolicy, Policy
 from email.utils import format_datetime, parsedate_to_datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import msgspec
 
 from cloudcore.clock import MICROSECONDS
+from cloudcore.notifications.attempts import DELIVERED, Outcome
+from cloudcore.notifications.envelope import secrets_of, signature
 from cloudcore.notifications.needs import NotificationNeeds
-from cloudcore.notifications.outcomes import DELIVERED, Outcome
-from cloudcore.notifications.signing import secrets_of, signature
 from cloudcore.notifications.topic import Publication, Subscription
-from cloudcore.outbound.answer_parser import Head
 from cloudcore.outbound.destinations import NotAllowed
-from cloudcore.outbound.failures import RequestFailed
-
-if TYPE_CHECKING:
-    from email.headerregistry import BaseHeader
-    from email.policy import EmailPolicy, Policy
-
+from cloudcore.outbound.http_connection import Head, RequestFailed
 
 _TOO_MANY: Final = 429
 _JSON: Final = "application/json"
@@ -130,8 +126,6 @@ def _policy() -> EmailPolicy[EmailMessage]:
 
     The library would fold it into encoded words, which are no part of it (RFC 2369 §2).
     """
-    from email.headerregistry import HeaderRegistry, UniqueUnstructuredHeader  # noqa: PLC0415
-    from email.policy import SMTP  # noqa: PLC0415 - 0.6 MiB, and few installs send mail
 
     class OneLine(UniqueUnstructuredHeader):
         def fold(self, *, policy: Policy) -> str:

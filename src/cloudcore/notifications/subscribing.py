@@ -13,8 +13,8 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound, TooManyConfirmations
 from cloudcore.notifications import delivery_rows, subscriptions
 from cloudcore.notifications.delivery_rows import wake
+from cloudcore.notifications.envelope import token_hash
 from cloudcore.notifications.publishing import release_waiting
-from cloudcore.notifications.signing import token_hash
 from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS as ROWS
 from cloudcore.notifications.topic import SUBSCRIPTIONS, Subscription, SubscriptionMissing, Topic
 from cloudcore.notifications.topics import ROWS as TOPICS

@@ -11,9 +11,8 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, structs
 
 from cloudcore.db.base import Connection
-from cloudcore.notifications import signing, subscribing
+from cloudcore.notifications import envelope, subscribing
 from cloudcore.notifications.delivery_policy import stored
-from cloudcore.notifications.family import SEND_MESSAGE
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.subscriptions import (
     SUBSCRIPTIONS,
@@ -26,6 +25,7 @@ from cloudcore.notifications.subscriptions import (
     list_subscriptions,
 )
 from cloudcore.notifications.topic import (
+    SEND_MESSAGE,
     TOPIC,
     WEBHOOKS,
     Subscription,
@@ -102,9 +102,9 @@ async def subscribe(
     topic = await TOPICS.authorized(ctx, topic_id)
     endpoint = await _endpoint(needs, data)
     subscription_id, now = ctx.new_id(), ctx.clock()
-    secret = signing.new_secret() if data.protocol in WEBHOOKS else None
-    nonce = signing.new_nonce()
-    token = signing.confirmation_token(ctx.keyring, subscription_id, nonce)
+    secret = envelope.new_secret() if data.protocol in WEBHOOKS else None
+    nonce = envelope.new_nonce()
+    token = envelope.confirmation_token(ctx.keyring, subscription_id, nonce)
     wanted = Subscription(
         id=subscription_id,
         account_id=topic.account_id,
@@ -119,7 +119,7 @@ async def subscribe(
         created_at=now,
         updated_at=now,
         active_since=now,
-        signing_secret=signing.seal_secret(ctx.keyring, subscription_id, secret)
+        signing_secret=envelope.seal_secret(ctx.keyring, subscription_id, secret)
         if secret
         else None,
     )
@@ -272,7 +272,7 @@ async def rotate_signing_secret(
 ) -> Reply[SigningSecret]:
     """Give a webhook a new secret; for 24 hours the one before signs each delivery too."""
     found = await authorized_subscription(ctx, topic_id, subscription_id)
-    sealed = signing.seal_secret(ctx.keyring, found.id, signing.new_secret())
+    sealed = envelope.seal_secret(ctx.keyring, found.id, envelope.new_secret())
     return await ctx.commit(
         subscribing.rotate_secret,
         found,
@@ -298,8 +298,8 @@ async def resend_confirmation(
     An endpoint is asked at most 10 times an hour, and an account's 300 times; then it is 429.
     """
     found = await authorized_subscription(ctx, topic_id, subscription_id)
-    nonce = signing.new_nonce()
-    token = signing.confirmation_token(ctx.keyring, found.id, nonce)
+    nonce = envelope.new_nonce()
+    token = envelope.confirmation_token(ctx.keyring, found.id, nonce)
     return await ctx.commit(
         subscribing.resend_confirmation,
         found,
@@ -314,9 +314,9 @@ def _secret(ctx: RequestContext, found: Subscription) -> SigningSecret:
     assert found.signing_secret is not None
     until, previous = found.previous_until, None
     if until is not None and found.previous_secret is not None and until > ctx.clock():
-        previous = signing.open_secret(ctx.keyring, found.id, found.previous_secret)
+        previous = envelope.open_secret(ctx.keyring, found.id, found.previous_secret)
     return SigningSecret(
-        signing_secret=signing.open_secret(ctx.keyring, found.id, found.signing_secret),
+        signing_secret=envelope.open_secret(ctx.keyring, found.id, found.signing_secret),
         previous_signing_secret=previous,
         previous_expires_at=None if previous is None or until is None else rfc3339(until),
     )

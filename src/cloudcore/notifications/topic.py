@@ -14,9 +14,8 @@ from cloudcore.jobs.faults import Fault
 from cloudcore.metering.sku import Sku
 from cloudcore.outbound.destinations import Destination
 from cloudcore.quotas.quota import Quota
-from cloudcore.resources.record import Record, fixed, given, own
-from cloudcore.resources.resource import Filter, Resource
-from cloudcore.uuids import parse_uuid
+from cloudcore.resource_names import parse_uuid
+from cloudcore.resources.resource import Filter, Record, Resource, fixed, given, own
 
 Protocol = Literal["email", "http", "https", "queue"]
 Status = Literal["pending_confirmation", "confirmed"]
@@ -26,6 +25,8 @@ Settings = Mapping[str, Any]
 DELIVERIES: Final = Sku("notifications.deliveries", "Deliveries", "1000 deliveries", 1000)
 """A message that an endpoint took, by webhook, mail or queue."""
 WEBHOOKS: Final = frozenset({"http", "https"})
+SEND_MESSAGE: Final = "queue:SendMessage"
+"""The action on a queue that a subscription of it needs, and one with it for dead letters."""
 
 
 class Publication(NamedTuple):

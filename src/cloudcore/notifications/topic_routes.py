@@ -14,8 +14,8 @@ from cloudcore.notifications import publishing
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.topic import TOPIC, check_message
 from cloudcore.notifications.topics import TOPICS
+from cloudcore.resource_names import Uuid
 from cloudcore.resources.routes import standard_routes
-from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody

@@ -1,6 +1,8 @@
-"""What may be wrong with stored bytes."""
+"""Kinds of damage: of stored bytes, and of numbers that differ from their recount."""
 
-from typing import Final
+from __future__ import annotations
+
+from typing import Final, NamedTuple
 
 ABSENT: Final = "absent"
 """The file does not exist."""
@@ -10,3 +12,16 @@ DIGEST: Final = "digest"
 """The bytes hash to another digest."""
 UNREADABLE: Final = "unreadable"
 """The disk cannot read the bytes."""
+
+
+class Miscount(NamedTuple):
+    """A number that differs from its recount."""
+
+    what: str
+    recorded: object
+    counted: object
+
+    @property
+    def problem(self) -> str:
+        """Return what is wrong, in words."""
+        return f"{self.recorded} on record, {self.counted} counted"

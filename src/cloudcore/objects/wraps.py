@@ -1,7 +1,8 @@
-"""Wraps: the data key of stored bytes, encrypted under a KMS key; how they get another one.
+"""Wraps: the data key of stored bytes, encrypted under a KMS key; move it to another key.
 
 One data key seals one sequence of stored bytes. A wrap of it is bound to their stored id, so it
-opens nothing else. To let another KMS key open the bytes, none of them is read.
+opens nothing else. To let another KMS key open the bytes, none of them is read. Families turn the
+errors here into their own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,28 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from cloudcore.objects.errors import KeyDeleted, KeyDisabled, WrapBroken
+from cloudcore.errors import AccessDenied, NotFound
+
+
+class KeyDeleted(NotFound):
+    """The KMS key was deleted, or there is none."""
+
+    def __init__(self, message: str = "the KMS key was deleted") -> None:
+        super().__init__(message, reason="kms_key_not_found")
+
+
+class KeyDisabled(AccessDenied):
+    """The KMS key is disabled, or its deletion is pending."""
+
+    def __init__(
+        self, message: str = "the KMS key is disabled, or its deletion is pending"
+    ) -> None:
+        super().__init__(message, reason="kms_key_disabled")
+
+
+class WrapBroken(Exception):
+    """A wrapped data key does not open: its row was changed. No client sees this error."""
+
 
 CLOSED: Final = (KeyDeleted, KeyDisabled)
 """Why a KMS key cannot be used."""

@@ -6,7 +6,7 @@ import asyncio
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
-from cloudcore.outbound.addresses import Address
+from cloudcore.outbound.destinations import Address
 
 if TYPE_CHECKING:
     from dns.asyncresolver import Resolver as Dns

@@ -15,18 +15,23 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from cloudcore.outbound.addresses import Address
-from cloudcore.outbound.answer_parser import Head
 from cloudcore.outbound.destinations import (
+    Address,
     Allowed,
     Destination,
     check_addresses,
     check_url,
     literal_address,
 )
-from cloudcore.outbound.failures import AnswerTooLong, RequestFailed, Stage, Unreachable
-from cloudcore.outbound.http_connection import HttpConnection
-from cloudcore.outbound.names import Resolve, resolve
+from cloudcore.outbound.host_lookup import Resolve, resolve
+from cloudcore.outbound.http_connection import (
+    AnswerTooLong,
+    Head,
+    HttpConnection,
+    RequestFailed,
+    Stage,
+    Unreachable,
+)
 
 
 class Pace:

@@ -1,12 +1,195 @@
-"""One client connection of HTTP/1.1: requests one after the other, bodies as they come."""
+"""One client connection of HTTP/1.1: send requests, parse answers, and the errors of both.
+
+The parser is httptools', as on the server side: each byte of a body is copied once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import select
-from typing import Final, cast
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, cast
 
-from cloudcore.outbound.answer_parser import AnswerParser, Head
+import httptools
+
+Stage = Literal["dns", "connect", "tls", "answer"]
+
+
+class RequestFailed(Exception):
+    """A request has no usable answer; the message says why, without headers and secrets."""
+
+
+class Unreachable(RequestFailed):
+    """The host could not be asked, or stopped in the middle of its answer."""
+
+    def __init__(self, message: str, stage: Stage) -> None:
+        super().__init__(message)
+        self.stage: Stage = stage
+        """How far the request came."""
+
+
+class BadAnswer(RequestFailed):
+    """The answer is not HTTP, or larger than allowed."""
+
+
+class AnswerTooLong(BadAnswer):
+    """It is larger than allowed."""
+
+
+MAX_HEAD: Final = 64 * 1024
+"""Limit of the bytes of an answer's head with its trailers."""
+_MAX_INTERIM: Final = 8
+_WHOLE_PIECE: Final = 64 * 1024
+_CONTINUED: Final = range(100, 200)
+_BODILESS: Final = frozenset({204, 304})
+_LENGTH_DIGITS: Final = 18
+_OPENING: Final = b"HTTP/"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Status and headers of an answer."""
+
+    status: int
+    headers: Sequence[tuple[str, str]]
+    """Names in lower case."""
+
+    def all(self, name: str) -> list[str]:
+        """Return the values of a header."""
+        return [value for known, value in self.headers if known == name]
+
+    def get(self, name: str) -> str | None:
+        """Return the value of a header; None if it is absent, or stands there twice."""
+        found = self.all(name)
+        return found[0] if len(found) == 1 else None
+
+    @property
+    def length(self) -> int | None:
+        """Return the ``Content-Length``, or None."""
+        text = self.get("content-length") or ""
+        is_number = text.isascii() and text.isdigit() and len(text) <= _LENGTH_DIGITS
+        return int(text) if is_number else None
+
+
+class AnswerParser:
+    """Parses one answer, and holds what of its body is not read yet."""
+
+    def __init__(self, *, to_head: bool) -> None:
+        """Make a parser of the next answer; that to HEAD has no body."""
+        self.head: Head | None = None
+        self.failure: RequestFailed | None = None
+        self.is_done = False
+        """True once the answer's last byte has come."""
+        self.keeps_alive = True
+        """False if the connection cannot be used again."""
+        self.buffered = 0
+        """Bytes of the body that are not read yet."""
+        self.fed = 0
+        """Bytes that came, of head and body."""
+        self._to_head = to_head
+        self._first = b""
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: list[tuple[str, str]] = []
+        self._head_bytes = 0
+        self._interim = 0
+        self._pieces: deque[bytes] = deque()
+        self._ends_with_connection = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Return True if bytes came, and the first ones may be those of an answer."""
+        return bool(self._first) and _OPENING.startswith(self._first)
+
+    def feed(self, data: bytes) -> None:
+        """Parse some bytes; what is wrong with them is in `failure`."""
+        if self.is_done or self.failure is not None:  # nobody asked for more
+            self.keeps_alive = False
+            return
+        self._first += data[: len(_OPENING) - len(self._first)]
+        self.fed += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self.keeps_alive = False
+            if not self.is_done:
+                self.fail(BadAnswer("it answered with what is not HTTP"))
+        if self.head is None and self.fed > MAX_HEAD:
+            self._fail_for_head()
+
+    def end(self, *, is_error: bool) -> None:
+        """Note the end of the connection: only some answers end with it."""
+        if self.is_done:
+            return
+        if self._ends_with_connection and not is_error:
+            self.is_done = True
+        else:
+            self.fail(Unreachable("it closed the connection before the answer's end", "answer"))
+
+    def fail(self, failure: RequestFailed) -> None:
+        """Note a failure; the first one counts."""
+        self.failure = self.failure or failure
+        self.keeps_alive = False
+
+    def take(self) -> bytes:
+        """Return bytes of the body that came; none if all are read."""
+        if not self._pieces:
+            return b""
+        if len(self._pieces[0]) >= _WHOLE_PIECE or len(self._pieces) == 1:
+            piece = self._pieces.popleft()
+        else:  # many small ones cost their reader more than a copy
+            piece = b"".join(self._pieces)
+            self._pieces.clear()
+        self.buffered -= len(piece)
+        return piece
+
+    # What httptools calls:
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, or drop a trailer."""
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > MAX_HEAD:
+            self._fail_for_head()
+        elif self.head is None:
+            self._headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
+
+    def on_headers_complete(self) -> None:
+        """Take the head, unless a further one follows it (1xx)."""
+        if self.is_done:  # a second answer
+            self.keeps_alive = False
+            return
+        if self.failure is not None:
+            return
+        status = self._parser.get_status_code()
+        if status in _CONTINUED:
+            self._interim += 1
+            self._headers = []
+            if self._interim > _MAX_INTERIM:
+                self.fail(BadAnswer("it answered with many interim answers"))
+            return
+        self.head = Head(status, tuple(self._headers))
+        self.keeps_alive = self.keeps_alive and self._parser.should_keep_alive()
+        has_length = self.head.all("content-length") or self.head.all("transfer-encoding")
+        self._ends_with_connection = not has_length
+        self.is_done = self._to_head or status in _BODILESS
+
+    def on_body(self, data: bytes) -> None:
+        """Keep bytes of the body until they are read."""
+        if self.is_done:  # a body where none belongs
+            self.keeps_alive = False
+        elif self.failure is None:
+            self._pieces.append(data)
+            self.buffered += len(data)
+
+    def on_message_complete(self) -> None:
+        """End the answer."""
+        if self.head is not None:
+            self.is_done = True
+
+    def _fail_for_head(self) -> None:
+        self.fail(BadAnswer(f"the head of its answer has more than {MAX_HEAD} bytes"))
+
 
 _HIGH_WATER: Final = 1024 * 1024
 _LOW_WATER: Final = 256 * 1024

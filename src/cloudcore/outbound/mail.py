@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from email.message import EmailMessage
-from typing import Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from email.message import EmailMessage
 
 
 class MailRefused(Exception):
@@ -26,3 +29,48 @@ class Mail(Protocol):
     async def send(self, message: EmailMessage) -> None:
         """Hand a message over for delivery; raise `MailRefused`."""
         ...
+
+
+_PORTS: Final = {"smtp": 25, "smtps": 465}
+
+
+class SmtpUrlError(ValueError):
+    """A URL names no smarthost; the message says why, without the password."""
+
+
+class Smarthost(NamedTuple):
+    """Where mail is handed over."""
+
+    scheme: Literal["smtp", "smtps"]
+    host: str
+    port: int
+    user: str = ""
+    password: str = ""
+
+    def __repr__(self) -> str:
+        return f"Smarthost({self.scheme}://{self.host}:{self.port})"
+
+
+def parse_smarthost(url: str) -> Smarthost:
+    """Return the smarthost of ``smtp://[USER:PASSWORD@]HOST[:PORT]``, or ``smtps://…``.
+
+    Raises:
+        SmtpUrlError
+
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise SmtpUrlError("write it as smtp://USER:PASSWORD@HOST:PORT") from None
+    if parts.scheme not in _PORTS or not parts.hostname or parts.path not in ("", "/"):
+        raise SmtpUrlError("write it as smtp://USER:PASSWORD@HOST:PORT, or smtps://…")
+    if parts.query or parts.fragment:
+        raise SmtpUrlError("it has a query or a fragment")
+    return Smarthost(
+        "smtps" if parts.scheme == "smtps" else "smtp",
+        parts.hostname,
+        port or _PORTS[parts.scheme],
+        unquote(parts.username or ""),
+        unquote(parts.password or ""),
+    )

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
-from cloudcore.outbound.addresses import Address
 from cloudcore.outbound.destinations import (
+    Address,
     Allowed,
     Destination,
     NotAllowed,
@@ -23,7 +23,7 @@ from cloudcore.outbound.destinations import (
     literal_address,
 )
 from cloudcore.outbound.dns_resolver import DnsFailed, DnsResolver
-from cloudcore.outbound.smarthosts import Smarthost
+from cloudcore.outbound.mail import Smarthost
 
 if TYPE_CHECKING:
     from aiosmtplib import SMTP

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from email.message import EmailMessage
 from typing import Any, Final
 
-from cloudcore.outbound.smarthosts import Smarthost
+from cloudcore.outbound.mail import Smarthost
 
 CONNECTIONS: Final = 4
 """Messages that are handed over at once; those who send more wait for one another."""

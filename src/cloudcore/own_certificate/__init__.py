@@ -1,1 +1,1 @@
-"""The certificate of a server's own names: ordered, kept in a folder, and renewed in time."""
+"""The certificate of a server's own names: ordered by ACME, kept in a folder, renewed in time."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from cloudcore.command_line import Act, Cell, Invocation, Option
 from cloudcore.queue.queue import QUEUE
-from cloudcore.resources.nouns import noun_of
+from cloudcore.resources.commands import noun_of
 
 _REDRIVE: Final = (
     Option(

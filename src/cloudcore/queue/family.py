@@ -39,15 +39,15 @@ def _routes() -> Sequence[HTTPRouteHandler]:
 
 def _schedule(needs: QueueNeeds) -> Sequence[Scheduled]:
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
-    from cloudcore.queue import messages  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.queue import chores  # noqa: PLC0415 - SQLAlchemy
 
     settle, erase = (
-        partial(messages.settle_queues, needs),
-        partial(messages.erase_deleted_queues, needs),
+        partial(chores.settle_queues, needs),
+        partial(chores.erase_deleted_queues, needs),
     )
     return (
-        Scheduled("queue.due_messages", messages.EVERY_SECONDS, settle),
-        Scheduled("queue.deleted_queues", messages.EVERY_SECONDS, erase),
+        Scheduled("queue.due_messages", chores.EVERY_SECONDS, settle),
+        Scheduled("queue.deleted_queues", chores.EVERY_SECONDS, erase),
     )
 
 

@@ -16,7 +16,7 @@ import os
 import uuid
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
@@ -29,12 +29,9 @@ from cloudcore.queue.queue import (
     Queue,
     QueueMissing,
 )
-from cloudcore.queue.queues import ROWS, erase_queue, list_deleted, list_live
+from cloudcore.queue.queues import ROWS
 from cloudcore.quotas.limits import check_limit
 from cloudcore.wire import ResponseBody
-
-if TYPE_CHECKING:
-    from cloudcore.queue.needs import QueueNeeds
 
 _BYTES: Final = 32
 _LENGTH: Final = 43
@@ -306,50 +303,3 @@ def _kept_from(queue: Queue, now: int) -> int:
 
 def _later(now: int, seconds: int) -> int:
     return now + seconds * MICROSECONDS
-
-
-EVERY_SECONDS: Final = 30
-_PAGE: Final = 100
-_DELETED_AT_ONCE: Final = 500
-_EVERY_POSITION: Final = (1 << 63) - 1
-
-
-async def settle_queues(needs: QueueNeeds) -> None:
-    """Return, move and delete messages whose time is over, in transactions of a hundred."""
-    after = ""
-    while queues := await needs.database.read(list_live, after, _PAGE):
-        for queue in queues:
-            await _delete_purged(needs, queue.account_id, queue.id, queue.purged_through)
-            await _settle(needs, queue)
-        after = queues[-1].id
-
-
-async def erase_deleted_queues(needs: QueueNeeds) -> None:
-    """Delete the messages of deleted queues, and then their rows."""
-    after = ""
-    while found := await needs.database.read(list_deleted, after, _PAGE):
-        for account_id, queue_id in found:
-            await _delete_purged(needs, account_id, queue_id, _EVERY_POSITION)
-            await needs.database.write(erase_queue, account_id, queue_id)
-        after = found[-1][1]
-
-
-async def _settle(needs: QueueNeeds, queue: Queue) -> None:
-    while await needs.database.read(has_due, queue, needs.clock()):
-        settled = await needs.database.write(_settle_current, queue, needs.clock())
-        if settled < SETTLED_AT_ONCE:
-            return
-
-
-async def _delete_purged(
-    needs: QueueNeeds, account_id: str, queue_id: str, purged_through: int
-) -> None:
-    terms = (account_id, queue_id, purged_through, _DELETED_AT_ONCE)
-    while await needs.database.read(message_rows.has_purged, *terms[:3]):
-        if not await needs.database.write(message_rows.delete_purged, *terms):
-            return
-
-
-def _settle_current(tx: Connection, queue: Queue, now: int) -> int:
-    current = ROWS.find(tx, queue.account_id, queue.id)
-    return 0 if current is None else settle(tx, current, now)

@@ -9,12 +9,12 @@ from typing import Final
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.ports import Opening, Port, offer
+from cloudcore.queue.long_polling import Bells, Waiter
 from cloudcore.queue.messages import NewMessage, send_messages
 from cloudcore.queue.queue import Queue, check_message
 from cloudcore.queue.queues import ROWS
-from cloudcore.queue.waiting import Bells, Waiter
+from cloudcore.quotas.quota_checks import QuotaChecks
 from cloudcore.resource_references import Authorize
-from cloudcore.room_checks import RoomChecks
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +79,14 @@ class QueueNeeds:
     clock: Clock
     bells: Bells
     waiter: Waiter
-    room: RoomChecks
+    room: QuotaChecks
 
     @classmethod
     def of(cls, database: Database, clock: Clock) -> QueueNeeds:
         """Return the dependencies of one process."""
         bells = Bells(database)
         waiter = Waiter(database, clock, bells)
-        return cls(database=database, clock=clock, bells=bells, waiter=waiter, room=RoomChecks())
+        return cls(database=database, clock=clock, bells=bells, waiter=waiter, room=QuotaChecks())
 
 
 async def _open_queues(opening: Opening) -> Queues:

@@ -10,8 +10,7 @@ from msgspec import Meta, field
 
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.quotas.quota import Quota
-from cloudcore.resources.record import Record, Reference, fixed, given, own
-from cloudcore.resources.resource import Filter, Resource
+from cloudcore.resources.resource import Filter, Record, Reference, Resource, fixed, given, own
 
 QUEUE_MESSAGES: Final = Quota("queue_messages", 100_000, "messages of a queue", per="queue")
 QUEUE_BYTES: Final = Quota(

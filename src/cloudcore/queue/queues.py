@@ -18,11 +18,11 @@ from cloudcore.queue.message_rows import Depth, queue_messages
 from cloudcore.queue.queue import QUEUE, Queue, QueueMissing
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Reference
 from cloudcore.resources.rows import IS_DELETED, Rows
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RequestBody, ResponseBody
 
 _FIELD: Final = "redrive_policy.dead_letter_queue"

@@ -21,8 +21,8 @@ from cloudcore.queue.messages import FailedLease, NewMessage, lease_id
 from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.queue import MAX_BATCH, QUEUE, Delay, LeaseSeconds, check_message
 from cloudcore.queue.queues import QUEUES, depth_of, purge
+from cloudcore.resource_names import Uuid
 from cloudcore.resources.routes import answers_one, standard_routes
-from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339

@@ -1,7 +1,11 @@
-"""The limits that operators have set, and what is refused by them.
+"""Limits that operators have set, the refusal of more, and events when an account comes near one.
 
-They are read in the transaction of the change that they may refuse: where what is there is counted
-by a query, in the same statement (`Counted`).
+Limits are read in the transaction of the change that they may refuse: where rows are counted by a
+query, in the same statement (`Counted`).
+
+An account is told once that it has reached a level, by the transaction that adds what reaches it,
+and again only after an addition found it well below. `Counted` also reads which level it was told
+last, so an addition writes only when that changes.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     ForeignKey,
+    Integer,
     Select,
     Subquery,
     Table,
@@ -22,14 +27,88 @@ from sqlalchemy import (
     literal_column,
     select,
 )
+from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given, insert_or_change
+from cloudcore.db.rows import bound, given, insert_or_change
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement
 from cloudcore.errors import QuotaExceeded
-from cloudcore.quotas.levels import level_told, tell_level
-from cloudcore.quotas.quota import Quota
+from cloudcore.events import tell_later
+from cloudcore.quotas.quota import NEARLY_REACHED, REACHED, Quota
+
+MOST_OF_IT: Final = 80
+"""Per cent."""
+ALL_OF_IT: Final = 100
+_WELL_BELOW: Final = 10
+"""Per cent of the limit: what goes to and fro across a level is told once."""
+_TYPES: Final = {MOST_OF_IT: NEARLY_REACHED, ALL_OF_IT: REACHED}
+
+quota_levels = Table(
+    "quota_levels",
+    metadata,
+    # The type is said, since accounts may not be known yet when the statements are made.
+    Column("account_id", Id, ForeignKey("accounts.id"), primary_key=True),
+    Column("name", ByteOrdered, primary_key=True),
+    Column("percent", Integer, nullable=False),
+    CheckConstraint("percent IN (0, 80, 100)", name="percent"),
+)
+_l = quota_levels.c
+_new: Final = insert(quota_levels).values(bound(("account_id", "name", "percent")))
+# Of those that bring an account to a level at the same moment, one changes the row.
+_RAISE: Final = Statement(
+    _new.on_conflict_do_update(
+        index_elements=["account_id", "name"],
+        set_={"percent": _new.excluded.percent},
+        where=_l.percent < _new.excluded.percent,
+    )
+)
+_LOWER: Final = Statement(
+    quota_levels.update()
+    .where(given(_l.account_id, _l.name), _l.percent > bindparam("below"))
+    .values(percent=bindparam("below"))
+)
+
+
+def level_told(name: str) -> ColumnElement[Any]:
+    """Return the level that ``:account_id`` was told last, as a scalar query; 0 if none."""
+    found = select(_l.percent).where(
+        _l.account_id == bindparam("account_id"), _l.name == literal_column(f"'{name}'")
+    )
+    return func.coalesce(found.scalar_subquery(), literal_column("0"))
+
+
+def level_of(used: int, limit: int) -> int:
+    """Return the level that is reached, in per cent; 0 below the first."""
+    if used >= limit:
+        return ALL_OF_IT
+    return MOST_OF_IT if used * 100 >= limit * MOST_OF_IT else 0
+
+
+def tell_level(
+    tx: Connection,
+    account_id: str,
+    name: str,
+    before: int,
+    added: int,
+    limit: int,
+    told: int,
+    now: int,
+) -> None:
+    """Tell an account that has come to a level, unless it was told; call it last in a change.
+
+    It had `before`, and the change has `added` to it. `told` is the `level_told` of the statement
+    that counted.
+    """
+    if before * 100 < limit * (told - _WELL_BELOW):
+        told = level_of(before, limit)
+        tx.execute(_LOWER, account_id=account_id, name=name, below=told)
+    used = before + added
+    level = level_of(used, limit)
+    if level > told and tx.execute(_RAISE, account_id=account_id, name=name, percent=level):
+        data = {"quota": name, "percent": level, "used": used, "limit": limit}
+        tell_later(tx, account_id, _TYPES[level], data, now)
+
 
 EVERY_ACCOUNT: Final = ""
 """Instead of an account's id: the limits of those that have none of their own."""
@@ -81,7 +160,7 @@ class Use(NamedTuple):
     used: int
     limit: int
     told: int = 0
-    """The level that the account was told last (`levels`)."""
+    """The level that the account was told last (`level_told`)."""
 
 
 class Limits(NamedTuple):
@@ -100,10 +179,7 @@ class Limits(NamedTuple):
 
 
 class Counted:
-    """A quota with the query that counts what an account has.
-
-    Make it while a module of the family is imported, as all statements.
-    """
+    """A quota with the query that counts what an account has."""
 
     def __init__(self, quota: Quota, used: Select[Any]) -> None:
         """Count by `used`, a query of one number, which has the parameter ``account_id``."""
@@ -136,7 +212,7 @@ class Counted:
     def tell(self, tx: Connection, account_id: str, use: Use, now: int, added: int = 1) -> None:
         """Tell the account, which had `use`, if it has most or all of it with what was `added`.
 
-        Call it last in a change; see `levels`.
+        Call it last in a change; see `tell_level`.
         """
         has, limit, told = use
         tell_level(tx, account_id, self.quota.name, has, added, limit, told, now)

@@ -15,11 +15,11 @@ from litestar.params import FromPath, JSONBody
 from msgspec import Meta, Struct
 
 from cloudcore.account_rows import find_account, handle_of
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, NotFound
-from cloudcore.quotas.known import Allowance, QuotaNeeds
 from cloudcore.quotas.limits import EVERY_ACCOUNT, MOST
+from cloudcore.quotas.needs import Allowance, QuotaNeeds
+from cloudcore.resource_names import Crn
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext

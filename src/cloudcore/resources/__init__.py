@@ -1,1 +1,5 @@
-"""Resources of accounts, each described once: see docs/adr for what is derived and what is not."""
+"""Resources of accounts, each described once; see docs/decisions.
+
+From a `resource` follow its table (`rows`), its bodies, its standard methods with their routes, and
+its commands. `workflow` carries out in steps what takes long. Custom methods are a family's own.
+"""

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType, defstruct
 
 from cloudcore.jobs.faults import Fault
-from cloudcore.resource_names import with_article
-from cloudcore.resources.record import Described, Record
-from cloudcore.resources.resource import Resource, camel
-from cloudcore.uuids import Uuid
-from cloudcore.web.fault_records import FaultRecord, fault_record
+from cloudcore.resource_names import Uuid, with_article
+from cloudcore.resources.resource import Described, Record, Resource, camel
+from cloudcore.web.bodies import FaultRecord, ResourceRef, fault_record
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, rfc3339
 
 if TYPE_CHECKING:

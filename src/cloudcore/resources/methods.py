@@ -19,8 +19,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.resource_names import check_tags
 from cloudcore.resources.bodies import Bodies, Composite
-from cloudcore.resources.record import Record, Reference
-from cloudcore.resources.resource import Resource, Verb
+from cloudcore.resources.resource import Record, Reference, Resource, Verb
 from cloudcore.resources.rows import Rows
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext

@@ -1,7 +1,4 @@
-"""The table of a resource, and its queries.
-
-Make them while a module of the family is imported, as all statements (`cloudcore.db.statement`).
-"""
+"""The table of a resource, and its queries."""
 
 from __future__ import annotations
 
@@ -43,8 +40,16 @@ from cloudcore.errors import Conflict, NotFound
 from cloudcore.quotas.limits import Counted, Use
 from cloudcore.resource_names import with_article
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
-from cloudcore.resources.record import BASE, DELETING, Described, Record, Reference, Worked
-from cloudcore.resources.resource import Filter, Resource
+from cloudcore.resources.resource import (
+    BASE,
+    DELETING,
+    Described,
+    Filter,
+    Record,
+    Reference,
+    Resource,
+    Worked,
+)
 
 R = TypeVar("R", bound=Record)
 Condition = Callable[[Table], ColumnElement[bool]]

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from random import getrandbits
 from typing import Final
 
-from cloudcore.serving.body import Message, Receive, Scope, Send
-from cloudcore.serving.kept import KeptAnswers
+from cloudcore.serving.asgi import Message, Receive, Scope, Send
+from cloudcore.serving.counters import Count, Measure, count_nothing, measure_nothing
+from cloudcore.serving.kept.cache import KeptAnswers
 from cloudcore.serving.planes import Planes
-from cloudcore.serving.watched import Count, Measure, count_nothing, measure_nothing
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Hook = Callable[[], Awaitable[None]]

@@ -1,4 +1,4 @@
-"""All limits of the server, which tests lower, and what they bound of slow clients.
+"""All limits of the server, which tests lower; the pace of slow clients, and free memory.
 
 A slow client occupies a connection but no thread, so it is tolerated while there are enough
 connections. When those are scarce, a minimum rate keeps slow clients from occupying them all.
@@ -6,6 +6,7 @@ connections. When those are scarce, a minimum rate keeps slow clients from occup
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -144,3 +145,14 @@ class Unsent:
     def release(self, connection: Cuttable) -> None:
         """Remove a connection's unsent bytes."""
         self.used -= self._waiting.pop(connection, 0)
+
+
+def give_back_unused() -> None:
+    """Give the pages back that malloc holds free. It takes up to some 20 ms.
+
+    Buffers of a MiB leave holes that malloc keeps for the next ones: after bodies to and fro of 64
+    MiB by twelve clients they were 17 to 30 MiB of a worker with 80 to 110.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)

@@ -18,8 +18,8 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from cloudcore.errors import Unavailable
-from cloudcore.serving.body import Receive, Scope, Send
-from cloudcore.serving.watched import (
+from cloudcore.serving.asgi import Receive, Scope, Send
+from cloudcore.serving.counters import (
     BUCKETS,
     CountedEvent,
     Counters,

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from cloudcore.serving.planes import Planes
-    from cloudcore.serving.request_cycle import RequestCycle
+from typing import Final, NamedTuple
 
 TLS_HELLO: Final = "a TLS hello: this port speaks plain HTTP"
 """The reason of a record without a request: Go clients try TLS first."""
@@ -61,30 +56,3 @@ class RequestRecord(NamedTuple):
     event: str = ""
     """Key of the counted event that the answer is; empty for none."""
     alike: Alike | None = None
-
-
-def record_of(cycle: RequestCycle, client: str, planes: Planes) -> RequestRecord:
-    """Return the record of a request cycle that has ended."""
-    head = cycle.head
-    state = cycle.scope["state"]
-    plane = state.get("plane")
-    if plane is None:  # refused before it was dispatched
-        plane = planes.find(head.path, head.headers, cycle.connection.port)
-    return RequestRecord(
-        time.time(),
-        time.monotonic() - cycle.started_at,
-        state.get("request_id", ""),
-        head.method,
-        head.path,
-        head.query,
-        cycle.status,
-        0 if cycle.body is None else cycle.body.received,
-        max(0, cycle.sent - cycle.unsent) if cycle.unsent else cycle.sent,
-        client,
-        plane,
-        state.get("principal", ""),
-        head.traits.user_agent,
-        state.get("source"),
-        cycle.reason,
-        state.get("event", ""),
-    )

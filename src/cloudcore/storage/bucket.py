@@ -12,8 +12,7 @@ from msgspec import field
 
 from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, GIB, Sku
 from cloudcore.quotas.quota import Quota
-from cloudcore.resources.record import Record, fixed, given, own
-from cloudcore.resources.resource import Filter, Resource
+from cloudcore.resources.resource import Filter, Record, Resource, fixed, given, own
 from cloudcore.storage.errors import (
     EntityTooLarge,
     InvalidBucketName,

@@ -14,7 +14,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.principal import stored_source
 from cloudcore.jobs.faults import Fault
-from cloudcore.resource_names import check_tags
+from cloudcore.resource_names import Uuid, check_tags
 from cloudcore.storage import buckets, rewrapping
 from cloudcore.storage.bucket import BUCKET, Bucket, check_bucket_name, named_bucket_crn
 from cloudcore.storage.bucket_rows import (
@@ -28,13 +28,11 @@ from cloudcore.storage.cors import CorsRule, CorsRules, cors_rules
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.rewrapping import Rewrap, rewrap_record
 from cloudcore.storage.tables import BUCKET_ROWS
-from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
+from cloudcore.web.bodies import FaultRecord, KeyReference, fault_record, reference_to
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.fault_records import FaultRecord, fault_record
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
-from cloudcore.web.references import KeyReference, reference_to
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 PATH: Final = "/v1/buckets"

@@ -1,9 +1,11 @@
-"""Queries of buckets, and of what they and accounts hold.
+"""Queries of buckets, of what they and accounts hold, and of what else needs a bucket.
 
 Every piece counts for its account from when its row is written until its bytes are deleted, also
-the hour for which those of a deleted or overwritten object stay. So to overwrite an object again
-and again fills no disk. Counts are sums of a few rows, which writers choose by what they add: they
-do not wait for each other, and to look at the quota costs the same whatever the account has.
+the hour for which those of a deleted or overwritten object stay. So overwriting an object again and
+again cannot fill the disk. Counts are sums of a few rows, which writers choose by what they add:
+they do not wait for each other, and a check of the quota costs the same whatever the account has.
+
+Other families note which buckets they need (`add_use`); such a bucket is not deleted.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Database, Row
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import bound, given, insert_new
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.quotas.limits import Counted, Use, refuse
 from cloudcore.storage.bucket import BUCKET_BYTES, Bucket
-from cloudcore.storage.errors import QuotaOfBytes
+from cloudcore.storage.errors import InvalidBucketState, NoSuchBucket, QuotaOfBytes
 from cloudcore.storage.tables import (
     BUCKET_ROWS,
+    bucket_uses,
     storage_account_bytes,
     storage_buckets,
     storage_counts,
@@ -225,3 +228,38 @@ def take_bytes(tx: Connection, sizes: Mapping[str, int]) -> None:
     for account_id in sorted(sizes):
         if sizes[account_id]:
             tx.execute(_CHANGE_BYTES, account_id=account_id, shard=0, bytes=-sizes[account_id])
+
+
+_u = bucket_uses.c
+_ADD: Final = Statement(insert_new(bucket_uses, _u.keys()))
+_REMOVE: Final = Statement(bucket_uses.delete().where(given(_u.account_id, _u.user_id)))
+_ONE: Final = Statement(
+    select(_u.words)
+    .where(_u.account_id == bindparam("account_id"), _u.bucket_id == bindparam("bucket_id"))
+    .order_by(_u.user_id)
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+)
+
+
+def add_use(tx: Connection, bucket: Bucket, user_id: str, words: str) -> None:
+    """Note that a bucket is needed; `words` say by what, such as ``database cluster shop``.
+
+    Raise `NoSuchBucket` if it was deleted since it was read.
+    """
+    if BUCKET_ROWS.hold(tx, bucket.account_id, bucket.id) is None:
+        raise NoSuchBucket
+    of = {"bucket_id": bucket.id, "account_id": bucket.account_id}
+    tx.execute(_ADD, **of, user_id=user_id, words=words)
+
+
+def remove_uses(tx: Connection, account_id: str, user_id: str) -> None:
+    """Note that nothing is needed by a user any more."""
+    tx.execute(_REMOVE, account_id=account_id, user_id=user_id)
+
+
+def check_unused(tx: Connection, bucket: Bucket) -> None:
+    """Raise `InvalidBucketState`, which names who needs a bucket, if it is needed."""
+    row = tx.row(_ONE, account_id=bucket.account_id, bucket_id=bucket.id)
+    if row is not None:
+        raise InvalidBucketState(row[0])

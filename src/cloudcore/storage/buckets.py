@@ -16,7 +16,7 @@ from cloudcore.resources.methods import Methods
 from cloudcore.storage import bucket_rows as rows
 from cloudcore.storage import object_rows, upload_rows
 from cloudcore.storage.bucket import BUCKET, Bucket
-from cloudcore.storage.bucket_uses import check_unused
+from cloudcore.storage.bucket_rows import check_unused
 from cloudcore.storage.cors import CorsRule
 from cloudcore.storage.errors import (
     BucketAlreadyExists,

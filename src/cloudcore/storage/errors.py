@@ -15,7 +15,7 @@ from cloudcore.errors import (
     RangeNotSatisfiable,
     Unavailable,
 )
-from cloudcore.objects.errors import KeyDeleted, KeyDisabled
+from cloudcore.objects.wraps import KeyDeleted, KeyDisabled
 
 
 class NoSuchBucket(NotFound):

@@ -20,7 +20,7 @@ from cloudcore.storage.bucket import STORAGE as STORED
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
 
-    from cloudcore.db.deletion import Forget
+    from cloudcore.db.rows import Forget
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.metering.sampling import Measure
@@ -49,23 +49,23 @@ def _job_kinds(needs: StorageNeeds) -> Sequence[JobKind]:
 
 def _schedule(needs: StorageNeeds) -> Sequence[Scheduled]:
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
-    from cloudcore.storage import chores  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.storage import cleanup  # noqa: PLC0415 - SQLAlchemy
 
     return tuple(
         Scheduled(name, seconds, partial(chore, needs))
         for name, seconds, chore in (
-            ("storage.abandoned_uploads", chores.ABORT_SECONDS, chores.abort_abandoned),
-            ("storage.condemned_pieces", chores.DELETE_SECONDS, chores.delete_condemned),
-            ("storage.deleted_keys", chores.DELETE_SECONDS, chores.shred_deleted_keys),
-            ("storage.orphaned_bytes", chores.SCAN_SECONDS, chores.scan_bytes),
+            ("storage.abandoned_uploads", cleanup.ABORT_SECONDS, cleanup.abort_abandoned),
+            ("storage.condemned_pieces", cleanup.DELETE_SECONDS, cleanup.delete_condemned),
+            ("storage.deleted_keys", cleanup.DELETE_SECONDS, cleanup.shred_deleted_keys),
+            ("storage.orphaned_bytes", cleanup.SCAN_SECONDS, cleanup.scan_bytes),
         )
     )
 
 
 def _expiry() -> Sequence[Forget]:
-    from cloudcore.storage import chores  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.storage import cleanup  # noqa: PLC0415 - SQLAlchemy
 
-    return (chores.forget_completed,)
+    return (cleanup.forget_completed,)
 
 
 def _samples() -> Mapping[str, Measure]:

@@ -14,6 +14,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import Meta, field
 
 from cloudcore.db.base import Connection
+from cloudcore.resource_names import Uuid
 from cloudcore.storage import multipart, piece_rows, storing, upload_rows
 from cloudcore.storage.bucket import (
     DEFAULT_CONTENT_TYPE,
@@ -36,7 +37,6 @@ from cloudcore.storage.piece_rows import Piece
 from cloudcore.storage.storing import Terms
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.storage.upload_rows import Upload
-from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext

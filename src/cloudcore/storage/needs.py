@@ -20,11 +20,11 @@ from typing import Final, NamedTuple, Protocol
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import EVENTS, Events
-from cloudcore.metering.counting import METER, Meter
+from cloudcore.metering.needs import METER, Meter
 from cloudcore.objects.book import Owned
 from cloudcore.objects.wraps import Rewrapped, WrappedKey
 from cloudcore.ports import Opening, Port
-from cloudcore.web.references import Identified
+from cloudcore.web.bodies import Identified
 
 SHREDDED: Final = "shredded"
 """The encoding of a piece whose key was deleted: its bytes and its data key are gone."""

@@ -24,7 +24,7 @@ from cloudcore.storage.errors import NoSuchKey
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.object_rows import Checksum, StoredObject, list_page
 from cloudcore.storage.reading import FoundObject
-from cloudcore.storage.s3.facts import (
+from cloudcore.storage.s3.object_headers import (
     METADATA,
     check_supported,
     checksum_fields,

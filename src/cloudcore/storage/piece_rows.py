@@ -1,4 +1,7 @@
-"""Queries of pieces: the bytes of objects, parts of uploads, and bytes that are nobody's."""
+"""Queries of pieces (the bytes of objects, of parts of uploads, and of neither), and their book.
+
+The bytes of a piece never change: a new object of the same key has others.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,23 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import bindparam, func, literal_column, null, select
+from sqlalchemy import ColumnElement, bindparam, func, literal_column, null, select
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns, count
 from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.objects.book import Book
 from cloudcore.storage.bucket_rows import add_bytes, take_bytes
 from cloudcore.storage.needs import StoredPiece
 from cloudcore.storage.object_rows import Checksum, StoredObject
-from cloudcore.storage.tables import storage_pieces
+from cloudcore.storage.tables import (
+    storage_buckets,
+    storage_objects,
+    storage_pieces,
+    storage_uploads,
+)
 
 _p = storage_pieces.c
 
@@ -268,3 +277,72 @@ def _bare(*row: Any) -> StoredPiece:  # noqa: ANN401 - columns
     """Return a piece without its bytes and its key."""
     *before_body, kms_key_id = row
     return StoredPiece._make((*before_body, None, kms_key_id, None))
+
+
+_b, _o, _u = storage_buckets.c, storage_objects.c, storage_uploads.c
+_ALGORITHM: Final[ColumnElement[str]] = literal_column("'sha256:'")
+_IS_NEEDED: Final[ColumnElement[bool]] = literal_column(
+    "(storage_pieces.condemned_at IS NULL AND storage_pieces.encoding <> 'shredded')"
+)
+
+_DIGEST: Final = _ALGORITHM.concat(_p.sha256)
+PIECE_BOOK: Final = Book(
+    storage_pieces,
+    select(
+        _p.id,
+        _DIGEST,
+        _p.account_id,
+        _p.id.label("stored_id"),
+        _p.stored_size,
+        _p.encoding,
+        _p.body.is_not(None),
+        _p.stored_checksum,
+        _p.verified_at,
+        _p.damage,
+        _p.body,
+    ),
+    stored_id=_p.id,
+    digest=_DIGEST,
+    has_bytes=_IS_NEEDED,
+    is_stored=_p.body.is_(None),
+)
+
+_NEEDED: Final = Statement(select(_p.id).where(_p.id == bindparam("piece_id"), _IS_NEEDED))
+_OBJECT_OF: Final = Statement(
+    select(_b.name, _o.key, literal_column("0"))
+    .select_from(storage_pieces)
+    .join(storage_objects, _o.id == _p.object_id)
+    .join(storage_buckets, _b.id == _o.bucket_id)
+    .where(_p.id == bindparam("piece_id"))
+)
+_UPLOAD_OF: Final = Statement(
+    select(_b.name, _u.key, literal_column("1"))
+    .select_from(storage_pieces)
+    .join(storage_uploads, _u.id == _p.upload_id)
+    .join(storage_buckets, _b.id == _u.bucket_id)
+    .where(_p.id == bindparam("piece_id"))
+)
+
+
+class HitObject(NamedTuple):
+    """An object, or an upload of one, whose bytes are damaged."""
+
+    bucket: str
+    key: str
+    is_upload: bool
+
+    def __str__(self) -> str:
+        """Return ``BUCKET/KEY``, which may have any characters."""
+        what = "upload of " if self.is_upload else ""
+        return f"{what}{self.bucket}/{self.key}"
+
+
+def is_needed(tx: Connection, piece_id: str) -> bool:
+    """Return False if a piece was condemned: its bytes may be gone before its row is."""
+    return tx.row(_NEEDED, piece_id=piece_id) is not None
+
+
+def hit_by(tx: Connection, piece_id: str) -> HitObject | None:
+    """Return the object or the upload that needs a piece; None if none does."""
+    row = tx.row(_OBJECT_OF, piece_id=piece_id) or tx.row(_UPLOAD_OF, piece_id=piece_id)
+    return None if row is None else HitObject(row[0], bytes(row[1]).decode(), bool(row[2]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from cloudcore.serving.body import begin_stream
+from cloudcore.serving.asgi import begin_stream
 from cloudcore.storage import objects, piece_rows
 from cloudcore.storage.bucket import TRANSFER, Bucket
 from cloudcore.storage.conditions import (

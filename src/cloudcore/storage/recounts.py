@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
-from cloudcore.objects.counts import Miscount
+from cloudcore.objects.damage import Miscount
 from cloudcore.storage.bucket_rows import Held
 from cloudcore.storage.tables import (
     storage_account_bytes,

@@ -25,10 +25,10 @@ from litestar.types import ControllerRouterHandler, HTTPScope, Receive, Scope, S
 from cloudcore import errors
 from cloudcore.db.base import ConstraintViolated
 from cloudcore.iam.vocabulary import Vocabulary
-from cloudcore.serving.body import Receive as ServerReceive
-from cloudcore.serving.body_budget import BODIES
+from cloudcore.serving.asgi import Receive as ServerReceive
+from cloudcore.serving.bodies.budget import BODIES
+from cloudcore.serving.counters import QUOTAS
 from cloudcore.serving.dispatch import new_request_id
-from cloudcore.serving.watched import QUOTAS
 from cloudcore.threads import DOCUMENTS
 from cloudcore.web import idempotency
 from cloudcore.web.context import Platform, Reply, RequestContext, refusal
@@ -37,17 +37,18 @@ from cloudcore.web.guard import Guard
 from cloudcore.web.reference_pages import ReferencePages
 from cloudcore.web.request_state import RequestState, request_state_of
 from cloudcore.web.route_spec import (
+    PLACEHOLDER,
     RouteError,
     RouteSpec,
     allowed,
     documented_actions,
+    is_crooked,
     router_of,
     routes_of,
     tails_of,
 )
 from cloudcore.web.streams import RequestStream
 from cloudcore.web.strict_json import decode
-from cloudcore.web.tail import PLACEHOLDER, is_crooked
 
 MAX_BODY_BYTES: Final = 1 << 20
 INLINE_BYTES: Final = 64 * 1024

@@ -15,24 +15,23 @@ from urllib.parse import urlsplit
 import msgspec
 
 from cloudcore.clock import Clock
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import AccessDenied
 from cloudcore.iam.audit import AuditEvent, Auditor, Owners, client_of
 from cloudcore.iam.decision import Caller, Question, Verdict, decide
-from cloudcore.iam.founders import Founders
 from cloudcore.iam.passwords import PasswordChecks
 from cloudcore.iam.patterns import Work
 from cloudcore.iam.policy import Policy
-from cloudcore.iam.principal import Principal, Source
+from cloudcore.iam.principal import Founders, Principal, Source
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.keyring import Keyring
 from cloudcore.ports import Port
+from cloudcore.resource_names import Crn
 from cloudcore.resource_references import Authorize
+from cloudcore.serving.clients import ProxyWatch
 from cloudcore.web import idempotency
-from cloudcore.web.audited import AuditedDatabase
+from cloudcore.web.audit import AuditedDatabase
 from cloudcore.web.pagination import PageQuery, Pager, UuidPage
-from cloudcore.web.proxy_watch import ProxyWatch
 from cloudcore.web.query import parse_query
 from cloudcore.web.ratelimit import DEFAULT_BUDGET, Budget
 

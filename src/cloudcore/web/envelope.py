@@ -15,8 +15,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from cloudcore import errors
-from cloudcore.serving.body import Scope, Send
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid
+from cloudcore.serving.asgi import Scope, Send
 from cloudcore.wire import ResponseBody
 
 TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {

@@ -24,13 +24,12 @@ from cloudcore.errors import (
 from cloudcore.iam.decision import could_allow
 from cloudcore.iam.principal import Principal
 from cloudcore.iam.vocabulary import Vocabulary
-from cloudcore.serving.source_address import rate_subject, source_address
-from cloudcore.uuids import parse_uuid
+from cloudcore.resource_names import parse_uuid
+from cloudcore.serving.clients import rate_subject, source_address
 from cloudcore.web.context import Origin, Platform, RequestContext, refusal
 from cloudcore.web.ratelimit import count_request
 from cloudcore.web.request_state import RequestState, request_state_of
-from cloudcore.web.route_spec import RouteSpec
-from cloudcore.web.tail import PLACEHOLDER
+from cloudcore.web.route_spec import PLACEHOLDER, RouteSpec
 
 _BEARER: Final = re.compile(rb"bearer +([A-Za-z0-9._~+/-]{1,8192}=*) *", re.IGNORECASE)
 

@@ -32,8 +32,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import bound
+from cloudcore.db.rows import bound, deletion
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, IdempotencyKeyReused, InvalidInput

@@ -12,7 +12,7 @@ from litestar import MediaType, Request, Response
 from msgspec import Struct, field
 
 from cloudcore.errors import InvalidInput
-from cloudcore.web.urlencoded import parse_fields
+from cloudcore.web.query import parse_fields
 
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self';"

@@ -10,20 +10,16 @@ from __future__ import annotations
 import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, TypeVarTuple
+from typing import Annotated, Any, Final, Protocol, TypeVar, TypeVarTuple
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, Database
 from cloudcore.errors import InvalidInput
 from cloudcore.keyring import Keyring, KeyringError
-from cloudcore.uuids import UUID_PATTERN
+from cloudcore.resource_names import UUID_PATTERN
 from cloudcore.wire import ResponseBody
-
-if TYPE_CHECKING:
-    from cloudcore.web.context import RequestContext
-
 
 T = TypeVar("T")
 
@@ -148,8 +144,18 @@ def _context(query: PageQuery | UuidPage, within: Sequence[str]) -> str:
 Ts = TypeVarTuple("Ts")
 
 
+class PagedRequest(Protocol):
+    """A request for a page of a list."""
+
+    database: Database
+
+    def pager(self, query: PageQuery | UuidPage, *within: str) -> Pager:
+        """Return the pager for the page that `query` requests."""
+        ...
+
+
 async def read_page(
-    ctx: RequestContext,
+    ctx: PagedRequest,
     query: PageQuery,
     rows: Callable[[Connection, *Ts, str, int], Sequence[T]],
     count: Callable[[Connection, *Ts], int],

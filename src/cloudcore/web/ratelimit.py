@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import deletion
 from cloudcore.db.schema import ByteOrdered, Moment, metadata
 from cloudcore.db.statement import Statement
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from litestar.types import Receive, Scope, Send
 
 from cloudcore.errors import InvalidInput, PayloadTooLarge
-from cloudcore.serving.body import HeldBody, Sink, receive_into
+from cloudcore.serving.asgi import HeldBody, Sink, receive_into
 from cloudcore.threads import TRANSFERS
 from cloudcore.web.context import RequestContext
 from cloudcore.web.request_state import request_state_of
@@ -52,7 +52,7 @@ class RequestStream:
         """Move the body to `sink` off the event loop; return ``finish(is_complete)``.
 
         Exceptions of `sink` are raised here, and then `finish` is not called. See
-        `cloudcore.serving.body.receive_into`.
+        `cloudcore.serving.asgi.receive_into`.
 
         Raises:
             PayloadTooLarge: the body is longer than the route's maximum.

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 import psycopg
 from psycopg import sql
 
-from cloudcore.identity.rows.signing_keys import SigningKeyRow
 from cloudcore.identity.tables import signing_keys
+from cloudcore.identity.tokens.signing_keys import SigningKeyRow
 from cloudcore.objects.book import NamedObject
 from cloudcore.storage.needs import StoredPiece
 from cloudcore.storage.tables import storage_pieces

@@ -12,10 +12,10 @@ from typing import Final, Protocol, TypeVar
 from cloudcore.objects.book import NamedObject
 from registry.backup.files import copy_file, sha256_of, size_of, write_file
 from registry.blobstore.base import ObjectUnknown, StageBusy
-from registry.blobstore.disk_io import flush_folder
-from registry.blobstore.folders import SHARDS, object_path
+from registry.blobstore.disk.disk_io import flush_folder
+from registry.blobstore.disk.folders import SHARDS, object_path
+from registry.blobstore.s3.bucket_layout import GENERATION, object_key
 from registry.blobstore.s3.files import S3Files
-from registry.blobstore.s3.names import GENERATION, object_key
 from registry.blobstore.s3.objects import S3Object
 from registry.errors import StoreUnavailable
 

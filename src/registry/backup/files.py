@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from registry.blobstore.disk_io import flush_folder, make_folder
+from registry.blobstore.disk.disk_io import flush_folder, make_folder
 
 PART: Final = ".part"
 _NO_KERNEL_COPY: Final = frozenset(

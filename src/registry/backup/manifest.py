@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from registry.blobstore.disk_io import flush_folder
+from registry.blobstore.disk.disk_io import flush_folder
 
 FORMAT: Final = 1
 NAME: Final = "backup.json"

@@ -11,10 +11,10 @@ from blake3 import blake3
 
 from cloudcore.db.base import Connection
 from cloudcore.objects.book import Book, NamedObject
-from cloudcore.storage.piece_book import PIECE_BOOK
+from cloudcore.storage.piece_rows import PIECE_BOOK
 from registry.backup.copying import Copying, Unreadable
 from registry.backup.manifest import Damage
-from registry.blobstore.folders import SHARDS
+from registry.blobstore.disk.folders import SHARDS
 from registry.blobstore.staging import is_canonical_id
 from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.inline import InlineObject, inline_objects

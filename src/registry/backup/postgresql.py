@@ -25,15 +25,15 @@ from cloudcore.db.postgresql import PostgresqlConnection
 from cloudcore.db.postgresql_link import connect
 from cloudcore.errors import Unavailable
 from registry.backup.catalog import write_catalog
+from registry.backup.errors import DumpRefused
 from registry.backup.files import sha256_of, size_of
 from registry.backup.manifest import Damage, DatabaseFile, Dump, Manifest
 from registry.backup.objects import Progress, Tell, damaged_inline
 from registry.backup.programs import environment_of, feed, find_program, reading_from
-from registry.backup.refusals import DumpRefused
+from registry.composition.unfinished_restoration import MARK
 from registry.metadata.collector.generations import first_account
 from registry.metadata.database import migrate
 from registry.metadata.migrations import revisions
-from registry.unfinished_restoration import MARK
 
 _CHUNK: Final = 1 << 20
 _REVISIONS: Final = "alembic_version"

@@ -19,7 +19,7 @@ from typing import IO, Final, NamedTuple
 from psycopg import Connection
 from psycopg.pq import Conninfo
 
-from registry.backup.refusals import ProgramFailed
+from registry.backup.errors import ProgramFailed
 
 _FOLDERS: Final = (("/usr/lib/postgresql", "*/bin"), ("/usr", "pgsql-*/bin"))
 """Where Debian and the packages of PostgreSQL keep the programs of each major version."""

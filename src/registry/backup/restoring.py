@@ -11,8 +11,7 @@ from typing import Final
 
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.sqlite_connection import reading
-from cloudcore.identity.rows.signing_keys import list_signing_keys
-from cloudcore.identity.signing_keys import opens_all
+from cloudcore.identity.tokens.signing_keys import list_signing_keys, opens_all
 from cloudcore.keyring import KeyringError, load_keyring
 from cloudcore.nodes.rows import forget_nodes
 from registry.backup.files import copy_file, locked, sha256_of
@@ -27,13 +26,13 @@ from registry.backup.manifest import (
     read_manifest,
 )
 from registry.backup.objects import BLOBS, PIECES, Progress, Tell, copy_objects
-from registry.backup.places import opened_places
-from registry.blobstore.disk_io import flush_folder, make_folder
+from registry.backup.stores import opened_places
+from registry.blobstore.disk.disk_io import flush_folder, make_folder
+from registry.composition.main import Registry, prepare
+from registry.composition.unfinished_restoration import UNDER_WAY
 from registry.gc.generations import renew_generation
-from registry.main import Registry, prepare
 from registry.metadata.collector.generations import forget_unfinished
-from registry.settings import Settings
-from registry.unfinished_restoration import UNDER_WAY
+from registry.settings.settings import Settings
 
 _ENDED: Final = " ended"
 """What the mark of a restoration says besides when all is there but the end of its marks."""

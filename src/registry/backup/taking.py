@@ -22,8 +22,8 @@ from typing import Final, Literal
 from cloudcore.clock import uuid7
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.sqlite_connection import copy_database, reading, reading_live
-from cloudcore.storage.piece_book import is_needed
-from cloudcore.uuids import UUID_PATTERN
+from cloudcore.resource_names import UUID_PATTERN
+from cloudcore.storage.piece_rows import is_needed
 from registry.backup.files import (
     PART,
     copy_file,
@@ -57,13 +57,13 @@ from registry.backup.objects import (
     damaged_inline,
     remove_others,
 )
-from registry.backup.places import deletions_stopped, opened_places
+from registry.backup.stores import deletions_stopped, opened_places
 from registry.blobstore.backups import PATIENCE_SECONDS, noted_backup
-from registry.blobstore.disk_io import flush_folder, make_folder
-from registry.blobstore.folders import SHARDS
+from registry.blobstore.disk.disk_io import flush_folder, make_folder
+from registry.blobstore.disk.folders import SHARDS
 from registry.blobstore.opening import folder_of_notes
 from registry.metadata.collector.generations import first_account
-from registry.settings import Settings
+from registry.settings.settings import Settings
 
 _NONE: Final[frozenset[str]] = frozenset()
 _COPY: Final = re.compile(

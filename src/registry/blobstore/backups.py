@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import system_clock
 from registry.blobstore.base import DeletionsHeld
-from registry.blobstore.disk_io import open_folder
+from registry.blobstore.disk.disk_io import open_folder
 
 _FOLDER: Final = "objects"
 PATIENCE_SECONDS: Final = 30.0

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from registry.blobstore.base import DataKey, Orphan, Stored, StoredObject
+from registry.blobstore.base import DataKey, Stored
 from registry.blobstore.reading import BlockingGrowing, BlockingObject
+from registry.blobstore.sweeper import Orphan, StoredObject
 from registry.oci.digest import Digest
 
 

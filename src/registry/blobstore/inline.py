@@ -20,8 +20,8 @@ from registry.blobstore.base import (
     OpenObject,
     Stored,
 )
-from registry.blobstore.sealed_format import sealed_bytes
-from registry.blobstore.sealed_object import StoredBytes, unseal
+from registry.blobstore.sealed.frame_format import sealed_bytes
+from registry.blobstore.sealed.objects import StoredBytes, unseal
 from registry.blobstore.staging import check_size, checked_range
 from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import Digest, digest_of

@@ -7,20 +7,18 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from cloudcore.serving.watched import Count, count_nothing
-from registry.blobstore.base import BlobStore
-from registry.blobstore.disk_cache import DiskCache
-from registry.blobstore.disk_files import DiskFiles
-from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.fleet_locks import fleet_locks
-from registry.blobstore.links import BlobLinks
+from cloudcore.serving.counters import Count, count_nothing
+from registry.blobstore.base import BlobLinks, BlobStore
+from registry.blobstore.disk.files import DiskFiles
+from registry.blobstore.disk.store import FilesystemStore
+from registry.blobstore.locks import fleet_locks, store_locks
 from registry.blobstore.s3.bucket import BotoMissing, Bucket
-from registry.blobstore.s3.links import PresignedLinks
+from registry.blobstore.s3.disk_cache import DiskCache
+from registry.blobstore.s3.presigned_urls import PresignedLinks
 from registry.blobstore.s3.store import S3Store
-from registry.blobstore.store_locks import store_locks
 from registry.blobstore.threads import Threads
-from registry.setting_texts import SettingsError
-from registry.settings import Settings
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
 
 FileStore = FilesystemStore | S3Store
 """A store whose `files` are opened by calls that block, in bulk threads."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final
 
-from cloudcore.uuids import is_canonical_uuid
+from cloudcore.resource_names import is_canonical_uuid
 from registry.blobstore.base import ObjectDamaged
 from registry.errors import DigestMismatch
 from registry.oci.digest import Digest, Hasher, new_hasher

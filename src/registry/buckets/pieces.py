@@ -20,7 +20,8 @@ from registry.blobstore.inline import open_inline, store_inline
 from registry.blobstore.opening import FileStore
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
-from registry.services.blobs.sealing import Seal, key_of
+from registry.services.blobs.sealing import key_of
+from registry.services.blobs.writing_keys import Seal
 
 
 @dataclass(slots=True)

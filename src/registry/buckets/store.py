@@ -1,23 +1,29 @@
-"""The bytes of buckets lie in a store like that of the blobs.
+"""Store the bytes of buckets as those of blobs are stored, and find those that no row names.
 
 Each piece is an object of the store, sealed as blobs are, under a data key that is bound to the
 account and the piece. Small pieces are inline: their row has the bytes.
+
+Orphans are found by the code that finds those of blobs (`registry.gc.orphans.Tenant`): bytes that
+can be held and have no row are set aside, and deleted some days later. Nothing is done under a
+database that is older than the bytes. If too many of them seem to belong to no row, the rest of the
+turn is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cloudcore.clock import Clock
 from cloudcore.db.base import Connection
 from cloudcore.kms.key import Key
 from cloudcore.kms.rows import KEY_ROWS, find_platform_key, key_to_bind
 from cloudcore.kms.vault import LookedAt
 from cloudcore.objects.book import Owned
-from cloudcore.objects.errors import WrapBroken
-from cloudcore.objects.wraps import Rewrapped, WrappedKey, rewrap
+from cloudcore.objects.wraps import Rewrapped, WrapBroken, WrappedKey, rewrap
 from cloudcore.resource_references import Authorize, Scope
 from cloudcore.storage import errors as storage_errors
 from cloudcore.storage.needs import (
@@ -28,13 +34,70 @@ from cloudcore.storage.needs import (
     StoredPiece,
 )
 from registry import errors
-from registry.blobstore.base import PLAIN, DataKey, ObjectDamaged, ObjectUnknown
+from registry.blobstore.base import PLAIN, BlobStore, DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.opening import FileStore
-from registry.buckets.orphans import BucketOrphans
 from registry.buckets.pieces import OpenPieces, StagedPiece, open_piece
-from registry.keys import DataKeys
+from registry.gc.orphans import RECENT, SETTLED, Found, Tenant, begun_at, due_places
 from registry.metadata.blobs.wraps import hold_enabled
-from registry.services.blobs.sealing import Seal, key_of
+from registry.services.blobs.sealing import key_of
+from registry.services.blobs.writing_keys import Seal
+from registry.services.data_keys import DataKeys
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class BucketOrphans:
+    """The scans of one process: each turn looks at staged bytes, and at one partition.
+
+    The first turn looks at recent bytes of all partitions too, for those of a process that died
+    just before this one began. `may_judge` tells whether the database is the one of the bytes.
+    """
+
+    store: BlobStore
+    clock: Clock
+    kept: int
+    """Microseconds for which what is set aside is kept."""
+    may_judge: Callable[[], Awaitable[bool]]
+    is_first: bool = True
+
+    async def turn(self, owned: Owned) -> int:
+        """Do a turn unless another process does; return how many were set aside."""
+        what, now = "stored pieces of buckets", self.clock()
+        tenant = Tenant(what, self.store, self.store, self.clock, owned, self.may_judge, self.kept)
+        async with self.store.scan_alone() as is_alone:
+            if not is_alone or not await self.may_judge():
+                return 0
+            await tenant.tend()
+            moved = 0
+            for places, since in due_places(
+                self.store, now, now - RECENT if self.is_first else None
+            ):
+                found = await self._find(tenant, places, since)
+                if not found.is_credible:
+                    _log.error(
+                        "%d of %d %s belong to no row; none is set aside. Is this the database of"
+                        " these bytes?",
+                        len(found.orphans),
+                        found.files,
+                        what,
+                    )
+                    break
+                moved += sum([await tenant.set_aside(each) for each in found.orphans])
+            else:
+                self.is_first = False
+        if moved:
+            _log.warning("set aside %d %s that belonged to no row", moved, what)
+        return moved
+
+    async def _find(self, tenant: Tenant, places: Sequence[str], since: int) -> Found:
+        """Return what some places hold that was begun `since`."""
+        files, orphans = 0, list[str]()
+        for place in places:
+            count, unowned = await tenant.find(place, since)
+            files += count
+            orphans += [each for each in unowned if begun_at(each) + SETTLED <= self.clock()]
+        return Found(files, files - len(orphans), orphans)
 
 
 class Sealing(NamedTuple):

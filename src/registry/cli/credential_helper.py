@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from registry.cli.container_passwords import (
+from registry.cli.client.container_passwords import (
     Source,
     current_password,
     find_source,

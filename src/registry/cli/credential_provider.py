@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import msgspec
 
-from registry.cli.container_passwords import ContainerPassword, find_source, new_password
+from registry.cli.client.container_passwords import ContainerPassword, find_source, new_password
 from registry.cli.failure import CommandFailure, Misuse
-from registry.cli.output import printable
+from registry.cli.output.records import printable
 
 NAME: Final = "entrepot-credential-provider"
 _VERSION: Final = "credentialprovider.kubelet.k8s.io/v1"

@@ -15,19 +15,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from cloudcore.db.room import NO_ROOM, DiskFull
+from cloudcore.db.refusals import NO_ROOM, DiskFull
 from cloudcore.errors import PlatformError
 from cloudcore.family import CommandGroup
 from registry.cli.failure import FAILED, MISUSE, CommandFailure
-from registry.cli.nouns import CommandTable
+from registry.cli.nouns.commands import CommandTable
 from registry.cli.parser import CommandParser, Group, Version
-from registry.families import FAMILIES
-from registry.setting_texts import SettingsError
+from registry.composition.families import FAMILIES
+from registry.settings.texts import SettingsError
 
-SERVER_MODULES: Final = ("registry.cli.server_commands",)
+SERVER_MODULES: Final = ("registry.cli.server.commands",)
 _SERVING: Final = ("dev", "serve")
 """Commands of `SERVER_MODULES` that run for long: they keep no parsers of others in memory."""
-_OWN: Final = CommandGroup("this command", ("registry.cli.completion",))
+_OWN: Final = CommandGroup("this command", ("registry.cli.commands.completion",))
 _TITLES: Final = ("sign in", "use a registry", "people and rights", "set up an account")
 """Of the groups that the help shows first."""
 _EXAMPLES: Final = """\

@@ -6,12 +6,13 @@ import argparse
 import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from registry.cli.failure import MISUSE
-from registry.cli.output import FORMS, TABLE
+from registry.cli.output.records import FORMS, TABLE
 
 Commands = argparse._SubParsersAction
 
@@ -103,8 +104,6 @@ class CommandParser(argparse.ArgumentParser):
             or any(map(str.startswith, known, [name] * len(known)))
         ):
             return
-        from difflib import get_close_matches  # noqa: PLC0415 - for what is misspelled
-
         meant = "".join(f"; did you mean {each}?" for each in get_close_matches(name, known, n=1))
         self.error(f"there is no option {name}{meant}")
 
@@ -117,8 +116,6 @@ class CommandParser(argparse.ArgumentParser):
         if not isinstance(action, Commands) or value in action.choices:
             super()._check_value(action, value)
             return
-        from difflib import get_close_matches  # noqa: PLC0415 - for what is misspelled
-
         alike = [name for name in action.choices if name.startswith(value)]
         alike = alike or get_close_matches(value, action.choices, n=1)
         meant = f"; did you mean {' or '.join(map(repr, alike))}?" if alike else ""
@@ -157,7 +154,7 @@ def add_verb(verbs: Verbs, verb: str, run: Run, words: str) -> argparse.Argument
 
 
 def later(module: str, function: str) -> Run:
-    """Return a command of `registry.cli`, whose module is imported only when it runs.
+    """Return a command of `registry.cli.server`, whose module is imported only when it runs.
 
     The commands on the registry's machine import the whole registry, which no other needs.
     """
@@ -170,12 +167,12 @@ def later(module: str, function: str) -> Run:
 
 
 def load(module: str) -> ModuleType:
-    """Import and return a module of `registry.cli`, and with it the whole registry.
+    """Import and return a module of `registry.cli.server`, and with it the whole registry.
 
     The garbage collector rests meanwhile, and then leaves alone what is there: most of it stays,
     and to look at it again and again takes a fifth of a server's start.
     """
-    name = f"registry.cli.{module}"
+    name = f"registry.cli.server.{module}"
     if name in sys.modules:
         return sys.modules[name]
     collects = gc.isenabled()

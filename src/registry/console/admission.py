@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from litestar import Request
 
 from cloudcore.errors import AccessDenied, NotFound
-from cloudcore.uuids import parse_uuid
+from cloudcore.resource_names import parse_uuid
 from registry.console.addresses import HOME, path_of_name
 from registry.console.browser_request import form_of, header_of, query_of
 from registry.console.control_plane import unless_refused

@@ -18,58 +18,57 @@ from litestar.types import Message, Receive, Scope, Send
 
 from cloudcore.clock import Clock
 from cloudcore.family import Family
-from cloudcore.identity.oauth_forms import MAX_FORM_BYTES
+from cloudcore.identity.oauth.forms import MAX_FORM_BYTES
 from cloudcore.keyring import Keyring
-from cloudcore.serving.body import Receive as BodyReceive
-from cloudcore.serving.body_budget import BODIES
+from cloudcore.serving.asgi import Receive as BodyReceive
+from cloudcore.serving.bodies.budget import BODIES
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.route_spec import router_of
 from registry.console import assets
 from registry.console.addresses import CONSOLE, page_of_reference
 from registry.console.admission import admit
 from registry.console.error_pages import EXCEPTION_HANDLERS
-from registry.console.nouns import nouns_of
+from registry.console.menu import nouns_of
+from registry.console.nouns.handlers import handlers_of
 from registry.console.page_request import ConsoleApp, ConsoleSettings, PageRequest, page_of
-from registry.console.pages import (
-    account_policies,
-    account_roles,
+from registry.console.pages.access import (
     accounts,
-    audit,
-    backups,
-    billing,
-    buckets,
-    certificates,
-    clusters,
-    contents,
-    event_rules,
     identity_providers,
+    my_account,
+    people,
+    policies,
+    roles,
+    service_accounts,
+    sign_in,
+)
+from registry.console.pages.account import audit, billing, event_rules, settings, usage
+from registry.console.pages.repositories import (
+    image_contents,
     image_deletion,
     images,
     lifecycle,
     mirrors,
-    my_account,
-    people,
-    quotas,
     repositories,
     repository_settings,
-    routes_and_rules,
-    service_accounts,
-    settings,
-    sign_in,
     storage,
     tags,
-    templates,
-    topics,
-    usage,
 )
-from registry.console.pages.nouns import handlers_of
+from registry.console.pages.services import (
+    backups,
+    buckets,
+    certificates,
+    clusters,
+    email,
+    network,
+    topics,
+)
 from registry.console.rendering import template_engine
 from registry.console.sessions import CookieJar, Once, Sessions
 
 _MODULES: Final = (
     assets,
-    account_policies,
-    account_roles,
+    policies,
+    roles,
     accounts,
     audit,
     backups,
@@ -77,7 +76,7 @@ _MODULES: Final = (
     buckets,
     certificates,
     clusters,
-    contents,
+    image_contents,
     event_rules,
     identity_providers,
     image_deletion,
@@ -86,16 +85,15 @@ _MODULES: Final = (
     mirrors,
     my_account,
     people,
-    quotas,
     repositories,
     repository_settings,
-    routes_and_rules,
+    network,
     service_accounts,
     settings,
     sign_in,
     storage,
     tags,
-    templates,
+    email,
     topics,
     usage,
 )

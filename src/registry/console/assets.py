@@ -13,10 +13,10 @@ from litestar import get
 from litestar.response import Response
 
 from cloudcore.errors import NotFound
-from cloudcore.identity.oauth_forms import values_of
-from cloudcore.revisions import tags_named
-from registry.client_wheel import client_wheel, wheel_name
+from cloudcore.identity.oauth.forms import values_of
+from cloudcore.web.revisions import tags_named
 from registry.console.admission import Requires
+from registry.console.client_wheel import client_wheel, wheel_name
 from registry.console.page_request import InjectedPage, PageResponse
 
 _PATH: Final = "/console/static"

@@ -9,8 +9,8 @@ from litestar import Request
 from litestar.exceptions import InternalServerException
 
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.oauth_forms import parse_form, values_of
-from cloudcore.web.urlencoded import parse_fields
+from cloudcore.identity.oauth.forms import parse_form, values_of
+from cloudcore.web.query import parse_fields
 
 Scope = Any
 """An ASGI scope."""

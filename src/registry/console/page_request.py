@@ -12,16 +12,16 @@ from litestar.di import NamedDependency
 from litestar.response import Redirect, Response, Template
 from litestar.types import Receive, Send
 
-from cloudcore.crn import Crn
 from cloudcore.family import Family
-from cloudcore.iam.founders import Founders
-from cloudcore.serving.body import Receive as BodyReceive
+from cloudcore.iam.principal import Founders
+from cloudcore.resource_names import Crn
+from cloudcore.serving.asgi import Receive as BodyReceive
 from cloudcore.serving.dispatch import Application
 from registry.console.addresses import parse_address
 from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of
 from registry.console.control_plane import ControlPlaneClient, Refused
 from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, NOTICES, Notice
-from registry.console.noun_pages import NounPages
+from registry.console.nouns.noun_pages import NounPages
 from registry.console.rights import AskedRights, Rights, read_rights
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Sessions, SignedOut
 

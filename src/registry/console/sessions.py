@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from cloudcore.clock import MICROSECONDS, Clock
-from cloudcore.identity.oauth_forms import CONSOLE
+from cloudcore.identity.oauth.forms import CONSOLE
 from cloudcore.keyring import Keyring, KeyringError
 from registry.console.control_plane import ControlPlaneClient, Refused
 

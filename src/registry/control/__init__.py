@@ -1,1 +1,5 @@
-"""The control plane ``/v1``: repositories, images, tags, policies, storage and settings."""
+"""The registry's part of the control plane ``/v1``, a module for each noun; `routes` lists them.
+
+A handler authorizes, calls a service or reads a query, and makes the answer (`bodies`). It takes no
+lock and publishes no event.
+"""

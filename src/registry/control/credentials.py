@@ -11,7 +11,7 @@ from litestar.params import JSONBody
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.services.logins import USERNAME, login_permission, mint_login, new_password
+from registry.services.access.logins import USERNAME, login_permission, mint_login, new_password
 
 
 class GetAuthorizationToken(RequestBody):

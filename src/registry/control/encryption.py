@@ -14,13 +14,13 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid
 from cloudcore.web.app import Needs
+from cloudcore.web.bodies import KeyReference, ResourceRef, reference_to
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
-from cloudcore.web.references import KeyReference, ResourceRef, reference_to
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
-from registry.control.answers import RunRecord, answer_of, read_run, read_runs, run_record
+from registry.control.bodies import RunRecord, answer_of, read_run, read_runs, run_record
 from registry.control.repositories import (
     GivenKey,
     authorized_for_all,

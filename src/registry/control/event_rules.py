@@ -10,17 +10,16 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.jobs.faults import Fault
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Crn, Uuid
 from cloudcore.web.app import Needs
+from cloudcore.web.bodies import FaultRecord, fault_record
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.fault_records import FaultRecord, fault_record
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 from registry.metadata.event_rules import EventRule, count_rules, list_rules
 from registry.services import events
 from registry.services.context import ServiceContext

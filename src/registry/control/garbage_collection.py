@@ -14,7 +14,7 @@ from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import ResponseBody
-from registry.control.answers import RunRecord, read_run, read_runs, run_record
+from registry.control.bodies import RunRecord, read_run, read_runs, run_record
 from registry.control.repositories import authorized_for_all
 from registry.control.visible_repositories import change_of
 from registry.metadata.collector.collection import Amount

@@ -13,13 +13,13 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
 
 from cloudcore.db.base import Large
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.envelope import rendering
 from cloudcore.web.pagination import PageMeta, UuidPage
 from cloudcore.web.query import PLUS
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 from registry.control.visible_repositories import PATH, authorized_visible_repository, change_of
 from registry.metadata.images.details import NEWEST, ImageRow
 from registry.oci.image_contents import Configuration, Execution

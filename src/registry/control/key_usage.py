@@ -13,10 +13,10 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from cloudcore.storage.bucket import BUCKET
+from cloudcore.web.bodies import KeyReference, ResourceRef, reference_to
 from cloudcore.web.context import RequestContext
-from cloudcore.web.references import KeyReference, ResourceRef, reference_to
 from cloudcore.wire import ResponseBody
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 from registry.control.repositories import authorized_for_all, reference_of
 from registry.services.encryption_bindings import KeyUsage, key_usage
 

@@ -13,16 +13,16 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from cloudcore.jobs.runs import Run
-from cloudcore.revisions import RevisionQuery
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.references import ResourceRef
+from cloudcore.web.revisions import RevisionQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.answers import RunRecord, answer_of, read_run, read_runs, run_record
+from registry.control.bodies import RunRecord, answer_of, read_run, read_runs, run_record
 from registry.control.repositories import authorized_repository, reference_of
 from registry.control.visible_repositories import PATH, change_of
-from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
+from registry.metadata.lifecycle_policies import StoredLifecyclePolicy
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.services.lifecycle.preview import ExpiringImage, Previews, read_expiring
 from registry.services.lifecycle.rules import (

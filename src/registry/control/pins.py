@@ -10,11 +10,11 @@ from litestar import delete, get, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
+from cloudcore.web.bodies import ActingSource
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.references import ActingSource
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, moment_of
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 from registry.control.visible_repositories import PATH, authorized_visible_repository, change_of
 from registry.services.images import pins
 from registry.services.images.pins import Pinned

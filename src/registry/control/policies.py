@@ -10,11 +10,11 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
 from cloudcore.iam.decision import Caller
-from cloudcore.revisions import RevisionQuery
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.references import ResourceRef
+from cloudcore.web.revisions import RevisionQuery
 from cloudcore.wire import RFC3339, ResponseBody
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 from registry.control.repositories import authorized_repository, crn_of, reference_of
 from registry.control.visible_repositories import PATH
 from registry.metadata.repositories.details import RepositoryDetails

@@ -11,21 +11,19 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
 
-from cloudcore.crn import Crn
 from cloudcore.errors import AccessDenied, InvalidInput
-from cloudcore.identity.own_rights import Asking, allowed_prefixes
+from cloudcore.identity.rights.own_rights import Asking, allowed_prefixes
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.kms.rows import key_to_bind
-from cloudcore.resource_names import check_tags
+from cloudcore.resource_names import Crn, Uuid, check_tags
 from cloudcore.resource_references import Scope
-from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
+from cloudcore.web.bodies import KeyReference, ResourceRef, reference_to
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
-from cloudcore.web.references import KeyReference, ResourceRef, reference_to
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.encryption_bindings import BindingSource
 from registry.metadata.repositories.details import (
@@ -35,7 +33,7 @@ from registry.metadata.repositories.details import (
     count_repository_details,
     list_repository_details,
 )
-from registry.services.access import repository_crn
+from registry.services.access.decisions import repository_crn
 from registry.services.context import ServiceContext
 from registry.services.encryption_bindings import KeyToBind
 from registry.services.repositories import details as repository_details

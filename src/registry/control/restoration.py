@@ -12,14 +12,14 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.db.base import Connection
 from cloudcore.identity.rows.accounts import Account, find_account
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid
+from cloudcore.web.bodies import ActingSource, acting_source
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.envelope import rendering
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.references import ActingSource, acting_source
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 from registry.control.repositories import (
     OneRepository,
     authorized_for_all,
@@ -36,7 +36,7 @@ from registry.metadata.repositories.deleted import (
     list_deleted_repositories,
 )
 from registry.metadata.tags.deleted import DeletedTag, count_deleted_tags, list_deleted_tags
-from registry.services.access import repository_crn
+from registry.services.access.decisions import repository_crn
 from registry.services.images import restoration
 from registry.services.images.restoration import RestorationBatch
 

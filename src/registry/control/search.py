@@ -9,13 +9,13 @@ from litestar import get
 from litestar.di import NamedDependency
 from msgspec import UNSET, Meta, UnsetType
 
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import ResponseBody
 from registry.control.repositories import authorized_for_all, reference_of
 from registry.metadata.repositories.search_index import IndexedName, Position
-from registry.services.access import repository_crn
+from registry.services.access.decisions import repository_crn
 from registry.services.repositories.search import search_names
 
 

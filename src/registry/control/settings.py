@@ -10,11 +10,11 @@ from litestar.di import NamedDependency
 from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.crn import Crn
+from cloudcore.resource_names import Crn
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 from registry.metadata.settings import AccountSettings, find_settings
 from registry.services.registry_settings import update_settings
 

@@ -12,11 +12,11 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 from msgspec import UNSET, Meta, UnsetType
 
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 from registry.control.repositories import (
     ManyRepositories,
     authorized_for_all,

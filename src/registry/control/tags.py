@@ -13,12 +13,12 @@ from litestar.params import FromPath, JSONBody
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid
+from cloudcore.web.bodies import ActingSource
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.references import ActingSource
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
-from registry.control.answers import answer_of
+from registry.control.bodies import answer_of
 from registry.control.visible_repositories import (
     PATH,
     admit,

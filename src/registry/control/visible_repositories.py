@@ -14,7 +14,12 @@ from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext, refusal
 from cloudcore.wire import ResponseBody
 from registry.metadata.repositories.live import VisibleRepository, find_visible_repository
-from registry.services.access import AccessSubject, PolicyTooCostly, repository_crn, verdict_on
+from registry.services.access.decisions import (
+    AccessSubject,
+    PolicyTooCostly,
+    repository_crn,
+    verdict_on,
+)
 from registry.services.changes import Change, RegistryHost
 from registry.services.resource_kinds import REPOSITORY
 

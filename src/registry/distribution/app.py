@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 
 from cloudcore.errors import MethodNotAllowed, PlatformError, QuotaExceeded
-from cloudcore.serving.body import Receive, Scope, Send
-from cloudcore.serving.watched import QUOTAS
+from cloudcore.serving.asgi import Receive, Scope, Send
+from cloudcore.serving.counters import QUOTAS
 from registry.distribution import blobs, lists, manifests, uploads
 from registry.distribution.auth import CATALOG, DELETE, MOUNT, PROBE, PULL, PUSH, Access, Need
 from registry.distribution.errors import head_warning, internal_error, render

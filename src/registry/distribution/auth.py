@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from cloudcore.serving.body import Scope
+from cloudcore.serving.asgi import Scope
 from registry.distribution.routing import realm_query
 from registry.oci.reference import Name
-from registry.services.access import Rights
+from registry.services.access.decisions import Rights
 
 
 class Need(NamedTuple):

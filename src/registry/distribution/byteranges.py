@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from cloudcore.serving.body import Scope, Send
+from cloudcore.serving.asgi import Scope, Send
 from registry.blobstore.base import OpenObject
 from registry.blobstore.inline import InlineObject
 from registry.blobstore.reading import PART_BYTES

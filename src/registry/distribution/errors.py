@@ -8,7 +8,7 @@ from uuid import uuid4
 import msgspec
 
 from cloudcore import errors as platform
-from cloudcore.serving.body import Scope, Send
+from cloudcore.serving.asgi import Scope, Send
 from registry import errors as registry
 from registry.distribution.response import Headers, Response, json_headers, send_response
 

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.serving.body import Scope
-from cloudcore.serving.kept_answer import EXTENSION, MOST_ANSWER_BYTES, Cover, Keep, Proof
+from cloudcore.serving.asgi import Scope
+from cloudcore.serving.kept.entry import EXTENSION, MOST_ANSWER_BYTES, Cover, Keep, Proof
 from registry.distribution.request import DataPlaneRequest
 from registry.errors import TokenRequired
-from registry.metadata.blobs.seen_links import seen_of
+from registry.metadata.blobs.link_states import seen_of
 from registry.metadata.images.manifests import StoredManifest
 from registry.oci.digest import Digest
 from registry.services.blobs import reading

@@ -9,8 +9,7 @@ import msgspec
 
 from cloudcore.clock import MICROSECONDS
 from registry.distribution.kept_answers import kept_list
-from registry.distribution.query import next_link, page_cursor, page_size
-from registry.distribution.request import DataPlaneRequest
+from registry.distribution.request import DataPlaneRequest, next_link, page_cursor, page_size
 from registry.distribution.response import Headers, Response, json_headers, json_response
 from registry.errors import NameUnknown
 from registry.metadata.images.manifests import Referrer
@@ -21,8 +20,11 @@ from registry.services.images.referrers import (
     list_described_referrers,
     look_at_referrers,
 )
-from registry.services.pull_through.referrers import UpstreamReferrers, list_upstream_referrers
-from registry.services.pull_through.tag_lists import list_cached_tags
+from registry.services.pull_through.lists import (
+    UpstreamReferrers,
+    list_cached_tags,
+    list_upstream_referrers,
+)
 from registry.services.repositories.names import NamePage, list_catalog
 from registry.services.tags.pointers import list_tag_names, look_at_tags
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from cloudcore.serving.body import BodyTooLarge, read_body
-from cloudcore.serving.body_budget import BODIES, BodyHold
+from cloudcore.serving.asgi import BodyTooLarge, read_body
+from cloudcore.serving.bodies.budget import BODIES, BodyHold
 from registry.distribution.kept_answers import kept_manifest
 from registry.distribution.lists import stale_headers
 from registry.distribution.request import (

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, NamedTuple
 
-from cloudcore.serving.body import Scope, Send
-from cloudcore.serving.kept_answer import EXTENSION as KEEP
-from cloudcore.serving.kept_answer import Keep
+from cloudcore.serving.asgi import Scope, Send
+from cloudcore.serving.kept.entry import EXTENSION as KEEP
+from cloudcore.serving.kept.entry import Keep
 from registry.blobstore.base import OpenObject
 from registry.distribution.byteranges import RangesBody, send_ranges
 

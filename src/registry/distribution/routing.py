@@ -17,7 +17,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
-from cloudcore.serving.body import Scope
+from cloudcore.serving.asgi import Scope
 from registry.errors import ExtensionUnknown, NameInvalid
 
 

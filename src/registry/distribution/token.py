@@ -9,21 +9,21 @@ from typing import Final
 
 import msgspec
 
-from cloudcore.basic_credentials import decode_basic
 from cloudcore.errors import InvalidInput, MethodNotAllowed, Unauthenticated
-from cloudcore.serving.body import BodyTooLarge, Receive, Scope, read_body
-from cloudcore.serving.body_budget import BODIES
+from cloudcore.serving.asgi import BodyTooLarge, Receive, Scope, read_body
+from cloudcore.serving.bodies.budget import BODIES
+from cloudcore.serving.clients import decode_basic
 from cloudcore.wire import rfc3339
-from registry.distribution.query import Query
+from registry.distribution.request import Query
 from registry.distribution.response import Response, json_headers, json_response
 from registry.distribution.routing import Mirrors
 from registry.distribution.token_access import TokenAccess
 from registry.errors import NameInvalid, TokenRequired
 from registry.oci.reference import Name, parse_name
-from registry.services.access import PERMISSIONS, PolicyTooCostly
-from registry.services.bearers import BEARER_SECONDS
-from registry.services.logins import USERNAME, ClientCredential, wrong_login
-from registry.services.tokens import CATALOG, IssuedBearer
+from registry.services.access.bearers import BEARER_SECONDS
+from registry.services.access.decisions import PERMISSIONS, PolicyTooCostly
+from registry.services.access.logins import USERNAME, ClientCredential, wrong_login
+from registry.services.access.tokens import CATALOG, IssuedBearer
 
 MAX_SCOPES: Final = 30
 _MAX_FORM_BYTES: Final = 64 * 1024

@@ -11,16 +11,16 @@ from cloudcore.clock import Clock
 from cloudcore.errors import Unauthenticated
 from cloudcore.iam.audit import SIGN_IN, AuditClient, AuditEvent, Auditor, client_of
 from cloudcore.iam.principal import Source
-from cloudcore.identity.jws import split_token
-from cloudcore.serving.body import Scope
-from cloudcore.serving.source_address import Address, Network, source_address
+from cloudcore.identity.tokens.jws import split_token
+from cloudcore.serving.asgi import Scope
+from cloudcore.serving.clients import Address, Network, source_address
 from registry.distribution.auth import PULL, PUSH, Challenges, Grant, Listing, Need
-from registry.distribution.query import mount_source
+from registry.distribution.request import mount_source
 from registry.errors import TokenDenied, TokenRequired
 from registry.oci.reference import Name
-from registry.services.access import CREATE, DESCRIBE, PERMISSIONS
-from registry.services.logins import RefusedLogin
-from registry.services.tokens import (
+from registry.services.access.decisions import CREATE, DESCRIBE, PERMISSIONS
+from registry.services.access.logins import RefusedLogin
+from registry.services.access.tokens import (
     CATALOG,
     LISTING_STEPS,
     Bearer,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudcore.uuids import is_canonical_uuid
+from cloudcore.resource_names import is_canonical_uuid
 from registry.distribution.byteranges import parse_content_range
 from registry.distribution.errors import render
 from registry.distribution.request import DataPlaneRequest

@@ -20,8 +20,9 @@ from cloudcore.errors import Unavailable
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import Progress, Run, add_run_fault, progress_run
-from registry.blobstore.base import BlobSweeper, Deleted, DeletionsHeld
-from registry.counted import FREED_BYTES
+from registry.blobstore.base import DeletionsHeld
+from registry.blobstore.sweeper import BlobSweeper, Deleted
+from registry.counters import FREED_BYTES
 from registry.errors import StoreUnavailable
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.manifest_check import IndexIncomplete, check_repository

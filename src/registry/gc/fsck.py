@@ -18,10 +18,15 @@ Each finding begins with the invariant that is violated:
 It may run beside a serving registry: objects and sessions that look wrong are checked again before
 they are reported, since a push or a deletion may have changed them. It writes only marks: it marks
 damaged objects and pieces, so that a push of the same bytes heals them, and unmarks whole ones.
+
+Once a day the server recounts the stored bytes of accounts and corrects what is wrong
+(`recount_bytes`). Each change of an object changes the number in the same transaction, so a wrong
+one is a fault of this program, or of whoever has changed rows by hand; it is logged.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,20 +34,29 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
+from cloudcore.objects.damage import Miscount
 from cloudcore.storage import recounts
 from registry.blobstore.base import BlobReader, BlobStore
-from registry.blobstore.sealed_format import sealed_size
-from registry.gc.checked import BLOBS, PIECES, DamagedPiece, FoundDamage
+from registry.blobstore.sealed.frame_format import sealed_size
+from registry.gc.data_keys import WrapCheck, find_key_faults
 from registry.gc.manifest_check import manifest_problem
-from registry.gc.object_check import READERS, CheckProgress, ObjectCheck
+from registry.gc.object_check import (
+    BLOBS,
+    PIECES,
+    READERS,
+    CheckProgress,
+    DamagedPiece,
+    FoundDamage,
+    ObjectCheck,
+)
 from registry.gc.orphans import SETTLED, begun_at, is_held
-from registry.gc.recount import miscounted_accounts
-from registry.gc.wrap_check import WrapCheck, find_key_faults
-from registry.keys import DataKeys
+from registry.metadata import quotas
 from registry.metadata.blobs import inline
 from registry.metadata.collector import audit
 from registry.metadata.collector.audit import ManifestBody
 from registry.metadata.collector.wrap_audit import stored_wraps, unerased_wraps
+from registry.services.context import ServiceContext
+from registry.services.data_keys import DataKeys
 
 _PAGE: Final = 500
 _MANIFESTS: Final = 16
@@ -267,3 +281,28 @@ async def _manifests(database: Database) -> AsyncIterator[ManifestBody]:
         for row in page:
             yield row
         after = page[-1].id
+
+
+RECOUNT_EVERY_SECONDS: Final = 24 * 3600
+_log = logging.getLogger(__name__)
+
+
+async def recount_bytes(ctx: ServiceContext) -> int:
+    """Correct the stored bytes of accounts; return how many were wrong."""
+    wrong = 0
+    async for account_id, _ in miscounted_accounts(ctx.database):
+        found = await ctx.database.write(quotas.correct_count, account_id)
+        if found is not None:
+            wrong += 1
+            _log.error("the %s were %d on record, and are %d", *found)
+    return wrong
+
+
+async def miscounted_accounts(database: Database) -> AsyncIterator[tuple[str, Miscount]]:
+    """Yield the accounts whose number looks wrong; it is read without a lock."""
+    after = ""
+    while accounts := await database.read(quotas.counted_accounts, after, _PAGE):
+        for after in accounts:
+            found = await database.read(quotas.find_miscount, after)
+            if found is not None:
+                yield after, found

@@ -16,7 +16,7 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import PlatformError
-from registry.blobstore.base import BlobSweeper
+from registry.blobstore.sweeper import BlobSweeper
 from registry.metadata.collector import generations
 from registry.services.context import ServiceContext
 
@@ -48,7 +48,7 @@ class DatabaseWentBack(Exception):
             "the database is older than the blobs, or another's: it does not know the state in"
             " which they were used last. Nothing is collected or removed. Restore the right one;"
             " or, to go on with this one, run"
-            " 'entrepot gc accept-database' (docs/garbage-collection.md)"
+            " 'entrepot gc accept-database' (docs/how-to/repair.md)"
         )
 
 

@@ -1,30 +1,119 @@
-"""Check many stored objects, by several readers at a pace: fsck and the scrub do it so.
+"""Check many stored objects, blobs and pieces of buckets, by several readers at a limited rate.
 
 The stored bytes are compared with their BLAKE3 checksum or, if they are stored as they were pushed,
-with the object's digest. That needs no key, whatever their encoding.
+with the object's digest. That needs no key, whatever their encoding. fsck and the scrub use it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Generic, NamedTuple, TypeVar, TypeVarTuple, Unpack
 
 from blake3 import blake3
 
 from cloudcore.clock import Clock
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection, Database
 from cloudcore.objects import damage
-from cloudcore.objects.book import ObjectRow
+from cloudcore.objects.book import Book, ObjectRow
+from cloudcore.storage.piece_rows import PIECE_BOOK, HitObject, hit_by
 from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
 from registry.blobstore.threads import Threads
+from registry.counters import SCRUBBED_DAMAGED
 from registry.errors import StoreUnavailable
-from registry.gc.checked import Checked, F
+from registry.metadata.blobs.book import BLOB_BOOK
+from registry.metadata.blobs.damage import DamagedImage, images_of
+from registry.services.context import ServiceContext
+
+_IMAGES: Final = 500
+_LOGGED: Final = 20
+"""Images of a damaged blob that are named in the log."""
+_log = logging.getLogger(__name__)
+
+
+class FoundDamage(NamedTuple):
+    """A damaged blob, and the images that need it."""
+
+    digest: str
+    problem: str
+    is_new: bool
+    """False if it was known before."""
+    images: Sequence[DamagedImage]
+    """The first 500."""
+
+    def log(self) -> None:
+        """Log it and the images that need it."""
+        _log.error("blob %s is damaged (%s): clients get 404 until it is pushed again", *self[:2])
+        for image in self.images[:_LOGGED]:
+            _log.error("image %s needs the damaged blob %s", image, self.digest)
+        if len(self.images) > _LOGGED:
+            _log.error(
+                "%d images need the damaged blob %s; 'entrepot scrub' names them",
+                len(self.images),
+                self.digest,
+            )
+
+
+class DamagedPiece(NamedTuple):
+    """A damaged piece, and the object that needs it."""
+
+    piece_id: str
+    problem: str
+    is_new: bool
+    """False if it was known before."""
+    hit: HitObject | None
+    """None if it was deleted or overwritten meanwhile."""
+
+    def __str__(self) -> str:
+        """Return which piece it is and what it hits, on one line."""
+        hit = "" if self.hit is None else f" of {str(self.hit)!r}"
+        return f"piece {self.piece_id}{hit}"
+
+    def log(self) -> None:
+        """Log it and the object that it hits."""
+        _log.error("%s is damaged (%s): reading fails until it is stored again", self, self.problem)
+
+
+F = TypeVar("F")
+
+
+@dataclass(frozen=True)
+class Checked(Generic[F]):
+    """One tenant of the check."""
+
+    what: str
+    book: Book
+    describe: Callable[[Connection, ObjectRow, str, bool], F]
+    """Return what is told of a damaged object: its problem, and whether that is new."""
+
+
+def _blob(tx: Connection, row: ObjectRow, problem: str, is_new: bool) -> FoundDamage:  # noqa: FBT001
+    images = images_of(tx, row.account_id, [row.id], _IMAGES)
+    return FoundDamage(row.digest, problem, is_new, images)
+
+
+def _piece(tx: Connection, row: ObjectRow, problem: str, is_new: bool) -> DamagedPiece:  # noqa: FBT001
+    return DamagedPiece(row.id, problem, is_new, hit_by(tx, row.id))
+
+
+BLOBS: Final = Checked("blobs", BLOB_BOOK, _blob)
+PIECES: Final = Checked("pieces of buckets", PIECE_BOOK, _piece)
+
+
+def tell_damage(ctx: ServiceContext, found: FoundDamage | DamagedPiece) -> None:
+    """Log what is damaged; count it if it was not known."""
+    if found.is_new:
+        ctx.on_damage()
+        ctx.count(SCRUBBED_DAMAGED, 1)
+    found.log()
+
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

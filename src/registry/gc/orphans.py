@@ -21,14 +21,8 @@ from uuid import UUID
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.objects.book import Owned
-from registry.blobstore.base import (
-    BlobSweeper,
-    BlobWriter,
-    DeletionsHeld,
-    ObjectUnknown,
-    Orphan,
-    StageBusy,
-)
+from registry.blobstore.base import BlobWriter, DeletionsHeld, ObjectUnknown, StageBusy
+from registry.blobstore.sweeper import BlobSweeper, Orphan
 from registry.errors import StoreUnavailable
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.metadata.collector import audit, generations
@@ -91,7 +85,7 @@ class TooNew(Exception):
             f"{count} stored files that belong to no row are newer than the newest row: the"
             " database seems to be older than the blobs. None is moved or removed. Restore the"
             " right one; or, to go on with this one, run"
-            " 'entrepot gc accept-database' (docs/garbage-collection.md)"
+            " 'entrepot gc accept-database' (docs/how-to/repair.md)"
         )
 
 

@@ -26,7 +26,8 @@ from registry.metadata.repositories import deleted as rows
 from registry.metadata.repositories.live import Repository
 from registry.metadata.tags.deleted import forget_deleted_tags
 from registry.metadata.tags.history import forget_tag_events, remove_tag_events
-from registry.services.blobs.upload_sessions import ending_of, lowest_id
+from registry.services.blobs.upload_ids import lowest_id
+from registry.services.blobs.upload_sessions import ending_of
 from registry.services.context import ServiceContext
 from registry.services.images.deletion import remove_unlisted
 

@@ -28,13 +28,13 @@ from registry.gc.object_check import VERIFYING
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.inline import read_body
 from registry.metadata.blobs.objects import NewObject, Target
-from registry.metadata.blobs.stored_bytes import add_bytes
 from registry.metadata.blobs.wraps import Wrap, drop_unused_wraps, put_wrap
 from registry.metadata.collector import collection
 from registry.metadata.collector.collection import Swept
 from registry.metadata.encryption_bindings import effective_key
+from registry.metadata.quotas import add_bytes
 from registry.oci.digest import new_hasher
-from registry.services.blobs.known_bytes import (
+from registry.services.blobs.deduplication import (
     NotWrapped,
     SeenBytes,
     Wraps,

@@ -25,23 +25,25 @@ from cloudcore.jobs.schedule import Scheduled
 from cloudcore.jobs.tables import chores
 from cloudcore.objects.book import FIRST, Book, ObjectRow, Totals
 from registry.blobstore.base import BlobReader, BlobStore, DeletionsHeld
-from registry.counted import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
+from registry.counters import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
 from registry.errors import StoreUnavailable
-from registry.gc.checked import (
+from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.manifest_check import FoundManifest, ManifestCheck, all_manifests, manifests_of
+from registry.gc.object_check import (
     BLOBS,
     PIECES,
     Checked,
+    CheckProgress,
     DamagedPiece,
     FoundDamage,
+    ObjectCheck,
+    Pace,
     tell_damage,
 )
-from registry.gc.generations import DatabaseWentBack, check_generation
-from registry.gc.manifest_check import FoundManifest, ManifestCheck, all_manifests, manifests_of
-from registry.gc.object_check import CheckProgress, ObjectCheck, Pace
 from registry.metadata.collector import audit, scrub
 from registry.oci.reference import Name
 from registry.services.context import ServiceContext
-from registry.setting_groups import Scrubbing
+from registry.settings.groups import Scrubbing
 
 OBJECT_CHORE: Final = "registry.scrub"
 EVERY_SECONDS: Final = 300

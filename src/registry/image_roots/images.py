@@ -1,23 +1,42 @@
-"""The images of this registry on this machine: what fills `cloudcore.compute.images.IMAGES`."""
+"""Images of this registry on this machine; `RegistryImages` is the port of compute's images.
+
+An image is pulled for an instance with the rights that any client has. The role must let instances
+in, by its trust policy. Then what ``/v2/token`` and ``/v2`` ask of a client is asked of it: that it
+may log container clients in, and may pull from the repository, by current policies. Without a
+role, what an unauthenticated client may. Pulls count as those of clients do, and a cached
+repository is filled from its upstream.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from cloudcore.compute.images import ImageRefused, ImageRoot
-from registry.errors import ManifestInvalid
+from cloudcore.compute.instance_pool import SERVICE
+from cloudcore.db.base import Connection
+from cloudcore.errors import AccessDenied, InvalidInput, NotFound, Unauthenticated
+from cloudcore.iam.service_roles import service_crn
+from cloudcore.identity.rights.role_trust import trusts_service
+from cloudcore.identity.rows.accounts import Account, find_account
+from cloudcore.identity.rows.roles import ROLES, AssumableRole, Role
+from registry.errors import BlobUnknown, ManifestInvalid, NameUnknown, StoreUnavailable
 from registry.image_roots.image_config import CONFIG_TYPES, choose_platform, find_user, read_image
 from registry.image_roots.layer_store import LayerStore
-from registry.image_roots.pulling import Pull, begin_pull, parse_image
 from registry.metadata.images.manifests import StoredManifest
+from registry.metadata.logins import Login
 from registry.oci.digest import Digest, digest_of
 from registry.oci.image_contents import MAX_CONFIGURATION_BYTES
 from registry.oci.manifest import Manifest, parse_manifest
+from registry.oci.reference import Name, parse_name, parse_reference
+from registry.services.access.tokens import BearerTokens
+from registry.services.blobs import reading
 from registry.services.context import ServiceContext
-from registry.services.tokens import BearerTokens
+from registry.services.pull_through.manifests import pull_manifest
+from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
 
 _MOST_INDEXES: Final = 2
 """An index may name another, which then names the image."""
@@ -90,3 +109,164 @@ async def _read_small(pull: Pull, digest: str) -> bytes:
     if digest_of(data, wanted.algorithm) != wanted:
         raise ImageRefused(f"the bytes of its configuration {digest} are others")
     return data
+
+
+DEFAULT_TAG: Final = "latest"
+
+
+class ImageReference(NamedTuple):
+    """An image of this registry, as a pool names it."""
+
+    handle: str
+    """Empty for the account itself."""
+    repository: str
+    reference: str | Digest
+
+
+def parse_image(text: str, hosts: frozenset[str]) -> ImageReference:
+    """Read ``[host/][account/]repository[:tag][@digest]``; a repository with slashes has both.
+
+    Raises:
+        InvalidInput: it is malformed, or names another host than one of `hosts`.
+
+    """
+    rest, at, digest = text.partition("@")
+    first, slash, below = rest.partition("/")
+    if slash and (first in hosts or "." in first or ":" in first):
+        if first not in hosts:
+            ours = " or ".join(sorted(hosts))
+            raise InvalidInput(
+                f"image is to be one of this registry, {ours}, and not of {first[:80]}"
+            )
+        rest = below
+    path, colon, tag = rest.rpartition(":") if ":" in rest else (rest, "", DEFAULT_TAG)
+    reference = parse_reference(tag) if not at else Digest.parse(digest)
+    if at and colon:
+        parse_reference(tag)
+    if "/" not in path:
+        return ImageReference("", parse_name(f"own/{path}").repository, reference)
+    name = parse_name(path)
+    return ImageReference(name.handle, name.repository, reference)
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """The right to pull from one repository, as it was when it was asked for."""
+
+    ctx: ServiceContext
+    name: Name
+    counts: bool
+    """A pull by this role means that the image is in use."""
+
+    async def manifest(self, reference: str | Digest) -> StoredManifest:
+        """Return a manifest, and count that it was pulled.
+
+        Raises:
+            ImageRefused: there is none.
+            Unavailable: it cannot be read now.
+
+        """
+        try:
+            found = await pull_manifest(self.ctx, self.name, reference)
+        except (NotFound, AccessDenied) as error:  # of a KMS key that may not be used
+            raise ImageRefused(f"{self.name} has no image {reference}: {error.message}") from None
+        if self.counts:
+            self.ctx.pulls.note(found.id)
+        return found
+
+    @asynccontextmanager
+    async def blob(self, digest: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a blob that the repository has.
+
+        Raises:
+            ImageRefused: the repository does not have it, or it is damaged.
+            Unavailable: it cannot be read now.
+
+        """
+        ctx, name, wanted = self.ctx, self.name, Digest.parse(digest)
+        found: reading.FoundBlob | FedBlob
+        try:
+            try:
+                found = await reading.stat_blob(ctx, name, wanted)
+            except (BlobUnknown, NameUnknown) as missing:
+                if ctx.upstream is None:
+                    raise
+                found = await get_missing_blob(ctx, name, wanted, missing)
+            if isinstance(found, FedBlob):
+                opened, of, size = found.blob, found.repository_id, found.size
+            else:
+                opened = await reading.open_blob(ctx, name, found)
+                of, size = found.link.repository_id, found.link.size
+        except (NotFound, AccessDenied) as error:
+            raise ImageRefused(f"a blob of the image cannot be read: {error.message}") from None
+        ctx.pulls.cache.served(of, size)
+        async with aclosing(opened):
+            try:
+                yield opened.stream(0, size)
+            except StoreUnavailable as error:
+                if not isinstance(found, FedBlob):
+                    await reading.look_again(ctx, name, found, error)
+                raise
+
+
+async def begin_pull(
+    ctx: ServiceContext,
+    tokens: BearerTokens,
+    account_id: str,
+    role_id: str | None,
+    image: ImageReference,
+) -> Pull:
+    """Return the right to pull an image as a role of an account, or as nobody.
+
+    Raises:
+        ImageRefused: the account or the role is gone or suspended, or may not.
+
+    """
+    account, role = await ctx.database.read(_find_caller, account_id, role_id)
+    if account is None or account.status != "active" or (role_id is not None and role is None):
+        raise ImageRefused("the account is suspended, or the role of the pool is gone")
+    if role is not None and not trusts_service(_assumable(account, role), SERVICE, ctx.clock()):
+        raise ImageRefused(f"the trust policy of {role.name} does not allow {service_crn(SERVICE)}")
+    name = Name(image.handle or account.handle, image.repository)
+    login = None if role is None else _login(account, role, ctx.clock())
+    try:
+        entry = await tokens.rights_of(login, name)
+    except Unauthenticated:
+        raise ImageRefused(
+            f"the role {role and role.name} may not log container clients in: it needs"
+            " registry:GetAuthorizationToken"
+        ) from None
+    except AccessDenied as error:
+        raise ImageRefused(error.message) from None
+    if "pull" not in entry.granted:
+        who = "everybody, and the pool has no role" if role is None else f"the role {role.name}"
+        raise ImageRefused(f"registry:PullImage on {name} is not allowed to {who}")
+    return Pull(ctx, name, entry.counts_pulls)
+
+
+def _find_caller(
+    tx: Connection, account_id: str, role_id: str | None
+) -> tuple[Account | None, Role | None]:
+    """Return an account and its role."""
+    role = None if role_id is None else ROLES.find(tx, account_id, role_id)
+    return find_account(tx, account_id), role
+
+
+def _assumable(account: Account, role: Role) -> AssumableRole:
+    of_role = role.id, role.name, role.trust_policy, role.trust_ids, role.max_session_seconds
+    return AssumableRole(*of_role, account.id, account.handle, account.status)
+
+
+def _login(account: Account, role: Role, now: int) -> Login:
+    """Return a login as the role, which is good for one look at its rights."""
+    return Login(
+        id="",
+        account_id=account.id,
+        handle=account.handle,
+        expires_at=now,
+        service_account_id=None,
+        service_account=None,
+        sid=None,
+        role_id=role.id,
+        role=role.name,
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlalchemy import Connection, NullPool, create_engine, event, text
 
 from cloudcore.db.opening import is_postgresql, sqlite_path
-from cloudcore.db.room import DiskFull, is_full
+from cloudcore.db.refusals import DiskFull, is_full
 from cloudcore.db.sqlite_connection import check_damage, connect, restrict_access, unusable
 from cloudcore.db.sqlite_writer import WriteLock
 from cloudcore.errors import Unavailable

@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import ColumnElement, bindparam, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import bound, given
+from cloudcore.db.rows import bound, deletion, given
 from cloudcore.db.statement import Statement
 from cloudcore.iam.principal import Source, read_source
 from cloudcore.identity.rows.sessions import find_session_of_login

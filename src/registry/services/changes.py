@@ -14,7 +14,7 @@ from cloudcore.db.base import Connection
 from cloudcore.iam.audit import AuditClient, AuditEvent
 from cloudcore.iam.principal import Source, stored_source
 from registry.metadata.repositories.live import Repository
-from registry.services.access import repository_crn
+from registry.services.access.decisions import repository_crn
 
 
 class RegistryHost(NamedTuple):

@@ -11,28 +11,26 @@ from cloudcore.db.base import Database
 from cloudcore.iam.audit import AuditClient
 from cloudcore.iam.principal import Source
 from cloudcore.outbound.destinations import Allowed
-from cloudcore.serving.watched import Count, count_nothing
-from registry.blobstore.base import BlobReader, BlobWriter
-from registry.blobstore.links import BlobLinks
+from cloudcore.serving.counters import Count, count_nothing
+from registry.blobstore.base import BlobLinks, BlobReader, BlobWriter
 from registry.metadata.images.manifests import StoredManifest
-from registry.metadata.pull_through.tag_lists import KeptTags
+from registry.metadata.pull_through.lookups import KeptTags
 from registry.services.blobs.damage import BrokenWraps
+from registry.services.blobs.push_cache import WritingPlaces
+from registry.services.blobs.upload_ids import UploadIds
 from registry.services.blobs.upload_leases import Leases
-from registry.services.blobs.upload_sessions import UploadIds
-from registry.services.blobs.writing_places import WritingPlaces
 from registry.services.changes import Change, RegistryHost
 from registry.services.events import FindTopics, ResolveTopic, no_topic, no_topics
 from registry.services.images.manifest_damage import ManifestDamage
-from registry.services.images.manifest_reading import ThreadReader
 from registry.services.images.pulls import PullLog
+from registry.services.pull_through.concurrency import SingleFlight
 from registry.services.pull_through.fills import Fills
 from registry.services.pull_through.remote import OpenCredential, no_credential
-from registry.services.pull_through.turns import SingleFlight
-from registry.setting_groups import Delays, Limits
+from registry.settings.groups import Delays, Limits
 from registry.upstream.base import Upstream
 
 if TYPE_CHECKING:
-    from registry.keys import DataKeys
+    from registry.services.data_keys import DataKeys
 
 
 _PUBLIC = Allowed("ENTREPOT_UPSTREAM_ALLOWED")
@@ -51,7 +49,6 @@ class ServiceContext:
     pulls: PullLog
     registry_host: RegistryHost
     delays: Delays = field(default_factory=Delays)
-    manifest_reader: ThreadReader = field(default_factory=ThreadReader)
     manifest_damage: ManifestDamage = field(default_factory=ManifestDamage)
     broken_wraps: BrokenWraps = field(default_factory=BrokenWraps)
     leases: Leases = field(default_factory=lambda: Leases(uuid7()))
@@ -81,7 +78,7 @@ class ServiceContext:
     on_damage: Callable[[], None] = lambda: None
     """Called when a blob or a manifest is newly found damaged."""
     count: Count = count_nothing
-    """Counts an event (`registry.counted`)."""
+    """Counts an event (`registry.counters`)."""
     fills: Fills = field(default_factory=Fills)
     """What is being fetched from upstream registries."""
     find_topics: FindTopics = no_topics

@@ -24,7 +24,7 @@ from registry.metadata.event_rules import EventRule, find_rules
 from registry.metadata.images.manifests import Description, describe
 from registry.metadata.repositories.live import Repository
 from registry.oci.reference import parse_name
-from registry.services.access import repository_crn
+from registry.services.access.decisions import repository_crn
 from registry.services.changes import Change
 
 IMAGE_PUSHED: Final = "registry.image.pushed"

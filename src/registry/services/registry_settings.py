@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.patterns import Patterns, Work
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.uuids import parse_uuid
+from cloudcore.resource_names import lower_ids, parse_uuid
 from registry.metadata import settings
 from registry.metadata.settings import AccountSettings
 

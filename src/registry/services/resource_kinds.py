@@ -1,20 +1,20 @@
-"""The resource kinds of the registry, with CRNs and actions, and its ready-made policies."""
+"""Resource kinds of the registry, with CRNs and actions; its ready-made policies and its SKUs."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
+from cloudcore.iam.grammar import Form
 from cloudcore.iam.policy import ResourceRules
+from cloudcore.iam.templates import PolicyTemplate, TemplateStatement
 from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
+from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, GIB, Sku
+from registry.oci.reference import REPOSITORY_PATTERN
 
 if TYPE_CHECKING:
-    from cloudcore.crn import Crn
     from cloudcore.db.base import Connection
-import re
-
-from cloudcore.iam.grammar import Form
-from cloudcore.iam.templates import PolicyTemplate, TemplateStatement
-from registry.oci.reference import REPOSITORY_PATTERN
+    from cloudcore.resource_names import Crn
 
 REPOSITORY_RULES: Final = ResourceRules(
     noun="a repository",
@@ -158,3 +158,9 @@ TEMPLATES: Final = (
         ("registry:*",),
     ),
 )
+
+
+STORAGE: Final = Sku("registry.storage", "Stored images", "GiB-month", BYTE_HOURS_PER_GIB_MONTH)
+TRANSFER: Final = Sku("registry.transfer", "Bytes pulled", "GiB", GIB)
+PULLS: Final = Sku("registry.pulls", "Pulls of images", "1000 pulls", 1000)
+REGISTRY_SKUS: Final = (STORAGE, TRANSFER, PULLS)

@@ -16,8 +16,8 @@ from cloudcore.jobs import runs
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import NewRun, Run, RunStep, run_kind
-from registry.counted import RUNS
-from registry.services.access import repository_crn
+from registry.counters import RUNS
+from registry.services.access.decisions import repository_crn
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 

@@ -13,9 +13,8 @@ from typing import Final
 from urllib.parse import quote
 
 from cloudcore.clock import Clock
-from cloudcore.outbound.answer_parser import Head
-from cloudcore.outbound.failures import AnswerTooLong, RequestFailed
 from cloudcore.outbound.http_client import Answer, HttpClient
+from cloudcore.outbound.http_connection import AnswerTooLong, Head, RequestFailed
 from registry.oci.digest import Digest, digest_of
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.media_types import (
@@ -24,8 +23,7 @@ from registry.oci.media_types import (
     OCI_INDEX,
     OCI_MANIFEST,
 )
-from registry.upstream import answers
-from registry.upstream.answers import failure_of, told
+from registry.upstream import response_headers
 from registry.upstream.base import (
     BlobStream,
     FetchedManifest,
@@ -40,7 +38,6 @@ from registry.upstream.base import (
     UpstreamUnreachable,
     Watch,
 )
-from registry.upstream.exchange import ANSWER_SECONDS, Exchange, Request
 from registry.upstream.lists import (
     PAGE_SIZE,
     BadTagPage,
@@ -50,6 +47,8 @@ from registry.upstream.lists import (
     join_pages,
     next_page,
 )
+from registry.upstream.request import ANSWER_SECONDS, Exchange, Request
+from registry.upstream.response_headers import failure_of, told
 
 ACCEPT: Final = f"{OCI_INDEX}, {OCI_MANIFEST}, {DOCKER_MANIFEST_LIST}, {DOCKER_MANIFEST}"
 _ACCEPT_MANIFESTS: Final = {"Accept": ACCEPT}
@@ -114,7 +113,7 @@ class RegistryClient:
         One that answers no HEAD is asked by GET.
         """
         headers = dict(_ACCEPT_MANIFESTS)
-        is_conditional = known_etag is not None and answers.is_etag(known_etag)
+        is_conditional = known_etag is not None and response_headers.is_etag(known_etag)
         if known_etag is not None and is_conditional:
             headers["If-None-Match"] = known_etag
         expected = _OK_OR_SAME if is_conditional else _OK
@@ -123,7 +122,9 @@ class RegistryClient:
         async with self._asked(remote, "HEAD", path, headers, expected) as answer:
             status = answer.head.status
             if status == 200:
-                return ManifestHead(answers.content_digest(answer.head), answers.etag(answer.head))
+                return ManifestHead(
+                    response_headers.content_digest(answer.head), response_headers.etag(answer.head)
+                )
         if status != _NOT_ALLOWED:
             return None
         fetched = await self.get_manifest(remote, reference)
@@ -138,16 +139,16 @@ class RegistryClient:
         path = _path(remote, "manifests", reference)
         async with self._asked(remote, "GET", path, _ACCEPT_MANIFESTS, _OK) as answer:
             body = await self._body(remote, answer)
-            media_type = answers.media_type(answer.head)
+            media_type = response_headers.media_type(answer.head)
             if media_type in _PAGES:
                 raise self._broken(remote, f"answered with {media_type} for a manifest")
             if media_type is not None and not media_type.startswith(_TELLING):
                 media_type = None  # the manifest says it
             asked = reference if isinstance(reference, Digest) else None
-            for digest in (asked, answers.content_digest(answer.head)):
+            for digest in (asked, response_headers.content_digest(answer.head)):
                 if digest is not None and digest_of(body, digest.algorithm) != digest:
                     raise self._broken(remote, "sent a manifest that is not the one of its digest")
-            return FetchedManifest(body, media_type, answers.etag(answer.head))
+            return FetchedManifest(body, media_type, response_headers.etag(answer.head))
 
     async def get_referrers(self, remote: Remote, subject: Digest) -> bytes | None:
         """Return the index of a manifest's referrers; None if the upstream has no such API."""
@@ -166,7 +167,10 @@ class RegistryClient:
                 raise self._broken(remote, "has too many referrers, or pages of them")
             expected = _OK if pages else _OK | _NO_SUCH_API
             async with self._asked(remote, "GET", path, {"Accept": OCI_INDEX}, expected) as answer:
-                if answer.head.status != 200 or answers.media_type(answer.head) != OCI_INDEX:
+                if (
+                    answer.head.status != 200
+                    or response_headers.media_type(answer.head) != OCI_INDEX
+                ):
                     return None
                 pages.append(await self._body(remote, answer))
                 path = _next_referrers(answer.head, remote.origin, first)
@@ -208,7 +212,7 @@ class RegistryClient:
         """Return the size of a blob; None if the upstream does not tell."""
         path = _path(remote, "blobs", digest)
         async with self._asked(remote, "HEAD", path, {}, _OK) as answer:
-            return None if answers.is_encoded(answer.head) else answer.head.length
+            return None if response_headers.is_encoded(answer.head) else answer.head.length
 
     @asynccontextmanager
     async def open_blob(
@@ -219,7 +223,7 @@ class RegistryClient:
         expected = _WHOLE_OR_PART if start else _OK
         path = _path(remote, "blobs", digest)
         async with self._asked(remote, "GET", path, headers, expected) as answer:
-            if answers.is_encoded(answer.head):
+            if response_headers.is_encoded(answer.head):
                 raise self._broken(remote, "sent a blob in an encoding that was not asked for")
             first, size = 0, answer.head.length
             if answer.head.status == 206:
@@ -230,7 +234,7 @@ class RegistryClient:
 
     def _part(self, remote: Remote, answer: Answer, start: int) -> tuple[int, int | None]:
         """Return where a partial answer begins, and the size of the whole."""
-        part = answers.content_range(answer.head)
+        part = response_headers.content_range(answer.head)
         length = answer.head.length
         if part is None or part.first != start:
             raise self._broken(remote, "sent another part of a blob than asked for")
@@ -292,7 +296,7 @@ class RegistryClient:
             await self._watch.failed(remote, failure)
             raise
         else:  # a head alone is no success: its body may be too slow, or break off
-            await self._watch.succeeded(remote, answers.rate_limit(answer.head))
+            await self._watch.succeeded(remote, response_headers.rate_limit(answer.head))
         finally:
             await opened.__aexit__(None, None, None)
 
@@ -319,7 +323,7 @@ class RegistryClient:
 
     async def _body(self, remote: Remote, answer: Answer) -> bytes:
         try:
-            if answers.is_encoded(answer.head):
+            if response_headers.is_encoded(answer.head):
                 raise self._broken(remote, "answered in an encoding that was not asked for")
             return await answer.read(MAX_BYTES)
         except RequestFailed as error:

@@ -10,8 +10,8 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from cloudcore.outbound.answer_parser import Head
 from cloudcore.outbound.destinations import NotAllowed, origin_of
+from cloudcore.outbound.http_connection import Head
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.reference import is_tag
 from registry.upstream.base import ListedTags

@@ -1,25 +1,109 @@
 """The program of the keeper, which a driver starts in an instance's folder.
 
-It makes the root, the network and the sockets before it takes lines. ``ready`` is answered when all
-is made, ``go`` when the instance's program runs.
+It makes the root, the network and the sockets before it reads commands, one a line. ``ready`` is
+answered when all is made, ``go`` when the instance's program runs, started by `runc` or `bwrap`.
+Then it serves the instance its metadata.
 """
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cloudcore.compute.keeper import network
-from cloudcore.compute.keeper.launching import start_by_runc, start_in_instance
-from cloudcore.compute.keeper.metadata import serve_metadata
+from cloudcore.compute.keeper import namespaces
+from cloudcore.compute.keeper.namespaces import USERS_FD, Users, bound_share, hold_users
 from cloudcore.compute.keeper.root import Root, mount_root
-from cloudcore.compute.keeper.users import Users, bound_share, hold_users
-from cloudcore.compute.metadata_server import MetadataService
-from cloudcore.nodes.keeper import Keeper, Program, keep
-from cloudcore.nodes.keeper_commands import run
-from cloudcore.nodes.keeping import CONTROL, unix_listener
-from cloudcore.nodes.relays import MOST_RELAYED, Gate, serve_port
+from cloudcore.compute.metadata_server import MAX_CONNECTIONS, Conversation, MetadataService
+from cloudcore.nodes.keeper import (
+    CONTROL,
+    SECCOMP_FD,
+    SECCOMP_FILE,
+    CommandFailed,
+    Keeper,
+    Program,
+    keep,
+    run,
+    start_by_bubblewrap,
+    start_process,
+    unix_listener,
+)
+from cloudcore.nodes.relays import MOST_RELAYED, READ, WRITE, Gate, Loop, serve_port
+
+OPTIONS_FILE: Final = "options"
+OPTIONS_FD: Final = 102
+PID_FILE: Final = "program.pid"
+"""Where `runc` writes the id of the program's process."""
+
+
+def start_by_runc(argv: Sequence[str], output: int) -> Program:
+    """Start a program by `runc run --detach`, which leaves it as a child of this process."""
+    runtime = start_process(argv, output, (USERS_FD,), within=namespaces.in_instance)
+    if runtime.wait():
+        raise CommandFailed(f"runc ended with {runtime.returncode}")
+    pid = int(Path(PID_FILE).read_text("ascii"))
+    return Program(os.pidfd_open(pid), pid)
+
+
+def start_in_instance(argv: Sequence[str], output: int, groups: Sequence[str]) -> Program:
+    """Start a program by `bwrap`, in the instance's network."""
+    files = {SECCOMP_FD: SECCOMP_FILE, OPTIONS_FD: OPTIONS_FILE}
+    return start_by_bubblewrap(argv, output, groups, files=files, within=namespaces.in_instance)
+
+
+_CHUNK: int = 32_768
+
+
+def serve_metadata(loop: Loop, listener: socket.socket, service: MetadataService) -> None:
+    """Answer the instance about itself."""
+    gate = Gate(loop, MAX_CONNECTIONS)
+    gate.listen(listener, lambda accepted: _Answering(loop, accepted, service, gate).begin())
+
+
+class _Answering:
+    """One connection of the metadata service."""
+
+    def __init__(
+        self, loop: Loop, accepted: socket.socket, service: MetadataService, gate: Gate
+    ) -> None:
+        self._loop = loop
+        self._socket = accepted
+        self._gate = gate
+        self._conversation = Conversation(service)
+        self._to_send = b""
+
+    def begin(self) -> None:
+        conversation = self._conversation
+        if conversation.is_over and not self._to_send:
+            self._close()
+            return
+        self._loop.at(self, conversation.deadline, self._close)
+        self._loop.watch(self._socket, WRITE if self._to_send else READ, self._go_on)
+
+    def _go_on(self, events: int) -> None:
+        try:
+            if events & WRITE:
+                self._to_send = self._to_send[self._socket.send(self._to_send) :]
+            elif received := self._socket.recv(_CHUNK):
+                self._to_send = self._conversation.receive(received)
+            else:
+                self._close()
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            self._close()
+            return
+        self.begin()
+
+    def _close(self) -> None:
+        self._loop.at(self, None, self._close)
+        self._loop.close(self._socket)
+        self._gate.leave()
+
 
 PORTS: Final = "ports"
 
@@ -47,13 +131,13 @@ class InstanceKeeper(Keeper):
             hold_users(Users(*self._order["users"]))
         else:
             bound_share()
-        network.separate()
-        serve_metadata(self.loop, network.metadata_listener(), MetadataService(Path()))
+        namespaces.separate()
+        serve_metadata(self.loop, namespaces.metadata_listener(), MetadataService(Path()))
         Path(PORTS).mkdir(exist_ok=True)
         gate = Gate(self.loop, MOST_RELAYED)
         for port in self._order["ports"]:
             listener = unix_listener(f"{PORTS}/{port}")
-            serve_port(self.loop, gate, listener, partial(network.port_of_instance, port))
+            serve_port(self.loop, gate, listener, partial(namespaces.port_of_instance, port))
         self.watch(self._control)
 
     def launch(self) -> Program:

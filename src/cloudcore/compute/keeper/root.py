@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cloudcore.compute.keeper.network import LIBC
-from cloudcore.nodes.keeper_commands import run
+from cloudcore.compute.keeper.namespaces import LIBC
+from cloudcore.nodes.keeper import run
 
 IMAGE_FILE: Final = "disk.img"
 _BYTES_AN_INODE: Final = 16_384

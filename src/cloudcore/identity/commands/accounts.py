@@ -6,8 +6,12 @@ from typing import Final
 
 from cloudcore.command_failures import Missing
 from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, argument
-from cloudcore.identity.commands.options import status_act
-from cloudcore.identity.commands.people import find_organization, person, person_or_program
+from cloudcore.identity.commands.options import (
+    find_organization,
+    person,
+    person_or_program,
+    status_act,
+)
 
 
 def _create(run: Invocation) -> bool:

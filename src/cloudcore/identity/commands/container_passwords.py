@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from cloudcore.command_failures import Misuse
 from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Secret, argument
-from cloudcore.identity.commands.people import person
+from cloudcore.identity.commands.options import person
 
 _PASSWORD: Final = Secret(
     "the password, so that it can be piped; the username is 'token'",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.command_line import Cell, Deletion, Noun, Option, argument
+from cloudcore.identity.commands.options import person
 from cloudcore.identity.commands.organizations import ORGANIZATIONS
-from cloudcore.identity.commands.people import person
 
 _CHANGEABLE: Final = (
     Option(

@@ -1,11 +1,97 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the person or program that acts.
+
+People act in organizations by themselves, and in accounts by a role. So the commands about people
+use the token of the person, also while other commands act in a role.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from cloudcore.command_line import Act, Option
+from cloudcore.command_failures import CommandFailure, Missing, Misuse
+from cloudcore.command_line import Act, ApiCalls, Invocation, Option, Record, SignedIn
+from cloudcore.resource_names import parse_uuid
+
+ORGANIZATIONS_PATH: Final = "/v1/organizations"
+
+
+def person(run: Invocation) -> ApiCalls:
+    """Return a client that acts as the person who signed in.
+
+    Raises:
+        CommandFailure: a service account signed in.
+
+    """
+    url = run.sign_in.url
+    if run.sign_in.is_program:
+        raise CommandFailure(
+            f"only people may do this, and a service account is signed in to {url}; "
+            f"run 'entrepot login {url}' without --access-key-id"
+        )
+    return run.sign_in.client(in_role=False)
+
+
+def person_or_program(run: Invocation) -> ApiCalls:
+    """Return a client that acts as the person or program that signed in."""
+    return run.sign_in.client(in_role=run.sign_in.is_program)
+
+
+def people(run: Invocation) -> ApiCalls:
+    """Return a client whose ``/v1/users`` are the people of the chosen organization.
+
+    A person sees those of the organization that the session works in, so it is switched if
+    necessary. A service account, which may only look, sees those of the organization that owns its
+    account.
+
+    Raises:
+        CommandFailure: a service account signed in, and it does not only look.
+
+    """
+    if run.sign_in.is_program and run.verb in ("list", "show"):
+        return run.sign_in.client(in_role=True)
+    client = person(run)
+    wanted = find_organization(client, run.sign_in, run.above.written)["id"]
+    if client.call("GET", "/v1/users/me")["user"]["organization"]["id"] != wanted:
+        client.create(f"{ORGANIZATIONS_PATH}/{wanted}/switch")
+    return client
+
+
+def find_organization(client: ApiCalls, sign_in: SignedIn, written: str) -> Record:
+    """Return the organization of a name or id; without one the obvious one.
+
+    That is the person's only one apart from the personal one, or the owner of the account in which
+    other commands act.
+
+    Raises:
+        Missing: there is none.
+        Misuse: several could be meant.
+
+    """
+    rows = list(client.rows(ORGANIZATIONS_PATH, "organizations"))
+    if written:
+        found = [row for row in rows if written == row["name"] or parse_uuid(written) == row["id"]]
+    else:
+        found = [row for row in rows if not row["is_personal"]]
+        if len(found) > 1 and sign_in.role is not None:
+            account = sign_in.claims().acc
+            owners = [
+                (row["organization"] or {}).get("id")
+                for row in client.rows("/v1/accounts", "accounts")
+                if row["id"] == account
+            ]
+            found = [row for row in found if row["id"] in owners] or found
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        named = f" {written!r}" if written else ""
+        raise Missing(
+            f"you are in no organization{named}; 'entrepot organizations list' shows yours, "
+            "and an owner of another can invite you: 'entrepot invitations create EMAIL'"
+        )
+    names = ", ".join(f"{row['name']!r} ({row['id']})" for row in found)
+    raise Misuse(f"name one of your organizations: {names}")
+
 
 DESCRIPTION: Final = Option("description", 'for persons; "" takes it away')
 FORCE: Final = Option(

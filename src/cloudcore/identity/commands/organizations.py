@@ -17,8 +17,13 @@ from cloudcore.command_line import (
     Secret,
     argument,
 )
-from cloudcore.identity.commands.options import status_act
-from cloudcore.identity.commands.people import ORGANIZATIONS_PATH, find_organization, people, person
+from cloudcore.identity.commands.options import (
+    ORGANIZATIONS_PATH,
+    find_organization,
+    people,
+    person,
+    status_act,
+)
 
 MEMBER_ROLES: Final = ("member", "owner", "billing")
 

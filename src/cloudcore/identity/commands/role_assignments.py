@@ -9,9 +9,8 @@ from typing import Any, Final, NamedTuple
 from cloudcore.command_failures import CommandFailure, Missing, Misuse, RequestRefused
 from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, argument
 from cloudcore.identity.commands.identity_providers import IDENTITY_PROVIDERS
-from cloudcore.identity.commands.options import FORCE
-from cloudcore.identity.commands.people import ORGANIZATIONS_PATH, person, person_or_program
-from cloudcore.uuids import parse_uuid
+from cloudcore.identity.commands.options import FORCE, ORGANIZATIONS_PATH, person, person_or_program
+from cloudcore.resource_names import parse_uuid
 
 SESSION: Final = Cell("LONGEST SESSION", "max_session_seconds", "duration")
 KEEP_TRUST: Final = Option(

@@ -22,8 +22,8 @@ import msgspec
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import AccessDenied
-from cloudcore.identity.oauth_forms import Form
-from cloudcore.identity.oidc.discovery import Discovery, Metadata
+from cloudcore.identity.oauth.forms import Form
+from cloudcore.identity.oauth.sign_in import SignInForm
 from cloudcore.identity.oidc.id_tokens import (
     KeyMismatch,
     Profile,
@@ -32,9 +32,8 @@ from cloudcore.identity.oidc.id_tokens import (
     profile_of,
     verify_id_token,
 )
-from cloudcore.identity.oidc.provider_client import ProviderClient, ProviderFailed
+from cloudcore.identity.oidc.provider import Discovery, Metadata, ProviderClient, ProviderFailed
 from cloudcore.identity.rows.identity_providers import IdentityProvider
-from cloudcore.identity.sign_in import SignInForm
 from cloudcore.keyring import Keyring, KeyringError
 
 PENDING_SECONDS: Final = 600

@@ -16,13 +16,13 @@ from joserfc import jws
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from cloudcore import rsa_sizes
+from cloudcore import key_pairs
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.jws import OnlyAlgorithm
 from cloudcore.identity.names import email_address
-from cloudcore.identity.oidc.provider_client import ProviderFailed
+from cloudcore.identity.oidc.provider import ProviderFailed
 from cloudcore.identity.rows.identity_providers import IdentityProvider
+from cloudcore.identity.tokens.jws import OnlyAlgorithm
 
 SKEW_SECONDS: Final = 60
 """How far the clocks of provider and install may differ."""
@@ -149,9 +149,9 @@ def _check_size(bits: int, exponent: int) -> None:
     """Raise `ProviderFailed` if an RSA key is too weak, or costs too much to verify with."""
     if bits < _MIN_RSA_BITS:
         raise ProviderFailed(f"the provider's key has fewer than {_MIN_RSA_BITS} bits")
-    if not rsa_sizes.is_light(bits, exponent):
+    if not key_pairs.is_light(bits, exponent):
         raise ProviderFailed(
-            f"the provider's key has more than {rsa_sizes.MOST_BITS} bits, or an unusual exponent"
+            f"the provider's key has more than {key_pairs.MOST_BITS} bits, or an unusual exponent"
         )
 
 

@@ -13,9 +13,9 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.routes.owned import authorized, read_listed, reference, shown
+from cloudcore.identity.rights.lock_out import CHECKED
+from cloudcore.identity.routes.common import authorized, read_listed, reference, shown
 from cloudcore.identity.rows.service_accounts import (
     ACCESS_KEYS,
     SERVICE_ACCOUNTS,
@@ -24,10 +24,10 @@ from cloudcore.identity.rows.service_accounts import (
 )
 from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.service_accounts import NewAccessKey, new_access_key
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import (
     LAST_MOMENT,
     RFC3339,

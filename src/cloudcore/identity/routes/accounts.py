@@ -10,27 +10,25 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, NotFound
 from cloudcore.iam.principal import Principal
-from cloudcore.identity.founding import check_founds_accounts
 from cloudcore.identity.names import check_handle, iam_crn, missing
 from cloudcore.identity.needs import IdentityNeeds
-from cloudcore.identity.permissions import membership
-from cloudcore.identity.routes.fields import Handle, Status
+from cloudcore.identity.rights.permissions import membership
+from cloudcore.identity.routes.common import Handle, Status, shown
 from cloudcore.identity.routes.organizations import membership_policy, organization_reference
-from cloudcore.identity.routes.owned import shown
 from cloudcore.identity.rows.accounts import ACCOUNTS_OF_MEMBERS, Account
 from cloudcore.identity.rows.organizations import JOINED, Joined
 from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.services import accounts
 from cloudcore.identity.services.members import organization_of
-from cloudcore.uuids import Uuid
+from cloudcore.identity.services.organizations import check_founds_accounts
+from cloudcore.resource_names import Uuid, lower_ids
 from cloudcore.web.app import Needs
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 

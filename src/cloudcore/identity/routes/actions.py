@@ -12,14 +12,13 @@ from litestar.di import NamedDependency
 from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.crn import Crn, lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.conditions import CONDITION_DOCS
 from cloudcore.iam.policy import PRINCIPAL_DOCS
 from cloudcore.iam.templates import find_template
 from cloudcore.iam.vocabulary import ResourceKind, Vocabulary
-from cloudcore.identity.own_rights import (
+from cloudcore.identity.rights.own_rights import (
     ANY_NAME,
     Asking,
     RightsQuestion,
@@ -27,6 +26,7 @@ from cloudcore.identity.own_rights import (
     rights_of,
 )
 from cloudcore.identity.rows.accounts import find_account_ids
+from cloudcore.resource_names import Crn, lower_ids
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody

@@ -14,16 +14,16 @@ from msgspec import Meta
 from cloudcore.db.base import Connection
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.needs import IdentityNeeds
+from cloudcore.identity.routes.common import read_listed, shown
 from cloudcore.identity.routes.me import account_of_role
-from cloudcore.identity.routes.owned import read_listed, shown
 from cloudcore.identity.rows.container_passwords import CONTAINER_PASSWORDS, ContainerPassword
 from cloudcore.identity.services import container_passwords
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid
 from cloudcore.web.app import Needs
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery, PageMeta
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 USERNAME: Final = "token"

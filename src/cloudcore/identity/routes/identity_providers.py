@@ -14,11 +14,10 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.authorize_page import redirect_uri
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.routes.fields import Title
+from cloudcore.identity.oauth.pages import redirect_uri
+from cloudcore.identity.routes.common import Title, read_listed, shown
 from cloudcore.identity.routes.organizations import authorized, membership_policy
-from cloudcore.identity.routes.owned import read_listed, shown
 from cloudcore.identity.rows.identity_providers import (
     DEFAULT_SESSION_HOURS,
     IDENTITY_PROVIDERS,
@@ -26,7 +25,7 @@ from cloudcore.identity.rows.identity_providers import (
 )
 from cloudcore.identity.services import identity_providers
 from cloudcore.identity.services.identity_providers import check_issuer, seal_client_secret
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery, PageMeta
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of

@@ -17,22 +17,22 @@ from cloudcore.errors import InvalidInput
 from cloudcore.iam.decision import DECISION_STEPS, Verdict
 from cloudcore.iam.passwords import check_new_password, salt_of
 from cloudcore.iam.patterns import Work
-from cloudcore.identity.attempts import attempt_of
 from cloudcore.identity.names import iam_crn, missing
-from cloudcore.identity.role_trust import ASSIGNED, Asker, find_asker, verdict_on
+from cloudcore.identity.oauth.attempts import attempt_of
+from cloudcore.identity.rights.role_trust import ASSIGNED, Asker, find_asker, verdict_on
+from cloudcore.identity.routes.common import shown
 from cloudcore.identity.routes.organizations import organization_reference
-from cloudcore.identity.routes.owned import shown
 from cloudcore.identity.routes.users import UserRecord, user_record
 from cloudcore.identity.rows.organizations import JOINED
 from cloudcore.identity.rows.roles import AssumableRole, list_assigned
 from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.rows.users import User, find_user
 from cloudcore.identity.services.users import change_password
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import NamedPageQuery, PageMeta
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RequestBody, ResponseBody
 
 _Password = Annotated[str, Meta(min_length=1, max_length=1024)]

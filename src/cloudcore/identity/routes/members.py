@@ -13,7 +13,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.errors import AccessDenied, Conflict, TooManyAttempts
 from cloudcore.identity.names import email_address, person_crn
-from cloudcore.identity.routes.fields import Email, PeopleQuery
+from cloudcore.identity.oauth.sessions import hash_of
+from cloudcore.identity.routes.common import Email, PeopleQuery, read_listed, shown
 from cloudcore.identity.routes.organizations import (
     MemberRole,
     OneOrganization,
@@ -21,17 +22,15 @@ from cloudcore.identity.routes.organizations import (
     membership_policy,
     one_organization,
 )
-from cloudcore.identity.routes.owned import read_listed, shown
 from cloudcore.identity.rows.organizations import INVITATIONS, MEMBERS, Invitation, Membership
 from cloudcore.identity.services import organizations
 from cloudcore.identity.services.organizations import new_invitation
-from cloudcore.identity.sessions import hash_of
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta
 from cloudcore.web.ratelimit import Budget, count_request, give_back
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 _PATH: Final = "/v1/organizations/{organization_id:str}/members"

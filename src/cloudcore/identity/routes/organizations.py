@@ -11,20 +11,18 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
-from cloudcore.crn import Crn
 from cloudcore.iam.policy import Policy
-from cloudcore.identity.founding import check_founds_organizations
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.permissions import membership
-from cloudcore.identity.routes.fields import Title
-from cloudcore.identity.routes.owned import read_listed, shown
+from cloudcore.identity.rights.permissions import membership
+from cloudcore.identity.routes.common import Title, read_listed, shown
 from cloudcore.identity.rows.organizations import JOINED, Joined, Organization
 from cloudcore.identity.services import organizations
-from cloudcore.uuids import Uuid
+from cloudcore.identity.services.organizations import check_founds_organizations
+from cloudcore.resource_names import Crn, Uuid
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery, PageMeta
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 MemberRole = Literal["owner", "member", "billing"]

@@ -15,25 +15,32 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.policy import PolicyKind, check_size, policy_of
 from cloudcore.iam.vocabulary import Vocabulary
-from cloudcore.identity.lock_out import CHECKED, ForceQuery
 from cloudcore.identity.names import iam_crn
+from cloudcore.identity.rights.lock_out import CHECKED, ForceQuery
 from cloudcore.identity.routes.actions import FilledTemplate, document_of
-from cloudcore.identity.routes.fields import Description, Document, Name, Reference
-from cloudcore.identity.routes.owned import authorized, read_listed, reference, shown
+from cloudcore.identity.routes.common import (
+    Description,
+    Document,
+    Name,
+    Reference,
+    authorized,
+    read_listed,
+    reference,
+    shown,
+)
 from cloudcore.identity.rows.policies import ATTACHED, ATTACHMENTS, POLICIES, Attachment, PolicyRow
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.identity.services import policies
-from cloudcore.identity.services.platform_roles import service_of
-from cloudcore.resource_names import check_name
+from cloudcore.identity.services.roles import service_of
+from cloudcore.resource_names import UUID_PATTERN, Uuid, check_name
 from cloudcore.resource_references import Authorize
-from cloudcore.revisions import Revision
 from cloudcore.threads import DOCUMENTS
-from cloudcore.uuids import UUID_PATTERN, Uuid
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery
-from cloudcore.web.references import ResourceRef
+from cloudcore.web.revisions import Revision
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 

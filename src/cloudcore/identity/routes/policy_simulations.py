@@ -13,16 +13,11 @@ from litestar.di import NamedDependency
 from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.crn import Crn, lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.policy import EVERYONE, PolicyKind, policy_of
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.routes.fields import Document
-from cloudcore.identity.routes.owned import reference, shown
-from cloudcore.identity.rows.accounts import find_account
-from cloudcore.identity.rows.policies import POLICIES
-from cloudcore.identity.simulation import (
+from cloudcore.identity.rights.simulation import (
     MAX_ACTIONS,
     Decided,
     Decision,
@@ -32,10 +27,13 @@ from cloudcore.identity.simulation import (
     evaluate,
     load_scene,
 )
-from cloudcore.uuids import parse_uuid
+from cloudcore.identity.routes.common import Document, reference, shown
+from cloudcore.identity.rows.accounts import find_account
+from cloudcore.identity.rows.policies import POLICIES
+from cloudcore.resource_names import Crn, lower_ids, parse_uuid
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RequestBody, ResponseBody, Timestamp, moment_of
 
 _PRINCIPALS: Final = ("role", "service-account")

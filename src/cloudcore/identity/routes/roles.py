@@ -12,11 +12,13 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.names import person_crn
 from cloudcore.identity.oidc.id_tokens import MAX_GROUP_NAME
-from cloudcore.identity.routes.fields import Description, Document, Name
-from cloudcore.identity.routes.owned import (
+from cloudcore.identity.rights.lock_out import CHECKED
+from cloudcore.identity.routes.common import (
+    Description,
+    Document,
+    Name,
     authorized,
     list_of_account,
     read_listed,
@@ -32,13 +34,12 @@ from cloudcore.identity.rows.roles import (
     Role,
 )
 from cloudcore.identity.services import roles
-from cloudcore.identity.services.platform_roles import service_of
-from cloudcore.resource_names import check_name
-from cloudcore.uuids import Uuid, parse_uuid
+from cloudcore.identity.services.roles import service_of
+from cloudcore.resource_names import Uuid, check_name, parse_uuid
+from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 SessionSeconds = Annotated[int, Meta(ge=3600, le=43_200)]

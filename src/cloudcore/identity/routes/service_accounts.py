@@ -11,7 +11,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.lock_out import CHECKED
+from cloudcore.identity.rights.lock_out import CHECKED
 from cloudcore.identity.routes.access_keys import (
     CreateAccessKey,
     NewAccessKeyRecord,
@@ -19,16 +19,21 @@ from cloudcore.identity.routes.access_keys import (
     new_key_record,
 )
 from cloudcore.identity.routes.actions import ResourceNames, TemplateName, document_of
-from cloudcore.identity.routes.fields import Description, Name, Status
-from cloudcore.identity.routes.owned import authorized, list_of_account, shown
+from cloudcore.identity.routes.common import (
+    Description,
+    Name,
+    Status,
+    authorized,
+    list_of_account,
+    shown,
+)
 from cloudcore.identity.routes.policies import PolicyRecord, policy_record
 from cloudcore.identity.rows.policies import POLICIES, PolicyRow
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, AccessKey, ServiceAccount
 from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.policies import MAX_ATTACHMENTS
 from cloudcore.identity.services.service_accounts import NewAccessKey, NewGrant, SetUp
-from cloudcore.resource_names import check_name
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid, check_name
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery, PageMeta

@@ -15,22 +15,20 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict
 from cloudcore.iam.passwords import Asker, salt_of
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import email_address, iam_crn, missing, person_crn
-from cloudcore.identity.permissions import membership
-from cloudcore.identity.routes.fields import Email, PeopleQuery, Status
+from cloudcore.identity.rights.permissions import membership
+from cloudcore.identity.routes.common import Email, PeopleQuery, Status, read_listed, shown
 from cloudcore.identity.routes.organizations import membership_policy
-from cloudcore.identity.routes.owned import read_listed, shown
 from cloudcore.identity.rows.organizations import JOINED, Joined
 from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.rows.users import PEOPLE, User, find_shared_organization
 from cloudcore.identity.services import users
 from cloudcore.identity.services.members import organization_of
-from cloudcore.uuids import Uuid
+from cloudcore.resource_names import Uuid, lower_ids
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta

@@ -7,12 +7,18 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import and_, bindparam, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import deletion
 from cloudcore.db.statement import Statement
-from cloudcore.identity.provider_tables import provider_subjects
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.rows.roles import COLUMNS, AssumableRole
-from cloudcore.identity.tables import accounts, container_passwords, role_assignments, roles, users
+from cloudcore.identity.tables import (
+    accounts,
+    container_passwords,
+    provider_subjects,
+    role_assignments,
+    roles,
+    users,
+)
 
 _c = container_passwords.c
 _g = role_assignments.c

@@ -8,12 +8,15 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import columns, insert_new
+from cloudcore.db.rows import columns, deletion, insert_new
 from cloudcore.db.statement import Statement, page
-from cloudcore.identity.provider_tables import identity_providers, provider_subjects, spent_states
 from cloudcore.identity.rows.owned import OwnedRows
-from cloudcore.identity.tables import memberships
+from cloudcore.identity.tables import (
+    identity_providers,
+    memberships,
+    provider_subjects,
+    spent_states,
+)
 
 _p = identity_providers.c
 _s = provider_subjects.c

@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import bindparam, false, func, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import count, insert_new
+from cloudcore.db.rows import count, deletion, insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import invitations, memberships, organizations, users

@@ -9,9 +9,8 @@ from sqlalchemy import ColumnElement, Select, bindparam, literal_column, null, o
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, named, page
-from cloudcore.identity.provider_tables import group_assignments
 from cloudcore.identity.rows.owned import OwnedRows
-from cloudcore.identity.tables import accounts, role_assignments, roles, users
+from cloudcore.identity.tables import accounts, group_assignments, role_assignments, roles, users
 
 _r = roles.c
 _a = accounts.c

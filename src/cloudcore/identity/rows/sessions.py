@@ -8,11 +8,9 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import ColumnElement, and_, bindparam, not_, or_, select, text, union_all
 
 from cloudcore.db.base import Connection
-from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import insert_new
+from cloudcore.db.rows import deletion, insert_new
 from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.identity.provider_tables import provider_subjects
-from cloudcore.identity.quotas import ROLE_SESSIONS
+from cloudcore.identity.names import ROLE_SESSIONS
 from cloudcore.identity.rows.container_passwords import (
     remove_container_passwords,
     remove_container_passwords_of_provider,
@@ -22,6 +20,7 @@ from cloudcore.identity.tables import (
     accounts,
     auth_codes,
     memberships,
+    provider_subjects,
     refresh_tokens,
     roles,
     service_accounts,

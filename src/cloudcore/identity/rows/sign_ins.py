@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, literal_column, null, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import insert_new
+from cloudcore.db.rows import deletion, insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import auth_codes, login_credentials, refresh_tokens, revoked_tokens
 

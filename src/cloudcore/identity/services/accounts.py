@@ -9,8 +9,8 @@ import msgspec
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
+from cloudcore.identity.names import ACCOUNTS as ACCOUNTS_OF_ONE
 from cloudcore.identity.names import missing
-from cloudcore.identity.quotas import ACCOUNTS as ACCOUNTS_OF_ONE
 from cloudcore.identity.rows import accounts as rows
 from cloudcore.identity.rows.accounts import ACCOUNTS, Account
 from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow

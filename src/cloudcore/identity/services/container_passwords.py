@@ -18,10 +18,11 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict
 from cloudcore.iam.decision import Caller, Question, decide
 from cloudcore.iam.principal import Principal, PrincipalKind, Source
-from cloudcore.identity.assume_role import assumable_role
 from cloudcore.identity.names import iam_crn, person_crn
-from cloudcore.identity.permissions import LoginPermission, load_policies
-from cloudcore.identity.role_trust import admits
+from cloudcore.identity.oauth.sessions import hash_of
+from cloudcore.identity.rights.assume_role import assumable_role
+from cloudcore.identity.rights.permissions import LoginPermission, load_policies
+from cloudcore.identity.rights.role_trust import admits
 from cloudcore.identity.rows.container_passwords import (
     CONTAINER_PASSWORDS,
     ContainerPassword,
@@ -29,8 +30,7 @@ from cloudcore.identity.rows.container_passwords import (
 )
 from cloudcore.identity.rows.roles import AssumableRole
 from cloudcore.identity.rows.sessions import find_session_end
-from cloudcore.identity.sessions import hash_of
-from cloudcore.identity.tokens import MIN_SECONDS
+from cloudcore.identity.tokens.access_tokens import MIN_SECONDS
 from cloudcore.web.context import RequestContext
 
 MAX_KEPT: Final = 50

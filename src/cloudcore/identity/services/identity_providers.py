@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
-from cloudcore.identity.oidc.provider_client import check_url
+from cloudcore.identity.oidc.provider import check_url
 from cloudcore.identity.rows.identity_providers import IDENTITY_PROVIDERS, IdentityProvider
 from cloudcore.identity.rows.organizations import JOINED
 from cloudcore.identity.rows.roles import given_by_groups

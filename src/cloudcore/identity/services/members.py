@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.identity.names import email_address, missing, person_crn
@@ -10,7 +9,7 @@ from cloudcore.identity.rows import organizations
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.organizations import Membership
 from cloudcore.identity.rows.users import PEOPLE, User
-from cloudcore.uuids import parse_uuid
+from cloudcore.resource_names import lower_ids, parse_uuid
 
 
 def lock_organization(tx: Connection, organization_id: str) -> None:

@@ -1,8 +1,10 @@
-"""Organizations, their members and invitations: changes with their rules.
+"""Organizations, their members and invitations: changes with their rules, and who may create them.
 
-Who is invited joins by an e-mail address and a code. Whoever adds a person chooses the address, and
-nobody verifies it. So an address alone joins nothing: the code is handed to whom the inviter means,
-by another way than this service.
+An invited person joins by an e-mail address and a code. Any user who adds a person chooses the
+address, and nobody verifies it. So an address alone joins nothing: the inviter hands the code to
+the person by another way than this service.
+
+The operator's `ENTREPOT_FOUNDERS` says who may create organizations and accounts.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict
-from cloudcore.identity.names import missing
-from cloudcore.identity.quotas import OWNED
+from cloudcore.errors import AccessDenied, Conflict
+from cloudcore.identity.names import OWNED, missing
+from cloudcore.identity.oauth.sessions import hash_of
 from cloudcore.identity.rows import organizations as rows
 from cloudcore.identity.rows.accounts import ACCOUNTS
 from cloudcore.identity.rows.identity_providers import unlink_person
@@ -27,6 +29,7 @@ from cloudcore.identity.rows.organizations import (
     Joined,
     Membership,
     Organization,
+    count_owned,
     lock_if_there,
     put_invitation,
 )
@@ -34,8 +37,42 @@ from cloudcore.identity.rows.sessions import switch_organization
 from cloudcore.identity.rows.users import PEOPLE, find_user, lock_user
 from cloudcore.identity.services.members import check_owner_remains, lock_organization
 from cloudcore.identity.services.roles import unassign_all
-from cloudcore.identity.sessions import hash_of
 from cloudcore.quotas.limits import EVERY_ACCOUNT, check_limit
+from cloudcore.web.context import RequestContext
+
+
+def check_founds_organizations(ctx: RequestContext, tx: Connection, user_id: str) -> None:
+    """Refuse a person who may not create an organization on this install.
+
+    Raises:
+        AccessDenied.
+
+    """
+    founders = ctx.settings.founders
+    if founders == "anyone" or (founders == "owners" and count_owned(tx, user_id)):
+        return
+    raise _refusal(ctx)
+
+
+def check_founds_accounts(ctx: RequestContext, joined: Joined | None) -> None:
+    """Refuse a caller who may not create an account in the `joined` organization, if any.
+
+    Raises:
+        AccessDenied.
+
+    """
+    founders = ctx.settings.founders
+    is_owner = joined is not None and joined.role == "owner"
+    if founders == "anyone" or (
+        founders == "owners" and is_owner and joined is not None and not joined.is_personal
+    ):
+        return
+    raise _refusal(ctx)
+
+
+def _refusal(ctx: RequestContext) -> AccessDenied:
+    who = "nobody" if ctx.settings.founders == "nobody" else "only owners of an organization"
+    return AccessDenied(f"{who} may found organizations and accounts here; ask the operator")
 
 
 def create_organization(tx: Connection, organization: Organization, owner: str) -> Joined:

@@ -7,14 +7,14 @@ from typing import Any, Final
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.iam.policy import MAX_PRINCIPAL_BYTES, PolicyKind
-from cloudcore.identity.documents import stored_document
+from cloudcore.identity.rights.documents import stored_document
 from cloudcore.identity.rows import policies as rows
 from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
-from cloudcore.identity.services.platform_roles import refuse_platforms
-from cloudcore.revisions import require_revision
+from cloudcore.identity.services.roles import refuse_platforms
+from cloudcore.web.revisions import require_revision
 
 MAX_ATTACHMENTS: Final = 10
 """Maximum number of policies of a service account or role."""

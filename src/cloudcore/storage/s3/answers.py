@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import PlatformError, RangeNotSatisfiable
-from cloudcore.serving.body import Scope, Send
+from cloudcore.serving.asgi import Scope, Send
 from cloudcore.storage.s3.errors import STATUS_OF, S3Error
 
 if TYPE_CHECKING:

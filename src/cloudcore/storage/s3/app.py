@@ -19,14 +19,14 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import AccessDenied, PlatformError
 from cloudcore.iam.audit import SIGN_IN
 from cloudcore.iam.decision import could_allow
-from cloudcore.iam.signature_keys import SignatureKey, SignatureKeys
-from cloudcore.serving.body import Receive, Scope, Send
-from cloudcore.serving.source_address import source_address
+from cloudcore.iam.principal import SignatureKey, SignatureKeys
+from cloudcore.serving.asgi import Receive, Scope, Send
+from cloudcore.serving.clients import source_address
 from cloudcore.storage.bucket import SERVICE
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.s3 import (
     bucket_calls,
-    configurations,
+    bucket_configurations,
     list_calls,
     object_calls,
     post_calls,
@@ -82,18 +82,21 @@ OPERATIONS: Final[dict[str, Operation]] = {
         ("HeadBucket", bucket_calls.head_bucket, "GetBucket"),
         ("DeleteBucket", bucket_calls.delete_bucket, "DeleteBucket"),
         ("GetBucketLocation", bucket_calls.get_bucket_location, "GetBucket"),
-        ("GetBucketAcl", configurations.get_bucket_acl, "GetBucket"),
-        ("PutBucketAcl", configurations.put_bucket_acl, "GetBucket"),
-        ("GetBucketTagging", configurations.get_bucket_tagging, "GetBucket"),
-        ("PutBucketTagging", configurations.put_bucket_tagging, "UpdateBucket"),
-        ("DeleteBucketTagging", configurations.delete_bucket_tagging, "UpdateBucket"),
-        ("GetBucketEncryption", configurations.get_bucket_encryption, "GetBucket"),
-        ("DeleteBucketEncryption", configurations.delete_bucket_encryption, "GetBucket"),
-        ("PutBucketEncryption", configurations.put_bucket_encryption, "GetBucket"),
+        ("GetBucketAcl", bucket_configurations.get_bucket_acl, "GetBucket"),
+        ("PutBucketAcl", bucket_configurations.put_bucket_acl, "GetBucket"),
+        ("GetBucketTagging", bucket_configurations.get_bucket_tagging, "GetBucket"),
+        ("PutBucketTagging", bucket_configurations.put_bucket_tagging, "UpdateBucket"),
+        ("DeleteBucketTagging", bucket_configurations.delete_bucket_tagging, "UpdateBucket"),
+        ("GetBucketEncryption", bucket_configurations.get_bucket_encryption, "GetBucket"),
+        ("DeleteBucketEncryption", bucket_configurations.delete_bucket_encryption, "GetBucket"),
+        ("PutBucketEncryption", bucket_configurations.put_bucket_encryption, "GetBucket"),
         ("GetBucketCors", bucket_calls.get_bucket_cors, "GetBucketCORS"),
         ("PutBucketCors", bucket_calls.put_bucket_cors, "PutBucketCORS"),
         ("DeleteBucketCors", bucket_calls.delete_bucket_cors, "PutBucketCORS"),
-        *((name, handler, "GetBucket") for name, handler in configurations.DESCRIPTIONS.items()),
+        *(
+            (name, handler, "GetBucket")
+            for name, handler in bucket_configurations.DESCRIPTIONS.items()
+        ),
         ("ListObjectVersions", list_calls.list_versions, "ListObjects"),
         ("ListObjects", list_calls.list_objects, "ListObjects"),
         ("ListObjectsV2", list_calls.list_objects_v2, "ListObjects"),

@@ -22,11 +22,11 @@ from cloudcore.storage.errors import BucketAlreadyOwnedByYou
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, empty, escape, tag, text, xml
-from cloudcore.storage.s3.bodies import read_document
+from cloudcore.storage.s3.bucket_configurations import checked_tags
 from cloudcore.storage.s3.call import S3Call
-from cloudcore.storage.s3.configurations import checked_tags
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.facts import acl_refusal, check_supported
+from cloudcore.storage.s3.object_headers import acl_refusal, check_supported
+from cloudcore.storage.s3.payloads import read_document
 from cloudcore.storage.s3.requests import S3Request
 
 MAX_LISTED: Final = 100

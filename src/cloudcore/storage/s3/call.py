@@ -9,7 +9,7 @@ from typing import Final, TypeVar, TypeVarTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.events import Events
-from cloudcore.serving.body import Receive, Scope
+from cloudcore.serving.asgi import Receive, Scope
 from cloudcore.storage import buckets
 from cloudcore.storage.bucket import BUCKET, Bucket, named_bucket_crn, object_crn
 from cloudcore.storage.needs import StorageNeeds

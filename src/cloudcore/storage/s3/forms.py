@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from cloudcore.serving.body import Begun, Receive, Scope, begun_again
+from cloudcore.serving.asgi import Begun, Receive, Scope, begun_again
 from cloudcore.storage.s3.errors import S3Error
 
 Sink = Callable[[memoryview], None]

@@ -34,17 +34,9 @@ from cloudcore.storage.s3.answers import (
     text,
     xml,
 )
-from cloudcore.storage.s3.bodies import (
-    S3Body,
-    check_acl,
-    read_algorithm,
-    read_document,
-    read_large,
-    refuse_checksum,
-)
 from cloudcore.storage.s3.call import MAX_LISTED, S3Call, check_read, sealed_fields, written_fields
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.facts import (
+from cloudcore.storage.s3.object_headers import (
     check_supported,
     checksum_fields,
     named_fields,
@@ -52,6 +44,14 @@ from cloudcore.storage.s3.facts import (
     read_conditions,
     read_facts,
     read_tagging,
+)
+from cloudcore.storage.s3.payloads import (
+    S3Body,
+    check_acl,
+    read_algorithm,
+    read_document,
+    read_large,
+    refuse_checksum,
 )
 from cloudcore.storage.s3.requests import read_copy_source
 from cloudcore.storage.storing import Terms

@@ -16,17 +16,17 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.serving.body import receive_into
+from cloudcore.serving.asgi import receive_into
 from cloudcore.storage import storing
 from cloudcore.storage.bucket import check_tags
 from cloudcore.storage.object_rows import StoredObject
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, Fields, empty, quoted, text, xml
-from cloudcore.storage.s3.bodies import Promise, content_md5, header_checksum, read_algorithm
 from cloudcore.storage.s3.call import S3Call, written_fields
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.facts import checksum_fields, read_conditions, read_facts
 from cloudcore.storage.s3.forms import FileDecoder, Form
+from cloudcore.storage.s3.object_headers import checksum_fields, read_conditions, read_facts
+from cloudcore.storage.s3.payloads import Promise, content_md5, header_checksum, read_algorithm
 from cloudcore.storage.s3.requests import S3Request
 from cloudcore.storage.storing import Digests, Terms
 

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Final
 
+from cloudcore.resource_names import parse_uuid
 from cloudcore.storage import multipart, reading, storing, upload_rows
 from cloudcore.storage.bucket import MAX_PARTS, Bucket, key_bytes
 from cloudcore.storage.checksums import Algorithm, ChecksumType
@@ -27,7 +28,11 @@ from cloudcore.storage.s3.answers import (
     text,
     xml,
 )
-from cloudcore.storage.s3.bodies import (
+from cloudcore.storage.s3.call import MOST_ASKED, S3Call, written_fields
+from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.list_calls import encoding, owner
+from cloudcore.storage.s3.object_headers import checksum_fields, read_conditions, read_facts
+from cloudcore.storage.s3.payloads import (
     S3Body,
     read_algorithm,
     read_document,
@@ -35,14 +40,9 @@ from cloudcore.storage.s3.bodies import (
     read_whole_checksum,
     refuse_checksum,
 )
-from cloudcore.storage.s3.call import MOST_ASKED, S3Call, written_fields
-from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.facts import checksum_fields, read_conditions, read_facts
-from cloudcore.storage.s3.list_calls import encoding, owner
 from cloudcore.storage.s3.requests import read_copy_source
 from cloudcore.storage.storing import Terms
 from cloudcore.storage.upload_rows import Upload
-from cloudcore.uuids import parse_uuid
 
 _COPIED_RANGE: Final = re.compile(r"bytes=([0-9]+)-([0-9]+)")
 _DEFAULT_KIND: Final[dict[Algorithm, ChecksumType]] = {

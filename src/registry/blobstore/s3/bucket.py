@@ -15,8 +15,9 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
-from registry.blobstore.s3.answers import (
+from registry.blobstore.s3.responses import (
     MISSING,
+    Circuit,
     KeyMissing,
     OutsideObject,
     Refused,
@@ -24,9 +25,8 @@ from registry.blobstore.s3.answers import (
     answered,
     check_document,
 )
-from registry.blobstore.s3.circuit import Circuit
 from registry.errors import StoreUnavailable
-from registry.store_settings import StoreSettings
+from registry.settings.store import StoreSettings
 
 DELETED_AT_ONCE: Final = 1000
 """Keys in a ``DeleteObjects``, the most that S3 takes."""

@@ -12,16 +12,15 @@ from contextlib import closing
 from typing import Final
 
 from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown
-from registry.blobstore.s3.answers import KeyMissing
 from registry.blobstore.s3.bucket import Bucket
-from registry.blobstore.s3.forms import layout_before, open_partial
-from registry.blobstore.s3.names import TailName, object_key
+from registry.blobstore.s3.bucket_layout import Tail, TailBroken, TailName, decoded, object_key
+from registry.blobstore.s3.encodings import layout_before, open_partial
 from registry.blobstore.s3.objects import S3Object
-from registry.blobstore.s3.shared import Found
-from registry.blobstore.s3.tails import Tail, TailBroken, decoded
-from registry.blobstore.sealed_format import FRAME_BYTES, FrameCipher, SealBroken
-from registry.blobstore.sealed_frames import open_frame, scratch
-from registry.blobstore.sealed_object import unseal
+from registry.blobstore.s3.responses import KeyMissing
+from registry.blobstore.s3.uploads import Found
+from registry.blobstore.sealed.frame_format import FRAME_BYTES, FrameCipher, SealBroken
+from registry.blobstore.sealed.frames import open_frame, scratch
+from registry.blobstore.sealed.objects import unseal
 from registry.errors import StoreUnavailable
 
 _PART_BYTES: Final = 1 << 20

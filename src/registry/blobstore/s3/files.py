@@ -8,24 +8,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from registry.blobstore.base import (
-    DataKey,
-    Deleted,
-    ObjectDamaged,
-    ObjectUnknown,
-    Orphan,
-    StagedDropped,
-    StoredObject,
-)
-from registry.blobstore.cached_objects import CachedObject
-from registry.blobstore.disk_cache import DiskCache
+from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown, StagedDropped
+from registry.blobstore.locks import StoreLocks
 from registry.blobstore.reading import BlockingObject
-from registry.blobstore.s3.answers import KeyMissing, Refused
 from registry.blobstore.s3.bucket import Bucket, Head
-from registry.blobstore.s3.copying import prefix_of
-from registry.blobstore.s3.growing import GrowingUpload
-from registry.blobstore.s3.memory import Budget
-from registry.blobstore.s3.names import (
+from registry.blobstore.s3.bucket_layout import (
     GENERATION,
     OBJECTS,
     PARTITIONS,
@@ -36,30 +23,36 @@ from registry.blobstore.s3.names import (
     tail_name,
     tails_of,
 )
+from registry.blobstore.s3.cached_objects import CachedObject
+from registry.blobstore.s3.copying import prefix_of
+from registry.blobstore.s3.disk_cache import DiskCache
+from registry.blobstore.s3.growing import GrowingUpload
+from registry.blobstore.s3.memory import Budget
 from registry.blobstore.s3.objects import S3Object
 from registry.blobstore.s3.orphans import Marks
 from registry.blobstore.s3.parts import PartBytes, Senders, part_bytes
-from registry.blobstore.s3.shared import Holds, Shared
+from registry.blobstore.s3.responses import KeyMissing, Refused
 from registry.blobstore.s3.staged import S3Staged
-from registry.blobstore.sealed_format import (
+from registry.blobstore.s3.uploads import HeldUpload, Holds, Shared
+from registry.blobstore.sealed.frame_format import (
     FRAME_BYTES,
     HEADER_BYTES,
     SealBroken,
     says_packed,
     unsealed_size,
 )
-from registry.blobstore.sealed_object import SealedObject, StoredBytes, unseal
-from registry.blobstore.sealed_table import SIZE_BYTES, claimed_size
-from registry.blobstore.shared_frames import SharedFrames
+from registry.blobstore.sealed.objects import SealedObject, StoredBytes, unseal
+from registry.blobstore.sealed.shared_frames import SharedFrames
+from registry.blobstore.sealed.table import SIZE_BYTES, claimed_size
 from registry.blobstore.staging import canonical_id, check_size
-from registry.blobstore.store_locks import StoreLocks
+from registry.blobstore.sweeper import Deleted, Orphan, StoredObject
 from registry.errors import StoreUnavailable
 
 _MIB: Final = 1 << 20
 
 
 class S3Files:
-    """Keep blobs in a bucket (`registry.blobstore.s3.names`). Its calls block.
+    """Keep blobs in a bucket (`registry.blobstore.s3.bucket_layout`). Its calls block.
 
     Who may write to an upload session is decided by the lease in its row; within this process, a
     second writer is refused here too.
@@ -273,7 +266,7 @@ class S3Files:
         """Check that the bucket answers; how much room there is, S3 does not tell."""
         self.bucket.find(GENERATION)
 
-    def held(self, upload_id: str) -> S3Staged | None:
+    def held(self, upload_id: str) -> HeldUpload | None:
         """Return the writer of this process that holds an upload, or None."""
         return self._shared.holds.find(upload_id)
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from registry.blobstore.base import DataKey, ObjectUnknown, OpenObject, StagedDropped
 from registry.blobstore.reading import PART_BYTES, BlockingObject, GrowthSignals
 from registry.blobstore.reading import GrowingObject as _Growing
+from registry.blobstore.s3.uploads import HeldUpload
 from registry.blobstore.threads import Runner
 
 if TYPE_CHECKING:
     from registry.blobstore.reading import BlockingGrowing
-    from registry.blobstore.s3.files import S3Files
 
 _END: Final = 1 << 62
 
@@ -33,10 +33,32 @@ class Seen(NamedTuple):
     committed: BlockingObject | None = None
 
 
+class UploadFiles(Protocol):
+    """The part of `registry.blobstore.s3.files.S3Files` that a reader of growing bytes needs."""
+
+    def held(self, upload_id: str) -> HeldUpload | None:
+        """Return the writer of this process that holds an upload, or None."""
+        ...
+
+    def is_set_aside(self, upload_id: str) -> bool:
+        """Return True if an upload is an orphan."""
+        ...
+
+    def open_committed(self, upload_id: str, data_key: DataKey | None) -> BlockingObject:
+        """Open the object that an upload has become; raise ObjectUnknown if there is none."""
+        ...
+
+    def acknowledged(
+        self, upload_id: str, data_key: DataKey | None, more_than: int
+    ) -> bytes | None:
+        """Return what an upload has acknowledged, if it is in a tail and has more bytes."""
+        ...
+
+
 class GrowingUpload:
     """An upload whose bytes are read; `data_key` opens them, if they are sealed."""
 
-    def __init__(self, files: S3Files, upload_id: str, data_key: DataKey | None) -> None:
+    def __init__(self, files: UploadFiles, upload_id: str, data_key: DataKey | None) -> None:
         self._files = files
         self._upload_id = upload_id
         self._data_key = data_key

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
 
-from registry.blobstore.disk_io import check_room
+from registry.blobstore.disk.disk_io import check_room
 from registry.errors import StoreUnavailable
 
 _PATIENCE_SECONDS: Final = 30.0

@@ -10,9 +10,9 @@ from contextlib import closing
 from typing import Any, Final
 
 from registry.blobstore.base import ObjectUnknown
-from registry.blobstore.s3.answers import KeyExists, KeyMissing, OutsideObject
 from registry.blobstore.s3.bucket import Bucket
-from registry.blobstore.sealed_object import StoredBytes
+from registry.blobstore.s3.responses import KeyExists, KeyMissing, OutsideObject
+from registry.blobstore.sealed.objects import StoredBytes
 from registry.blobstore.staging import checked_range
 from registry.errors import StoreUnavailable
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from registry.blobstore.base import Orphan
-from registry.blobstore.s3.names import (
+from registry.blobstore.s3.bucket_layout import (
     ORPHANS,
     object_key,
     orphan_key,
@@ -17,7 +16,8 @@ from registry.blobstore.s3.names import (
     orphans_in,
     orphans_of,
 )
-from registry.blobstore.s3.shared import Shared
+from registry.blobstore.s3.uploads import Shared
+from registry.blobstore.sweeper import Orphan
 
 
 class Marks:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from registry.blobstore.base import StageBusy
-from registry.blobstore.s3.answers import KeyExists, KeyMissing
 from registry.blobstore.s3.bucket import Bucket, Part
 from registry.blobstore.s3.memory import Budget, PartBuffer
+from registry.blobstore.s3.responses import KeyExists, KeyMissing
 from registry.errors import BlobTooLarge, StoreUnavailable
 
 _MIB: Final = 1 << 20

@@ -15,15 +15,14 @@ from registry.blobstore.base import (
     StageBusy,
     Stored,
 )
-from registry.blobstore.s3.answers import KeyExists
+from registry.blobstore.s3.bucket_layout import Description, Tail, TailName, object_key
 from registry.blobstore.s3.copying import prefix_of, read_tail, tail_for
-from registry.blobstore.s3.forms import Form, PlainForm, SealedForm
-from registry.blobstore.s3.names import TailName, object_key
+from registry.blobstore.s3.encodings import Form, PlainForm, SealedForm
 from registry.blobstore.s3.objects import S3Object
 from registry.blobstore.s3.parts import PartWriter
-from registry.blobstore.s3.shared import Found, Shared
-from registry.blobstore.s3.tails import Description, Tail
-from registry.blobstore.sealed_object import unseal
+from registry.blobstore.s3.responses import KeyExists
+from registry.blobstore.s3.uploads import Found, Shared
+from registry.blobstore.sealed.objects import unseal
 from registry.blobstore.staging import IDENTITY, RunningDigests, State, verified, wanted_algorithms
 from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import Digest, new_hasher

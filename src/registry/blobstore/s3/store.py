@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from registry.blobstore.base import BlobStore, DataKey, Deleted, OpenObject, Staged
-from registry.blobstore.disk_cache import DiskCache
-from registry.blobstore.filesystem import ThreadedStore
+from registry.blobstore.base import BlobStore, DataKey, OpenObject, Staged
+from registry.blobstore.locks import StoreLocks
 from registry.blobstore.reading import ThreadedObject
 from registry.blobstore.s3.bucket import Bucket
+from registry.blobstore.s3.disk_cache import DiskCache
 from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.growing import GrowingObject, GrowingUpload
 from registry.blobstore.s3.parts import PartBytes, part_bytes
-from registry.blobstore.s3.shared import Holds
 from registry.blobstore.s3.staged import S3Staged
-from registry.blobstore.store_locks import StoreLocks
+from registry.blobstore.s3.uploads import Holds
+from registry.blobstore.sweeper import Deleted
+from registry.blobstore.threaded_store import ThreadedStore
 from registry.blobstore.threads import Runner, Threads
 
 _AT_ONCE: Final = 32

@@ -1,1 +1,1 @@
-"""The pages, one module per noun: each handler reads ``/v1`` and renders a template."""
+"""The pages, by section of the console; each handler reads ``/v1`` and renders a template."""

@@ -1,13 +1,22 @@
-"""The book of blobs: rows of `blob_objects`, the bytes of small ones in `inline_bytes`."""
+"""The book of blobs, and its quarantine.
+
+The book has the rows of `blob_objects`, with the bytes of small ones in `inline_bytes`. Stored
+bytes that no object has any more go to the quarantine, with their wraps.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, literal_column, select
+from sqlalchemy import ColumnElement, Insert, and_, bindparam, literal_column, select
 
 from cloudcore.objects.book import Book, ObjectRow
-from registry.metadata.tables import blob_objects, inline_bytes
+from registry.metadata.control_tables import (
+    OF_THE_BYTES,
+    quarantined_object_keys,
+    quarantined_objects,
+)
+from registry.metadata.tables import blob_object_keys, blob_objects, inline_bytes
 
 _o = blob_objects.c
 HAS_BYTES: Final[ColumnElement[bool]] = literal_column("blob_objects.state <> 'shredded'")
@@ -23,3 +32,32 @@ BLOB_BOOK: Final = Book(
     has_bytes=HAS_BYTES,
     is_stored=and_(~_o.is_inline, HAS_BYTES),
 )
+
+
+_objects, _wraps = blob_objects.c, blob_object_keys.c
+_quarantined = quarantined_objects.c
+
+QUARANTINED_ID: ColumnElement[str] = bindparam("quarantined_id", type_=_quarantined.id.type)
+NOW: ColumnElement[int] = bindparam("now", type_=_quarantined.swept_at.type)
+
+
+def quarantine_bytes(
+    quarantined_id: ColumnElement[str],
+    swept_at: ColumnElement[int],
+    *where: Any,  # noqa: ANN401
+) -> Insert:
+    """Return the insertion of the bytes of some objects, under these ids."""
+    columns = (_objects[name] for name in OF_THE_BYTES)
+    return quarantined_objects.insert().from_select(
+        ["id", "swept_at", *OF_THE_BYTES], select(quarantined_id, swept_at, *columns).where(*where)
+    )
+
+
+def quarantine_wraps(quarantined_id: ColumnElement[str], *where: Any) -> Insert:  # noqa: ANN401
+    """Return the insertion of the wraps of some objects, without those that were erased."""
+    return quarantined_object_keys.insert().from_select(
+        ["quarantined_id", "kms_key_id", "account_id", "wrapped_data_key"],
+        select(quarantined_id, _wraps.kms_key_id, _wraps.account_id, _wraps.wrapped_data_key).where(
+            *where, _wraps.wrapped_data_key.is_not(None)
+        ),
+    )

@@ -11,8 +11,8 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
+from registry.metadata.blobs.book import NOW, QUARANTINED_ID, quarantine_bytes, quarantine_wraps
 from registry.metadata.blobs.objects import NewObject
-from registry.metadata.blobs.quarantine import NEW_ID, NOW, of_bytes, of_wraps
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,
@@ -149,8 +149,10 @@ def tags_of(tx: Connection, manifest_ids: Sequence[str]) -> Mapping[str, Sequenc
 
 
 _k = blob_object_keys.c
-_QUARANTINE: Final = Statement(of_bytes(NEW_ID, NOW, *_IS_IT))
-_QUARANTINE_KEYS: Final = Statement(of_wraps(NEW_ID, given(_k.account_id, _k.object_id)))
+_QUARANTINE: Final = Statement(quarantine_bytes(QUARANTINED_ID, NOW, *_IS_IT))
+_QUARANTINE_KEYS: Final = Statement(
+    quarantine_wraps(QUARANTINED_ID, given(_k.account_id, _k.object_id))
+)
 
 
 def switch_bytes(

@@ -37,24 +37,20 @@ from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.objects import NewObject, Target
-from registry.metadata.blobs.stored_bytes import IS_FREE
+from registry.metadata.blobs.upload_quota import FULL, ROOM, FullParameters, Room, room_of
 from registry.metadata.blobs.uploads import (
     FENCED,
-    FULL,
     IS_UNWRITTEN,
-    ROOM,
     Ending,
-    FullParameters,
     Received,
-    Room,
     Upload,
     UploadWrap,
     beginning,
     beginning_parameters,
     has_advanced,
-    room_of,
 )
 from registry.metadata.encryption_bindings import EFFECTIVE_ID
+from registry.metadata.quotas import IS_FREE
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,

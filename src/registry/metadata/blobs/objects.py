@@ -18,7 +18,7 @@ from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
-from registry.metadata.blobs.stored_bytes import ALLOWANCE, Allowance
+from registry.metadata.quotas import ALLOWANCE, Allowance
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,

@@ -36,12 +36,12 @@ from cloudcore.db.rows import given, insert_or_change
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import hold_key, kms_keys
-from registry.metadata.blobs.quarantine import of_bytes
-from registry.metadata.blobs.stored_bytes import add_bytes
+from registry.metadata.blobs.book import quarantine_bytes
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
     deleted_manifests,
 )
+from registry.metadata.quotas import add_bytes
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 
 _w = blob_object_keys.c
@@ -231,7 +231,7 @@ _IS_UNREADABLE: Final = and_(
     ~exists().where(_w.object_id == _o.id, _w.wrapped_data_key.is_not(None)),
 )
 _FIND_UNREADABLE: Final = Statement(select(_o.id, _o.stored_size, _o.size).where(_IS_UNREADABLE))
-_QUARANTINE: Final = Statement(of_bytes(_o.stored_id, _OVER, _IS_UNREADABLE))
+_QUARANTINE: Final = Statement(quarantine_bytes(_o.stored_id, _OVER, _IS_UNREADABLE))
 _SHRED: Final = Statement(
     blob_objects.update()
     .where(_IS_UNREADABLE)

@@ -22,7 +22,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
-from cloudcore.objects.counts import Miscount
+from cloudcore.objects.damage import Miscount
 from registry.metadata.blobs.book import HAS_BYTES
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,

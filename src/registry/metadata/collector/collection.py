@@ -30,15 +30,15 @@ from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
+from registry.metadata.blobs.book import NOW, quarantine_bytes, quarantine_wraps
 from registry.metadata.blobs.inline import drop_bodies
-from registry.metadata.blobs.quarantine import NOW, of_bytes, of_wraps
-from registry.metadata.blobs.stored_bytes import add_bytes
 from registry.metadata.blobs.wraps import Wrap, drop_unused_wraps
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
     quarantined_object_keys,
     quarantined_objects,
 )
+from registry.metadata.quotas import add_bytes
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,
@@ -168,9 +168,11 @@ _UNLINKED_EDGES: Final = Statement(
     .limit(literal_column("1"))
     .offset(literal_column("0"))
 )
-_QUARANTINE: Final = Statement(of_bytes(_o.id, NOW, given(_o.account_id), _o.id.in_(listed("ids"))))
+_QUARANTINE: Final = Statement(
+    quarantine_bytes(_o.id, NOW, given(_o.account_id), _o.id.in_(listed("ids")))
+)
 _QUARANTINE_KEYS: Final = Statement(
-    of_wraps(_k.object_id, given(_k.account_id), _k.object_id.in_(listed("ids")))
+    quarantine_wraps(_k.object_id, given(_k.account_id), _k.object_id.in_(listed("ids")))
 )
 _QUARANTINED_WRAPS: Final = Statement(
     select(_qk.kms_key_id, _qk.wrapped_data_key, kms_keys.c.state)

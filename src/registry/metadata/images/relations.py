@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import and_, bindparam, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import given, insert_or_change
+from cloudcore.db.rows import deletion, given, insert_or_change
 from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
 from registry.metadata.control_tables import image_pins
 from registry.metadata.tables import (

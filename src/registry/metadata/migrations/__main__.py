@@ -8,7 +8,7 @@ from importlib import import_module
 
 from alembic import command
 
-from registry.families import FAMILIES
+from registry.composition.families import FAMILIES
 from registry.metadata.database import migrate, migration_connection
 from registry.metadata.migrations import configuration, revisions
 

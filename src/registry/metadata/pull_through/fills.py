@@ -16,9 +16,9 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import given, insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.quotas.limits import Use
-from registry.metadata.blobs.stored_bytes import USE, read_use
 from registry.metadata.blobs.uploads import COLUMNS, FENCED, Lease, Received, Upload, upload_of
 from registry.metadata.pull_through.tables import blob_fills
+from registry.metadata.quotas import USE, read_use
 from registry.metadata.tables import uploads
 
 _f = blob_fills.c

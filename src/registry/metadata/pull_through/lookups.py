@@ -1,4 +1,4 @@
-"""What is known of references at upstreams: fetchers, absent ones, fresh tags, referrers.
+"""Answers of upstreams that are kept: absent references, fresh tags, referrers, lists of tags.
 
 Of a tag, `fresh_until` says until when the upstream is not asked. It is moved ahead before it is
 asked, so that one caller asks and all others have the old answer meanwhile.
@@ -6,6 +6,7 @@ asked, so that one caller asks and all others have the old answer meanwhile.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, func, or_, select, text
@@ -13,10 +14,13 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import bound, given, insert_or_change
+from cloudcore.db.rows import bound, deletion, given, insert_or_change
 from cloudcore.db.statement import Statement
-from registry.metadata.pull_through.tables import cached_referrers, upstream_lookups
+from registry.metadata.pull_through.tables import (
+    cached_referrers,
+    upstream_lookups,
+    upstream_tag_lists,
+)
 from registry.metadata.tables import tags
 
 _u = upstream_lookups.c
@@ -199,3 +203,73 @@ def put_referrers(tx: Connection, repository_id: str, subject: str, told: Cached
 def forget_referrers(tx: Connection, now: int) -> int:
     """Delete a batch of the answers that nobody asked for in a long time; return how many."""
     return tx.execute(_FORGET_REFERRERS, before=now - _KEPT)
+
+
+MAX_BYTES_OF_RULE: Final = 16 * 1024 * 1024
+"""The most bytes of names that are kept for a rule; those that were asked for last."""
+_lists = upstream_tag_lists.c
+
+
+class KeptTags(NamedTuple):
+    """The tags of a repository as an upstream listed them."""
+
+    names: bytes
+    """In byte order, one a line."""
+    is_whole: bool
+    """False if the upstream has more."""
+    checked_at: int
+    fresh_until: int
+
+    def after(self, last: str, limit: int) -> list[str]:
+        """Return up to `limit` names that sort after `last`."""
+        names = self.names.decode().split("\n") if self.names else []
+        begin = bisect_right(names, last)
+        return names[begin : begin + limit]
+
+
+_OF_NAME: Final = given(_lists.rule_id, _lists.repository)
+_FIND_TAGS: Final = Statement(select(*(_lists[name] for name in KeptTags._fields)).where(_OF_NAME))
+_SIZES: Final = Statement(
+    select(_lists.repository, func.length(_lists.names))
+    .where(given(_lists.rule_id))
+    .order_by(_lists.checked_at.desc(), _lists.repository)
+)
+_KEEP_TAGS: Final = Statement(
+    insert_or_change(upstream_tag_lists, ("rule_id", "repository", *KeptTags._fields))
+)
+_REMOVE: Final = Statement(upstream_tag_lists.delete().where(_OF_NAME))
+_REMOVE_ALL: Final = Statement(upstream_tag_lists.delete().where(given(_lists.rule_id)))
+_FORGET_TAGS: Final = deletion(_lists.fresh_until)
+_ROW_BYTES: Final = 512
+"""What a list costs besides its names, roughly."""
+
+
+def find_tags(tx: Connection, rule_id: str, repository: str) -> KeptTags | None:
+    """Return what an upstream told of the tags of a repository under a rule, or None."""
+    row = tx.row(_FIND_TAGS, rule_id=rule_id, repository=repository)
+    return KeptTags(*row)._replace(is_whole=bool(row[1])) if row else None
+
+
+def keep_tags(tx: Connection, rule_id: str, repository: str, told: KeptTags) -> None:
+    """Insert or replace what an upstream told; drop the oldest lists of the rule over the bound."""
+    tx.execute(_KEEP_TAGS, rule_id=rule_id, repository=repository, **told._asdict())
+    total = 0
+    for name, size in tx.rows(_SIZES, rule_id=rule_id):
+        total += size + _ROW_BYTES
+        if total > MAX_BYTES_OF_RULE:
+            tx.execute(_REMOVE, rule_id=rule_id, repository=name)
+
+
+def remove_tags(tx: Connection, rule_id: str, repository: str) -> None:
+    """Forget what an upstream told of a repository."""
+    tx.execute(_REMOVE, rule_id=rule_id, repository=repository)
+
+
+def remove_lists(tx: Connection, rule_id: str) -> None:
+    """Forget what was told of all repositories of a rule."""
+    tx.execute(_REMOVE_ALL, rule_id=rule_id)
+
+
+def forget_tags(tx: Connection, now: int) -> int:
+    """Delete a batch of the lists that nobody asked for in a long time; return how many."""
+    return tx.execute(_FORGET_TAGS, before=now - _KEPT)

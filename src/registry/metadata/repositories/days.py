@@ -20,8 +20,7 @@ from sqlalchemy.dialects.postgresql import Insert, insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import bound, given
+from cloudcore.db.rows import bound, deletion, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import (
     account_days,

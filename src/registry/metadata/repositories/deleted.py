@@ -12,7 +12,7 @@ from cloudcore.db.rows import count, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import deleted_manifests, tag_events
 from registry.metadata.images.manifests import ManifestRow
-from registry.metadata.repositories.counted import check_restored
+from registry.metadata.quotas import check_restored
 from registry.metadata.repositories.folders import add_to_folders
 from registry.metadata.repositories.live import Repository
 from registry.metadata.tables import (

@@ -14,10 +14,8 @@ from cloudcore.db.rows import bound, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
 from cloudcore.quotas.limits import Use
-from registry.metadata.account_limits import limit_of
-from registry.metadata.blobs.stored_bytes import read_use, use_of
 from registry.metadata.control_tables import event_rules
-from registry.metadata.repositories.counted import check_added
+from registry.metadata.quotas import check_added, limit_query, read_use, use_of
 from registry.metadata.repositories.folders import add_to_folders
 from registry.metadata.repositories.policies import Target
 from registry.metadata.tables import repositories, resource_policies
@@ -77,7 +75,7 @@ _ADD: Final = Statement(
     .on_conflict_do_nothing(
         index_elements=["account_id", "name"], index_where=_r.deleted_at.is_(None)
     )
-    .returning(limit_of(REPOSITORIES, bindparam("account_id")))
+    .returning(limit_query(REPOSITORIES, bindparam("account_id")))
 )
 _COUNT: Final = (
     repositories.update()
@@ -97,7 +95,7 @@ _COUNT: Final = (
 _OWNER: Final[ColumnElement[str]] = literal_column("repositories.account_id")
 _COUNT_FEWER: Final = Statement(_COUNT)
 _COUNT_MORE: Final = Statement(
-    _COUNT.returning(_r.account_id, limit_of(IMAGES, _OWNER), limit_of(TAGS, _OWNER))
+    _COUNT.returning(_r.account_id, limit_query(IMAGES, _OWNER), limit_query(TAGS, _OWNER))
 )
 _SET_SPARSE: Final = Statement(
     repositories.update().where(_r.id == bindparam("repository_id")).values(is_sparse=text("true"))

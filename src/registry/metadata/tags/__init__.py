@@ -1,1 +1,4 @@
-"""Rows of tags: their manifests, their history, and deleted tags."""
+"""Rows of tags: current ones (`pointers`), their `history`, and restorable `deleted` ones.
+
+`prefix_index` reads the images whose tags begin with a prefix, or what changed of them.
+"""

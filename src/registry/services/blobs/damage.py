@@ -9,13 +9,11 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import Unavailable
 from cloudcore.objects import damage
 from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
-from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.damage import (
     DamagedImage,
     DamagedObject,
@@ -23,9 +21,6 @@ from registry.metadata.blobs.damage import (
     images_of,
 )
 from registry.metadata.blobs.objects import Link
-
-if TYPE_CHECKING:  # which has what is below
-    from registry.services.context import ServiceContext
 
 MAX_LISTED: Final = 100
 """Limit of the damaged blobs that are listed, and of the images that need one of them."""
@@ -60,31 +55,6 @@ async def find_link_damage(reader: BlobReader, link: Link) -> str | None:
     if link.is_inline:
         return find_body_damage(link.body, link.stored_size)
     return await find_damage(reader, link.stored_id, link.stored_size)
-
-
-async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
-    """Mark a link's object as damaged; count and log the damage.
-
-    Return False if the object was already marked, has other bytes now, or is gone. If the database
-    is unavailable, log that and return True. It owns its transaction, because only committed damage
-    is counted and logged.
-    """
-    try:
-        is_new = await ctx.database.write(
-            BLOB_BOOK.mark, link.account_id, link.stored_id, link.verified_at, found, ctx.clock()
-        )
-    except Unavailable:
-        _log.exception("blob %s is damaged (%s), and cannot be marked", link.digest, found)
-        return True
-    if is_new:
-        ctx.on_damage()
-        _log.error(
-            "blob %s is damaged (%s): clients get 404 until it is pushed again. 'entrepot scrub' "
-            "names the images it hits",
-            link.digest,
-            found,
-        )
-    return is_new
 
 
 def list_damaged(

@@ -11,7 +11,7 @@ from registry.metadata.collector.collection import condemn, lock_objects
 from registry.metadata.repositories import live as repositories
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
-from registry.services.access import DELETE
+from registry.services.access.decisions import DELETE
 from registry.services.changes import Change, record_change
 from registry.services.repositories.names import lock_named_repository, name_unknown
 

@@ -24,8 +24,8 @@ from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.repositories import live as repositories
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
-from registry.services.access import Rights
-from registry.services.blobs.known_bytes import open_any, wrap_again
+from registry.services.access.decisions import Rights
+from registry.services.blobs.deduplication import open_any, wrap_again
 from registry.services.blobs.links import leave
 from registry.services.blobs.reading import FoundBlob, check_blob
 from registry.services.blobs.sealing import repository_and_key

@@ -6,16 +6,17 @@ blob cannot be read; if the wrap itself does not open, the blob is unknown until
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
 from cloudcore.db.base import Connection
+from cloudcore.errors import Unavailable
 from cloudcore.kms.vault import LookedAt
 from cloudcore.objects import damage
-from cloudcore.objects.errors import WrapBroken
-from cloudcore.objects.wraps import WrappedKey
-from cloudcore.serving.body import begin_stream
+from cloudcore.objects.wraps import WrapBroken, WrappedKey
+from cloudcore.serving.asgi import begin_stream
 from registry.blobstore.base import (
     PLAIN,
     DataKey,
@@ -32,19 +33,20 @@ from registry.errors import (
     NameUnknown,
     StoreUnavailable,
 )
-from registry.keys import DataKeys
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.book import BLOB_BOOK
+from registry.metadata.blobs.link_states import see_links
 from registry.metadata.blobs.objects import Link
-from registry.metadata.blobs.seen_links import see_links
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
-from registry.services.blobs.damage import find_link_damage, note_damage
+from registry.services.blobs.damage import find_link_damage
 from registry.services.blobs.links import get_link, unknown
 from registry.services.context import ServiceContext
+from registry.services.data_keys import DataKeys
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
 _LOOKS: Final = 3
 """Attempts to read a file that other requests heal meanwhile."""
 _NEVER_VERIFIED: Final = 0
@@ -222,6 +224,31 @@ async def look_again(ctx: ServiceContext, name: Name, found: FoundBlob, error: E
         return
     with suppress(BlobUnknown, NameUnknown, KmsKeyDisabled, StoreUnavailable):
         await check_blob(ctx, name, found)
+
+
+async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
+    """Mark a link's object as damaged; count and log the damage.
+
+    Return False if the object was already marked, has other bytes now, or is gone. If the database
+    is unavailable, log that and return True. It owns its transaction, because only committed damage
+    is counted and logged.
+    """
+    try:
+        is_new = await ctx.database.write(
+            BLOB_BOOK.mark, link.account_id, link.stored_id, link.verified_at, found, ctx.clock()
+        )
+    except Unavailable:
+        _log.exception("blob %s is damaged (%s), and cannot be marked", link.digest, found)
+        return True
+    if is_new:
+        ctx.on_damage()
+        _log.error(
+            "blob %s is damaged (%s): clients get 404 until it is pushed again. 'entrepot scrub' "
+            "names the images it hits",
+            link.digest,
+            found,
+        )
+    return is_new
 
 
 async def _look(

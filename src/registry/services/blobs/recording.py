@@ -37,14 +37,14 @@ from registry.metadata.blobs import uploads
 from registry.metadata.blobs.inline import add_body
 from registry.metadata.blobs.new_blobs import Place, add_new_blob, hold_place
 from registry.metadata.blobs.objects import KeptObject, NewObject, Target
-from registry.metadata.blobs.stored_bytes import NotCounted, begin_counting, count_new
 from registry.metadata.blobs.upload_leases import lock_holder
 from registry.metadata.blobs.uploads import Ending, Lease, UploadWrap
 from registry.metadata.blobs.wraps import drop_unused_wraps, put_held_wrap, put_wrap
 from registry.metadata.collector.audit import owned
 from registry.metadata.collector.collection import condemn
+from registry.metadata.quotas import NotCounted, begin_counting, count_new
 from registry.metadata.repositories.live import lock_repository
-from registry.services.blobs.known_bytes import (
+from registry.services.blobs.deduplication import (
     NotWrapped,
     SeenBytes,
     Wraps,
@@ -53,8 +53,9 @@ from registry.services.blobs.known_bytes import (
     wrap_under,
 )
 from registry.services.blobs.links import leave
-from registry.services.blobs.sealing import Seal, wrap_for_row
+from registry.services.blobs.sealing import wrap_for_row
 from registry.services.blobs.upload_leases import UploadLeaseLost
+from registry.services.blobs.writing_keys import Seal
 from registry.services.context import ServiceContext
 from registry.services.pull_through.references import complete_blob
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
-
 from cloudcore.db.base import Connection
-from cloudcore.kms.vault import LookedAt
-from cloudcore.objects.errors import WrapBroken
-from cloudcore.objects.wraps import WrappedKey
+from cloudcore.objects.wraps import WrapBroken, WrappedKey
 from cloudcore.quotas.limits import Use
 from registry.blobstore.base import DataKey, ObjectUnknown
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled
@@ -17,42 +12,15 @@ from registry.metadata.encryption_bindings import EffectiveKey, effective_key
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Repository
 from registry.oci.reference import Name
-from registry.services.access import Rights
+from registry.services.access.decisions import Rights
+from registry.services.blobs.push_cache import KnownPlace
+from registry.services.blobs.writing_keys import Seal, UploadKeys, WritingKey
 from registry.services.context import ServiceContext
 from registry.services.repositories.names import (
     name_unknown,
     refuse_push,
     repository_for_push,
 )
-
-
-class WritingKey(NamedTuple):
-    """The KMS key that a repository writes under, found usable."""
-
-    kms_key_id: str
-    looked_at: LookedAt
-
-
-@dataclass(frozen=True, slots=True)
-class Seal:
-    """How staged or stored bytes are sealed."""
-
-    kms_key_id: str
-    data_key: DataKey
-    wrapped: bytes = field(repr=False)
-    """The data key, wrapped under the KMS key for the id of the bytes."""
-
-
-class UploadKeys(NamedTuple):
-    """What a request to an upload session needs to seal bytes."""
-
-    writing: WritingKey | None
-    """None if bytes are stored plain."""
-    received: LookedAt | None
-    """To open the data key of what was received.
-
-    None if that is plain, if its wrap is broken, or if it is not to be opened.
-    """
 
 
 def find_writing_key(
@@ -89,6 +57,18 @@ async def repository_and_key(
     if found is None:
         raise name_unknown(name)
     return found
+
+
+def known_place(ctx: ServiceContext, name: Name) -> KnownPlace | None:
+    """Return where pushes have just written, if its KMS key is open in this process; or None."""
+    known = ctx.places.find(name)
+    if known is None or (known.writing is not None) != ctx.seals:
+        return None
+    if known.writing is None:
+        return known
+    assert ctx.data_keys is not None
+    is_open = ctx.data_keys.opened_until(known.writing.looked_at) >= ctx.clock()
+    return known if is_open else None
 
 
 def find_upload_keys(

@@ -17,12 +17,11 @@ from registry.blobstore.inline import (
     open_inline,
     store_inline,
 )
-from registry.blobstore.sealed_format import sealed_bytes
+from registry.blobstore.sealed.frame_format import sealed_bytes
 from registry.errors import DigestMismatch, KmsKeyDeleted, KmsKeyDisabled
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.new_blobs import Place
 from registry.metadata.blobs.new_blobs import begin_there as begin_row
-from registry.metadata.blobs.stored_bytes import check_bytes
 from registry.metadata.blobs.uploads import (
     FIRST_TOKEN,
     Ending,
@@ -31,33 +30,32 @@ from registry.metadata.blobs.uploads import (
     UploadWrap,
     lease_of,
 )
+from registry.metadata.quotas import check_bytes
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
-from registry.services.blobs.known_bytes import NotWrapped
+from registry.services.blobs.deduplication import NotWrapped
+from registry.services.blobs.push_cache import KnownPlace
 from registry.services.blobs.recording import NewBytes, PlaceChangedError, record_blob
 from registry.services.blobs.sealing import (
-    Seal,
-    UploadKeys,
-    WritingKey,
     key_of,
+    known_place,
     new_seal,
     open_seal,
     seal_under,
     wrap_for_row,
 )
 from registry.services.blobs.upload_bodies import Chunk, check_limit
+from registry.services.blobs.upload_ids import Session, unknown
 from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.blobs.upload_sessions import (
-    Session,
     ending_of,
     lost_session,
     place_of,
     room_of,
     room_there,
-    unknown,
     unwritten_session,
 )
-from registry.services.blobs.writing_places import KnownPlace
+from registry.services.blobs.writing_keys import Seal, UploadKeys, WritingKey
 from registry.services.context import ServiceContext
 
 
@@ -260,7 +258,7 @@ def place_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> KnownPlace | Non
     has_few = 0 < (chunk.declared_bytes or 0) <= ctx.limits.inline_max_bytes
     if not has_few or chunk.give_back is None:
         return None
-    return ctx.places.find(ctx, name)
+    return known_place(ctx, name)
 
 
 def find_unwritten(

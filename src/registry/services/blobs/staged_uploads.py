@@ -30,13 +30,12 @@ from registry.errors import (
 )
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.objects import has_object
-from registry.metadata.blobs.stored_bytes import check_bytes
 from registry.metadata.blobs.uploads import FIRST_TOKEN, Received
+from registry.metadata.quotas import check_bytes
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.blobs.recording import NewBytes, drop_stored, record_new
 from registry.services.blobs.sealing import (
-    Seal,
     find_upload_keys,
     key_of,
     new_seal,
@@ -46,15 +45,10 @@ from registry.services.blobs.sealing import (
 )
 from registry.services.blobs.small_uploads import received_bytes
 from registry.services.blobs.upload_bodies import Chunk, check_limit, check_span, cut_short
+from registry.services.blobs.upload_ids import Session, busy, unknown
 from registry.services.blobs.upload_leases import UploadHold, UploadLeaseLost
-from registry.services.blobs.upload_sessions import (
-    Session,
-    busy,
-    check_room,
-    ending_of,
-    lost_session,
-    unknown,
-)
+from registry.services.blobs.upload_sessions import check_room, ending_of, lost_session
+from registry.services.blobs.writing_keys import Seal
 from registry.services.context import ServiceContext
 
 

@@ -21,7 +21,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, OutcomeUnknown
@@ -31,13 +31,11 @@ from registry.metadata.blobs import upload_leases as rows
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.uploads import FIRST_TOKEN, Lease, Received, Upload
 from registry.oci.reference import Name
-from registry.services.blobs.upload_sessions import Session, busy, unknown
+from registry.services.blobs.upload_ids import Session, busy, unknown
+from registry.services.blobs.writing_keys import Seal, UploadKeys
+from registry.settings.groups import Limits
 
-if TYPE_CHECKING:
-    from registry.services.blobs.sealing import Seal, UploadKeys
-    from registry.services.context import ServiceContext
-
-Look = Callable[[Connection, Upload], "UploadKeys"]
+Look = Callable[[Connection, Upload], UploadKeys]
 """Finds the keys of a session in the transaction that takes its lease."""
 LEASE: Final = 20 * MICROSECONDS
 RENEW_SECONDS: Final = 5
@@ -67,6 +65,25 @@ class UploadHold:
     def has_copy(self) -> bool:
         """Return True if this holder writes to a copy of the received bytes."""
         return self.stage_id != self.upload.stage_id
+
+
+class LeaseContext(Protocol):
+    """The part of `registry.services.context.ServiceContext` that a lease needs."""
+
+    @property
+    def database(self) -> Database:
+        """Return the database of upload sessions."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """Return the clock."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """Return the limits, for how long a session may be idle."""
+        ...
 
 
 class UploadLeaseLost(Exception):
@@ -114,7 +131,7 @@ class Leases:
 
     @asynccontextmanager
     async def hold(
-        self, ctx: ServiceContext, name: Name, session: Session, look: Look | None = None
+        self, ctx: LeaseContext, name: Name, session: Session, look: Look | None = None
     ) -> AsyncIterator[UploadHold]:
         """Hold the lease of an open session in the block, with the keys that `look` finds.
 
@@ -201,7 +218,7 @@ class Leases:
         return True
 
     async def _take_lease(
-        self, ctx: ServiceContext, claim: _Claim, *, is_written: bool
+        self, ctx: LeaseContext, claim: _Claim, *, is_written: bool
     ) -> UploadHold:
         """Take the lease of an open session; raise UploadUnknown or UploadBusy as `hold`."""
         write = ctx.database.write_relaxed if self._has_own_database else ctx.database.write
@@ -218,7 +235,7 @@ class Leases:
             raise
         return hold
 
-    async def _refuse_held(self, ctx: ServiceContext, claim: _Claim) -> None:
+    async def _refuse_held(self, ctx: LeaseContext, claim: _Claim) -> None:
         """Raise UploadBusy if another holder has the lease, without a write transaction."""
         upload = await ctx.database.read(
             uploads.find_upload, *claim.name, claim.upload.id, ctx.clock()

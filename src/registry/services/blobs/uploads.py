@@ -16,19 +16,19 @@ from cloudcore.quotas.limits import Use
 from registry.blobstore.base import Staged, Stored
 from registry.blobstore.inline import store_inline
 from registry.errors import UploadOutOfOrder
-from registry.metadata.blobs.stored_bytes import check_bytes
+from registry.metadata.quotas import check_bytes
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Repository
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
-from registry.services.access import Rights
+from registry.services.access.decisions import Rights
+from registry.services.blobs.push_cache import KnownPlace
 from registry.services.blobs.recording import NewBytes, record_blob
 from registry.services.blobs.sealing import (
-    UploadKeys,
-    WritingKey,
     find_upload_keys,
     key_for,
     key_of,
+    known_place,
     new_seal,
     repository_and_key,
 )
@@ -52,8 +52,8 @@ from registry.services.blobs.staged_uploads import (
     use_unless_there,
 )
 from registry.services.blobs.upload_bodies import Chunk, check_limit, check_span, cut_short
+from registry.services.blobs.upload_ids import Session
 from registry.services.blobs.upload_sessions import (
-    Session,
     check_room,
     ending_of,
     get_session,
@@ -61,7 +61,7 @@ from registry.services.blobs.upload_sessions import (
     room_there,
     unwritten_session,
 )
-from registry.services.blobs.writing_places import KnownPlace
+from registry.services.blobs.writing_keys import UploadKeys, WritingKey
 from registry.services.context import ServiceContext
 from registry.services.repositories.names import refuse_push, repository_for_push
 
@@ -80,7 +80,7 @@ async def start_upload(
 
     """
     now = ctx.clock()
-    known = ctx.places.find(ctx, name)
+    known = known_place(ctx, name)
     if known is not None and await ctx.database.read(room_there, ctx, known.place, now) is not None:
         return ctx.upload_ids.new(place_of(known.place), algorithm, now)
     found = await ctx.database.read(_may_start, ctx, name, now)
@@ -118,7 +118,7 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
             disconnected, and what arrived counts.
 
     """
-    known = None if chunk.span is not None and chunk.span.first else ctx.places.find(ctx, name)
+    known = None if chunk.span is not None and chunk.span.first else known_place(ctx, name)
     if known is not None:
         begun = await begin_there(ctx, name, known, upload_id, chunk)
         if begun is not None:
@@ -168,7 +168,7 @@ async def finish_upload(
         ending = ending_of(ctx, upload_id, None)
         if await push_there(ctx, name, known, chunk, expected, ending):
             return
-    known = None if brings else ctx.places.find(ctx, name)
+    known = None if brings else known_place(ctx, name)
     found = await ctx.database.read(
         _find, ctx, name, upload_id, now, known=known, brings_bytes=brings
     )

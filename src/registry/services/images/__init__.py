@@ -1,1 +1,6 @@
-"""Push, read, delete, restore and pin images."""
+"""Use cases of images: push and read manifests, list, delete, restore and pin images.
+
+`manifests` serves ``/v2``, `details` serves ``/v1``. `deletion` and `restoration` are the only ways
+out and back; `index_deletion` divides the tree of an index. Manifests are parsed by
+`manifest_reading`, large ones in a process of their own (`manifest_child`).
+"""

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, PlatformError
-from cloudcore.uuids import parse_uuid
+from cloudcore.resource_names import parse_uuid
 from registry.errors import DigestInvalid, ManifestUnknown
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.images import details as images

@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.metering.counting import Meter
-from cloudcore.metering.reporting import HOUR, Use, add
+from cloudcore.metering.needs import Meter
+from cloudcore.metering.usage import HOUR, Use, add
 from registry.metadata.images.manifests import note_pulls
-from registry.metadata.pull_through import stats as rows
-from registry.metadata.pull_through.stats import Totals
+from registry.metadata.pull_through import rules as rows
+from registry.metadata.pull_through.rules import Totals
 from registry.metadata.repositories.days import DAY, accounts_of, add_pulls
-from registry.services.skus import PULLS, TRANSFER
+from registry.services.resource_kinds import PULLS, TRANSFER
 
 
 class Counted(NamedTuple):

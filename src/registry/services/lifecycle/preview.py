@@ -10,9 +10,9 @@ from weakref import WeakKeyDictionary
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, Database, Row
+from registry.metadata import lifecycle_policies as rows
 from registry.metadata.images.manifests import blobs_of
-from registry.metadata.lifecycle import images as rows
-from registry.metadata.lifecycle.images import ShownImage
+from registry.metadata.lifecycle_policies import ShownImage
 from registry.services.lifecycle.rules import CompiledPolicy, policy_of
 from registry.services.lifecycle.scan import SELECTING, read_all
 from registry.services.lifecycle.selection import Expired, Selection, select

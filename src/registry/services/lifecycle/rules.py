@@ -28,10 +28,10 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.iam.patterns import Patterns
-from cloudcore.revisions import require_revision
+from cloudcore.web.revisions import require_revision
 from cloudcore.wire import RequestBody
-from registry.metadata.lifecycle import policies as lifecycle
-from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
+from registry.metadata import lifecycle_policies as lifecycle
+from registry.metadata.lifecycle_policies import StoredLifecyclePolicy
 from registry.services.repositories.names import lock_existing_repository
 
 DAY: Final = 24 * 3600 * MICROSECONDS

@@ -28,10 +28,9 @@ from cloudcore.jobs import runs
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import Progress, Run
+from registry.metadata import lifecycle_policies
 from registry.metadata.images import manifests
-from registry.metadata.lifecycle import images as lifecycle_images
-from registry.metadata.lifecycle import policies as lifecycle
-from registry.metadata.lifecycle.images import digests_of
+from registry.metadata.lifecycle_policies import digests_of
 from registry.metadata.repositories.live import Repository, lock_repository
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
@@ -201,7 +200,7 @@ def start_run(
 
     """
     repository = lock_existing_repository(tx, repository_id)
-    policy = lifecycle.find_policy(tx, repository_id)
+    policy = lifecycle_policies.find_policy(tx, repository_id)
     if revision is not None and policy is not None and policy.revision != revision:
         raise Conflict(
             f"the policy has revision {policy.revision} by now, not {revision}; preview it again",
@@ -223,7 +222,7 @@ async def start_due_runs(ctx: ServiceContext) -> int:
     transaction of its own, which locks one repository.
     """
     started = 0
-    while due := await ctx.database.read(lifecycle.list_due, ctx.clock(), _DUE):
+    while due := await ctx.database.read(lifecycle_policies.list_due, ctx.clock(), _DUE):
         for repository_id in due:
             started += await ctx.database.write(
                 _start_due_run, repository_id, ctx.new_id(), ctx.change_by("")
@@ -233,7 +232,7 @@ async def start_due_runs(ctx: ServiceContext) -> int:
 
 def _start_due_run(tx: Connection, repository_id: str, run_id: str, change: Change) -> bool:
     is_live = lock_repository(tx, repository_id) is not None
-    if not lifecycle.postpone(tx, repository_id, change.now, change.now + RUN_EVERY):
+    if not lifecycle_policies.postpone(tx, repository_id, change.now, change.now + RUN_EVERY):
         return False
     return is_live and start_run(tx, repository_id, run_id, change).id == run_id
 
@@ -292,7 +291,7 @@ def delete_portion(run: Run, portion: Portion, change: Change, tx: Connection) -
     repository = lock_repository(tx, run.scope_id)
     if repository is None:
         raise StepFailed("REPOSITORY_DELETED", "the repository is gone", is_permanent=True)
-    policy = lifecycle.find_policy(tx, run.scope_id)
+    policy = lifecycle_policies.find_policy(tx, run.scope_id)
     if policy is None or policy.document != run.arguments:
         raise StepFailed("POLICY_CHANGED", "the policy was changed or deleted", is_permanent=True)
     expired = _still_expired(tx, run, portion, change.now)
@@ -332,11 +331,11 @@ def _delete(
 ) -> tuple[list[RegistryEvent], dict[str, int]]:
     """Delete images; return the events to publish and the counters of the run."""
     events: list[RegistryEvent] = []
-    digests = lifecycle_images.digests_of(tx, repository.id, ids)
+    digests = lifecycle_policies.digests_of(tx, repository.id, ids)
     rows = manifests.find_manifests(tx, repository.id, list(digests.values()))
     freed = 0
     for name in ids:
-        freed += lifecycle_images.sole_bytes(tx, name)
+        freed += lifecycle_policies.sole_bytes(tx, name)
         events += drop_image(tx, repository, rows[digests[name]], change)
     return events, {"expired": len(ids), "freed_bytes": freed}
 

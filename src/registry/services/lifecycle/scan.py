@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database, Row
 from cloudcore.threads import FairThread
+from registry.metadata import lifecycle_policies as rows
 from registry.metadata.images.relations import parent_edges
-from registry.metadata.lifecycle import images as rows
-from registry.metadata.lifecycle.images import ImageColumns
+from registry.metadata.lifecycle_policies import ImageColumns
 from registry.services.lifecycle.rules import CompiledPolicy
 from registry.services.lifecycle.selection import Image
 

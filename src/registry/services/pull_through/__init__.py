@@ -1,1 +1,8 @@
-"""The pull-through cache: repositories that are filled from an upstream when they are pulled."""
+"""The pull-through cache: repositories that are filled from an upstream when they are pulled.
+
+Manifests: `manifests` (cached and fresh), `fetched_manifests` (absent here), `references` (what
+they still lack), `lists` (tags and referrers). Blobs: `missing_blobs` decides, `fill_or_follow`
+fetches or waits for the worker that does, `fill_blob` and `fill_staging` write, `feed` serves
+readers meanwhile. `rules`, `remote`, `upstream_states` and `concurrency` say which upstream is
+asked, and when; `retention` deletes what nobody pulls.
+"""

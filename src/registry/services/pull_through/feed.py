@@ -1,32 +1,124 @@
 """The bytes of a blob that is being fetched, as the readers of this process get them.
 
-The last MiB that have arrived are in memory. Who is further behind, being slow or late, reads the
-staged file (`staged_parts`), so no reader holds up the fill or piles up bytes.
+The last MiB that have arrived are in memory. A reader that is further behind, being slow or late,
+reads the staged file, so no reader holds up the fill or piles up bytes. It is seldom alone: if the
+process is busy, all fall behind. So the staged file is read once for all of them (`StagedParts`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import WeakSet
 
 from cloudcore.errors import Unavailable
 from registry.blobstore.base import (
     BlobReader,
+    DataKey,
     FileRegion,
     ObjectUnknown,
     OpenObject,
     StagedDropped,
 )
+from registry.blobstore.sealed.frame_format import FRAME_BYTES
 from registry.errors import BlobUnknown
-from registry.services.pull_through.staged_parts import Stage, StagedParts
+
+_PART_BYTES: Final = 256 * 1024
+KEPT_PARTS: Final = 16
+"""Parts that are kept at most, each of 256 KiB."""
+
+
+class Stage(NamedTuple):
+    """Where the bytes of a fill are staged."""
+
+    stage_id: str
+    data_key: DataKey | None
+
+    def __repr__(self) -> str:
+        return f"Stage({self.stage_id!r})"
+
+
+class StagedParts:
+    """The parts of one staged file that were read last; used on one event loop.
+
+    The file is open, and parts are kept, while there is a reader.
+    """
+
+    def __init__(self, reader: BlobReader, stage: Stage) -> None:
+        self._reader = reader
+        self._stage = stage
+        self._readers = 0
+        self._opened: OpenObject | None = None
+        self._parts: OrderedDict[int, bytes] = OrderedDict()
+        self._turn = asyncio.Lock()
+
+    @property
+    def kept(self) -> int:
+        """Return the number of parts that are kept."""
+        return len(self._parts)
+
+    def join(self) -> None:
+        """Note one more reader."""
+        self._readers += 1
+
+    async def leave(self) -> None:
+        """Note one reader less; with the last, close the file and keep nothing."""
+        self._readers -= 1
+        if not self._readers:
+            self._parts.clear()
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                await opened.aclose()
+
+    async def part_at(self, offset: int, staged: int) -> bytes:
+        """Return some bytes from an offset on, if bytes up to `staged` can be read.
+
+        Raises:
+            ObjectUnknown, StagedDropped: they are gone.
+            StoreUnavailable: they cannot be read.
+
+        """
+        part = self._kept(offset)
+        if part:
+            return part
+        async with self._turn:
+            part = self._kept(offset)  # another reader may have read it meanwhile
+            if not part:
+                await self._read(offset - offset % _PART_BYTES, staged)
+                part = self._kept(offset)
+        if not part:
+            raise StagedDropped("fewer bytes are staged than were noted")
+        return part
+
+    def _kept(self, offset: int) -> bytes:
+        """Return the rest of the part that has an offset, or nothing if it is not kept."""
+        number, skipped = divmod(offset, _PART_BYTES)
+        part = self._parts.get(number, b"")
+        if len(part) <= skipped:
+            return b""
+        self._parts.move_to_end(number)
+        return part[skipped:] if skipped else part
+
+    async def _read(self, start: int, staged: int) -> None:
+        """Read from the start of a part to the end of its frame, which is opened as a whole."""
+        if self._opened is None:
+            self._opened = await self._reader.open_staged(*self._stage)
+        stop = min(start - start % FRAME_BYTES + FRAME_BYTES, staged)
+        found = b"".join([each async for each in self._opened.stream(start, stop)])
+        for at in range(0, len(found), _PART_BYTES):
+            number = (start + at) // _PART_BYTES
+            self._parts[number] = found[at : at + _PART_BYTES]
+            self._parts.move_to_end(number)
+        while len(self._parts) > KEPT_PARTS:
+            self._parts.popitem(last=False)
+
 
 KEPT_BYTES: Final = 4 * 1024 * 1024
 """What a feed has in memory, at least if so much has arrived; what is not staged comes on top."""
-_PART_BYTES: Final = 256 * 1024
 _PAUSE_SECONDS: Final = 0.005
 """How long small chunks are collected, so that readers are not woken for each."""
 

@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, ConstraintViolated
 from cloudcore.errors import Unavailable
+from cloudcore.resource_names import Crn
 from registry.errors import DigestMismatch, ManifestInvalid, ManifestUnknown, NameUnknown
 from registry.metadata.images.manifests import KeptBody, StoredManifest
 from registry.metadata.pull_through import lookups
@@ -30,7 +30,7 @@ from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import REPOSITORY_CREATED, RegistryEvent, publish
 from registry.services.images import manifests
-from registry.services.images.manifests import ManifestPut
+from registry.services.images.manifests import ManifestPut, read_pushed
 from registry.services.pull_through.remote import as_error, remote_of
 from registry.services.pull_through.upstream_states import record_failure
 from registry.services.repositories.names import name_unknown
@@ -156,7 +156,7 @@ async def store_fetched(
     tags = () if expected else (str(reference),)
     put = ManifestPut(fetched.body, fetched.media_type, expected, tags, is_fetched=True)
     try:
-        read = await ctx.manifest_reader.read(put.body, put.content_type, expected)
+        read = await read_pushed(name, put)
         repository = await cached_repository(ctx, name)
         kept = await ctx.database.write(
             _store, ctx, way.rule, name, repository.id, put, read, ctx.new_id(), fetched.etag

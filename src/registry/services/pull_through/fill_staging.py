@@ -8,7 +8,7 @@ from typing import Final
 
 from cloudcore.db.base import OutcomeUnknown
 from registry.blobstore.base import Staged, Stored
-from registry.blobstore.sealed_format import FRAME_BYTES
+from registry.blobstore.sealed.frame_format import FRAME_BYTES
 from registry.blobstore.threads import Threads
 from registry.metadata.blobs.uploads import Received
 from registry.metadata.pull_through import fills

@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 from cloudcore.errors import Unavailable
 from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import Name
+from registry.services.pull_through.concurrency import Turns
 from registry.services.pull_through.feed import Feed
-from registry.services.pull_through.turns import Turns
 from registry.upstream.base import Remote, UpstreamUnreachable
 
 _TURN_SECONDS: Final = 30

@@ -24,6 +24,7 @@ from registry.oci.reference import Name
 from registry.services.context import ServiceContext
 from registry.services.events import publish
 from registry.services.images import manifests
+from registry.services.pull_through.concurrency import NoTurn
 from registry.services.pull_through.fetched_manifests import (
     Way,
     change_by_rule,
@@ -32,7 +33,6 @@ from registry.services.pull_through.fetched_manifests import (
     store_fetched,
     way_to,
 )
-from registry.services.pull_through.turns import NoTurn
 from registry.services.repositories.names import lock_named_repository
 from registry.services.tags.pointers import drop_tag
 from registry.upstream.base import (

@@ -28,8 +28,8 @@ from registry.services.blobs.reading import FoundBlob
 from registry.services.context import ServiceContext
 from registry.services.pull_through.feed import FeedReader
 from registry.services.pull_through.fetched_manifests import cached_repository
+from registry.services.pull_through.fill_or_follow import bring_blob
 from registry.services.pull_through.fills import Source, fill_key
-from registry.services.pull_through.getting import bring_blob
 from registry.services.pull_through.references import size_in_manifests
 from registry.services.pull_through.remote import as_error, remote_of
 from registry.upstream.base import NotUpstream, Remote, UpstreamFailed

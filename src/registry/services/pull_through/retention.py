@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from cloudcore.audit.log import record
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.iam.audit import AuditEvent
+from cloudcore.resource_names import Crn
 from registry.metadata.images.manifests import find_manifests
 from registry.metadata.pull_through import cached_images as rows
 from registry.metadata.pull_through.cached_images import CachedImage, Retention

@@ -9,7 +9,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.outbound.destinations import Allowed, NotAllowed, check_url
 from registry.errors import NameInvalid
-from registry.metadata.pull_through import lookups, tag_lists, upstream_states
+from registry.metadata.pull_through import lookups, upstream_states
 from registry.metadata.pull_through import rules as rows
 from registry.metadata.pull_through.rules import MAX_COMPONENTS, CacheRule, RuleDetails
 from registry.oci.reference import MAX_NAME_LENGTH, parse_name
@@ -180,7 +180,7 @@ def update_rule(
     if any(getattr(changed, name) != getattr(rule, name) for name in _ASKED_BY):
         upstream_states.forget_state(tx, rule_id)
         lookups.forget_absences(tx, rule_id)
-        tag_lists.remove_lists(tx, rule_id)
+        lookups.remove_lists(tx, rule_id)
     elif changed.negative_ttl_seconds < rule.negative_ttl_seconds:
         lookups.forget_absences(tx, rule_id)
     return get_rule(tx, account_id, rule_id, now)

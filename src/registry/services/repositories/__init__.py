@@ -1,1 +1,5 @@
-"""Find repositories by name, and manage those of an account."""
+"""Use cases of repositories.
+
+`names` finds and creates them for ``/v2``, `details` manages them for ``/v1``; `policies` are their
+resource policies; `search` finds parts of names; `days` measures and compares.
+"""

@@ -16,7 +16,7 @@ from registry.metadata.pull_through.rules import find_rule_for, hold_account, pr
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Repository, VisibleRepository, lock_repository
 from registry.oci.reference import Name
-from registry.services.access import CREATE, Rights
+from registry.services.access.decisions import CREATE, Rights
 from registry.services.changes import Change, record_change
 from registry.services.context import ServiceContext
 from registry.services.events import REPOSITORY_CREATED, RegistryEvent, publish

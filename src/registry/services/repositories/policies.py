@@ -8,15 +8,15 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.iam.decision import Caller, Question, decide
 from cloudcore.iam.policy import EVERYONE, Effect, Policy, policy_of
-from cloudcore.identity.documents import stored_document
+from cloudcore.identity.rights.documents import stored_document
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
-from cloudcore.revisions import require_revision
+from cloudcore.resource_names import Crn
+from cloudcore.web.revisions import require_revision
 from registry.metadata.repositories import policies
 from registry.metadata.repositories.policies import NewPolicy, StoredResourcePolicy
 from registry.services.repositories.names import lock_existing_repository

@@ -1,1 +1,5 @@
-"""Point, list and delete tags."""
+"""Use cases of tags: point, list and delete them (`pointers`), for ``/v1`` with their `details`.
+
+Immutability and preconditions are checked in `pointers` alone. `prefix_index` caches the images
+whose tags begin with a prefix.
+"""

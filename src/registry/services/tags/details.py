@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cloudcore.db.base import Connection
-from cloudcore.revisions import tags_named
+from cloudcore.web.revisions import tags_named
 from registry.errors import ManifestUnknown
 from registry.metadata.repositories.live import VisibleRepository
 from registry.metadata.tags import pointers as tag_rows

@@ -25,7 +25,7 @@ from registry.metadata.tags.deleted import add_deleted_tags, created_at_of, remo
 from registry.metadata.tags.history import add_tag_event
 from registry.metadata.tags.pointers import Tag
 from registry.oci.reference import Name
-from registry.services.access import DELETE
+from registry.services.access.decisions import DELETE
 from registry.services.changes import Change, record_change
 from registry.services.events import TAG_DELETED, TAG_MOVED, RegistryEvent, descriptions, publish
 from registry.services.images.deletion import restorable_until

@@ -1,0 +1,189 @@
+"""Order and revoke certificates at an ACME authority, in a child process.
+
+The library of ACME takes 11 MiB, and its calls wait: so neither is in a server. The child asks for
+what must be published, is told when it is, and ends with its result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Final, NamedTuple, TypeVar
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from cloudcore.key_pairs import key_pem
+
+
+class DomainProblem(NamedTuple):
+    """Why an authority could not validate one domain."""
+
+    domain: str
+    """As it was asked for: a wildcard with its star."""
+    code: str
+    """The problem's type without its prefix (RFC 8555 §6.7), such as ``connection``."""
+    detail: str
+
+
+class AcmeRefused(Exception):
+    """An authority refuses; the message says why."""
+
+    def __init__(self, code: str, message: str, domains: tuple[DomainProblem, ...] = ()) -> None:
+        super().__init__(message)
+        self.code = code
+        """The problem's type without its prefix."""
+        self.domains = domains
+
+
+class AcmeUnreachable(Exception):
+    """An authority does not answer, or not now; the message says why."""
+
+
+MOST_SECONDS: Final = 300.0
+"""After which a child that has not ended is killed."""
+_T = TypeVar("_T")
+MOST_AT_ONCE: Final = 3
+"""Conversations for certificates of accounts in one process; each child takes some 40 MiB."""
+_THREADS: Final = ThreadPoolExecutor(MOST_AT_ONCE + 1, "acme")
+"""Of their own: the loop's few are for what ends soon. One more is for the server's certificate."""
+PUBLISHED: Final = "published"
+_CHILD: Final = (sys.executable, "-m", "cloudcore.acme.session")
+
+
+class Directory(NamedTuple):
+    """An authority, as the operator names it."""
+
+    url: str
+    setting: str
+    """The variable that names it, for messages."""
+    roots: str = ""
+    """File of the roots of its own certificate; empty: the public ones."""
+
+
+class Proof(NamedTuple):
+    """What must be published for one domain before the authority looks."""
+
+    domain: str
+    """As it was asked for: a wildcard with its star."""
+    token: str
+    value: str
+    """Of a TXT record (dns-01), else the key authorization."""
+
+
+Publish = Callable[[Sequence[Proof]], None]
+"""Publishes all proofs of an order at the same moment; called in a thread."""
+
+
+class Account(NamedTuple):
+    """Who asks."""
+
+    directory: Directory
+    key: ec.EllipticCurvePrivateKey
+    email: str = ""
+
+
+class Task(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the child is to do; it holds a key."""
+
+    directory: Directory
+    key: bytes
+    email: str
+    csr: bytes = b""
+    kind: str = ""
+    certificate: bytes = b""
+    reason: int = 0
+
+    def __repr__(self) -> str:
+        """Show no key."""
+        return f"Task({self.directory})"
+
+
+class Said(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line of the child."""
+
+    proofs: tuple[Proof, ...] | None = None
+    """To be published; then it waits for a line. All other lines are the last."""
+    chain: str | None = None
+    refused: tuple[str, str, tuple[DomainProblem, ...]] | None = None
+    unreachable: str | None = None
+
+
+async def order(account: Account, csr_der: bytes, kind: str, publish: Publish) -> str:
+    """Return a certificate and those of its issuers, in PEM, for a signing request.
+
+    `kind` is the challenge that `publish` can meet, such as ``dns-01``.
+
+    Raise `AcmeRefused` if the authority will not sign, or could not validate a domain,
+    `AcmeUnreachable` if it did not answer, or not in time.
+    """
+    return await _converse(account, Task(*_who(account), csr=csr_der, kind=kind), publish)
+
+
+async def revoke(account: Account, certificate_der: bytes, reason: int) -> None:
+    """Revoke a certificate that this account ordered; one that is revoked stays so.
+
+    `reason` is a code of RFC 5280 §5.3.1.
+
+    Raise `AcmeRefused` if the authority will not, `AcmeUnreachable` if it did not answer.
+    """
+    task = Task(*_who(account), certificate=certificate_der, reason=reason)
+    await _converse(account, task, _publish_nothing)
+
+
+def _who(account: Account) -> tuple[Directory, bytes, str]:
+    return account.directory, key_pem(account.key), account.email
+
+
+def _publish_nothing(_proofs: Sequence[Proof]) -> None:
+    raise AssertionError("who revokes proves nothing")
+
+
+async def _converse(account: Account, task: Task, publish: Publish) -> str:
+    child = subprocess.Popen(_CHILD, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603, ASYNC220 - our own; a thread waits for it
+    try:
+        async with asyncio.timeout(MOST_SECONDS):
+            loop = asyncio.get_running_loop()
+            said = await loop.run_in_executor(_THREADS, _talk, child, task, publish)
+    except TimeoutError:
+        raise AcmeUnreachable(f"it did not end within {MOST_SECONDS:g} seconds") from None
+    finally:
+        child.kill()  # no effect, if it has ended; else the thread ends too
+        child.wait()
+    if said.refused is not None:
+        raise AcmeRefused(*said.refused)
+    if said.chain is None:
+        raise AcmeUnreachable(said.unreachable or f"{account.directory.url} was not asked")
+    return said.chain
+
+
+def _talk(child: subprocess.Popen[bytes], task: Task, publish: Publish) -> Said:
+    """Return the last that a child says."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with child.stdin as telling, child.stdout as hearing:
+        try:
+            tell(telling, task)
+            while (said := hear(hearing, Said)).proofs is not None:
+                publish(said.proofs)
+                tell(telling, PUBLISHED)
+        except (BrokenPipeError, EOFError):
+            return Said(unreachable="the process that asks ended in the middle")
+        return said
+
+
+def tell(pipe: IO[bytes], message: object) -> None:
+    """Write a line."""
+    pipe.write(msgspec.json.encode(message) + b"\n")
+    pipe.flush()
+
+
+def hear(pipe: IO[bytes], kind: type[_T]) -> _T:
+    """Return what a line says; raise `EOFError` if there is none."""
+    line = pipe.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError
+    return msgspec.json.decode(line, type=kind)

@@ -1,0 +1,265 @@
+"""``/v1/payment-methods``: what an organization pays by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, Final, Literal
+
+from litestar import delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import UNSET, Meta, UnsetType
+
+from cloudcore.billing import payment_method_rows as rows
+from cloudcore.billing import payment_methods
+from cloudcore.billing.access import OrganizationId, Scope, authorized, organization_policy
+from cloudcore.billing.card_numbers import MAX_BODY_BYTES, check_body, check_text
+from cloudcore.billing.needs import BillingNeeds
+from cloudcore.billing.payment_method_rows import PaymentMethod
+from cloudcore.errors import InvalidInput
+from cloudcore.resource_names import Uuid
+from cloudcore.web.app import Needs
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.pagination import PageMeta, PageQuery, read_page
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, or_absent, rfc3339
+
+_PATH: Final = "/v1/payment-methods"
+_ONE: Final = _PATH + "/{payment_method_id:str}"
+_KIND: Final = "payment-method"
+MethodType = Literal["card", "sepa_debit"]
+DisplayName = Annotated[str, Meta(min_length=1, max_length=100)]
+Token = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"\A[A-Za-z0-9_-]+\Z")]
+
+
+class ListMethods(PageQuery, kw_only=True):
+    """A page of payment methods."""
+
+    organization_id: OrganizationId | None = None
+
+
+class CreatePaymentMethod(RequestBody):
+    """A new payment method, by a token of the payment processor: never the number of a card."""
+
+    type: MethodType
+    token: Token
+    """What the processor gave the browser for the card or bank account, such as ``tok_visa``."""
+    display_name: DisplayName | None = None
+    """What persons call it; made of brand and last digits if it is not given."""
+    is_default: bool = False
+    """True to pay invoices by it from now on; the first one is the default in any case."""
+
+
+class UpdatePaymentMethod(RequestBody):
+    """Changes of a payment method."""
+
+    display_name: DisplayName | UnsetType | None = UNSET
+    """Null: it is called by its brand and last digits."""
+    is_default: bool | UnsetType = UNSET
+    """True to pay invoices by it from now on, instead of the default before."""
+
+
+class PaymentMethodRecord(ResponseBody):
+    """A payment method."""
+
+    id: Uuid
+    type: MethodType
+    display_name: str
+    is_default: bool
+    created_at: RFC3339
+    brand: str | UnsetType = UNSET
+    """Of a card, such as ``visa``."""
+    last4: str | UnsetType = UNSET
+    """The last four digits of a card."""
+    exp_month: int | UnsetType = UNSET
+    """The month in which a card expires."""
+    exp_year: int | UnsetType = UNSET
+    """The year in which a card expires, of four digits."""
+
+
+class OnePaymentMethod(ResponseBody):
+    """A payment method, wrapped."""
+
+    payment_method: PaymentMethodRecord
+
+
+class ManyPaymentMethods(ResponseBody):
+    """A page of payment methods."""
+
+    payment_methods: Sequence[PaymentMethodRecord]
+    meta: PageMeta
+
+
+def _record(method: PaymentMethod) -> PaymentMethodRecord:
+    return PaymentMethodRecord(
+        id=method.id,
+        type="card" if method.type == "card" else "sepa_debit",
+        display_name=method.display_name,
+        is_default=method.is_default,
+        created_at=rfc3339(method.created_at),
+        brand=or_absent(method.brand),
+        last4=or_absent(method.last4),
+        exp_month=or_absent(method.exp_month),
+        exp_year=or_absent(method.exp_year),
+    )
+
+
+def _one(method: PaymentMethod) -> OnePaymentMethod:
+    return OnePaymentMethod(payment_method=_record(method))
+
+
+def _check_name(name: str) -> None:
+    check_text(name)
+    if not name.isprintable():
+        raise InvalidInput(
+            "display_name has control characters", field="display_name", reason="malformed"
+        )
+
+
+@post(
+    _PATH,
+    status_code=201,
+    request_max_body_size=MAX_BODY_BYTES,
+    opt={
+        "action": "billing:CreatePaymentMethod",
+        "idempotent": True,
+        "resource_policy": organization_policy,
+        "check_body": check_body,
+        "query": Scope,
+        "statuses": (404,),
+    },
+)
+async def create_payment_method(
+    data: JSONBody[CreatePaymentMethod],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[BillingNeeds],
+) -> Reply[OnePaymentMethod]:
+    """Add a payment method to the account's organization, which has at most 20.
+
+    A request with the number of a card in any field is refused, and nothing of it is kept.
+    """
+    method_id = ctx.new_id()
+    asked = ctx.query(Scope).organization_id
+    organization_id = await authorized(ctx, _KIND, method_id, asked)
+    check_text(data.token)
+    if data.display_name is not None:
+        _check_name(data.display_name)
+    kept = await payment_methods.keep(needs, organization_id, data.type, data.token)
+    now = ctx.clock()
+    new = PaymentMethod(
+        id=method_id,
+        organization_id=organization_id,
+        type=kept.type,
+        display_name=data.display_name or payment_methods.name_of(kept),
+        brand=kept.brand,
+        last4=kept.last4,
+        exp_month=kept.exp_month,
+        exp_year=kept.exp_year,
+        is_default=data.is_default,
+        processor=needs.processor.name,
+        reference=kept.reference,
+        created_at=now,
+        updated_at=now,
+    )
+    return await ctx.commit(
+        payment_methods.add_method,
+        new,
+        wrap=_one,
+        location=lambda made: f"{_PATH}/{made.id}",
+    )
+
+
+@get(
+    _PATH,
+    opt={"action": "billing:ListPaymentMethods", "query": ListMethods, "statuses": (404,)},
+)
+async def list_payment_methods(ctx: NamedDependency[RequestContext]) -> ManyPaymentMethods:
+    """List the payment methods of the account's organization, oldest first.
+
+    An owner of an organization, or who has the role `billing` in it, names it by
+    `organization_id`.
+    """
+    query = ctx.query(ListMethods)
+    organization_id = await authorized(ctx, _KIND, "*", query.organization_id)
+    found, meta = await read_page(
+        ctx,
+        query,
+        rows.list_methods,
+        rows.count_methods,
+        organization_id,
+        key=lambda method: method.id,
+    )
+    return ManyPaymentMethods(payment_methods=[_record(each) for each in found], meta=meta)
+
+
+@get(_ONE, opt={"action": "billing:GetPaymentMethod", "query": Scope})
+async def get_payment_method(
+    payment_method_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> OnePaymentMethod:
+    """Return a payment method."""
+    asked = ctx.query(Scope).organization_id
+    organization_id = await authorized(ctx, _KIND, payment_method_id, asked)
+    return _one(await ctx.database.read(rows.get_method, organization_id, payment_method_id))
+
+
+@patch(
+    _ONE,
+    request_max_body_size=MAX_BODY_BYTES,
+    opt={
+        "action": "billing:UpdatePaymentMethod",
+        "check_body": check_body,
+        "query": Scope,
+    },
+)
+async def update_payment_method(
+    payment_method_id: FromPath[str],
+    data: JSONBody[UpdatePaymentMethod],
+    ctx: NamedDependency[RequestContext],
+) -> Reply[OnePaymentMethod]:
+    """Change what a payment method is called, or make it the default."""
+    asked = ctx.query(Scope).organization_id
+    organization_id = await authorized(ctx, _KIND, payment_method_id, asked)
+    changes: dict[str, Any] = changes_of(data)
+    now = ctx.clock()
+    if changes.get("display_name") is not None:
+        _check_name(changes["display_name"])
+    return await ctx.commit(
+        payment_methods.update_method,
+        organization_id,
+        payment_method_id,
+        changes,
+        now,
+        wrap=_one,
+        told=partial(_if_changed, now),
+    )
+
+
+def _if_changed(now: int, method: PaymentMethod) -> dict[str, object] | None:
+    return {} if method.updated_at == now else None
+
+
+@delete(_ONE, opt={"action": "billing:DeletePaymentMethod", "query": Scope, "statuses": (409,)})
+async def delete_payment_method(
+    payment_method_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[BillingNeeds],
+) -> None:
+    """Delete a payment method.
+
+    The default one stays (409) while there are others, or an invoice is open.
+    """
+    asked = ctx.query(Scope).organization_id
+    organization_id = await authorized(ctx, _KIND, payment_method_id, asked)
+    gone = await ctx.database.write(
+        payment_methods.delete_method, organization_id, payment_method_id
+    )
+    await payment_methods.forget(needs, gone)
+
+
+HANDLERS: Final = (
+    create_payment_method,
+    list_payment_methods,
+    get_payment_method,
+    update_payment_method,
+    delete_payment_method,
+)

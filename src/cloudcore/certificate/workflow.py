@@ -1,0 +1,320 @@
+"""The workflow of certificates: check, issue, renew and revoke.
+
+An authority may issue twice if a process dies; the first one's key is gone with the process.
+Revoking twice is one revocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, get_args
+
+from msgspec import structs
+
+from cloudcore.certificate import rows
+from cloudcore.certificate.certificate import (
+    FAILED,
+    ISSUED,
+    RENEWAL_FAILED,
+    RENEWED,
+    REVOKED,
+    VALIDATION_SECONDS,
+    Certificate,
+    renewal_at,
+)
+from cloudcore.certificate.checks import Issued, check_issued
+from cloudcore.certificate.issuer import (
+    CA_REFUSED,
+    Issuer,
+    Reason,
+    Refused,
+    Seen,
+    Texts,
+    Unreachable,
+    look_at,
+)
+from cloudcore.certificate.keys import SLOW, new_private_key
+from cloudcore.certificate.needs import CertificateNeeds
+from cloudcore.certificate.rows import ROWS
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.errors import PlatformError
+from cloudcore.jobs.faults import Fault, add_fault
+from cloudcore.key_pairs import key_pem, signing_request
+from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.threads import SLOW_KEYS
+
+_MOST_KEYS: Final = 4
+"""Certificates with slow keys of one account that a process issues at once; further ones leave the
+slots of jobs to other accounts."""
+
+
+Outcome = Came[Certificate] | Again[Certificate]
+
+
+def wish(certificate: Certificate, now: int) -> Wish | None:
+    """Return what is to be done with a certificate now; what is asked first comes first."""
+    asked = int(certificate.is_recheck_asked)
+    if certificate.revocation_asked_at is not None and certificate.status != "revoked":
+        return Wish("revoke")
+    if certificate.status == "pending_validation":
+        return Wish("check", asked)
+    if certificate.status == "issuing":
+        return Wish("issue", asked)
+    if certificate.is_recheck_asked:
+        return Wish("check", asked)
+    if certificate.renew_at is not None and certificate.renew_at <= now:
+        return Wish("issue")
+    return None
+
+
+async def _check(found: Certificate, needs: CertificateNeeds, turn: Turn) -> Outcome:
+    """Look at the records of the challenges.
+
+    A certificate whose domains are proved is issued; one that still is not after
+    `VALIDATION_SECONDS` fails.
+    """
+    checks = await look_at(needs.resolver, found.challenges)
+    is_last = _is_last(turn, needs)
+    verified = {each.domain for each in checks if each.code is None}
+
+    def change(current: Certificate, now: int) -> Certificate:
+        status = current.status
+        if status == "pending_validation" and len(verified) == len(current.challenges):
+            status = "issuing"
+        elif status == "pending_validation" and is_last:
+            status = "failed"
+        return structs.replace(
+            current,
+            status=status,
+            challenges=tuple(
+                each.seen(now) if each.domain in verified else each for each in current.challenges
+            ),
+            faults=_with_domains(current.faults, checks, now),
+            is_recheck_asked=current.is_recheck_asked and not found.is_recheck_asked,
+        )
+
+    def tell(tx: Connection, before: Certificate, after: Certificate) -> None:
+        if after.status == "failed" and before.status != "failed":
+            needs.events.tell(tx, after.account_id, FAILED, [after.told], after.updated_at)
+
+    if found.status != "pending_validation" or is_last or not _wrong(checks):
+        return Came(change=change, also=tell, keeps_faults=True)
+    return Again(change=change, also=tell)
+
+
+async def _issue_in_turn(found: Certificate, needs: CertificateNeeds, turn: Turn) -> Outcome:
+    """Issue a certificate, or come again if the account has enough slow keys under way."""
+    if found.key_algorithm not in SLOW or found.csr is not None:
+        return await _issue(found, needs, turn)
+    account_id, slow = found.account_id, needs.slow_keys
+    if slow.under_way[account_id] >= _MOST_KEYS:
+        return Again(seconds=slow.put_off_seconds(account_id, needs.clock()))
+    slow.under_way[account_id] += 1
+    try:
+        return await _issue(found, needs, turn)
+    finally:
+        slow.under_way[account_id] -= 1
+        if not slow.under_way[account_id]:
+            del slow.under_way[account_id]
+            slow.put_off.pop(account_id, None)
+
+
+async def _issue(found: Certificate, needs: CertificateNeeds, turn: Turn) -> Outcome:
+    """Let the authority issue the certificate, with a new key or the one of its owner."""
+    issuer = needs.issuers.current
+    try:
+        await _check_rights(found, needs)
+        # First sealed: what an authority signs then is kept, and it is not asked for more.
+        try:
+            request, sealed = await _request(found, needs)
+        except PlatformError as error:
+            return _not_now(found, needs, turn, Problem("KEY_UNUSABLE", f"the KMS key: {error}"))
+        chain = await issuer.issue(request, found.domains, Texts(needs.database, found))
+        issued = check_issued(chain, request, found.domains, needs.clock())
+    except Refused as refused:
+        return _refused(found, needs, turn, refused)
+    except Unreachable as error:
+        return _not_now(found, needs, turn, Problem("CA_UNREACHABLE", str(error)))
+    return _issued(issuer.name, issued, sealed, needs)
+
+
+def _issued(
+    issuer: str, issued: Issued, sealed: tuple[str | None, bytes | None], needs: CertificateNeeds
+) -> Outcome:
+    """Put what was issued in the place of what was before.
+
+    `sealed` is its new key, and under which KMS key; both are None if the owner has the key.
+    """
+    kms_key_id, private_key = sealed
+
+    def change(current: Certificate, now: int) -> Certificate:
+        return structs.replace(
+            current,
+            status="active",
+            issuer=issuer,
+            challenges=tuple(each.seen(now) for each in current.challenges),
+            certificate_pem=issued.certificate_pem,
+            chain_pem=issued.chain_pem,
+            fingerprint=issued.fingerprint,
+            private_key=private_key,
+            private_key_exported_at=None,
+            kms_key_id=kms_key_id,
+            issued_at=now,
+            expires_at=issued.expires_at,
+            renew_at=renewal_at(issued.not_before, issued.expires_at),
+        )
+
+    def note(tx: Connection, before: Certificate, after: Certificate) -> None:
+        place, now = (after.account_id, after.id), after.updated_at
+        rows.put_texts(tx, after.id, ())
+        rows.forget_issues(tx, *place, now)
+        rows.add_issue(
+            tx, *place, issuer, issued.fingerprint, issued.certificate, issued.expires_at
+        )
+        event = ISSUED if before.certificate_pem is None else RENEWED
+        needs.events.tell(tx, after.account_id, event, [after.told], now)
+
+    return Came(change=change, also=note)
+
+
+async def _request(
+    found: Certificate, needs: CertificateNeeds
+) -> tuple[bytes, tuple[str | None, bytes | None]]:
+    """Return the signing request in DER, and the new key as `PrivateKeys.seal`, or (None, None).
+
+    Raise `PlatformError` if the account's KMS key cannot be used now.
+    """
+    if found.csr is not None:
+        return found.csr, (None, None)
+    if found.key_algorithm in SLOW:
+        key = await SLOW_KEYS.run(found.account_id, new_private_key, found.key_algorithm)
+    else:
+        key = new_private_key(found.key_algorithm)
+    sealed = await needs.private_keys.seal(found.account_id, found.id, key_pem(key))
+    return signing_request(key, found.domains), sealed
+
+
+async def _check_rights(found: Certificate, needs: CertificateNeeds) -> None:
+    """Look whether the account may have a certificate for the domains, still.
+
+    An authority that reads DNS does not do it for us: it knows one account for all of ours, and
+    may not ask again about what it has seen for another one. So this looks each time: what a
+    step before has seen may be of long ago, if a worker died.
+
+    Raise `Refused` if a grant was taken away, or a record leads to us no more, `Unreachable` if the
+    DNS did not answer.
+    """
+    refused = []
+    for each in found.challenges:
+        if each.our_dns and not await needs.database.read(
+            needs.proofs.is_hosted, found, each.domain
+        ):
+            message = f"the operator no longer grants your account {each.domain}"
+            refused.append(Seen(each.domain, "CA_REFUSED", message))
+    if not refused:
+        refused = _wrong(await look_at(needs.resolver, found.challenges))
+    if not refused:
+        return
+    if all(each.code == "DNS_UNREACHABLE" for each in refused):
+        raise Unreachable(refused[0].message)
+    raise Refused(
+        CA_REFUSED,
+        "it is no longer proved that the account may have a certificate for "
+        + ", ".join(each.domain for each in refused),
+        [each for each in refused if each.code in get_args(Reason)],
+    )
+
+
+def _refused(found: Certificate, needs: CertificateNeeds, turn: Turn, refused: Refused) -> Outcome:
+    """Return what follows a refusal.
+
+    A renewal is tried again, and so is what only waits for a record that the authority does not
+    see yet.
+    """
+    is_renewal = found.certificate_pem is not None
+    codes = {each.code for each in refused.domains} or {refused.code}
+    is_last = (CA_REFUSED in codes or _is_last(turn, needs)) and not is_renewal
+    faults = [] if refused.domains else [Problem(refused.code, refused.message)]
+    if is_renewal:
+        faults = [Problem("RENEWAL_FAILED", refused.message)]
+
+    def change(current: Certificate, now: int) -> Certificate:
+        status = "failed" if is_last else current.status
+        with_domains = _with_domains(current.faults, refused.domains, now)
+        return structs.replace(current, status=status, faults=with_domains)
+
+    def note(tx: Connection, before: Certificate, after: Certificate) -> None:
+        rows.put_texts(tx, after.id, ())
+        if is_last:
+            needs.events.tell(tx, after.account_id, FAILED, [after.told], after.updated_at)
+        elif is_renewal and all(each.code != "RENEWAL_FAILED" for each in before.faults):
+            needs.events.tell(tx, after.account_id, RENEWAL_FAILED, [after.told], after.updated_at)
+
+    if is_last:
+        return Came(change=change, also=note, faults=faults, keeps_faults=True)
+    return Again(change=change, also=note, faults=faults)
+
+
+def _not_now(found: Certificate, needs: CertificateNeeds, turn: Turn, problem: Problem) -> Outcome:
+    """Return what follows when an authority, the DNS or a key is not there for a while."""
+    if found.certificate_pem is None:
+        return Again(faults=[problem])
+    return _refused(found, needs, turn, Refused(CA_REFUSED, problem.message))
+
+
+async def _revoke(found: Certificate, needs: CertificateNeeds, _turn: Turn) -> Outcome:
+    """Let authorities revoke all that they issued for the certificate and has not expired."""
+    place = found.account_id, found.id
+    issues = await needs.database.read(rows.list_issues, *place, needs.clock())
+    try:
+        for name, certificate in issues:
+            await _issuer(needs, name).revoke(certificate, None)
+    except (Refused, Unreachable) as error:
+        return Again(faults=[Problem("REVOCATION_FAILED", str(error))])
+
+    def change(current: Certificate, _now: int) -> Certificate:
+        return structs.replace(current, status="revoked", renew_at=None, is_recheck_asked=False)
+
+    def tell(tx: Connection, _before: Certificate, after: Certificate) -> None:
+        needs.events.tell(tx, after.account_id, REVOKED, [after.told], after.updated_at)
+
+    return Came(change=change, also=tell)
+
+
+def _issuer(needs: CertificateNeeds, name: str) -> Issuer:
+    """Return the authority of a name, or raise `Refused`."""
+    found = needs.issuers.named(name)
+    if found is None:
+        raise Refused(CA_REFUSED, f"this install has no authority {name!r} any more")
+    return found
+
+
+def _is_last(turn: Turn, needs: CertificateNeeds) -> bool:
+    return needs.clock() - turn.since > VALIDATION_SECONDS * MICROSECONDS
+
+
+def _wrong(checks: Sequence[Seen]) -> list[Seen]:
+    return [each for each in checks if each.code is not None]
+
+
+def _with_domains(faults: Iterable[Fault], checks: Iterable[Seen], now: int) -> tuple[Fault, ...]:
+    """Return faults with what was seen of some domains; a success clears, another code replaces."""
+    found = list(faults)
+    for each in checks:
+        found = [old for old in found if old.subject != each.domain or old.code == each.code]
+        if each.code is not None:
+            found = add_fault(found, each.code, each.message, now, subject=each.domain)
+    return tuple(found)
+
+
+WORK: Final = Work(
+    ROWS,
+    wish=wish,
+    steps={
+        "check": Step(_check, 15, 3600),
+        "issue": Step(_issue_in_turn, 60, 6 * 3600),
+        "revoke": Step(_revoke, 10, 3600),
+    },
+    name="certificate.work",
+)

@@ -1,0 +1,259 @@
+"""Backups of registered clusters by pg_basebackup, each one compressed tar in the bucket.
+
+Beside each tar is a note, written last and deleted first: with it a backup is whole, without it
+there is none. The server says what is in the tar; its manifest is checked when it is restored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from cloudcore.databases.archive import bucket_files, unpacking
+from cloudcore.databases.archive.archive import (
+    BackupFailed,
+    BackupProgramMissing,
+    BackupTarget,
+    Listed,
+    RegisteredEndpoint,
+)
+from cloudcore.databases.clusters.endpoints import EndpointUnreachable, addresses_of, conninfo
+from cloudcore.databases.servers import postgres
+from cloudcore.databases.servers.confinement import Run, User, ended_by, run, started
+from cloudcore.errors import PlatformError
+from cloudcore.outbound.destinations import Network
+from cloudcore.storage.needs import StorageNeeds
+
+_NOBODY: Final = 65534
+_ROOTS: Final = "/etc/roots.pem"
+_LAST_LINES: Final = 5
+_PROGRESS: Final = re.compile(r"\s{0,20}([0-9]{1,16})/([0-9]{1,16}) kB \(([0-9]{1,3})%\)")
+_MOST_NOTE: Final = 4096
+_ID: Final = re.compile(r"[0-9a-f-]{36}")
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """The note beside a backup; everyone who may write to the bucket may have changed it."""
+
+    size_bytes: _Count
+    stored_bytes: _Count
+    started_at: _Count
+    completed_at: _Count
+
+
+@dataclass(frozen=True, slots=True)
+class BaseBackups:
+    """Makes, lists, deletes and restores backups of servers that run elsewhere."""
+
+    storage: StorageNeeds
+    networks: Sequence[Network]
+    """Networks that servers may be in, besides the public internet."""
+
+    async def back_up(
+        self, target: BackupTarget, backup_id: str, tell: Callable[[int], None]
+    ) -> Listed:
+        """Back up a server."""
+        assert target.endpoint is not None
+        needs, begun = self.storage, self.storage.clock()
+        bucket = await bucket_files.find_bucket(needs, target)
+        wanted = await self._command(target.endpoint, program(target.version, "pg_basebackup"))
+        try:
+            async with started(wanted, stderr=asyncio.subprocess.PIPE) as process:
+                sent = _Sent(process, tell)
+                tar = _key(target, backup_id, "tar.gz")
+                stored = await bucket_files.store(needs, bucket, tar, sent)
+            note = _Note(sent.size_bytes, stored, begun, needs.clock())
+            text = bucket_files.text(msgspec.json.encode(note))
+            await bucket_files.store(needs, bucket, _key(target, backup_id, "json"), text)
+        except PlatformError as error:
+            raise BackupFailed(f"the bucket does not take the backup: {error.message}") from None
+        return _listed(backup_id, note)
+
+    async def listed(self, target: BackupTarget) -> Sequence[Listed]:
+        """Return the backups that have notes, oldest first."""
+        bucket = await bucket_files.find_bucket(self.storage, target)
+        found = []
+        for entry in await bucket_files.list_files(self.storage, bucket, _folder(target)):
+            name, _, kind = entry.key.removeprefix(_folder(target)).partition(".")
+            if kind == "json" and _ID.fullmatch(name) and entry.size <= _MOST_NOTE:
+                read = bucket_files.read(self.storage, bucket, entry.key)
+                try:
+                    text = b"".join([part async for part in read])
+                except PlatformError as error:
+                    raise BackupFailed(f"the bucket cannot be read: {error.message}") from None
+                with suppress(msgspec.DecodeError):
+                    found.append(_listed(name, msgspec.json.decode(text, type=_Note)))
+        return sorted(found, key=lambda each: each.completed_at)
+
+    async def remove(self, target: BackupTarget, labels: Sequence[str]) -> None:
+        """Delete backups, the notes first."""
+        bucket = await bucket_files.find_bucket(self.storage, target)
+        for label in labels:
+            for kind in ("json", "tar.gz"):
+                await bucket_files.delete_files(self.storage, bucket, _key(target, label, kind))
+
+    async def restore(
+        self, target: BackupTarget, into: Path, user: User, label: str, most: int
+    ) -> None:
+        """Unpack a backup into an empty folder, and check it by its own manifest."""
+        bucket = await bucket_files.find_bucket(self.storage, target)
+        script = "/unpacking.py"
+        unpack = Run(
+            argv=(_python(), "-I", "-S", script, "/data", str(most)),
+            user=user,
+            readable={Path(unpacking.__file__): script, **_interpreter()},
+            writable={into: "/data"},
+        )
+        try:
+            async with started(
+                unpack, stdin=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+            ) as process:
+                assert process.stdin is not None
+                assert process.stdout is not None
+                with suppress(BrokenPipeError, ConnectionResetError):  # it says why below
+                    async for part in bucket_files.read(
+                        self.storage, bucket, _key(target, label, "tar.gz")
+                    ):
+                        process.stdin.write(part)
+                        await process.stdin.drain()
+                process.stdin.close()
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    await process.stdin.wait_closed()
+                said = (await process.stdout.read()).decode(errors="replace")
+                status = await process.wait()
+        except PlatformError as error:
+            raise BackupFailed(f"the backup cannot be read: {error.message}") from None
+        if status != 0:
+            words = said.strip()[-500:] or ended_by(status)
+            raise BackupFailed(f"the backup cannot be unpacked: {words}")
+        verify = program(target.version, "pg_verifybackup")
+        ended = await run(Run(argv=(verify, "/data"), user=user, readable={into: "/data"}))
+        if ended.status != 0:
+            raise BackupFailed(f"the backup is not what its manifest says: {ended.said}")
+
+    async def _command(self, endpoint: RegisteredEndpoint, program: str) -> Run:
+        """Return the run of pg_basebackup, which dials addresses that were checked."""
+        try:
+            addresses = await addresses_of(endpoint.host, endpoint.port, self.networks)
+        except EndpointUnreachable as error:
+            raise BackupFailed(str(error)) from None
+        words = conninfo(endpoint, addresses) | {"dbname": "replication", "sslrootcert": _ROOTS}
+        files = {} if endpoint.ca is None else {_ROOTS: endpoint.ca.encode()}
+        env = {"PGPASSWORD": endpoint.password, "HOME": "/nonexistent"}
+        if endpoint.ca is None:
+            # Nobody knows who it is: it gets no password that it could use elsewhere (libpq 16).
+            env["PGREQUIREAUTH"] = "scram-sha-256"
+        dsn = " ".join(f"{name}='{_quoted(value)}'" for name, value in words.items())
+        return Run(
+            argv=(
+                *(program, "--dbname", dsn, "--no-password", "--pgdata=-", "--format=tar"),
+                *("--wal-method=fetch", "--compress=client-gzip:1", "--checkpoint=fast"),
+                *("--progress", "--label=entrepot"),
+            ),
+            user=(_NOBODY, _NOBODY) if os.geteuid() == 0 else None,
+            files=files,
+            env=env,
+            has_network=True,
+        )
+
+
+class _Sent:
+    """The output of pg_basebackup; its end is an exception if the program failed."""
+
+    def __init__(self, process: asyncio.subprocess.Process, tell: Callable[[int], None]) -> None:
+        self.size_bytes = 0
+        self._process = process
+        self._tell = tell
+        self._told = 0
+        self._said: deque[str] = deque(maxlen=_LAST_LINES)
+        self._following = asyncio.create_task(self._follow())
+
+    async def read(self, count: int, /) -> bytes:
+        assert self._process.stdout is not None
+        data = await self._process.stdout.read(count)
+        if not data:
+            await self._following
+            if status := await self._process.wait():
+                if words := ended_by(status):
+                    self._said.append(words)
+                raise BackupFailed("pg_basebackup failed: " + "\n".join(self._said))
+        return data
+
+    async def _follow(self) -> None:
+        """Read what it says of its progress, and of what went wrong."""
+        assert self._process.stderr is not None
+        while line := await self._process.stderr.readline():
+            text = line.decode(errors="replace").rstrip()
+            found = _PROGRESS.match(text)
+            if found is None:
+                self._said.append(text[:500])
+                continue
+            self.size_bytes = int(found[2]) * 1024
+            if self._told < int(found[3]) < 100:
+                self._told = int(found[3])
+                self._tell(self._told)
+
+
+def program(version: int, name: str) -> str:
+    """Return a program of at least a major version of PostgreSQL.
+
+    Raises:
+        BackupProgramMissing: this machine has none.
+
+    """
+    found = [(int(each.name), each) for each in postgres.PROGRAMS.glob("[0-9][0-9]")]
+    for major, folder in sorted(found):
+        path = folder / "bin" / name
+        if major >= version and path.exists():
+            return str(path)
+    raise BackupProgramMissing(
+        f"this machine has no {name} of PostgreSQL {version} or newer: its operator installs the"
+        f" package postgresql-{version}"
+    )
+
+
+def _interpreter() -> dict[Path, str]:
+    """Return where the standard library is, if that is not with the machine's programs."""
+    prefix = Path(sys.base_prefix)
+    return {} if prefix.is_relative_to("/usr") else {prefix: str(prefix)}
+
+
+def _python() -> str:
+    return str(Path(sys.executable).resolve())
+
+
+def _folder(target: BackupTarget) -> str:
+    return f"{bucket_files.folder_of(target.cluster_id)}base/"
+
+
+def _key(target: BackupTarget, label: str, kind: str) -> str:
+    return f"{_folder(target)}{label}.{kind}"
+
+
+def _quoted(value: str) -> str:
+    """Return a value in a connection string (libpq, 34.1.1.1)."""
+    return value.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _listed(label: str, note: _Note) -> Listed:
+    return Listed(
+        label=label,
+        kind="base",
+        backup_id=label,
+        base_label=None,
+        size_bytes=note.size_bytes,
+        stored_bytes=note.stored_bytes,
+        started_at=note.started_at,
+        completed_at=note.completed_at,
+    )

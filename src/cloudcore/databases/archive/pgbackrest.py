@@ -1,0 +1,412 @@
+"""Backups of managed clusters by pgBackRest, in a repository of the cluster's own in the bucket.
+
+The source is pgBackRest's user guide and configuration reference, 2.41 and later. A run that was
+killed is not listed by its `info`, and the next run deletes what it has left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import re
+import stat
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.databases.archive.archive import BackupFailed, BackupKind, BackupTarget, Listed
+from cloudcore.databases.archive.bucket_files import BucketAccess, Keys, delete_files, folder_of
+from cloudcore.databases.archive.s3_bridge import NAME, Bridge
+from cloudcore.databases.servers.confinement import Ended, Run, User, require, run
+from cloudcore.databases.servers.driver import DATA_INSIDE, SUPERUSER
+from cloudcore.storage.needs import StorageNeeds
+
+STANZA: Final = "main"
+KEYS_SECONDS: Final = 12 * 3600
+"""A backup or a restore takes no longer."""
+_CONFIG: Final = "/etc/pgbackrest/pgbackrest.conf"
+_ROOTS: Final = "/etc/pgbackrest/roots.pem"
+_SOCKETS: Final = "/run/postgresql"
+_OPTIONS: Final = """\
+repo1-type=s3
+repo1-s3-uri-style=path
+repo1-bundle=y
+log-level-console=warn
+log-level-file=off
+log-level-stderr=off
+log-timestamp=n
+lock-path=/tmp/lock
+compress-type=gz
+compress-level=1
+"""
+_ANNOTATION: Final = "backup-id"
+_FILE: Final = "DETAIL: backup file "
+_PERCENT: Final = re.compile(r", ([0-9]{1,3})(?:\.[0-9]{1,3})?%\)")
+_LABEL: Final = re.compile(r"[0-9]{8}-[0-9]{6}F(?:_[0-9]{8}-[0-9]{6}I)?")
+_ALL: Final = "9999999"
+"""More bases than there are: `expire` deletes only the backup that it is given."""
+_ALMOST: Final = 99
+"""The progress in percent when all files are stored, and their WAL is not."""
+_NOISE: Final = re.compile(r"P[0-9]{2} +(?:DETAIL|INFO): |\s*(?:\*\*\* |<\?xml|[a-z0-9-]+: )")
+"""Lines that tell nobody why a run failed: its progress, counters, and headers of HTTP."""
+_S3_ERROR: Final = re.compile(r"<Error><Code>([^<]*)</Code><Message>([^<]*)</Message>.*")
+_KEPT_LINES: Final = 60
+"""Of a run: an error of S3 comes with all headers."""
+_LAST_LINES: Final = 6
+_MOST_WORDS: Final = 1000
+_ENDING_SECONDS: Final = 20
+"""Within these a run ends whose service was killed."""
+
+
+class ServerPlace(NamedTuple):
+    """Where the server of a cluster is on this machine."""
+
+    data: Path
+    user: User
+    socket_folder: Path | None = None
+    """None if the server does not run, or is not connected to."""
+    port: int = 0
+    """In the name of the socket."""
+    data_inside: str = DATA_INSIDE
+    superuser: str = SUPERUSER
+
+
+class _Timestamp(msgspec.Struct):
+    start: int
+    stop: int
+
+
+class _Repository(msgspec.Struct):
+    delta: int
+
+
+class _Sizes(msgspec.Struct):
+    size: int
+    repository: _Repository
+
+
+class _Backup(msgspec.Struct):
+    label: str
+    timestamp: _Timestamp
+    info: _Sizes
+    annotation: dict[str, str] = {}
+
+
+class _Status(msgspec.Struct):
+    code: int
+    message: str
+
+
+class _RepositoryStatus(msgspec.Struct):
+    status: _Status
+
+
+class _Wal(msgspec.Struct):
+    max: str | None = None
+
+
+class _Stanza(msgspec.Struct):
+    archive: list[_Wal] = []
+    backup: list[_Backup] = []
+    repo: list[_RepositoryStatus] = []
+
+
+_STANZAS: Final = msgspec.json.Decoder(list[_Stanza])
+_READ: Final = range(4)
+"""Codes of what `info` could read: a repository, or that there is none yet, or no backup in it."""
+_MADE: Final = (0, 2)
+"""Of these, the codes of a repository: with backups, or none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """The repository of one cluster, with keys to it."""
+
+    cluster_id: str
+    keys: Keys
+    storage: StorageNeeds
+    bridge: Bridge
+    lock: int | None = None
+    """A descriptor that each run holds to its end."""
+
+    async def run(
+        self,
+        *words: str,
+        place: ServerPlace | None = None,
+        writes: bool = False,
+        wal: Path | None = None,
+        each_line: Callable[[str], None] = lambda _line: None,
+    ) -> Ended:
+        """Run a command of pgBackRest to its end.
+
+        `wal` is a folder that it sees as ``/wal``. It may write there, and with `writes` into the
+        data folder, and nowhere else.
+        """
+        said = deque[str](maxlen=_KEPT_LINES)
+
+        def read(line: str) -> None:
+            said.append(line)
+            each_line(line)
+
+        port = await self.bridge.port()
+        config = self._config(port) + ("" if place is None else _of_server(place))
+        readable: dict[Path, str] = {}
+        writable = {} if wal is None else {wal: "/wal"}
+        if place is not None:
+            (writable if writes else readable)[place.data] = place.data_inside
+            if place.socket_folder is not None:
+                readable[place.socket_folder] = _SOCKETS
+        ended = await run(
+            Run(
+                argv=(program(), f"--config={_CONFIG}", *words),
+                user=None if place is None else place.user,
+                readable=readable,
+                writable=writable,
+                files={
+                    _CONFIG: config.encode(),
+                    _ROOTS: self.bridge.certificate,
+                    "/etc/hosts": f"127.0.0.1 localhost {NAME}\n".encode(),
+                },
+                has_network=True,
+                pass_fds=() if self.lock is None else (self.lock,),
+            ),
+            read,
+        )
+        return ended._replace(said=self._told(said))
+
+    def _told(self, lines: Iterable[str]) -> str:
+        """Return what the owner is told: the error, or the last lines if there is none.
+
+        Headers, counters and secrets are left out.
+        """
+        kept = [each.strip() for each in lines if not _NOISE.match(each)]
+        begins = [place for place, each in enumerate(kept) if " ERROR: [" in each]
+        said = "\n".join(kept[begins[-1] if begins else -_LAST_LINES :])
+        session = self.keys.session
+        for secret in (session.secret_access_key, session.session_token):
+            said = said.replace(secret, "…")
+        return _S3_ERROR.sub(r"\1: \2", said)[:_MOST_WORDS]
+
+    async def backups(self) -> Sequence[Listed]:
+        """Return what `info` lists, oldest first; raise `BackupFailed` if it could not read it."""
+        found = [_listed(each) for stanza in await self._info() for each in stanza.backup]
+        return sorted((each for each in found if each), key=lambda each: each.completed_at)
+
+    async def newest_wal(self) -> str:
+        """Return the name of the newest WAL file; empty if there is none."""
+        found = [each.max or "" for stanza in await self._info() for each in stanza.archive]
+        return max(found, default="")
+
+    async def _info(self) -> Sequence[_Stanza]:
+        said: list[str] = []
+        checked(
+            await self.run("info", f"--stanza={STANZA}", "--output=json", each_line=said.append)
+        )
+        try:
+            stanzas = _STANZAS.decode("".join(said))
+        except msgspec.DecodeError as error:
+            raise BackupFailed(f"what the bucket says of its backups is odd: {error}") from None
+        for status in (each for stanza in stanzas for each in _statuses(stanza)):
+            if status.code not in _READ:  # it ends well then too, and lists nothing
+                words = self._told(status.message.splitlines())
+                raise BackupFailed(f"pgBackRest cannot read the bucket: {words}")
+        return stanzas
+
+    async def create_stanza(self, place: ServerPlace) -> None:
+        """Make the repository ready for a server that runs, if it is not yet."""
+        checked(await self.run("stanza-create", f"--stanza={STANZA}", place=place))
+
+    async def back_up(
+        self, backup_id: str, kind: BackupKind, place: ServerPlace, tell: Callable[[int], None]
+    ) -> Listed:
+        """Back up a running server; never make a base in place of an incremental one."""
+        stanzas = await self._info()
+        if kind == "incremental" and not any(each.backup for each in stanzas):
+            raise BackupFailed("there is no base backup that an incremental one could follow")
+        await asyncio.to_thread(_refuse_links, place.data)
+        if not any(status.code in _MADE for stanza in stanzas for status in _statuses(stanza)):
+            await self.create_stanza(place)
+        words = (
+            *("backup", f"--stanza={STANZA}", f"--type={'full' if kind == 'base' else 'incr'}"),
+            *("--no-expire-auto", "--start-fast", "--archive-copy", "--no-resume"),
+            *("--log-level-console=detail", f"--annotation={_ANNOTATION}={backup_id}"),
+        )
+        checked(await self.run(*words, place=place, each_line=_Progress(tell).read))
+        made = [each for each in await self.backups() if each.backup_id == backup_id]
+        if not made:
+            raise BackupFailed("pgBackRest lists no such backup, though it ended well: try again")
+        if made[-1].kind != kind:
+            await self.expire(made[-1].label)
+            raise BackupFailed("its base was deleted while the incremental backup was made")
+        return made[-1]
+
+    async def expire(self, label: str) -> None:
+        """Delete a backup with those that need it, and WAL from before the oldest base left."""
+        found = await self.backups()
+        if all(each.label != label for each in found):
+            return
+        left = sum(each.kind == "base" and each.label != label for each in found)
+        words = ["expire", f"--stanza={STANZA}", f"--repo1-retention-full={_ALL}"]
+        if left:
+            words += [f"--set={label}", f"--repo1-retention-archive={left}"]
+        else:  # pgBackRest never deletes the last base; what is not there is not listed any more
+            storage, bucket = self.storage, self.keys.bucket
+            for each in found:
+                folder = f"{folder_of(self.cluster_id)}backup/{STANZA}/{each.label}/"
+                await delete_files(storage, bucket, folder)
+        checked(await self.run(*words))
+
+    async def restore(self, label: str, place: ServerPlace) -> None:
+        """Write the files of a backup into an empty data folder, and nothing of how to recover."""
+        words = "restore", f"--stanza={STANZA}", f"--set={label}", "--type=none"
+        checked(await self.run(*words, place=place, writes=True))
+        (place.data / "recovery.signal").unlink(missing_ok=True)
+
+    def _config(self, port: int) -> str:
+        bucket, session = self.keys
+        own = {
+            "repo1-path": "/" + folder_of(self.cluster_id).rstrip("/"),
+            "repo1-s3-bucket": bucket.name,
+            "repo1-s3-endpoint": self.bridge.endpoint.name,
+            "repo1-s3-region": bucket.region,
+            "repo1-s3-key": session.access_key_id,
+            "repo1-s3-key-secret": session.secret_access_key,
+            "repo1-s3-token": session.session_token,
+            "repo1-storage-host": NAME,
+            "repo1-storage-port": str(port),
+            "repo1-storage-ca-file": _ROOTS,
+        }
+        lines = "".join(f"{name}={value}\n" for name, value in own.items())
+        return f"[global]\n{_OPTIONS}{lines}"
+
+
+@dataclass(slots=True)
+class Repositories:
+    """The repositories of all clusters of this machine."""
+
+    access: BucketAccess
+    bridge: Bridge
+    folder: Path
+    """Where it is noted that a repository is being changed."""
+
+    async def shared(self, target: BackupTarget) -> Repository:
+        """Return a repository to read, and to push WAL to."""
+        keys = await self.access.shared_keys(target)
+        return Repository(
+            cluster_id=target.cluster_id, keys=keys, storage=self.access.storage, bridge=self.bridge
+        )
+
+    @asynccontextmanager
+    async def opened(self, target: BackupTarget, name: str) -> AsyncIterator[Repository]:
+        """Open a repository with keys of its own, which end with it."""
+        async with self.access.keys(target, name, KEYS_SECONDS) as keys:
+            yield Repository(
+                cluster_id=target.cluster_id,
+                keys=keys,
+                storage=self.access.storage,
+                bridge=self.bridge,
+            )
+
+    @asynccontextmanager
+    async def changing(self, target: BackupTarget) -> AsyncIterator[Repository]:
+        """Open a repository as the only one that makes or deletes backups.
+
+        What a killed service has left holds the lock until the kernel has ended it.
+        """
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(
+            self.folder / target.cluster_id, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        try:
+            await _locked(lock)
+            async with self.opened(target, f"{target.cluster_id}-run") as repository:
+                yield replace(repository, lock=lock)
+        finally:
+            os.close(lock)
+
+
+def program() -> str:
+    """Return the program, or raise `BackupProgramMissing`."""
+    return require("pgbackrest", "pgbackrest")
+
+
+def checked(ended: Ended) -> None:
+    """Raise `BackupFailed` with the last lines of a run that failed."""
+    if ended.status != 0:
+        words = ended.said or f"its exit status is {ended.status}"
+        raise BackupFailed(f"pgBackRest failed: {words}")
+
+
+async def _locked(lock: int) -> None:
+    for _ in range(_ENDING_SECONDS * 10):
+        with suppress(BlockingIOError):
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        await asyncio.sleep(0.1)
+    raise BackupFailed("another run of pgBackRest works on this cluster: try again")
+
+
+def _refuse_links(data: Path) -> None:
+    """Raise `BackupFailed` if a data folder has a link: pgBackRest would follow it.
+
+    No owner of a cluster may make one; a server that was broken into may.
+    """
+    for at, folders, files, folder in os.fwalk(data, follow_symlinks=False):
+        for name in (*folders, *files):
+            with suppress(FileNotFoundError):
+                if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                    inside = Path(at, name).relative_to(data)
+                    raise BackupFailed(f"the data of the server have a link, {inside}: remove it")
+
+
+def _of_server(place: ServerPlace) -> str:
+    lines = {
+        "pg1-path": place.data_inside,
+        "pg1-socket-path": _SOCKETS,
+        "pg1-port": str(place.port),
+        "pg1-user": place.superuser,
+    }
+    return f"[{STANZA}]\n" + "".join(f"{name}={value}\n" for name, value in lines.items())
+
+
+def _statuses(stanza: _Stanza) -> Sequence[_Status]:
+    return [each.status for each in stanza.repo]
+
+
+def _listed(found: _Backup) -> Listed | None:
+    """Return a backup that `info` lists; None if its label is none of pgBackRest's."""
+    if not _LABEL.fullmatch(found.label):
+        return None
+    base, incremental, _ = found.label.partition("_")
+    return Listed(
+        label=found.label,
+        kind="incremental" if incremental else "base",
+        backup_id=found.annotation.get(_ANNOTATION),
+        base_label=base if incremental else None,
+        size_bytes=found.info.size,
+        stored_bytes=found.info.repository.delta,
+        started_at=found.timestamp.start * MICROSECONDS,
+        # It counts whole seconds: what the server wrote in the rest of this one may come before.
+        completed_at=(found.timestamp.stop + 1) * MICROSECONDS,
+    )
+
+
+class _Progress:
+    """Tells what part of a backup is done, each percentage once."""
+
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        self._tell = tell
+        self._told = 0
+
+    def read(self, line: str) -> None:
+        """Look for the percentage in a line of the log."""
+        found = _PERCENT.search(line) if _FILE in line else None
+        if found is not None and self._told < int(found[1]) <= _ALMOST:
+            self._told = int(found[1])
+            self._tell(self._told)

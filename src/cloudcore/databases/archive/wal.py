@@ -1,0 +1,222 @@
+"""WAL between the spool of a server and the repository of its cluster.
+
+The server owns its spool and may be hostile: it may put links, devices or folders there, and swap
+them at any moment. So nothing in it is opened by what runs outside. A file is linked into a folder
+of ours first, where nobody changes what it is, and what a server gets is moved in by one rename.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from cloudcore.databases.archive.archive import GIVEN, WANTED, BackupFailed, PushedWal
+from cloudcore.databases.archive.pgbackrest import STANZA, Repository, ServerPlace, checked
+from cloudcore.databases.servers.confinement import Ended, User
+from cloudcore.databases.servers.data_folders import open_folder
+
+_NAME: Final = re.compile(r"[0-9A-F]{24}(?:\.partial|\.[0-9A-F]{8}\.backup)?|[0-9A-F]{8}\.history")
+_ABSENT: Final = 1
+"""The exit status of ``archive-get`` when there is no such file."""
+_SEGMENT: Final = re.compile(r"[0-9A-F]{24}")
+_LOOK_SECONDS: Final = 0.1
+_PAUSE_SECONDS: Final = 2
+_GIVE_UP_SECONDS: Final = 300
+"""After which it is a fault that a recovering server cannot be given the WAL that it needs."""
+_log = logging.getLogger(__name__)
+_MOST: Final = 16
+"""Files that one call pushes: other clusters wait for their turn too."""
+
+
+class WalMissing(BackupFailed):
+    """The bucket has lost WAL that a recovery needs."""
+
+
+async def push(repository: Repository, spool: Path, place: ServerPlace) -> PushedWal:
+    """Move files of a spool to the repository, oldest first, until one fails."""
+    pushed = 0
+    try:
+        with open_folder(spool) as folder, _staging(spool, "pushing", place.user) as staging:
+            for name in _named(folder)[:_MOST]:
+                _take(folder, name, staging)
+                await _push_file(repository, staging, name, place)
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folder)
+                pushed += 1
+    except (BackupFailed, OSError) as error:
+        return PushedWal(pushed, str(error))
+    return PushedWal(pushed, None)
+
+
+def has_files(spool: Path) -> bool:
+    """Return True if a spool has files to push."""
+    try:
+        with open_folder(spool) as folder:
+            return bool(_named(folder))
+    except OSError:
+        return False
+
+
+def has_all_of(data: Path, spool: Path) -> bool:
+    """Return True if a server that was stopped has given away all WAL, and it was pushed."""
+    waiting = (data / "pg_wal" / "archive_status").glob("*.ready")
+    return not has_files(spool) and next(waiting, None) is None
+
+
+@asynccontextmanager
+async def serving(
+    repository: Repository, spool: Path, place: ServerPlace, patience_seconds: float
+) -> AsyncIterator[None]:
+    """Give a recovering server the files that it asks for, in the block.
+
+    A segment that the repository does not have is waited for so long.
+
+    Raise `BackupFailed`, having cancelled what the block waits for, once files could not be fetched
+    for `_GIVE_UP_SECONDS`: the server itself would wait for ever.
+    """
+    with open_folder(spool) as folder:
+        for name in (WANTED, GIVEN):
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=folder)
+                if place.user is not None:
+                    os.chown(name, *place.user, dir_fd=folder, follow_symlinks=False)
+        try:
+            async with asyncio.TaskGroup() as group:
+                giving = group.create_task(
+                    _give(repository, spool, folder, place, patience_seconds)
+                )
+                yield
+                giving.cancel()
+        except BaseExceptionGroup as failed:  # of the block or of the giving, whichever came first
+            raise failed.exceptions[0] from None
+
+
+async def _push_file(repository: Repository, staging: Path, name: str, place: ServerPlace) -> None:
+    async def push() -> Ended:
+        words = "archive-push", f"--stanza={STANZA}", f"/wal/{name}"
+        return await repository.run(*words, place=place, wal=staging)
+
+    ended = await push()
+    if ended.status != 0 and "stanza-create" in ended.said:  # it says so of a new repository
+        await repository.create_stanza(place)
+        ended = await push()
+    checked(ended)
+
+
+async def _give(
+    repository: Repository, spool: Path, folder: int, place: ServerPlace, patience: float
+) -> None:
+    until: dict[str, float] = {}
+    """Until when each segment is waited for, on the monotonic clock."""
+
+    def is_waited_for(name: str) -> bool:
+        now = time.monotonic()
+        return bool(_SEGMENT.fullmatch(name)) and now < until.setdefault(name, now + patience)
+
+    failing_since: float | None = None
+    while True:
+        try:
+            if await _give_wanted(repository, spool, folder, place, is_waited_for):
+                await asyncio.sleep(_PAUSE_SECONDS)
+            failing_since = None
+        except WalMissing:
+            raise
+        except (OSError, BackupFailed) as error:  # the server waits on, and it is tried again
+            now = time.monotonic()
+            failing_since = now if failing_since is None else failing_since
+            if now - failing_since >= _GIVE_UP_SECONDS:
+                words = f"WAL that the server needs cannot be fetched from the bucket: {error}"
+                raise BackupFailed(words) from error
+            _log.warning("WAL for cluster %s: %s", repository.cluster_id, error)
+            await asyncio.sleep(_PAUSE_SECONDS)
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _give_wanted(
+    repository: Repository,
+    spool: Path,
+    folder: int,
+    place: ServerPlace,
+    is_waited_for: Callable[[str], bool],
+) -> bool:
+    """Give a server what it asks for; return True if some of that is not there yet."""
+    is_waiting = False
+    with (
+        open_folder(WANTED, folder) as wanted,
+        open_folder(GIVEN, folder) as given,
+        _staging(spool, "giving", place.user) as staging,
+    ):
+        for name in _named(wanted):
+            is_there = await _fetched(repository, name, place, staging)
+            if not is_there and is_waited_for(name):
+                is_waiting = True
+                continue
+            if not is_there and (newest := await _newer_than(repository, name)):
+                # Segments are archived in their order: it has come meanwhile, or does not come.
+                is_there = await _fetched(repository, name, place, staging)
+                if not is_there:
+                    raise WalMissing(
+                        f"the bucket has lost the WAL file {name}, and has later ones until"
+                        f" {newest}: restore to a moment before it, or the next backup"
+                    )
+            if is_there:
+                os.rename(staging / name, name, dst_dir_fd=given)
+            else:
+                (staging / name).touch()
+                os.rename(staging / name, f"{name}.absent", dst_dir_fd=given)
+            os.unlink(name, dir_fd=wanted)
+    return is_waiting
+
+
+async def _fetched(repository: Repository, name: str, place: ServerPlace, staging: Path) -> bool:
+    """Put a file of the repository into a folder; return False if there is no such file."""
+    lines: list[str] = []
+    words = "archive-get", f"--stanza={STANZA}", name, f"/wal/{name}"
+    ended = await repository.run(*words, place=place, wal=staging, each_line=lines.append)
+    if ended.status == _ABSENT and not lines:  # bwrap, too, fails with 1, and says why
+        return False
+    checked(ended)
+    return True
+
+
+async def _newer_than(repository: Repository, name: str) -> str:
+    """Return the newest segment, if it is after another one of its timeline; else nothing."""
+    if not _SEGMENT.fullmatch(name):
+        return ""
+    newest = await repository.newest_wal()
+    return newest if newest > name and newest[:8] == name[:8] else ""
+
+
+@contextmanager
+def _staging(spool: Path, name: str, user: User) -> Iterator[Path]:
+    """Give an empty folder beside a spool, on its file system, where its server sees nothing."""
+    folder = spool.parent / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    try:
+        if user is not None:
+            os.chown(folder, *user)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _named(folder: int) -> Sequence[str]:
+    """Return the names of WAL files in a folder, oldest first."""
+    return sorted(name for name in os.listdir(folder) if _NAME.fullmatch(name))
+
+
+def _take(folder: int, name: str, staging: Path) -> None:
+    """Link a file of a spool into a folder of ours; raise `BackupFailed` if it is none."""
+    os.link(name, staging / name, src_dir_fd=folder, follow_symlinks=False)
+    if not stat.S_ISREG((staging / name).lstat().st_mode):
+        raise BackupFailed(f"{name} in the spool is no file: the server is not to be trusted")

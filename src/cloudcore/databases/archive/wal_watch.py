@@ -1,0 +1,80 @@
+"""Watch the spools of this machine's servers, and move their WAL to the buckets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.databases.archive.wal import has_files
+from cloudcore.databases.clusters import rows, states
+from cloudcore.databases.clusters.cluster import ARCHIVE_FAILING, Cluster
+from cloudcore.databases.servers.driver import ServerDriver
+from cloudcore.errors import PlatformError
+from cloudcore.jobs.faults import add_fault
+from cloudcore.nodes.node import Watch
+
+if TYPE_CHECKING:
+    from cloudcore.databases.needs import DatabaseNeeds
+
+EVERY_SECONDS: Final = 2
+_FAILING_SECONDS: Final = 300
+"""After which it is a fault that WAL cannot be archived."""
+
+
+def wal_watch(needs: DatabaseNeeds, driver: ServerDriver) -> Watch:
+    """Return what archives."""
+    return Watch("the WAL of database clusters", EVERY_SECONDS, WalWatch(needs, driver).turn)
+
+
+class WalWatch:
+    """Pushes WAL, and tells when that does not work for long."""
+
+    def __init__(self, needs: DatabaseNeeds, driver: ServerDriver) -> None:
+        self._needs = needs
+        self._driver = driver
+        self._failing: dict[str, int] = {}
+        """Since when pushes fail, by the id of the cluster."""
+
+    async def turn(self) -> None:
+        """Push what waits in the spools of this machine, cluster by cluster."""
+        needs = self._needs
+        for each in await needs.database.read(rows.clusters_on, needs.node.name):
+            if each.bucket is None or each.version is None or each.port is None:
+                continue
+            spool = self._driver.paths(states.spec_of(each)).spool
+            error = None
+            if has_files(spool):
+                try:
+                    target = states.target_of(needs.keyring, each)
+                    error = (await needs.archive.push_wal(target, spool)).error
+                except PlatformError as failed:  # of this cluster alone: others are pushed too
+                    error = failed.message
+            await self._note(each, error)
+
+    async def _note(self, found: Cluster, error: str | None) -> None:
+        """Add the fault that WAL is not archived after five minutes; remove it once it is."""
+        now = self._needs.clock()
+        is_told = any(each.code == ARCHIVE_FAILING for each in found.faults)
+        if error is None:
+            self._failing.pop(found.id, None)
+            if is_told:
+                await self._observe(found, None, now)
+            return
+        since = self._failing.setdefault(found.id, now)
+        if not is_told and now - since >= _FAILING_SECONDS * MICROSECONDS:
+            await self._observe(found, error, now)
+
+    async def _observe(self, found: Cluster, error: str | None, now: int) -> None:
+        def seen(current: Cluster) -> Cluster:
+            if error is None:
+                return states.without(current, ARCHIVE_FAILING)
+            words = f"WAL cannot be put into the bucket; the server keeps it meanwhile: {error}"
+            faults = add_fault(current.faults, ARCHIVE_FAILING, words, now)
+            return structs.replace(current, faults=tuple(faults))
+
+        needs = self._needs
+        await needs.database.write(
+            states.observe, needs.events, found.account_id, found.id, seen, now
+        )

@@ -1,0 +1,6 @@
+"""Backups of clusters: made on request or by a schedule, verified, restored and deleted.
+
+`backup` describes one; `routes`, `backups` and `rows` are its part of ``/v1``. `workflow` makes,
+verifies and deletes backups by the archive (`cloudcore.databases.archive`), one at a time for each
+cluster. `scheduling` requests those that are due (`cron`), and `restoring` fills a new cluster.
+"""

@@ -1,0 +1,119 @@
+"""Ask for a new cluster with what a backup has, or with what a cluster had at a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from cloudcore.databases.backups import backups, rows
+from cloudcore.databases.backups.backup import Backup
+from cloudcore.databases.clusters import clusters
+from cloudcore.databases.clusters.bodies import GivenSize
+from cloudcore.databases.clusters.cluster import Cluster, Source
+from cloudcore.databases.clusters.clusters import RightTo
+from cloudcore.databases.clusters.rows import CLUSTERS
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.wire import rfc3339
+
+if TYPE_CHECKING:
+    from cloudcore.databases.needs import DatabaseTerms
+
+_MIB = 1024 * 1024
+_SPARE = 2
+"""A new cluster has so many times the disk that the files of a backup take."""
+
+
+class Wanted(NamedTuple):
+    """What a request says of the new cluster; it has a backup or a time."""
+
+    id: str
+    name: str
+    secret: bytes
+    """The owner's new password, sealed."""
+    size: GivenSize | None
+    bucket: str | None
+    description: str
+    tags: Mapping[str, str]
+    backup_id: str | None
+    target_time: int | None
+
+
+def create(
+    tx: Connection,
+    seen: Cluster,
+    wanted: Wanted,
+    terms: DatabaseTerms,
+    right_to: RightTo,
+    now: int,
+) -> Cluster:
+    """Insert a cluster that is restored from a backup of the cluster that was `seen`.
+
+    Raises:
+        NotFound: the cluster or the backup is gone.
+        InvalidInput: the disk of the new one is smaller than what it is to have.
+        Conflict: the backup has not succeeded, or there is none that was whole at the time; or as
+            for any new cluster.
+
+    """
+    origin = CLUSTERS.hold(tx, seen.account_id, seen.id)  # its backups stay meanwhile
+    if origin is None:
+        raise CLUSTERS.missing()
+    if wanted.backup_id is not None:
+        backup = backups.find(tx, origin, wanted.backup_id)
+        backups.check_succeeded(backup)
+    else:
+        assert wanted.target_time is not None
+        backup = _whole_at(tx, origin, wanted.target_time, now)
+    size = wanted.size or _size_like(origin, backup)
+    if (backup.size_bytes or 0) > size.disk_mb * _MIB:
+        least = -(-(backup.size_bytes or 0) // _MIB)
+        words = f"size.disk_mb: at least {least}, which the files of the backup have"
+        raise InvalidInput(words, field="size.disk_mb", reason="out_of_range")
+    new = Cluster(
+        id=wanted.id,
+        account_id=origin.account_id,
+        region=origin.region,
+        created_at=now,
+        updated_at=now,
+        name=wanted.name,
+        version=origin.version,
+        bucket=wanted.bucket or None,
+        description=wanted.description,
+        tags=dict(wanted.tags),
+        secret=wanted.secret,
+        memory_mb=size.memory_mb,
+        cpu_millis=size.cpu_millis,
+        disk_mb=size.disk_mb,
+        source=Source(origin.id, origin.name, backup.id, wanted.target_time),
+    )
+    return clusters.create(tx, new, terms, right_to)
+
+
+def _whole_at(tx: Connection, origin: Cluster, target_time: int, now: int) -> Backup:
+    """Return the newest backup that was whole at a time; raise `Conflict` if none was."""
+    if origin.type == "registered":
+        _refuse("a cluster that runs elsewhere is restored from a backup, not to a moment")
+    found = rows.succeeded(tx, origin.account_id, origin.id)
+    if not found:
+        _refuse("the cluster has no backup that succeeded")
+    ends = [(each.completed_at or now, each) for each in found]
+    first = ends[0][0]
+    if not first <= target_time <= now:
+        window = {"earliest": rfc3339(first), "latest": rfc3339(now)}
+        _refuse(f"target_time lies between {window['earliest']} and {window['latest']}", **window)
+    return [each for end, each in ends if end <= target_time][-1]
+
+
+def _size_like(origin: Cluster, backup: Backup) -> GivenSize:
+    """Return the size of the cluster that was backed up, or one that its files fit into."""
+    if origin.type == "managed":
+        return GivenSize(
+            memory_mb=origin.memory_mb, cpu_millis=origin.cpu_millis, disk_mb=origin.disk_mb
+        )
+    wanted = _SPARE * (backup.size_bytes or 0) // _MIB
+    return GivenSize(disk_mb=max(GivenSize().disk_mb, wanted))
+
+
+def _refuse(words: str, **more: str) -> NoReturn:
+    raise Conflict(words, reason="out_of_window", **more)

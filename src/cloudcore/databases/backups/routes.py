@@ -1,0 +1,323 @@
+"""``/v1/clusters/{cluster_id}/backups``: make, verify, restore and delete backups of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from litestar import Response, delete, get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import Meta, Struct
+
+from cloudcore.databases.archive.archive import BackupKind, BackupProgramMissing
+from cloudcore.databases.backups import backups, restore_requests
+from cloudcore.databases.backups import rows as backup_rows
+from cloudcore.databases.backups.backup import BACKUP, Backup, read_kind
+from cloudcore.databases.backups.restore_requests import Wanted
+from cloudcore.databases.clusters.bodies import GivenSize
+from cloudcore.databases.clusters.cluster import CLUSTER, Cluster
+from cloudcore.databases.clusters.clusters import METHODS, new_password, shown_bucket
+from cloudcore.databases.clusters.routes import NewCluster
+from cloudcore.databases.clusters.states import seal_password, target_of
+from cloudcore.databases.needs import DatabaseNeeds
+from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.resource_names import check_name, check_tags
+from cloudcore.resources.bodies import Bodies, Composite
+from cloudcore.web.app import Needs
+from cloudcore.web.bodies import ResourceRef
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.pagination import PageMeta, PageQuery, read_page
+from cloudcore.wire import RequestBody, ResponseBody, Timestamp, moment_of
+
+_SHOWN: Final = Bodies(
+    BACKUP,
+    (
+        Composite(
+            name="bucket",
+            words="Where it lies.",
+            shown=ResourceRef | None,
+            is_always=True,
+            show=lambda _: None,
+        ),
+    ),
+)
+if TYPE_CHECKING:
+    BackupRecord = ResponseBody
+else:
+    BackupRecord = _SHOWN.record
+
+_ALL: Final = CLUSTER.path_of_one + "/backups"
+_ONE: Final = _ALL + "/{backup_id:str}"
+
+
+class CreateBackup(RequestBody):
+    """A new backup."""
+
+    kind: str | None = None
+    """`base` is the whole; `incremental` is what changed since the backup before, and needs a base.
+    Empty or null means `base`; `full` and `incr` mean the same as these."""
+
+
+class RestoreBackup(RequestBody):
+    """A new cluster with what a backup has."""
+
+    name: str
+    size: GivenSize | None = None
+    """By default as the cluster that was backed up."""
+    bucket: Annotated[str, Meta(max_length=512)] | None = None
+    """Bucket that the backups of the new cluster go to: name, id or CRN."""
+    description: Annotated[str, Meta(max_length=1000)] = ""
+    tags: dict[str, str] | None = None
+
+
+class RestoreCluster(RestoreBackup):
+    """A new cluster with what another one had: as a backup has it, or at a moment."""
+
+    backup: str | None = None
+    """Id of a backup."""
+    target_time: Timestamp | None = None
+    """A moment between the end of the first backup and now."""
+
+
+class OneBackup(ResponseBody):
+    """A backup, wrapped."""
+
+    backup: BackupRecord
+
+
+class ManyBackups(ResponseBody):
+    """A page of backups."""
+
+    backups: Sequence[BackupRecord]
+    meta: PageMeta
+
+
+class BackupsQuery(PageQuery, kw_only=True):
+    """Which backups are listed."""
+
+    kind: str | None = None
+    """Only `base` or `incremental` ones; `full` and `incr` mean the same."""
+
+
+class DeleteBackupQuery(Struct, kw_only=True):
+    """What is deleted too."""
+
+    cascade: bool = False
+    """The incremental backups that need it, too."""
+
+
+@post(
+    _ALL,
+    status_code=202,
+    opt={"action": "database:CreateBackup", "idempotent": True, "statuses": (409,)},
+)
+async def create_backup(
+    cluster_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[DatabaseNeeds],
+    data: JSONBody[CreateBackup | None] = None,
+) -> Reply[OneBackup]:
+    """Back a cluster up, after the backups that were asked for before.
+
+    It is 409 if the cluster has no bucket or does not run, if a program is missing on its machine,
+    and if it is to be an incremental backup and no base backup has succeeded.
+    """
+    cluster = await METHODS.authorized(ctx, cluster_id)
+    kind = read_kind(None if data is None else data.kind)
+    backups.check_can_back_up(cluster)
+    await _check_programs(needs, cluster, kind)
+    new_id, now = needs.new_id, ctx.clock()
+    return await ctx.commit(
+        backups.request,
+        cluster,
+        kind,
+        "manual",
+        new_id,
+        now,
+        wrap=_wrap(cluster),
+        location=lambda made: f"{CLUSTER.path}/{cluster.id}/backups/{made.id}",
+    )
+
+
+@get(_ALL, opt={"action": "database:ListBackups", "query": BackupsQuery})
+async def list_backups(
+    cluster_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ManyBackups:
+    """List the backups of a cluster, oldest first."""
+    cluster = await METHODS.authorized(ctx, cluster_id)
+    query = ctx.query(BackupsQuery)
+    kind = read_kind(query.kind) if query.kind else ""
+    rows, count, of = backup_rows.list_backups, backup_rows.count_backups, cluster.account_id
+    found, meta = await read_page(
+        ctx, query, rows, count, of, cluster.id, kind, key=lambda each: each.id
+    )
+    return ManyBackups(backups=[_record(cluster, each) for each in found], meta=meta)
+
+
+@get(_ONE, opt={"action": "database:GetBackup"})
+async def get_backup(
+    cluster_id: FromPath[str], backup_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> OneBackup:
+    """Return a backup of a cluster."""
+    cluster = await METHODS.authorized(ctx, cluster_id)
+    found = await ctx.database.read(backups.find, cluster, backup_id)
+    return OneBackup(backup=_record(cluster, found))
+
+
+@post(
+    _ONE + "/verify",
+    status_code=202,
+    opt={"action": "database:VerifyBackup", "idempotent": True, "statuses": (409,)},
+)
+async def verify_backup(
+    cluster_id: FromPath[str], backup_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> Reply[OneBackup]:
+    """Restore a backup into a server of its own, and read all that it has, to prove it.
+
+    `verified_at` says when that last succeeded, and `verified_by` how. It is 409 if the backup has
+    not succeeded, and where the cluster's machine runs no servers.
+    """
+    cluster = await METHODS.authorized(ctx, cluster_id)
+    found, now = await ctx.database.read(backups.find, cluster, backup_id), ctx.clock()
+    return await ctx.commit(backups.verify, found, now, wrap=_wrap(cluster), told=_told_at(now))
+
+
+@post(
+    _ONE + "/restore",
+    status_code=202,
+    opt={"action": "database:RestoreBackup", "idempotent": True, "statuses": (409,)},
+)
+async def restore_backup(
+    cluster_id: FromPath[str],
+    backup_id: FromPath[str],
+    data: JSONBody[RestoreBackup],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[DatabaseNeeds],
+) -> Reply[NewCluster]:
+    """Make a new cluster with what a backup has.
+
+    The caller needs `database:CreateCluster` for the new one. Its owner has a new password.
+    """
+    cluster = await METHODS.authorized(ctx, cluster_id)
+    await ctx.database.read(backups.find, cluster, backup_id)
+    return await _restored(ctx, needs, cluster, data, backup_id, None)
+
+
+@post(
+    CLUSTER.path_of_one + "/restore",
+    status_code=202,
+    opt={"action": "database:RestoreBackup", "idempotent": True, "statuses": (409,)},
+)
+async def restore_cluster(
+    cluster_id: FromPath[str],
+    data: JSONBody[RestoreCluster],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[DatabaseNeeds],
+) -> Reply[NewCluster]:
+    """Make a new cluster with what a backup has, or with what the cluster had at a moment.
+
+    The caller needs `database:CreateCluster` for the new one. It is 409 for a moment before the end
+    of the first backup, and for one that has not come.
+    """
+    cluster = await METHODS.authorized(ctx, cluster_id)
+    if (data.backup is None) == (data.target_time is None):
+        words = "either a backup or a target_time says what is restored"
+        raise InvalidInput(words, field="backup", reason="malformed")
+    if data.backup is not None:
+        await ctx.database.read(backups.find, cluster, data.backup)
+    return await _restored(ctx, needs, cluster, data, data.backup, data.target_time)
+
+
+@delete(
+    _ONE,
+    status_code=202,
+    opt={"action": "database:DeleteBackup", "query": DeleteBackupQuery, "statuses": (409,)},
+)
+async def delete_backup(
+    cluster_id: FromPath[str], backup_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> Response[bytes]:
+    """Let a backup be deleted; it is `deleting` until the bucket has nothing of it, and then 404.
+
+    One that runs goes when it has ended. It is 409 if incremental backups need it, unless `cascade`
+    says that they go too; and while a cluster is being restored from it.
+    """
+    cluster = await METHODS.authorized(ctx, cluster_id)
+    found = await ctx.database.read(backups.find, cluster, backup_id)
+    cascade = ctx.query(DeleteBackupQuery).cascade
+    await ctx.database.write(partial(_delete, found, ctx.clock(), cascade))
+    return Response(b"", status_code=202, media_type="application/json")
+
+
+async def _restored(
+    ctx: RequestContext,
+    needs: DatabaseNeeds,
+    cluster: Cluster,
+    data: RestoreBackup,
+    backup_id: str | None,
+    target_time: datetime | None,
+) -> Reply[NewCluster]:
+    check_name(data.name)
+    check_tags(data.tags or {})
+    new_id, password = ctx.new_id(), new_password()
+    wanted = Wanted(
+        id=new_id,
+        name=data.name,
+        secret=seal_password(needs.keyring, new_id, password),
+        size=data.size,
+        bucket=data.bucket,
+        description=data.description,
+        tags=data.tags or {},
+        backup_id=backup_id,
+        target_time=None if target_time is None else moment_of(target_time),
+    )
+    ctx.right_to(CLUSTER.action("create"))(
+        CLUSTER.crn(cluster.region, cluster.account_id, wanted.name)
+    )
+
+    def wrap(made: Cluster) -> NewCluster:
+        return NewCluster(cluster=METHODS.bodies.shown(made), password=password)
+
+    change = cluster, wanted, needs.terms, ctx.right_to, ctx.clock()
+    return await ctx.commit(restore_requests.create, *change, wrap=wrap, location=METHODS.location)
+
+
+async def _check_programs(needs: DatabaseNeeds, cluster: Cluster, kind: BackupKind) -> None:
+    """Raise `Conflict` that names what is missing; only the cluster's machine itself knows."""
+    if cluster.node != needs.node.name:
+        return
+    target = target_of(needs.keyring, cluster)
+    try:
+        await asyncio.to_thread(needs.archive.check, target, kind)
+    except BackupProgramMissing as error:
+        raise Conflict(str(error), reason="program_missing") from None
+
+
+def _delete(found: Backup, now: int, cascade: bool, tx: Any) -> None:  # noqa: ANN401, FBT001
+    backups.delete(tx, found, now, is_cascade=cascade)
+
+
+def _told_at(now: int) -> Callable[[Backup], Mapping[str, object] | None]:
+    return lambda found: {} if found.updated_at == now else None
+
+
+def _wrap(cluster: Cluster) -> Callable[[Backup], OneBackup]:
+    return lambda found: OneBackup(backup=_record(cluster, found))
+
+
+def _record(cluster: Cluster, found: Backup) -> ResponseBody:
+    return _SHOWN.shown(found, bucket=shown_bucket(cluster))
+
+
+BACKUP_HANDLERS: Final[tuple[Any, ...]] = (
+    create_backup,
+    list_backups,
+    get_backup,
+    verify_backup,
+    restore_backup,
+    restore_cluster,
+    delete_backup,
+)

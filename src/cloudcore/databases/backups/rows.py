@@ -1,0 +1,319 @@
+"""Tables and queries of backups: also which backups need another one, and which are not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    ForeignKeyConstraint,
+    Index,
+    Table,
+    bindparam,
+    func,
+    literal_column,
+    select,
+)
+from sqlalchemy import text as sql
+
+from cloudcore.databases.backups.backup import BACKUP, Backup
+from cloudcore.databases.clusters.cluster import Cluster
+from cloudcore.databases.clusters.rows import CLUSTERS, restores_of
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import count, given, insert_new, insert_or_change
+from cloudcore.db.schema import Id, Moment, metadata, one_of, partial_index
+from cloudcore.db.statement import Statement, page
+from cloudcore.resources.resource import DELETING
+from cloudcore.resources.rows import Rows
+
+BACKUPS: Final = Rows(
+    BACKUP,
+    one_of("kind", "base", "incremental"),
+    one_of("trigger", "manual", "schedule"),
+    one_of("status", "pending", "running", "succeeded", "failed", "deleting"),
+    one_of("verification", "never", "pending", "running", "succeeded", "failed"),
+    CheckConstraint("progress BETWEEN 0 AND 100", name="progress"),
+    # While a base has a row, so have the incremental ones that need it.
+    CheckConstraint("kind = 'incremental' OR base_id IS NULL", name="base_id"),
+    ForeignKeyConstraint(
+        ["base_id", "account_id"],
+        ["database_backups.id", "database_backups.account_id"],
+        name="fk_database_backups_base",
+    ),
+    Index("ix_database_backups_base_id", "base_id"),
+    partial_index("ix_database_backups_verifying", "node", where=sql("verification = 'running'")),
+    # The usual one is of the key, which is the id here.
+    unique=Index("ix_database_backups_cluster_id_id", "cluster_id", "id"),
+    types={"base_id": Id},
+    references={"cluster": CLUSTERS},
+)
+
+# The backup that may change the bucket of a cluster: one at a time.
+backup_turns = Table(
+    "backup_turns",
+    metadata,
+    Column("cluster_id", Id, primary_key=True),
+    Column("account_id", Id, nullable=False),
+    Column("backup_id", Id, nullable=False),
+    ForeignKeyConstraint(
+        ["backup_id", "account_id"],
+        ["database_backups.id", "database_backups.account_id"],
+        name="fk_backup_turns_backup",
+    ),
+    Index("ix_backup_turns_backup_id", "backup_id"),
+)
+
+# When a cluster's schedule is due next; a cluster without one has no row.
+backup_schedules = Table(
+    "backup_schedules",
+    metadata,
+    Column("cluster_id", Id, primary_key=True),
+    Column("account_id", Id, nullable=False),
+    Column("due_at", Moment, nullable=False),
+    ForeignKeyConstraint(
+        ["cluster_id", "account_id"],
+        ["database_clusters.id", "database_clusters.account_id"],
+        name="fk_backup_schedules_cluster",
+        ondelete="CASCADE",
+    ),
+    Index("ix_backup_schedules_due_at", "due_at"),
+)
+
+_b, _t, _s = BACKUPS.table.c, backup_turns.c, backup_schedules.c
+_OF_CLUSTER: Final = (
+    _b.account_id == bindparam("account_id"),
+    _b.cluster_id == bindparam("cluster_id"),
+)
+_IS_OF_KIND: Final = (bindparam("kind") == sql("''")) | (_b.kind == bindparam("kind"))
+_HAS_FILES: Final = _b.status == sql("'succeeded'")
+
+_LIST: Final = Statement(
+    page(
+        BACKUPS.columns.where(*_OF_CLUSTER, _IS_OF_KIND, _b.id > bindparam("after")).order_by(_b.id)
+    )
+)
+_COUNT: Final = Statement(
+    select(func.count()).select_from(BACKUPS.table).where(*_OF_CLUSTER, _IS_OF_KIND)
+)
+_SUCCEEDED: Final = Statement(
+    BACKUPS.columns.where(*_OF_CLUSTER, _HAS_FILES).order_by(_b.completed_at, _b.id)
+)
+_KEPT: Final = Statement(
+    BACKUPS.columns.where(
+        *_OF_CLUSTER, sql("database_backups.status IN ('pending', 'running', 'succeeded')")
+    ).order_by(_b.id)
+)
+_BEFORE: Final = Statement(
+    select(_b.id)
+    .where(*_OF_CLUSTER, _b.status == sql("'pending'"), _b.id < bindparam("before"))
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+)
+_WAITING: Final = Statement(
+    BACKUPS.columns.where(
+        *_OF_CLUSTER,
+        (_b.verification == sql("'pending'"))
+        | sql("database_backups.status IN ('pending', 'deleting')"),
+    ).order_by(_b.id)
+)
+_NEEDING: Final = Statement(
+    BACKUPS.columns.where(
+        _b.account_id == bindparam("account_id"), _b.base_id == bindparam("base_id")
+    ).order_by(_b.id)
+)
+_REMAINING: Final = Statement(page(BACKUPS.columns.where(*_OF_CLUSTER).order_by(_b.id.desc())))
+_OF_LABEL: Final = Statement(
+    select(_b.id).where(*_OF_CLUSTER, _b.label == bindparam("label")).order_by(_b.id)
+)
+_VERIFYING: Final = Statement(
+    select(_b.id)
+    .where(_b.node == bindparam("node"), _b.verification == sql("'running'"))
+    .order_by(_b.id)
+)
+_SET_PROGRESS: Final = Statement(
+    BACKUPS.table.update()
+    .where(
+        _b.account_id == bindparam("account_id"),
+        _b.id == bindparam("of_id"),
+        _b.status == sql("'running'"),
+    )
+    .values(progress=bindparam("progress"), updated_at=bindparam("now"))
+)
+_TAKE: Final = Statement(insert_new(backup_turns, _t.keys()))
+_HOLDER: Final = Statement(select(_t.backup_id).where(given(_t.cluster_id)))
+_RELEASE: Final = Statement(backup_turns.delete().where(given(_t.backup_id, _t.account_id)))
+_STORED: Final = Statement(
+    select(_b.account_id, func.sum(_b.stored_bytes))
+    .where(_b.stored_bytes.is_not(None))
+    .group_by(_b.account_id)
+)
+_PUT_DUE: Final = Statement(insert_or_change(backup_schedules, _s.keys()))
+_MOVE_DUE: Final = Statement(
+    backup_schedules.update()
+    .where(_s.cluster_id == bindparam("of_id"), _s.due_at == bindparam("was"))
+    .values(due_at=bindparam("due_at"))
+)
+_FORGET_DUE: Final = Statement(backup_schedules.delete().where(given(_s.cluster_id)))
+_DUE: Final = Statement(
+    page(
+        select(_s.account_id, _s.cluster_id, _s.due_at)
+        .where(_s.due_at <= bindparam("now"), _s.cluster_id > bindparam("after"))
+        .order_by(_s.cluster_id)
+    )
+)
+
+
+def list_backups(
+    tx: Connection, account_id: str, cluster_id: str, kind: str, after: str, limit: int
+) -> Sequence[Backup]:
+    """Return a page of the backups of a cluster, oldest first; an empty kind means all."""
+    of = {"account_id": account_id, "cluster_id": cluster_id, "kind": kind}
+    return [BACKUPS.record_of(row) for row in tx.rows(_LIST, **of, after=after, limit=limit)]
+
+
+def count_backups(tx: Connection, account_id: str, cluster_id: str, kind: str) -> int:
+    """Count what `list_backups` lists."""
+    return count(tx, _COUNT, account_id=account_id, cluster_id=cluster_id, kind=kind)
+
+
+def succeeded(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
+    """Return the backups of a cluster that succeeded, in the order in which they ended."""
+    return _found(tx, _SUCCEEDED, account_id, cluster_id)
+
+
+def kept(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
+    """Return the backups of a cluster that are whole and stay, or are still to be made."""
+    return _found(tx, _KEPT, account_id, cluster_id)
+
+
+def waiting(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
+    """Return the backups of a cluster that wait for a turn."""
+    return _found(tx, _WAITING, account_id, cluster_id)
+
+
+def newest_base(tx: Connection, account_id: str, cluster_id: str) -> Backup | None:
+    """Return the last base backup that succeeded, or None."""
+    bases = [each for each in succeeded(tx, account_id, cluster_id) if each.kind == "base"]
+    return bases[-1] if bases else None
+
+
+def needing(tx: Connection, base: Backup) -> Sequence[Backup]:
+    """Return the incremental backups that need a base, in the order of their requests."""
+    found = tx.rows(_NEEDING, account_id=base.account_id, base_id=base.id)
+    return [BACKUPS.record_of(row) for row in found]
+
+
+def remaining(tx: Connection, account_id: str, cluster_id: str, limit: int) -> Sequence[Backup]:
+    """Return backups of a cluster of any status, the newest first."""
+    found = tx.rows(_REMAINING, account_id=account_id, cluster_id=cluster_id, limit=limit)
+    return [BACKUPS.record_of(row) for row in found]
+
+
+def id_of_label(tx: Connection, account_id: str, cluster_id: str, label: str) -> str | None:
+    """Return the id of the backup with a label, or None."""
+    row = tx.row(_OF_LABEL, account_id=account_id, cluster_id=cluster_id, label=label)
+    return None if row is None else row[0]
+
+
+def verifying_on(tx: Connection, node: str) -> Sequence[str]:
+    """Return the ids of the backups that a machine verifies, or verified when it was killed."""
+    return [row[0] for row in tx.rows(_VERIFYING, node=node)]
+
+
+def set_progress(tx: Connection, found: Backup, progress: int, now: int) -> None:
+    """Store how much of a running backup is done."""
+    of = {"account_id": found.account_id, "of_id": found.id}
+    tx.execute(_SET_PROGRESS, **of, progress=progress, now=now)
+
+
+def take_turn(tx: Connection, found: Backup) -> bool:
+    """Give the turn of a cluster to a backup; return False if another backup has it.
+
+    Pending backups get it in the order of their requests.
+    """
+    of = {"account_id": found.account_id, "cluster_id": found.cluster.id}
+    if found.status == "pending" and tx.row(_BEFORE, **of, before=found.id) is not None:
+        return False
+    if tx.execute(_TAKE, **of, backup_id=found.id) == 1:
+        return True
+    holder = tx.row(_HOLDER, cluster_id=found.cluster.id)
+    return holder is not None and holder[0] == found.id
+
+
+def release_turn(tx: Connection, found: Backup) -> None:
+    """Give up the turn of a backup, if it has it."""
+    tx.execute(_RELEASE, backup_id=found.id, account_id=found.account_id)
+
+
+def stored_bytes(tx: Connection) -> Mapping[str, int]:
+    """Return the bytes that the backups of each account added to buckets."""
+    return {account_id: int(found) for account_id, found in tx.rows(_STORED)}
+
+
+def put_due(tx: Connection, account_id: str, cluster_id: str, due_at: int | None) -> None:
+    """Store when the schedule of a cluster is due next; None deletes it."""
+    if due_at is None:
+        tx.execute(_FORGET_DUE, cluster_id=cluster_id)
+    else:
+        tx.execute(_PUT_DUE, account_id=account_id, cluster_id=cluster_id, due_at=due_at)
+
+
+def move_due(tx: Connection, cluster_id: str, was: int, due_at: int | None) -> bool:
+    """Store when a schedule is due next; return False if another process has done so."""
+    if due_at is None:
+        return tx.execute(_FORGET_DUE, cluster_id=cluster_id) == 1
+    return tx.execute(_MOVE_DUE, of_id=cluster_id, was=was, due_at=due_at) == 1
+
+
+def due(tx: Connection, now: int, after: str, limit: int) -> Sequence[tuple[str, str, int]]:
+    """Return the schedules that are due: account, cluster and since when."""
+    return [(a, b, c) for a, b, c in tx.rows(_DUE, now=now, after=after, limit=limit)]
+
+
+def _found(
+    tx: Connection, statement: Statement, account_id: str, cluster_id: str
+) -> Sequence[Backup]:
+    found = tx.rows(statement, account_id=account_id, cluster_id=cluster_id)
+    return [BACKUPS.record_of(row) for row in found]
+
+
+def dependents(tx: Connection, found: Backup) -> Sequence[Backup]:
+    """Return the backups that cannot be restored without one, but for those being deleted.
+
+    An incremental one has what changed since the one before it, so it needs all back to its base.
+    """
+    base: Backup | None = found
+    if found.kind == "incremental":
+        if found.base_id is None or found.completed_at is None:
+            return ()
+        base = BACKUPS.find(tx, found.account_id, found.base_id)
+    if base is None:
+        return ()
+    since = found.completed_at or 0
+    return [
+        each
+        for each in needing(tx, base)
+        if each.status != DELETING
+        and each.id != found.id
+        and (each.completed_at is None or each.completed_at >= since)
+    ]
+
+
+def outlived(tx: Connection, cluster: Cluster) -> Sequence[Backup]:
+    """Return the base backups beyond the number to keep, oldest first, and those that need them.
+
+    A backup that a cluster is being restored from is left out.
+    """
+    if cluster.retention is None:
+        return ()
+    found = succeeded(tx, cluster.account_id, cluster.id)
+    restoring = restores_of(tx, cluster.account_id, cluster.id)
+    bases = [each for each in found if each.kind == "base"]
+    gone: list[Backup] = []
+    for base in bases[: -cluster.retention.base_count]:
+        with_it = [*dependents(tx, base), base]
+        if not any(each.id in restoring for each in with_it):
+            gone += with_it
+    return gone

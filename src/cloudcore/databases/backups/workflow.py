@@ -1,0 +1,310 @@
+"""The work of backups: make them, verify that they can be restored, and delete them.
+
+One backup of a cluster at a time may change its bucket (`backup_turns`); the others wait, and are
+woken when it ends. A run that was killed is looked for in the archive before it is done again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from cloudcore.databases.archive.archive import (
+    BackupFailed,
+    BackupProgramMissing,
+    BackupTarget,
+    BucketGone,
+    Listed,
+)
+from cloudcore.databases.backups import restoring, rows
+from cloudcore.databases.backups.backup import (
+    BACKUP_FAILED,
+    FAILED,
+    SUCCEEDED,
+    VERIFICATION_FAILED,
+    VERIFIED,
+    Backup,
+)
+from cloudcore.databases.backups.rows import BACKUPS, outlived
+from cloudcore.databases.clusters.cluster import Cluster
+from cloudcore.databases.clusters.rows import CLUSTERS
+from cloudcore.databases.clusters.states import target_of, without
+from cloudcore.databases.servers.driver import ServerBusy, ServerFailed
+from cloudcore.errors import Unavailable
+from cloudcore.jobs.faults import add_fault
+from cloudcore.nodes.rows import Placing
+from cloudcore.resources.resource import DELETING
+from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+
+if TYPE_CHECKING:
+    from cloudcore.databases.needs import DatabaseNeeds
+    from cloudcore.db.base import Connection
+
+Outcome = Came[Backup] | Again[Backup]
+DELETION_FAILED: Final = "BACKUP_DELETION_FAILED"
+TRIES: Final = 3
+"""Runs of a backup until it has failed."""
+_LOOK_SECONDS: Final = 60
+"""Between two tries to get the turn of a cluster, unless the end of another backup comes first."""
+_TELL_SECONDS: Final = 2
+"""Between two changes of the progress."""
+_STEP_SECONDS: Final = 12 * 3600
+_SLOTS: Final = 4
+_RUN, _VERIFY, _REMOVE = range(3)
+_NEXT: Final = {_RUN: "run", _VERIFY: "verify", _REMOVE: "remove"}
+
+
+def wish(found: Backup, _now: int) -> Wish | None:
+    """Return what is to be done with a backup."""
+    if found.status == DELETING:
+        return Wish("wait", _REMOVE)
+    if found.status in ("pending", "running"):
+        return Wish("wait", _RUN)
+    return Wish("wait", _VERIFY) if found.verification in ("pending", "running") else None
+
+
+async def _wait(found: Backup, needs: DatabaseNeeds, turn: Turn) -> Outcome:
+    """Wait for the turn of the cluster and, to delete a base, until no incremental one needs it."""
+    doing = turn.wish.generation
+
+    def take(tx: Connection) -> bool:
+        if doing == _REMOVE and found.kind == "base" and rows.needing(tx, found):
+            return False
+        return rows.take_turn(tx, found)
+
+    def begun(current: Backup, now: int) -> Backup:
+        if doing == _RUN:
+            return structs.replace(current, status="running", started_at=current.started_at or now)
+        return structs.replace(current, verification="running") if doing == _VERIFY else current
+
+    if not await needs.database.write(take):
+        return Again(seconds=_LOOK_SECONDS)
+    return Came(change=begun, next=_NEXT[doing], keeps_faults=True)
+
+
+async def _run(found: Backup, needs: DatabaseNeeds, turn: Turn) -> Outcome:
+    """Make a backup, unless the archive has it already."""
+    cluster, target = await _of(found, needs)
+    try:
+        made = await _listed(found, needs, target)
+        if made is None:
+            async with _telling(found, needs) as tell:
+                await needs.archive.back_up(target, found.id, found.kind, tell)
+            made = await _listed(found, needs, target)
+        if made is None:
+            return _failed(needs, cluster, "the archive does not have it; it may be full")
+    except BackupProgramMissing as error:
+        return _failed(needs, cluster, str(error))
+    except BackupFailed as error:
+        if turn.tries + 1 < TRIES:
+            return Again(faults=[Problem(BACKUP_FAILED, str(error))])
+        return _failed(needs, cluster, str(error))
+    base_id = None
+    if made.base_label is not None:
+        of = found.account_id, cluster.id, made.base_label
+        base_id = await needs.database.read(rows.id_of_label, *of)
+    return _succeeded(needs, cluster, made, base_id)
+
+
+def _succeeded(
+    needs: DatabaseNeeds, cluster: Cluster, made: Listed, base_id: str | None
+) -> Outcome:
+    def changed(current: Backup, _now: int) -> Backup:
+        return structs.replace(
+            current,
+            status="succeeded",
+            progress=100,
+            label=made.label,
+            size_bytes=made.size_bytes,
+            stored_bytes=made.stored_bytes,
+            started_at=made.started_at,
+            completed_at=made.completed_at,
+            base_id=base_id if current.kind == "incremental" else None,
+        )
+
+    def also(tx: Connection, _before: Backup, after: Backup) -> None:
+        now = after.updated_at
+        seen = CLUSTERS.lock(tx, cluster.account_id, cluster.id)
+        if (well := without(seen, BACKUP_FAILED)) != seen:
+            seen = CLUSTERS.save(tx, structs.replace(well, updated_at=now))
+        delete_all(tx, outlived(tx, seen), now)
+        _release(tx, after, now)
+        needs.events.tell(tx, after.account_id, SUCCEEDED, [told(after)], now)
+
+    return Came(change=changed, also=also)
+
+
+def _failed(needs: DatabaseNeeds, cluster: Cluster, words: str) -> Outcome:
+    def changed(current: Backup, now: int) -> Backup:
+        return structs.replace(current, status="failed", completed_at=now, base_id=None)
+
+    def also(tx: Connection, _before: Backup, after: Backup) -> None:
+        now = after.updated_at
+        note_failed(tx, cluster, words, now)
+        _release(tx, after, now)
+        needs.events.tell(tx, after.account_id, FAILED, [told(after)], now)
+
+    return Came(change=changed, also=also, faults=[Problem(BACKUP_FAILED, words)])
+
+
+async def _verify(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
+    """Restore a backup into a server of its own, and read all that it has."""
+    cluster, target = await _of(found, needs)
+    words, proof = "", None
+    try:
+        proof = await restoring.prove(needs, cluster, target, found)
+        if proof is None:
+            return Again(seconds=_LOOK_SECONDS)
+    except ServerBusy:
+        return Again(seconds=_LOOK_SECONDS)
+    except (BackupFailed, BackupProgramMissing, ServerFailed) as error:
+        words = str(error)
+
+    def changed(current: Backup, now: int) -> Backup:
+        if words:
+            return structs.replace(current, verification="failed")
+        return structs.replace(
+            current, verification="succeeded", verified_at=now, verified_by=proof
+        )
+
+    def also(tx: Connection, _before: Backup, after: Backup) -> None:
+        _release(tx, after, after.updated_at)
+        event = FAILED if words else VERIFIED
+        needs.events.tell(tx, after.account_id, event, [told(after)], after.updated_at)
+
+    faults = [Problem(VERIFICATION_FAILED, words)] if words else []
+    return Came(change=changed, also=also, faults=faults)
+
+
+async def _remove(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
+    """Delete the files of a backup."""
+    cluster, target = await _of(found, needs)
+    if found.verification == "running" and needs.servers is not None:
+        try:  # what a killed service has left of it; without this row nobody would know it
+            await needs.servers.remove(found.id, at_once=True)
+        except ServerFailed as error:
+            return _removed_later(str(error))
+    if cluster.status == DELETING:  # its last step deletes all files at once, and reads none
+        return Came(also=_let_go)
+    try:
+        made = await _listed(found, needs, target)
+        if made is not None:
+            await needs.archive.remove(target, [made.label])
+    except BucketGone:
+        pass  # and with it all that the bucket had of the backup
+    except (BackupFailed, BackupProgramMissing) as error:
+        return _removed_later(str(error))
+    return Came(also=_let_go)
+
+
+def _removed_later(words: str) -> Outcome:
+    problem = Problem(DELETION_FAILED, words)
+    return Came(next="wait", seconds=_LOOK_SECONDS, faults=[problem], also=_let_go)
+
+
+def _let_go(tx: Connection, _before: Backup, after: Backup) -> None:
+    _release(tx, after, after.updated_at)
+
+
+def _release(tx: Connection, found: Backup, now: int) -> None:
+    """Give up the turn of a backup, and wake those that wait for it."""
+    rows.release_turn(tx, found)
+    for each in rows.waiting(tx, found.account_id, found.cluster.id):
+        if each.id != found.id:
+            BACKUP_WORK.wake(tx, each, now)
+
+
+def delete_all(tx: Connection, found: Sequence[Backup], now: int) -> None:
+    """Begin the deletion of backups, but for those that are gone."""
+    for each in found:
+        BACKUP_WORK.wake(tx, each, now)  # first: a step too locks its job, and then the record
+        if BACKUPS.find(tx, each.account_id, each.id) is not None:
+            BACKUP_WORK.delete(tx, BACKUPS.lock(tx, each.account_id, each.id), now)
+
+
+def note_failed(tx: Connection, cluster: Cluster, words: str, now: int) -> None:
+    """Add the fault to a cluster that a backup of it failed."""
+    if CLUSTERS.find(tx, cluster.account_id, cluster.id) is None:
+        return
+    found = CLUSTERS.lock(tx, cluster.account_id, cluster.id)
+    faults = tuple(add_fault(found.faults, BACKUP_FAILED, words, now))
+    CLUSTERS.save(tx, structs.replace(found, faults=faults, updated_at=now))
+
+
+def told(found: Backup) -> dict[str, object]:
+    """Return what topics are told of a backup."""
+    return {
+        "backup": {"id": found.id, "crn": found.crn, "kind": found.kind},
+        "cluster": {"id": found.cluster.id, "name": found.cluster.name},
+        "status": found.status,
+        "verification": found.verification,
+        "verified_by": found.verified_by,
+        "faults": [{"code": each.code, "message": each.message} for each in found.faults],
+    }
+
+
+async def _of(found: Backup, needs: DatabaseNeeds) -> tuple[Cluster, BackupTarget]:
+    cluster = await needs.database.read(CLUSTERS.find, found.account_id, found.cluster.id)
+    assert cluster is not None  # it has backups
+    return cluster, target_of(needs.keyring, cluster)
+
+
+async def _listed(found: Backup, needs: DatabaseNeeds, target: BackupTarget) -> Listed | None:
+    listed = await needs.archive.listed(target)
+    return next((each for each in listed if each.backup_id == found.id), None)
+
+
+@asynccontextmanager
+async def _telling(found: Backup, needs: DatabaseNeeds) -> AsyncIterator[Callable[[int], None]]:
+    """Yield a function that takes the progress of a run; it is stored every two seconds."""
+    progress, changed = 0, asyncio.Event()
+
+    def tell(percent: int) -> None:
+        nonlocal progress
+        progress = percent
+        changed.set()
+
+    async def store() -> None:
+        while True:
+            await changed.wait()
+            changed.clear()
+            change = partial(_store_progress, found, progress, needs.clock())
+            with suppress(Unavailable):
+                await needs.database.write_relaxed(change)
+            await asyncio.sleep(_TELL_SECONDS)
+
+    task = asyncio.create_task(store(), name=f"progress of backup {found.id}")
+    try:
+        yield tell
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _store_progress(found: Backup, progress: int, now: int, tx: Connection) -> None:
+    rows.set_progress(tx, found, progress, now)
+
+
+def _needs_node(found: Backup) -> bool:
+    return wish(found, 0) is not None
+
+
+BACKUP_WORK: Final[Work[Backup, DatabaseNeeds]] = Work(
+    BACKUPS,
+    wish=wish,
+    steps={
+        "wait": Step(_wait),
+        "run": Step(_run, first_retry_seconds=30),
+        "verify": Step(_verify),
+        "remove": Step(_remove),
+    },
+    slots=_SLOTS,
+    step_seconds=_STEP_SECONDS,
+    node_of=lambda found: found.node,
+)
+PLACING: Final = Placing(BACKUPS, BACKUP_WORK.wake, None, _needs_node)

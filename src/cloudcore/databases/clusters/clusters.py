@@ -1,0 +1,273 @@
+"""Clusters of accounts: how they are created, changed, started, stopped and deleted."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from cloudcore.account_rows import lock_account
+from cloudcore.databases.backups import rows as backup_rows
+from cloudcore.databases.backups import scheduling
+from cloudcore.databases.clusters import rows
+from cloudcore.databases.clusters.bodies import (
+    ClusterConnection,
+    ClusterSource,
+    EndpointRecord,
+    SizeRecord,
+    shown_connection,
+    shown_endpoint,
+    shown_size,
+    shown_source,
+)
+from cloudcore.databases.clusters.cluster import (
+    BACKUPS_CAPABILITY,
+    CLUSTER,
+    PUT_OBJECT,
+    SERVERS_CAPABILITY,
+    Cluster,
+    Endpoint,
+    check_cluster,
+)
+from cloudcore.databases.clusters.rows import CLUSTERS, DISK_WANTED, MEMORY_WANTED
+from cloudcore.databases.clusters.workflow import WORK
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict
+from cloudcore.nodes.rows import can_run, choose
+from cloudcore.quotas.limits import Counted, refuse
+from cloudcore.resource_references import Authorize
+from cloudcore.resources.bodies import Composite
+from cloudcore.resources.methods import Methods
+from cloudcore.resources.resource import DELETING
+from cloudcore.storage.bucket import BUCKET
+from cloudcore.storage.bucket_rows import add_use
+from cloudcore.storage.tables import BUCKET_ROWS
+from cloudcore.web.bodies import ResourceRef
+
+if TYPE_CHECKING:
+    from cloudcore.databases.needs import DatabaseTerms
+
+RightTo = Callable[[str], Authorize]
+_PASSWORD_BYTES: Final = 24
+
+
+def shown_bucket(found: Cluster) -> ResourceRef | None:
+    """Return the bucket of a cluster's backups in an answer."""
+    if found.bucket is None:
+        return None
+    crn = BUCKET.crn(found.region, found.account_id, found.bucket_name)
+    return ResourceRef(id=found.bucket, crn=crn, name=found.bucket_name)
+
+
+def _begin(tx: Connection, new: Cluster, old: Cluster | None) -> Cluster:
+    if old is not None and new.schedule != old.schedule:
+        scheduling.put(tx, new)
+    return WORK.begin(tx, new, old)
+
+
+METHODS: Final = Methods(
+    CLUSTERS,
+    check=check_cluster,
+    before_save=_begin,
+    removal=WORK.delete,
+    composites=(
+        Composite(
+            name="endpoint", shown=EndpointRecord | None, is_always=True, show=shown_endpoint
+        ),
+        Composite(name="size", shown=SizeRecord | None, is_always=True, show=shown_size),
+        Composite(name="bucket", shown=ResourceRef | None, is_always=True, show=shown_bucket),
+        Composite(
+            name="connection",
+            words="What clients connect to; null before it is known.",
+            shown=ClusterConnection | None,
+            is_always=True,
+            show=shown_connection,
+        ),
+        Composite(name="source", shown=ClusterSource | None, is_always=True, show=shown_source),
+    ),
+    statuses={"update": (409,)},
+)
+
+
+def new_password() -> str:
+    """Return a random password of 192 bits."""
+    return secrets.token_urlsafe(_PASSWORD_BYTES)
+
+
+def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo) -> Cluster:
+    """Insert a cluster, whose bucket is named as in a request.
+
+    Raises:
+        InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
+        Conflict: its name is taken, or no machine runs servers, or has a port left.
+        QuotaExceeded: the account has as much as it may have.
+
+    """
+    if new.bucket is None:
+        return make_cluster(tx, new, terms)
+    place = new.account_id, new.region
+    may = _right_to_fill(new, right_to)
+    found = BUCKET_ROWS.resolve(tx, *place, "bucket", new.bucket, may)
+    placed = structs.replace(new, bucket=found.id, bucket_name=found.name)
+    made = make_cluster(tx, placed, terms)
+    add_use(tx, found, made.id, f"{CLUSTER.noun} {made.name}")
+    return made
+
+
+def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
+    """Insert a cluster with the id of its bucket, on a machine with room for it; begin its work.
+
+    Raises:
+        Conflict: its name is taken, or no machine runs servers, or has a port left.
+        QuotaExceeded: the account has as much as it may have.
+
+    """
+    capability = SERVERS_CAPABILITY if new.type == "managed" else BACKUPS_CAPABILITY
+    lock_account(tx, new.account_id)
+    node = choose(tx, capability, new.created_at)
+    if node is None:
+        words = "no machine runs database servers: the operator sets database_driver"
+        raise Conflict(words, reason="no_machine", setting="database_driver")
+    new = structs.replace(new, node=node)
+    if new.type == "managed":
+        _check(tx, MEMORY_WANTED, new, new.memory_mb, "MiB of memory of database clusters")
+        _check(tx, DISK_WANTED, new, new.disk_mb, "MiB of disk of database clusters")
+        can_run(tx, node, capability)  # this holds its row: ports are given one after the other
+        port = rows.free_port(tx, node, terms.first_port, terms.last_port)
+        if port is None:
+            words = f"the machine {node} has no port left: the operator sets database_ports"
+            raise Conflict(words, reason="no_port", setting="database_ports")
+        new = structs.replace(new, port=port)
+    made = METHODS.create(tx, new)
+    scheduling.put(tx, made)
+    return made
+
+
+def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> Cluster:
+    """Begin to start or stop a managed cluster, unless that is wanted already.
+
+    Raises:
+        NotFound: it is gone.
+        Conflict: it is registered, or being deleted.
+
+    """
+    WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+    old = _managed(tx, found)
+    if old.is_wanted == is_wanted:
+        return old
+    status = old.status if old.status == "provisioning" else "updating"
+    return CLUSTERS.save(
+        tx,
+        structs.replace(
+            old,
+            is_wanted=is_wanted,
+            status=status,
+            generation=old.generation + 1,
+            updated_at=now,
+        ),
+    )
+
+
+def reset_password(tx: Connection, found: Cluster, sealed: bytes, now: int) -> Cluster:
+    """Store a new password of a managed cluster's owner; its server is given it by the work.
+
+    Raises:
+        NotFound: it is gone.
+        Conflict: it is registered, or being deleted.
+
+    """
+    WORK.wake(tx, found, now)
+    old = _managed(tx, found)
+    changed = structs.replace(old, secret=sealed, generation=old.generation + 1, updated_at=now)
+    return CLUSTERS.save(tx, changed)
+
+
+def change_credentials(
+    tx: Connection, found: Cluster, endpoint: Endpoint, sealed: bytes, now: int
+) -> Cluster:
+    """Store how a registered cluster is come in to, which the server has let in; look at it soon.
+
+    Raises:
+        NotFound: it is gone.
+        Conflict: it is being deleted, or another request has changed that since it was `found`.
+
+    """
+    WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+    old = CLUSTERS.lock(tx, found.account_id, found.id)
+    check_registered(old)
+    if old.endpoint != found.endpoint:
+        raise Conflict(
+            "another request has just changed the credentials", reason="changed_meanwhile"
+        )
+    changed = structs.replace(
+        old,
+        endpoint=endpoint,
+        secret=sealed,
+        generation=old.generation + 1,
+        check_at=now,
+        updated_at=now,
+    )
+    return CLUSTERS.save(tx, changed)
+
+
+def check_registered(found: Cluster) -> None:
+    """Raise `Conflict` if a cluster is run here, or is being deleted."""
+    if found.status == DELETING:
+        raise Conflict("the database cluster is being deleted", reason="being_deleted")
+    if found.type == "managed":
+        words = "the database cluster is run here: reset its owner's password instead"
+        raise Conflict(words, reason="is_managed")
+
+
+def delete(tx: Connection, found: Cluster, now: int, *, is_cascade: bool) -> None:
+    """Begin the deletion of a cluster with all of its backups.
+
+    Raises:
+        NotFound: it is gone.
+        Conflict: another cluster is being restored from its backups; or it has some, and
+            `is_cascade` does not say that they go too.
+
+    """
+    WORK.wake(tx, found, now)
+    old = CLUSTERS.lock(tx, found.account_id, found.id)  # no restore of it begins meanwhile
+    if restored := rows.restores_of(tx, old.account_id, old.id):
+        name = min(restored.values())
+        words = f"the cluster {name} is being restored from its backups; wait for it, or delete it"
+        raise Conflict(words, reason="is_being_restored", cluster=name)
+    if not is_cascade and (backups := backup_rows.kept(tx, old.account_id, old.id)):
+        raise Conflict(
+            f"the cluster has {len(backups)} backups, such as {backups[-1].id}; delete them, or say"
+            " cascade=true",
+            reason="has_backups",
+            backup=backups[-1].id,
+        )
+    WORK.delete(tx, old, now)
+
+
+def _managed(tx: Connection, found: Cluster) -> Cluster:
+    old = CLUSTERS.lock(tx, found.account_id, found.id)
+    if old.status == DELETING:
+        raise Conflict("the database cluster is being deleted", reason="being_deleted")
+    if old.type != "managed":
+        raise Conflict("the database cluster runs elsewhere", reason="is_registered")
+    return old
+
+
+def _right_to_fill(new: Cluster, right_to: RightTo) -> Authorize:
+    """Return what checks that a caller may see a bucket, and write what a cluster's backups are."""
+    may_see, may_write = right_to(BUCKET.action("get")), right_to(PUT_OBJECT)
+
+    def check(crn: str) -> None:
+        may_see(crn)
+        may_write(f"{crn}/entrepot/{new.id}")
+
+    return check
+
+
+def _check(tx: Connection, of: Counted, new: Cluster, more: int, words: str) -> None:
+    use = of.read(tx, new.account_id)
+    if use.used + more > use.limit:
+        refuse(of.quota, use, f"an account has at most {{limit}} {words}; it wants {{used}} now")
+    of.tell(tx, new.account_id, use, new.created_at, more)

@@ -1,0 +1,143 @@
+"""Connect to a registered server, to see that it is there and what it is."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+
+from cloudcore.databases.archive.archive import RegisteredEndpoint
+from cloudcore.outbound.destinations import (
+    Allowed,
+    Destination,
+    NotAllowed,
+    check_addresses,
+    literal_address,
+)
+from cloudcore.outbound.host_lookup import Resolve, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cloudcore.outbound.destinations import Address, Network
+
+NETWORKS_SETTING: Final = "ENTREPOT_DATABASE_NETWORKS"
+_CONNECT_SECONDS: Final = "10"
+_WHOLE_SECONDS: Final = 30
+_MOST_REASON: Final = 300
+_SETS_REQUIRED_AUTH: Final = 160_000
+"""The version of libpq that can refuse to send a password as it is."""
+
+
+class EndpointUnreachable(Exception):
+    """A server did not answer as PostgreSQL does; the message says why and has no secret."""
+
+
+def check_literal(host: str, port: int, networks: Sequence[Network]) -> None:
+    """Refuse an address that is not to be dialled, by `NotAllowed`; names are looked up later."""
+    if (found := literal_address(host)) is not None:
+        _vet(host, port, [found], networks)
+
+
+async def addresses_of(
+    host: str, port: int, networks: Sequence[Network], look_up: Resolve = resolve
+) -> Sequence[Address]:
+    """Return the addresses of a host, each of which may be dialled.
+
+    Raises:
+        EndpointUnreachable: it has none, or one that may not.
+
+    """
+    literal = literal_address(host)
+    try:
+        found = [literal] if literal is not None else await look_up(host, port)
+        _vet(host, port, found, networks)
+    except OSError as error:
+        raise EndpointUnreachable(f"{host} has no address: {error}") from None
+    except NotAllowed as error:
+        raise EndpointUnreachable(str(error)) from None
+    return found
+
+
+def conninfo(endpoint: RegisteredEndpoint, addresses: Sequence[Address]) -> dict[str, str]:
+    """Return the parameters of libpq for a server, which it dials at checked addresses alone."""
+    return {
+        "host": ",".join(endpoint.host for _ in addresses),
+        "hostaddr": ",".join(map(str, addresses)),
+        "port": str(endpoint.port),
+        "user": endpoint.username,
+        "sslmode": "require" if endpoint.ca is None else "verify-full",
+        "gssencmode": "disable",
+        "connect_timeout": _CONNECT_SECONDS,
+    }
+
+
+async def server_version(
+    endpoint: RegisteredEndpoint, database: str, networks: Sequence[Network]
+) -> int:
+    """Connect to a server and return its major version.
+
+    Raises:
+        EndpointUnreachable: it could not be reached, or did not let us in.
+
+    """
+    addresses = await addresses_of(endpoint.host, endpoint.port, networks)
+    try:
+        async with asyncio.timeout(_WHOLE_SECONDS):
+            return await _connect(endpoint, database, addresses)
+    except TimeoutError:
+        raise EndpointUnreachable("it did not answer in time") from None
+
+
+async def _connect(
+    endpoint: RegisteredEndpoint, database: str, addresses: Sequence[Address]
+) -> int:
+    import psycopg  # noqa: PLC0415 - an install on SQLite has no other use for it
+
+    with TemporaryDirectory(prefix="entrepot-") as folder:
+        told = _parameters(endpoint, database, addresses, Path(folder))
+        try:
+            async with await psycopg.AsyncConnection.connect(**told) as on:
+                await on.execute("SELECT 1")
+                return on.info.server_version // 10_000
+        except psycopg.Error as error:
+            raise EndpointUnreachable(_reason(error)) from None
+
+
+def _parameters(
+    endpoint: RegisteredEndpoint, database: str, addresses: Sequence[Address], folder: Path
+) -> dict[str, Any]:
+    """Return all parameters of libpq, so that it takes none from the environment."""
+    from psycopg import pq  # noqa: PLC0415 - as above
+
+    roots = folder / "roots.pem"  # without it nothing is checked (`require`)
+    if endpoint.ca is not None:
+        roots.write_text(endpoint.ca)
+    found: dict[str, Any] = {
+        **conninfo(endpoint, addresses),
+        "dbname": database,
+        "password": endpoint.password,
+        "sslrootcert": str(roots),
+        "sslcert": str(folder / "none"),
+        "sslkey": str(folder / "none"),
+        "application_name": "entrepot",
+        "client_encoding": "UTF8",
+        "options": "-c search_path=pg_catalog -c statement_timeout=10s",
+        "autocommit": True,
+    }
+    if endpoint.ca is None and pq.version() >= _SETS_REQUIRED_AUTH:
+        # Nobody knows who it is: it gets no password that it could use elsewhere.
+        found["require_auth"] = "scram-sha-256"
+    return found
+
+
+def _reason(error: Exception) -> str:
+    """Return what libpq says on one line; the server may have written it."""
+    text = " ".join(str(error).split()) or "it closed the connection"
+    return "".join(each if each.isprintable() else "?" for each in text)[:_MOST_REASON]
+
+
+def _vet(host: str, port: int, found: Sequence[Address], networks: Sequence[Network]) -> None:
+    destination = Destination("postgresql", host, port, "", is_listed=False)
+    check_addresses(destination, found, Allowed(NETWORKS_SETTING, networks=networks))

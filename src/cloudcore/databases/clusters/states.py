@@ -1,0 +1,108 @@
+"""Store and tell the state of a cluster, and describe it to drivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from msgspec import structs
+
+from cloudcore.databases.archive.archive import BackupTarget, RegisteredEndpoint
+from cloudcore.databases.clusters.cluster import ACTIVE, STOPPED, UNAVAILABLE, Cluster
+from cloudcore.databases.clusters.rows import CLUSTERS
+from cloudcore.databases.servers.driver import ServerSpec
+from cloudcore.db.base import Connection
+from cloudcore.errors import NotFound
+from cloudcore.events import Events
+from cloudcore.keyring import Keyring
+from cloudcore.resources.resource import DELETING
+
+_TOLD: Final = {"active": ACTIVE, "unavailable": UNAVAILABLE, "stopped": STOPPED}
+
+
+def tell_status(events: Events, tx: Connection, before: Cluster, after: Cluster) -> None:
+    """Tell the account's topics that a cluster has another state."""
+    if after.status in _TOLD and after.status != before.status:
+        event = _TOLD[after.status]
+        events.tell(tx, after.account_id, event, [after.told], after.updated_at)
+
+
+def observe(
+    tx: Connection,
+    events: Events,
+    account_id: str,
+    cluster_id: str,
+    seen: Callable[[Cluster], Cluster],
+    now: int,
+) -> None:
+    """Store a change that was seen on a cluster, unless it is gone or being deleted.
+
+    `seen` returns it with its new state and faults; it is pure.
+    """
+    with suppress(NotFound):
+        before = CLUSTERS.lock(tx, account_id, cluster_id)
+        after = seen(before)
+        if before.status == DELETING or after == before:
+            return
+        after = CLUSTERS.save(tx, structs.replace(after, updated_at=now))
+        tell_status(events, tx, before, after)
+
+
+def without(found: Cluster, *codes: str) -> Cluster:
+    """Return a cluster without the faults of these codes."""
+    faults = tuple(each for each in found.faults if each.code not in codes)
+    return structs.replace(found, faults=faults)
+
+
+def spec_of(found: Cluster) -> ServerSpec:
+    """Return the server of a managed cluster whose version is known."""
+    assert found.version is not None
+    assert found.port is not None
+    return ServerSpec(
+        id=found.id,
+        version=found.version,
+        memory_mb=found.memory_mb,
+        cpu_millis=found.cpu_millis,
+        disk_mb=found.disk_mb,
+        port=found.port,
+        has_archive=found.bucket is not None,
+    )
+
+
+def seal_password(keyring: Keyring, cluster_id: str, password: str) -> bytes:
+    """Seal the password of a cluster."""
+    return keyring.seal(password.encode(), _context(cluster_id))
+
+
+def open_password(keyring: Keyring, found: Cluster) -> str:
+    """Return the password that the row of a cluster holds."""
+    assert found.secret is not None
+    return keyring.open(found.secret, _context(found.id)).decode()
+
+
+def endpoint_of(keyring: Keyring, found: Cluster) -> RegisteredEndpoint | None:
+    """Return the endpoint of a registered cluster with its password; None for a managed one."""
+    if found.endpoint is None:
+        return None
+    of = found.endpoint
+    return RegisteredEndpoint(of.host, of.port, of.username, open_password(keyring, found), of.ca)
+
+
+def target_of(keyring: Keyring, found: Cluster) -> BackupTarget:
+    """Return where the backups of a cluster go that has a bucket, and whose version is known."""
+    assert found.version is not None
+    assert found.bucket is not None
+    return BackupTarget(
+        cluster_id=found.id,
+        account_id=found.account_id,
+        version=found.version,
+        bucket_id=found.bucket,
+        type=found.type,
+        endpoint=endpoint_of(keyring, found),
+        port=found.port or 0,
+    )
+
+
+def _context(cluster_id: str) -> str:
+    return f"password of database cluster {cluster_id}"

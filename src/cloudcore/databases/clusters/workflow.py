@@ -1,0 +1,256 @@
+"""The work of clusters: make, start, stop, check and delete them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.databases.archive.archive import BackupFailed, BackupProgramMissing
+from cloudcore.databases.backups import restoring, rows
+from cloudcore.databases.backups.workflow import delete_all
+from cloudcore.databases.clusters.cluster import (
+    ARCHIVE_FAILING,
+    ENDPOINT_UNREACHABLE,
+    SERVER_CRASHING,
+    SERVER_FAILED,
+    SERVERS_OFF,
+    VERSION_UNSUPPORTED,
+    VERSIONS,
+    Cluster,
+)
+from cloudcore.databases.clusters.endpoints import EndpointUnreachable, server_version
+from cloudcore.databases.clusters.rows import CLUSTERS, restores_of
+from cloudcore.databases.clusters.states import (
+    endpoint_of,
+    open_password,
+    spec_of,
+    target_of,
+    tell_status,
+)
+from cloudcore.databases.servers.driver import OWNER, ServerDriver, ServerFailed
+from cloudcore.nodes.rows import Placing
+from cloudcore.resources.resource import DELETING
+from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.storage.bucket_rows import remove_uses
+
+if TYPE_CHECKING:
+    from cloudcore.databases.needs import DatabaseNeeds
+    from cloudcore.db.base import Connection
+
+Outcome = Came[Cluster] | Again[Cluster]
+CHECK_SECONDS: Final = 300
+"""Between two looks at a registered cluster."""
+BACKUP_FAILED: Final = "BACKUP_FAILED"
+_LOOK_SECONDS: Final = 1
+_BATCH: Final = 100
+"""Backups that are deleted at a time."""
+_WATCHED: Final = (SERVER_CRASHING, ARCHIVE_FAILING)
+"""Faults that the watches remove, and no start of the server."""
+_OFF: Final = Problem(
+    SERVERS_OFF,
+    "this cluster's machine runs no database servers (any more): its operator sets database_driver",
+)
+
+
+def wish(found: Cluster, now: int) -> Wish | None:
+    """Return what is to be done with a cluster."""
+    if found.status == DELETING:
+        return Wish("backups")
+    if found.check_at is not None:
+        return Wish("check", found.check_at) if found.check_at <= now else None
+    if found.type == "registered":
+        return None
+    # Of one that was stopped before its machine was lost, which is back.
+    is_stopped = found.status == "unavailable" and not found.is_wanted and not found.faults
+    if found.applied == found.generation and not is_stopped:
+        return None
+    return Wish("make" if found.is_wanted else "stop", found.generation)
+
+
+async def _make(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
+    """Make the files of a server, or restore them, unless it has them."""
+    if (servers := needs.servers) is None:
+        return Again(faults=[_OFF])
+    if found.has_data:
+        return Came(next="start", keeps_faults=True)
+    try:
+        if found.source is not None:
+            if not await restoring.restore_while_wanted(needs, found):
+                return Again(seconds=0)  # of what is wanted now, there is another step
+            version = found.version
+        else:
+            version = servers.versions[-1]
+            await servers.create(spec_of(structs.replace(found, version=version)))
+    except (ServerFailed, BackupFailed, BackupProgramMissing) as error:
+        return _failed(needs, str(error))
+
+    def made(current: Cluster, _now: int) -> Cluster:
+        return structs.replace(current, has_data=True, version=version)
+
+    return Came(change=made, next="start", keeps_faults=True)
+
+
+async def _start(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
+    """Start a server with a certificate of this install."""
+    if (servers := needs.servers) is None:
+        return Again(faults=[_OFF])
+    spec, host = spec_of(found), needs.terms.address
+    try:
+        issued = await needs.authority.issue([host, needs.node.name])
+        await servers.reload_certificate(spec, issued.chain_pem, issued.key_pem)
+        await servers.start(spec)
+    except ServerFailed as error:
+        return _failed(needs, str(error))
+
+    def started(current: Cluster, _now: int) -> Cluster:
+        return structs.replace(current, host=host, ca=issued.ca_pem)
+
+    return Came(change=started, next="password", keeps_faults=True)
+
+
+async def _password(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
+    """Set the password of the owner, and delete it from the row."""
+    if (servers := needs.servers) is None:
+        return Again(faults=[_OFF])
+    if found.secret is not None:
+        try:
+            await _set_password(servers, found, needs)
+        except ServerFailed as error:
+            return _failed(needs, str(error))
+    return _came_to("active", found, needs)
+
+
+async def _set_password(servers: ServerDriver, found: Cluster, needs: DatabaseNeeds) -> None:
+    await servers.set_password(spec_of(found), OWNER, open_password(needs.keyring, found))
+
+
+async def _stop(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
+    """Stop a server."""
+    if needs.servers is None:
+        return Again(faults=[_OFF])
+    try:
+        await needs.servers.stop(found.id)
+    except ServerFailed as error:
+        return _failed(needs, str(error))
+    return _came_to("stopped", found, needs)
+
+
+async def _check(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
+    """Connect to a registered server, and store its version or why that failed."""
+    endpoint = endpoint_of(needs.keyring, found)
+    assert endpoint is not None
+    assert found.endpoint is not None
+    version: int | None = None
+    problem = None
+    try:
+        version = await server_version(endpoint, found.endpoint.database, needs.terms.networks)
+        if version not in VERSIONS:
+            words = f"it is PostgreSQL {version}; {VERSIONS[0]} to {VERSIONS[-1]} are looked after"
+            problem = Problem(VERSION_UNSUPPORTED, words)
+    except EndpointUnreachable as error:
+        problem = Problem(ENDPOINT_UNREACHABLE, str(error))
+
+    def checked(current: Cluster, now: int) -> Cluster:
+        at = now + CHECK_SECONDS * MICROSECONDS
+        if current.check_at != found.check_at:  # its owner has changed it meanwhile
+            at = current.check_at or at
+        return structs.replace(
+            current,
+            status="active" if problem is None else "unavailable",
+            version=version or current.version,
+            checked_at=now,
+            check_at=at,
+            applied=current.generation,
+        )
+
+    tell = partial(tell_status, needs.events)
+    return Came(change=checked, faults=[problem] if problem else [], also=tell)
+
+
+async def _backups(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
+    """Wait until no backup of the cluster is left."""
+    if await needs.database.write(_delete_backups, found, needs.clock()):
+        return Came(next="remove", keeps_faults=True)
+    return Again(seconds=_LOOK_SECONDS)
+
+
+def _delete_backups(tx: Connection, cluster: Cluster, now: int) -> bool:
+    """Let the backups of a cluster be deleted; return True if none is left.
+
+    A restore keeps them all, as its backup may need others. No such cluster is deleted, unless a
+    process of the version before has let it.
+    """
+    found = rows.remaining(tx, cluster.account_id, cluster.id, _BATCH)
+    if not restores_of(tx, cluster.account_id, cluster.id):
+        delete_all(tx, [each for each in found if each.status != DELETING], now)
+    return not found
+
+
+async def _remove(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
+    """Delete the server and all files of its cluster in the bucket."""
+    if found.type == "managed":
+        if needs.servers is None:
+            return Again(faults=[_OFF])
+        try:
+            await needs.servers.remove(found.id)
+        except ServerFailed as error:
+            return Again(faults=[Problem(SERVER_FAILED, str(error))])
+    if found.bucket is not None and found.version is not None:
+        try:
+            await needs.archive.remove_all(target_of(needs.keyring, found))
+        except BackupFailed as error:
+            return Again(faults=[Problem(BACKUP_FAILED, str(error))])
+    return Came(also=_free_bucket)
+
+
+def _free_bucket(tx: Connection, before: Cluster, _after: Cluster) -> None:
+    remove_uses(tx, before.account_id, before.id)
+
+
+def _came_to(status: str, found: Cluster, needs: DatabaseNeeds) -> Outcome:
+    """Return what follows when a server is as its owner wanted."""
+
+    def changed(current: Cluster, _now: int) -> Cluster:
+        is_newest = current.generation == found.generation
+        has_it = status == "active" and current.secret == found.secret
+        return structs.replace(
+            current,
+            status=status if is_newest else current.status,
+            secret=None if has_it else current.secret,
+            applied=found.generation,
+            faults=tuple(each for each in current.faults if each.code in _WATCHED),
+        )
+
+    return Came(change=changed, also=partial(tell_status, needs.events), keeps_faults=True)
+
+
+def _failed(needs: DatabaseNeeds, words: str) -> Outcome:
+    """Return what follows when a server could not be made, started or stopped."""
+
+    def changed(current: Cluster, _now: int) -> Cluster:
+        is_new = current.status == "provisioning"
+        return current if is_new else structs.replace(current, status="unavailable")
+
+    tell = partial(tell_status, needs.events)
+    return Again(change=changed, also=tell, faults=[Problem(SERVER_FAILED, words)])
+
+
+WORK: Final[Work[Cluster, DatabaseNeeds]] = Work(
+    CLUSTERS,
+    wish=wish,
+    steps={
+        "make": Step(_make),
+        "start": Step(_start),
+        "password": Step(_password),
+        "stop": Step(_stop),
+        "check": Step(_check),
+        "backups": Step(_backups),
+        "remove": Step(_remove),
+    },
+    step_seconds=12 * 3600,  # of a restore of much
+    node_of=lambda found: found.node,
+)
+PLACING: Final = Placing(CLUSTERS, WORK.wake, lost_status="unavailable")

@@ -1,0 +1,484 @@
+"""Database servers of this machine, each confined and kept by a process beside it.
+
+A server has a folder: `data`, `sockets` and `spool` are its own user's, the rest is the service's.
+`unfit` is there until restored data have recovered and roles have lost their rights; they are not
+served before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cloudcore.databases.archive.archive import Recovery
+from cloudcore.databases.servers import data_folders, postgres
+from cloudcore.databases.servers.confinement import User, confined, password_line, user_of
+from cloudcore.databases.servers.driver import (
+    DATA_INSIDE,
+    SPOOL_INSIDE,
+    Proof,
+    ServerFailed,
+    ServerPaths,
+    ServerSeen,
+    ServerSpec,
+)
+from cloudcore.databases.servers.keeper import INPUT
+from cloudcore.databases.servers.locks import ServerLocks
+from cloudcore.nodes import control_groups, kept_process, seccomp
+from cloudcore.nodes.control_groups import GroupsMissing
+from cloudcore.nodes.keeper import ORDER, SECCOMP_FILE, STATE, NoAnswer, ask
+from cloudcore.nodes.kept_process import Kept, LaunchFailed
+from cloudcore.nodes.kept_programs import (
+    TO_END,
+    keeper_command,
+    kill,
+    living,
+    read_json,
+    settle,
+    write_file,
+)
+from cloudcore.nodes.node import DriverUnusable
+from cloudcore.nodes.output import NEWER, OLDER, tail
+
+_THREADS: Final = ThreadPoolExecutor(8, "database-servers")
+_PROGRAMS: Final = {"bwrap": "bubblewrap", "unshare": "util-linux", "setpriv": "util-linux"}
+_KEEPER: Final = "cloudcore.databases.servers.keeper"
+_OWN_USERS: Final = ("--user", "--map-root-user")
+"""Of the keeper, without root."""
+_GROUP: Final = "entrepot-database-"
+_UNFIT: Final = "unfit"
+_FAST_SECONDS: Final = 60.0
+"""That a fast shutdown may take, then it is a crash, from which the server recovers."""
+_SINGLE_SECONDS: Final = 600.0
+_ASK_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 0.02
+_LONGEST_LOOK_SECONDS: Final = 0.5
+_MEASURED_SECONDS: Final = 60.0
+_PROCESSES: Final = 64
+"""Of a server beside its sessions."""
+_TOLD_BYTES: Final = 2000
+_TRIAL: Final = ".trial"
+
+
+class Listening(NamedTuple):
+    """Where servers of this machine listen, and as whom they run."""
+
+    address: str
+    first_port: int
+    first_uid: int
+    """The server of the first port has it, the next one the next; as root alone."""
+
+
+class Servers:
+    """Runs servers by bubblewrap; see `ServerDriver`."""
+
+    def __init__(self, base: Path, listening: Listening, groups_prefix: str = _GROUP) -> None:
+        """Keep all files in a folder of this machine."""
+        self._base = base.absolute()
+        self._listening = listening
+        self._prefix = groups_prefix
+        self._at_a_time = ServerLocks(_THREADS, self._base)
+        self._sizes: dict[str, tuple[float, int]] = {}
+        """The size of each server, and when it is measured again."""
+
+    @property
+    def versions(self) -> Sequence[int]:
+        """Return the versions whose programs are installed."""
+        return [
+            each
+            for each in postgres.VERSIONS
+            if all(Path(postgres.program(each, name)).is_file() for name in ("initdb", "postgres"))
+        ]
+
+    def check(self) -> None:
+        """Run a program confined."""
+        named = "database_driver bubblewrap"
+        for name, package in _PROGRAMS.items():
+            if shutil.which(name) is None:
+                raise DriverUnusable(f"{named} needs {name}: install the package {package}")
+        if not self.versions:
+            raise DriverUnusable(f"{named} needs PostgreSQL: install the package postgresql-15")
+        try:
+            seccomp.write_program(Path(os.devnull))
+            control_groups.delegated()
+        except OSError:
+            words = f"{named} needs libseccomp: install the package libseccomp2"
+            raise DriverUnusable(words) from None
+        except GroupsMissing as missing:
+            raise DriverUnusable(f"{named} cannot bound memory: {missing}") from None
+        port = self._listening.first_port
+        trial = ServerSpec(f"{_TRIAL}-{os.getpid()}", self.versions[-1], 64, 1000, 1, port)
+        try:
+            self._run(trial, [postgres.program(trial.version, "postgres"), "--version"])
+        except (ServerFailed, OSError) as failed:
+            raise DriverUnusable(f"{named} cannot run a program here: {failed}") from None
+        finally:
+            self._end(trial.id)
+            data_folders.remove_tree(self._folder(trial.id))
+
+    def held(self, server_id: str) -> AbstractAsyncContextManager[None]:
+        """Let no other process of this machine work on a server in the block."""
+        return self._at_a_time.held_from_others(server_id)
+
+    async def create(self, spec: ServerSpec) -> None:
+        """Make the data of a new server, and move them to their place when they are whole."""
+        await self._at_a_time.alone(spec.id, lambda: self._create(spec))
+
+    def restoring(self, spec: ServerSpec) -> Path:
+        """Return the folder that a restore fills."""
+        return self._own_folder(spec, "restoring")
+
+    async def adopt_restored(self, spec: ServerSpec) -> None:
+        """Clean what was restored, and move it to its place."""
+        await self._at_a_time.alone(spec.id, lambda: self._adopt(spec))
+
+    async def recover(self, spec: ServerSpec, recovery: Recovery) -> None:
+        """Replay WAL, and make what was restored fit to be served."""
+        async with self._at_a_time.held(spec.id):
+            await self._recover(spec, recovery)
+
+    async def start(self, spec: ServerSpec) -> None:
+        """Start a server; what was restored is made fit first, if that was not done."""
+        async with self._at_a_time.held(spec.id):
+            await self._recover(spec, Recovery(None, uses_archive=False))
+            await self._at_a_time.done_to(spec.id, lambda: self._begin(spec, postgres.server(spec)))
+            await self._ready(spec)
+
+    async def switch_wal(self, spec: ServerSpec) -> None:
+        """Commit a transaction, which gets an id, and let WAL up to it be archived."""
+        await postgres.execute(
+            spec, self.paths(spec), "SELECT pg_current_xact_id();\nSELECT pg_switch_wal();\n"
+        )
+
+    async def stop(self, server_id: str) -> None:
+        """Stop a server."""
+        await self._at_a_time.alone(server_id, lambda: self._stop(server_id))
+
+    async def remove(self, server_id: str, *, at_once: bool = False) -> None:
+        """Stop a server, and keep its data for a day, or not."""
+        kept = None if at_once else self._base / data_folders.GRAVES
+        await self._at_a_time.alone(server_id, lambda: self._remove(server_id, kept))
+
+    async def set_aside(self, server_id: str) -> bool:
+        """Stop a server that no row knows, and keep its data until the operator deletes them."""
+        kept = self._base / data_folders.UNKNOWN
+        return await self._at_a_time.alone(server_id, lambda: self._remove(server_id, kept))
+
+    async def bury(self) -> None:
+        """Delete data that were kept for a day."""
+        await self._at_a_time.run(lambda: data_folders.bury(self._base))
+
+    async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:
+        """Give a role another password: the server gets what proves it, not the password."""
+        name = username.replace('"', '""')
+        verifier = await self._at_a_time.run(lambda: postgres.verifier(password))
+        await postgres.execute(
+            spec, self.paths(spec), f"ALTER ROLE \"{name}\" PASSWORD '{verifier}';\n"
+        )
+
+    async def check_data(self, spec: ServerSpec) -> Proof:
+        """Read all data; without checksums the server is started, which nobody else reaches."""
+        paths = self.paths(spec)
+        async with self._at_a_time.held(spec.id):
+            await self._at_a_time.done_to(spec.id, lambda: self._stop(spec.id))
+            if await postgres.has_checksums(spec, paths):
+                await postgres.check_pages(spec, paths)
+                return "checksums"
+            await self._at_a_time.done_to(
+                spec.id, lambda: self._single(spec, "template1", postgres.ALL_CONNECT)
+            )
+            private = postgres.server(spec, is_private=True)
+            await self._at_a_time.done_to(spec.id, lambda: self._begin(spec, private))
+            await self._ready(spec)
+            await postgres.read_rows(spec, paths)
+            return "rows"
+
+    async def reload_certificate(self, spec: ServerSpec, chain_pem: str, key_pem: str) -> None:
+        """Replace what the server shows."""
+        await self._at_a_time.alone(spec.id, lambda: self._reload(spec, key_pem + chain_pem))
+
+    async def seen(self) -> Mapping[str, ServerSeen]:
+        """Return every server that has a folder here."""
+        return await self._at_a_time.run(self._seen)
+
+    def paths(self, spec: ServerSpec) -> ServerPaths:
+        """Return where a server is."""
+        folder = self._folder(spec.id)
+        return ServerPaths(folder / "data", folder / "sockets", folder / "spool", self._user(spec))
+
+    # What follows runs in threads, one thing a server at a time.
+
+    def _create(self, spec: ServerSpec) -> None:
+        data = self._folder(spec.id) / "data"
+        if data.exists():
+            return
+        made = self._folder(spec.id) / "making"
+        data_folders.remove_tree(made)
+        made = self._own_folder(spec, "making")
+        self._run(spec, postgres.initdb(spec.version), data=made)
+        single = postgres.single_user(spec.version, "template1")
+        self._run(spec, single, data=made, text=postgres.CREATION)
+        settle(made, data)
+
+    def _adopt(self, spec: ServerSpec) -> None:
+        folder = self._folder(spec.id)
+        self._own_folder(spec, "spool")  # it is given WAL there, before it asks
+        if (folder / "data").exists():
+            return
+        self._end(spec.id)
+        try:
+            data_folders.clean(folder / "restoring", spec.version)
+            data_folders.ask_for_recovery(folder / "restoring", self._user(spec))
+        except (OSError, RecursionError) as error:
+            raise ServerFailed(f"what was restored cannot be used: {error}") from error
+        (folder / _UNFIT).touch()
+        settle(folder / "restoring", folder / "data")
+
+    def _make_fit(self, spec: ServerSpec) -> None:
+        """Take away what no role of restored data may have; the server has recovered."""
+        self._stop(spec.id)
+        said = self._single(spec, "template1", data_folders.ROLES)
+        catalog = data_folders.catalog_of(said)
+        self._single(spec, "template1", catalog.owning)
+        for each in catalog.owned:
+            self._single(spec, each, data_folders.EVERYWHERE)
+        (self._folder(spec.id) / _UNFIT).unlink()
+
+    def _single(self, spec: ServerSpec, database: str, text: str) -> str:
+        return self._run(spec, postgres.single_user(spec.version, database), text=text)
+
+    def _begin(self, spec: ServerSpec, argv: Sequence[str]) -> None:
+        """Start the program of a server, unless it runs; it listens for clients if it has to."""
+        folder = self._folder(spec.id)
+        if not (folder / "data").exists():
+            raise ServerFailed("it has no data")
+        if living(self._folder(spec.id)) is not None:
+            if read_json(folder / ORDER).get("server") == list(argv):
+                return
+            self._stop(spec.id)
+        is_private = "listen_addresses=" in argv
+        self._end(spec.id)
+        data_folders.give(folder, self._user_by_port(spec))
+        data_folders.before_start(folder / "data")
+        if is_private:
+            self._launch(spec, argv, folder / "data", listener=None)
+            return
+        try:
+            listener = socket.create_server((self._listening.address, spec.port))
+        except OSError as error:
+            where = f"{self._listening.address}:{spec.port}"
+            raise ServerFailed(f"it cannot listen on {where}: {error.strerror}") from error
+        with listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._launch(spec, argv, folder / "data", listener=listener.fileno())
+
+    def _run(
+        self, spec: ServerSpec, argv: Sequence[str], *, data: Path | None = None, text: str = ""
+    ) -> str:
+        """Run a program on data to its end; return what it wrote, or raise `ServerFailed`."""
+        folder = self._folder(spec.id)
+        kept = self._launch(spec, argv, data or folder / "data", listener=None, text=text)
+        ended = kept.wait(_SINGLE_SECONDS)
+        state = read_json(folder / STATE)
+        self._end(spec.id)
+        said = tail(folder, 4_000_000).decode(errors="replace")
+        name = Path(argv[0]).name
+        if not ended:
+            raise ServerFailed(f"{name} took longer than {_SINGLE_SECONDS:.0f} seconds")
+        if state.get("exit_code") != 0:
+            words = state.get("problem") or postgres.why_ended(said)
+            raise ServerFailed(f"{name} failed: {words}")
+        return said
+
+    def _launch(
+        self,
+        spec: ServerSpec,
+        argv: Sequence[str],
+        data: Path,
+        *,
+        listener: int | None,
+        text: str | None = None,
+    ) -> Kept:
+        """Start a keeper with a program; what was before has ended."""
+        self._end(spec.id)
+        folder, user = self._folder(spec.id), self._user(spec)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for each in (STATE, NEWER, OLDER):
+            (folder / each).unlink(missing_ok=True)
+        sockets, spool = self._own_folder(spec, "sockets"), self._own_folder(spec, "spool")
+        for name, content in postgres.conf_files().items():
+            write_file(self._conf(spec) / name, content.encode(), 0o444)
+        write_file(folder / "passwd", password_line(user).encode(), 0o444)
+        write_file(folder / INPUT, (text or "").encode(errors="surrogateescape"), 0o600)
+        seccomp.write_program(folder / SECCOMP_FILE)
+        folders = {sockets: postgres.SOCKETS_INSIDE, spool: SPOOL_INSIDE}
+        if data.exists():
+            folders[data] = DATA_INSIDE
+        files = {self._conf(spec): postgres.CONF_INSIDE, folder / "passwd": "/etc/passwd"}
+        most = postgres.most_connections(spec.memory_mb)
+        try:
+            parents = control_groups.delegated()
+            groups = control_groups.make(
+                parents,
+                f"{self._prefix}{spec.id}",
+                _Bounds(spec.memory_mb, spec.cpu_millis, most + _PROCESSES),
+            )
+            keepers = control_groups.make_keepers(*parents["cpu"])
+            order = {
+                "server": list(argv),
+                "launch": confined(
+                    argv, user, folders=folders, files=files, shm_mb=max(16, spec.memory_mb // 4)
+                ),
+                "groups": [str(group) for group in groups],
+                "keepers": str(keepers),
+                "has_input": text is not None,
+                "listener": listener,
+                "port": spec.port,
+                "most": most,
+            }
+            write_file(folder / ORDER, json.dumps(order).encode(), 0o600)
+            return kept_process.start(
+                folder,
+                keeper_command(_KEEPER, () if user is not None else _OWN_USERS),
+                env={"PATH": os.environ.get("PATH", os.defpath)},
+                pass_fds=() if listener is None else (listener,),
+            )
+        except (GroupsMissing, OSError, LaunchFailed) as error:
+            raise ServerFailed(str(error)) from error
+
+    async def _recover(self, spec: ServerSpec, recovery: Recovery) -> None:
+        if await self._at_a_time.run((self._folder(spec.id) / _UNFIT).exists):
+            private = postgres.server(spec, recovery, is_private=True)
+            await self._at_a_time.done_to(spec.id, lambda: self._begin(spec, private))
+            await self._ready(spec)
+            await self._at_a_time.done_to(spec.id, lambda: self._make_fit(spec))
+
+    async def _ready(self, spec: ServerSpec) -> None:
+        """Wait until a server takes connections; raise `ServerFailed` if it ends."""
+        folder, pause = self._folder(spec.id), _LOOK_SECONDS
+        while not await self._at_a_time.run(lambda: self._is_ready(folder)):
+            await asyncio.sleep(pause)
+            pause = min(1.1 * pause, _LONGEST_LOOK_SECONDS)  # a recovery may take hours
+
+    def _is_ready(self, folder: Path) -> bool:
+        if kept_process.find(folder) is None:
+            raise ServerFailed(self._words(folder))
+        return data_folders.status_of(folder / "data") == "ready"
+
+    def _words(self, folder: Path) -> str:
+        state = read_json(folder / STATE)
+        said = postgres.why_ended(tail(folder, _TOLD_BYTES).decode(errors="replace"))
+        return str(state.get("problem") or said or "it was killed")
+
+    def _reload(self, spec: ServerSpec, pem: str) -> None:
+        path = self._conf(spec) / postgres.CERTIFICATE
+        write_file(path, pem.encode(), 0o400, owner=self._user(spec))
+        kept = living(self._folder(spec.id))
+        if kept is not None:
+            with suppress(NoAnswer, OSError):  # it reads it when it starts
+                ask(self._folder(spec.id), kept, "reload", _ASK_SECONDS)
+
+    def _stop(self, server_id: str) -> None:
+        folder, kept = self._folder(server_id), living(self._folder(server_id))
+        if kept is not None:
+            with suppress(NoAnswer, OSError):
+                ask(folder, kept, f"stop {_FAST_SECONDS}", _FAST_SECONDS + TO_END)
+                kept.wait(TO_END)
+        self._end(server_id)
+
+    def _end(self, server_id: str) -> None:
+        """Kill all that a server has of processes, and take their groups away."""
+        if not kill(self._folder(server_id)):
+            raise ServerFailed("its keeper does not end")
+        try:
+            parents = control_groups.delegated()
+            control_groups.remove(
+                {parent / f"{self._prefix}{server_id}" for _, parent in parents.values()}
+            )
+        except GroupsMissing:
+            return
+        except OSError as error:
+            raise ServerFailed(f"its processes do not end: {error}") from error
+
+    def _remove(self, server_id: str, kept: Path | None) -> bool:
+        folder = self._folder(server_id)
+        self._stop(server_id)
+        is_kept = kept is not None and data_folders.keep(folder, kept)
+        data_folders.remove_tree(folder)
+        self._sizes.pop(server_id, None)
+        return is_kept
+
+    def _seen(self) -> Mapping[str, ServerSeen]:
+        try:
+            entries = [*self._base.iterdir()]
+        except FileNotFoundError:
+            return {}
+        found = [each for each in entries if each.is_dir() and not each.name.startswith(".")]
+        return {each.name: self._seen_one(each) for each in found}
+
+    def _seen_one(self, folder: Path) -> ServerSeen:
+        data = folder / "data"
+        if not data.exists():
+            return ServerSeen("missing")
+        size = self._size(folder)
+        certified_at = _written_at(folder / "conf" / postgres.CERTIFICATE)
+        if kept_process.find(folder) is None:
+            return ServerSeen("stopped", self._words(folder), size, certified_at)
+        is_ready = not (folder / _UNFIT).exists() and data_folders.status_of(data) == "ready"
+        return ServerSeen("running" if is_ready else "starting", "", size, certified_at)
+
+    def _size(self, folder: Path) -> int:
+        measure_at, size = self._sizes.get(folder.name, (float("-inf"), 0))
+        begun = time.monotonic()
+        if begun > measure_at:
+            size = data_folders.size_of(folder) or size
+            now = time.monotonic()
+            # A walk over all files: of many, it takes a hundredth of the time at most.
+            self._sizes[folder.name] = now + max(_MEASURED_SECONDS, 100 * (now - begun)), size
+        return size
+
+    def _folder(self, server_id: str) -> Path:
+        return self._base / server_id
+
+    def _user(self, spec: ServerSpec) -> User:
+        return data_folders.owner_of(self._folder(spec.id) / "data", self._user_by_port(spec))
+
+    def _user_by_port(self, spec: ServerSpec) -> User:
+        return user_of(self._listening.first_uid, spec.port - self._listening.first_port)
+
+    def _conf(self, spec: ServerSpec) -> Path:
+        path = self._folder(spec.id) / "conf"
+        path.mkdir(mode=0o755, parents=True, exist_ok=True)
+        path.chmod(0o755)
+        return path
+
+    def _own_folder(self, spec: ServerSpec, name: str) -> Path:
+        """Return a folder of the server's own user."""
+        path, user = self._folder(spec.id) / name, self._user(spec)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if user is not None:
+            os.chown(path, *user, follow_symlinks=False)
+        return path
+
+
+class _Bounds(NamedTuple):
+    memory_mb: int
+    cpu_millis: int
+    processes: int
+
+
+def _written_at(path: Path) -> int:
+    """Return when a file was written, in microseconds since the epoch; 0 if it is not there."""
+    try:
+        return path.stat().st_mtime_ns // 1000
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,277 @@
+"""Confine servers, and programs that read untrusted files, by bubblewrap.
+
+As root, a server has a user id of its own, which owns its files and nothing else. Without root it
+acts as the service's user, in a user namespace in which nothing else is mounted. A server and a
+program each see the programs of the machine, read-only, and the folders that they are given, in
+namespaces of their own. A program also ends with this process, even when that is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cloudcore.databases.archive.archive import BackupFailed, BackupProgramMissing
+from cloudcore.nodes.control_groups import MIB
+from cloudcore.nodes.keeper import INFO_FD, SECCOMP_FD
+
+_INNER_ID: Final = 1000
+"""The id that a server has in its own user namespace, without root."""
+_WITHOUT_ROOT: Final = (
+    *("--unshare-user", "--disable-userns", "--uid", str(_INNER_ID), "--gid", str(_INNER_ID)),
+)
+AS_ROOT: Final = ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
+"""To become the server's user, who has none."""
+_PARENTS: Final = ("/usr", "/usr/share", "/etc")
+_SEEN: Final = (
+    *("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/share/postgresql"),
+    *("/usr/share/zoneinfo", "/etc/ld.so.cache"),
+)
+_SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib64")
+_SCRATCH_MB: Final = 64
+_ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/", "TZ": "UTC"}
+_PORTS: Final = 65_536
+User = tuple[int, int] | None
+"""User and group id of a server. None if the service is not root: then it runs as the service."""
+
+
+def confined(
+    argv: Sequence[str],
+    user: User,
+    *,
+    folders: Mapping[Path, str],
+    files: Mapping[Path, str],
+    shm_mb: int,
+) -> Sequence[str]:
+    """Return what a keeper runs: bubblewrap with a program, which is its first process.
+
+    The program may write into `folders` and read `files`, each with its path for the program. The
+    options of bwrap are in the order in which it mounts (bwrap(1)).
+    """
+    options = (
+        *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup"),
+        *("--hostname", "database", "--new-session", "--clearenv", "--cap-drop", "ALL"),
+        *(_WITHOUT_ROOT if user is None else AS_ROOT),
+        *(part for name in _PARENTS for part in ("--perms", "0755", "--dir", name)),
+        *(part for name in _SEEN for part in ("--ro-bind-try", name, name)),
+        *(part for name in _SYSTEM for part in _system(name)),
+        *("--proc", "/proc", "--dev", "/dev"),
+        *_tmpfs("/dev/shm", shm_mb),  # noqa: S108 - the server's own
+        *_tmpfs("/tmp", _SCRATCH_MB),  # noqa: S108 - as above
+        *(part for here, there in folders.items() for part in ("--bind", str(here), there)),
+        *(part for here, there in files.items() for part in ("--ro-bind", str(here), there)),
+        *(part for each in _ENVIRONMENT.items() for part in ("--setenv", *each)),
+        *("--chdir", "/", "--as-pid-1", "--seccomp", str(SECCOMP_FD), "--info-fd", str(INFO_FD)),
+    )
+    return ("bwrap", *options, "--", *as_user(user, argv))
+
+
+def _system(name: str) -> Sequence[str]:
+    if Path(name).is_symlink():
+        return ("--symlink", str(Path(name).readlink()), name)
+    return ("--ro-bind-try", name, name)
+
+
+def _tmpfs(name: str, size_mb: int) -> Sequence[str]:
+    return ("--perms", "1777", "--size", str(size_mb * MIB), "--tmpfs", name)
+
+
+def as_user(user: User, argv: Sequence[str]) -> Sequence[str]:
+    """Return the command of a program in bubblewrap that has become another user (setpriv(1))."""
+    if user is None:
+        return argv
+    ids = (f"--reuid={user[0]}", f"--regid={user[1]}", "--clear-groups")
+    return ("setpriv", *ids, "--no-new-privs", "--", *argv)
+
+
+def password_line(user: User) -> str:
+    """Return the line of `/etc/passwd` (passwd(5)) with the user of a server."""
+    uid, gid = user or (_INNER_ID, _INNER_ID)
+    return f"postgres:x:{uid}:{gid}::/:/usr/sbin/nologin\n"
+
+
+def user_of(first_uid: int, offset: int) -> User:
+    """Return the ids of the server of a port, counted from the first port; None without root.
+
+    A server keeps its port when the operator changes the range: one below it has the last ids.
+    """
+    uid = first_uid + offset % _PORTS
+    return (uid, uid) if os.geteuid() == 0 else None
+
+
+_LAST_LINES: Final = 6
+_MOST_LINE: Final = 500
+_LIMIT: Final = 32 << 20
+"""Bytes of a line of output: pgBackRest lists all backups on one line, each with those it needs."""
+_BY_SIGNAL: Final = 128
+_SIGNALS: Final = 65
+_MEMORY: Final = 4 << 30
+"""Bytes of address space of a program: what it reads may be made to fill the memory."""
+_ETC: Final = ("/etc/ld.so.cache", "/etc/localtime")
+_LINKS_OR_FOLDERS: Final = ("/lib", "/lib32", "/lib64", "/bin", "/sbin")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A program, and what it may see."""
+
+    argv: Sequence[str]
+    user: User
+    readable: Mapping[Path, str] = field(default_factory=dict)
+    """Paths of this machine, and where the program sees them."""
+    writable: Mapping[Path, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Files in memory that only the program sees, such as keys, by path."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    has_network: bool = False
+    pass_fds: Sequence[int] = ()
+    """Descriptors that all processes of the run hold to their end."""
+
+
+class Ended(NamedTuple):
+    """How a run ended."""
+
+    status: int
+    said: str
+    """Its last lines."""
+
+
+def require(program: str, package: str) -> str:
+    """Return the path of a program, or raise `BackupProgramMissing`."""
+    found = shutil.which(program, path=os.defpath + ":/usr/local/bin:/usr/sbin:/sbin")
+    if found is None:
+        raise BackupProgramMissing(
+            f"this machine has no {program}: its operator installs the package {package}"
+        )
+    return found
+
+
+async def run(wanted: Run, each_line: Callable[[str], None] = lambda _line: None) -> Ended:
+    """Run to the end; both streams are read by line. Cancelled, the run is killed."""
+    async with started(wanted, stderr=asyncio.subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        kept: deque[str] = deque(maxlen=_LAST_LINES)
+        while line := await process.stdout.readline():
+            text = line.decode(errors="replace").rstrip()
+            if text:
+                kept.append(text[:_MOST_LINE])
+                each_line(text)
+        status = await process.wait()
+        if words := ended_by(status):
+            kept.append(words)
+            each_line(words)
+        return Ended(status, "\n".join(kept))
+
+
+def ended_by(status: int) -> str:
+    """Return which signal ended a program, in words; nothing if none did.
+
+    `bwrap` adds 128 to the signal that ended its program.
+    """
+    number = -status if status < 0 else status - _BY_SIGNAL
+    return f"it was ended by signal {number}" if 0 < number < _SIGNALS else ""
+
+
+@asynccontextmanager
+async def started(
+    wanted: Run, *, stdin: int = asyncio.subprocess.DEVNULL, stderr: int
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Start a program and yield it; it is killed at the end of the block."""
+    with ExitStack() as opened:
+        uid, gid = wanted.user or (os.geteuid(), os.getegid())
+        # Programs ask for the name of their user; those of the machine are none of their business.
+        named = {"/etc/passwd": f"run:x:{uid}:{gid}::/:/bin/false\n".encode()}
+        contents = named | dict(wanted.files)
+        files = {path: _in_memory(opened, content) for path, content in contents.items()}
+        options, inner = _confined(wanted, files)
+        # No argument: all users of the machine see those.
+        words = _in_memory(opened, b"".join(f"{each}\0".encode() for each in options))
+        process = await asyncio.create_subprocess_exec(
+            *(
+                "nice",
+                "-n",
+                "10",
+                "prlimit",
+                f"--as={_MEMORY}",
+                "--core=0",
+                "bwrap",
+                "--args",
+                str(words),
+                "--",
+                *inner,
+            ),
+            stdin=stdin,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=stderr,
+            env={},
+            limit=_LIMIT,
+            pass_fds=(*wanted.pass_fds, *files.values(), words),
+        )
+    try:
+        yield process
+    except ValueError as error:  # of `readline`
+        raise BackupFailed(f"{Path(wanted.argv[0]).name} said what is no line of text") from error
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def _in_memory(opened: ExitStack, content: bytes) -> int:
+    """Return a descriptor from which content is read."""
+    descriptor = os.memfd_create("file")
+    opened.callback(os.close, descriptor)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _confined(wanted: Run, files: Mapping[str, int]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the options that confine a program, and the program (bwrap(1), setpriv(1))."""
+    options = [
+        *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup"),
+        *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"),
+        *_system_mounts(),
+        *_mounts(wanted, files),
+    ]
+    if not wanted.has_network:
+        options.append("--unshare-net")
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", **wanted.env}
+    for name, value in environment.items():
+        options += ["--setenv", name, value]
+    options += ["--unshare-user"] if wanted.user is None else AS_ROOT
+    return options, as_user(wanted.user, wanted.argv)
+
+
+def _system_mounts() -> Iterator[str]:
+    """Yield the mounts of the programs and libraries of the machine."""
+    yield from ("--ro-bind", "/usr", "/usr")
+    for name in _LINKS_OR_FOLDERS:
+        path = Path(name)
+        if path.is_symlink():
+            yield from ("--symlink", str(path.readlink()), name)
+        elif path.is_dir():
+            yield from ("--ro-bind", name, name)
+    yield from ("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/tmp")  # noqa: S108 - the run's own
+
+
+def _mounts(wanted: Run, files: Mapping[str, int]) -> Iterator[str]:
+    """Yield what the run is given; folders above it would be root's alone if not made first."""
+    for there in (*_ETC, *wanted.readable.values(), *wanted.writable.values(), *files):
+        for folder in [*Path(there).parents][-2::-1]:
+            yield from ("--perms", "0755", "--dir", str(folder))
+    for file in _ETC:
+        yield from ("--ro-bind-try", file, file)
+    for how, folders in (("--ro-bind", wanted.readable), ("--bind", wanted.writable)):
+        for here, there in folders.items():
+            yield from (how, str(here), there)
+    for there, descriptor in files.items():
+        yield from ("--perms", "0444", "--ro-bind-data", str(descriptor), there)

@@ -1,0 +1,83 @@
+"""The program of the keeper of a database server.
+
+It gives itself a network of its own, starts the server confined, and relays what the machine's
+listener accepts to the server's own loopback. A server is stopped by SIGINT, a fast shutdown.
+``reload`` lets it read its certificate anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import struct
+from pathlib import Path
+from typing import ClassVar, Final
+
+from cloudcore.nodes.keeper import (
+    CONTROL,
+    SECCOMP_FD,
+    SECCOMP_FILE,
+    Keeper,
+    Program,
+    keep,
+    run,
+    unix_listener,
+)
+from cloudcore.nodes.keeper import start_by_bubblewrap as start
+from cloudcore.nodes.relays import Gate, serve_port
+
+INPUT: Final = "input"
+_SIOCSIFFLAGS: Final = 0x8914
+_IFF_UP: Final = 1
+
+
+def main() -> None:
+    """Keep the server of this folder until it has ended."""
+    keep(ServerKeeper, 0o077)
+
+
+class ServerKeeper(Keeper):
+    """A server: its order, its processes and its state."""
+
+    stop_signal: ClassVar[signal.Signals] = signal.SIGINT
+
+    def prepare(self) -> None:
+        """Start the server, then take connections for it."""
+        Path(self._order["keepers"], "cgroup.procs").write_text("0", "ascii")
+        # Its own processes: without them, nobody may mount others below (mount_namespaces(7)).
+        run("mount", "-t", "proc", "proc", "/proc")
+        _loopback_up()
+        self.watch(unix_listener(CONTROL))
+        self.start()
+        listener = self._order["listener"]
+        if listener is not None:
+            accepting = socket.socket(fileno=listener)
+            gate = Gate(self.loop, self._order["most"])
+            serve_port(self.loop, gate, accepting, self._dial)
+
+    def launch(self) -> Program:
+        """Start the server, or another program on its data."""
+        stdin = INPUT if self._order["has_input"] else os.devnull
+        groups, files = self._order["groups"], {SECCOMP_FD: SECCOMP_FILE}
+        return start(self._order["launch"], self._writer, groups, files=files, stdin=stdin)
+
+    def obey(self, word: str) -> None:
+        """Let the server read its certificate."""
+        if word == "reload":
+            self.signal(signal.SIGHUP)
+
+    def _dial(self) -> socket.socket:
+        made = socket.socket()
+        made.settimeout(0)
+        with contextlib.suppress(BlockingIOError):
+            made.connect(("127.0.0.1", self._order["port"]))
+        return made
+
+
+def _loopback_up() -> None:
+    """Let the loopback of this namespace work (netdevice(7))."""
+    with socket.socket() as any_socket:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", _IFF_UP))

@@ -1,0 +1,138 @@
+"""Locks on the servers of a machine, between its processes.
+
+One process of a machine works on a server. If it loses its lease of that work, as it was stopped or
+cut off from the database for long, another one begins before it knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from cloudcore.databases.servers.driver import ServerBusy, ServerFailed
+from cloudcore.nodes.kept_programs import OneAtATime
+
+_WAIT_SECONDS: Final = 10
+_LOOK_SECONDS: Final = 0.05
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Lock:
+    """A lock that blocks and threads of this process have, or wait for."""
+
+    holders: int = 0
+    threads: set[asyncio.Future[Any]] = field(default_factory=set)
+    """What is done to the server; it goes on when who waits for it is cancelled."""
+    descriptor: int | None = None
+    taking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class ServerLocks(OneAtATime):
+    """Does one thing a server at a time, among all processes of a machine.
+
+    A server has a file beside its folder that is locked; the kernel lets it go when a process ends.
+    """
+
+    def __init__(self, threads: ThreadPoolExecutor, base: Path) -> None:
+        """Use these threads; the folders of servers are in `base`, which need not be there yet."""
+        super().__init__(threads)
+        self._base = base
+        self._held: dict[str, _Lock] = {}
+
+    @asynccontextmanager
+    async def held(self, program_id: str) -> AsyncIterator[None]:
+        """Let nothing else be done to a server in the block; errors as below."""
+        async with super().held(program_id), self.held_from_others(program_id):
+            while threads := self._held[program_id].threads:  # whose callers were cancelled
+                await asyncio.wait(threads)
+            yield
+
+    async def alone(self, program_id: str, act: Callable[[], T]) -> T:
+        """Call something in a thread, while nothing else is done to a server."""
+        async with self.held(program_id):
+            return await self.done_to(program_id, act)
+
+    async def done_to(self, server_id: str, act: Callable[[], T]) -> T:
+        """Call something in a thread that keeps the lock to its end, also when this is cancelled.
+
+        The caller holds the server.
+        """
+        lock = self._held[server_id]
+        running = asyncio.get_running_loop().run_in_executor(self._threads, act)
+
+        def ended(_: object) -> None:
+            lock.threads.discard(running)
+            self._leave(server_id, lock)
+
+        lock.holders += 1
+        lock.threads.add(running)
+        running.add_done_callback(ended)
+        return await asyncio.shield(running)
+
+    @asynccontextmanager
+    async def held_from_others(self, server_id: str) -> AsyncIterator[None]:
+        """Let no other process work on a server in the block; blocks of this one may overlap.
+
+        Raise `ServerBusy` if another one does, and goes on for ten seconds; `ServerFailed` if the
+        file of the lock cannot be made.
+        """
+        lock = self._held.setdefault(server_id, _Lock())
+        lock.holders += 1
+        try:
+            async with lock.taking:
+                if lock.descriptor is None:
+                    lock.descriptor = await _taken(self._path(server_id))
+            yield
+        finally:
+            self._leave(server_id, lock)
+
+    def _leave(self, server_id: str, lock: _Lock) -> None:
+        """Let the lock go if nobody has it any more."""
+        lock.holders -= 1
+        if lock.holders:
+            return
+        del self._held[server_id]
+        if lock.descriptor is not None:
+            if not (self._base / server_id).exists():
+                self._path(server_id).unlink(missing_ok=True)
+            os.close(lock.descriptor)
+
+    def _path(self, server_id: str) -> Path:
+        return self._base / f".{server_id}.lock"
+
+
+async def _taken(path: Path) -> int:
+    """Return a descriptor that has the file of a path locked."""
+    until = time.monotonic() + _WAIT_SECONDS
+    while True:
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ServerFailed(f"the file {path.name} cannot be locked: {error}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+        else:
+            if _is_at(path, descriptor):  # who had it may have removed the file
+                return descriptor
+            os.close(descriptor)
+        if time.monotonic() > until:
+            raise ServerBusy("another process of this machine works on this server: try again")
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))  # noqa: PTH116 - two of a kind
+    return False

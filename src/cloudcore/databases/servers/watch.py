@@ -1,0 +1,216 @@
+"""Watch the servers of this machine: restart those that ended, set aside those without a row.
+
+One process of a machine does so. Servers are started by the work of their cluster alone: after a
+pause, the watch wakes it for a server that ended by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.databases.backups import rows as backup_rows
+from cloudcore.databases.clusters import rows, states
+from cloudcore.databases.clusters.cluster import (
+    DISK_EXCEEDED,
+    SERVER_CRASHING,
+    SERVER_FAILED,
+    Cluster,
+)
+from cloudcore.databases.clusters.rows import CLUSTERS
+from cloudcore.databases.clusters.workflow import WORK
+from cloudcore.databases.servers.driver import ServerDriver, ServerFailed, ServerSeen
+from cloudcore.db.base import Connection
+from cloudcore.errors import PlatformError
+from cloudcore.jobs.faults import Fault, add_fault
+from cloudcore.nodes.node import Watch
+from cloudcore.resources.resource import DELETING
+
+if TYPE_CHECKING:
+    from cloudcore.databases.needs import DatabaseNeeds
+
+EVERY_SECONDS: Final = 2
+_LONGEST_PAUSE: Final = 60
+_CRASHES: Final = 5
+"""Of a server within `_CRASH_SECONDS`, after which it is a fault."""
+_CRASH_SECONDS: Final = 600
+_ROOM_SECONDS: Final = 600
+"""A server may have more than its disk for so long after a start, so that its owner can delete."""
+_CERTIFICATE_SECONDS: Final = 30 * 24 * 3600
+"""After which a server gets another one: a third of its life."""
+_BURY_SECONDS: Final = 3600
+_MIB: Final = 1024 * 1024
+_MISSING: Final = ServerSeen("missing")
+_log = logging.getLogger(__name__)
+
+
+def server_watch(needs: DatabaseNeeds, driver: ServerDriver) -> Watch:
+    """Return what looks after servers."""
+    return Watch("the database servers", EVERY_SECONDS, ServerWatch(needs, driver).turn)
+
+
+class ServerWatch:
+    """Looks after the servers of one machine."""
+
+    def __init__(self, needs: DatabaseNeeds, driver: ServerDriver) -> None:
+        self._needs = needs
+        self._driver = driver
+        self._ends: dict[str, list[int]] = {}
+        """When a server was found ended, within `_CRASH_SECONDS`."""
+        self._paused: dict[str, int] = {}
+        """Before which moment a server that ended is not started again."""
+        self._running_since: dict[str, int] = {}
+        self._buried_at = 0
+
+    async def turn(self) -> None:
+        """Look at all servers of this machine once."""
+        needs, driver, now = self._needs, self._driver, self._needs.clock()
+        seen = await driver.seen()
+        found = await needs.database.read(rows.clusters_on, needs.node.name)
+        proved = await needs.database.read(backup_rows.verifying_on, needs.node.name)
+        for each in found:
+            if each.type == "managed" and each.has_data and _is_settled(each):
+                try:
+                    await self._look(each, seen.get(each.id, _MISSING), now)
+                except (ServerFailed, PlatformError) as failed:  # the others are looked at too
+                    _log.warning("the server %s is looked at again: %s", each.id, failed)
+        for other in seen.keys() - {each.id for each in found} - {*proved}:
+            try:
+                if await driver.set_aside(other):
+                    _log.warning("no row knows the server %s: its data were set aside", other)
+            except ServerFailed as failed:
+                _log.warning("the server %s is set aside later: %s", other, failed)
+        if now - self._buried_at > _BURY_SECONDS * MICROSECONDS:
+            self._buried_at = now
+            await driver.bury()
+
+    async def _look(self, found: Cluster, seen: ServerSeen, now: int) -> None:
+        if seen.status == "running":
+            await self._running(found, seen, now)
+            return
+        self._running_since.pop(found.id, None)
+        if not found.is_wanted or seen.status == "starting":
+            return
+        if seen.status == "missing" and found.status == "unavailable":
+            return  # it was noted
+        if seen.status == "missing":
+            words = "the machine does not have its data: restore a backup into a new cluster"
+            await self._note(found, _unavailable(SERVER_FAILED, words, now), now)
+        elif self._paused.get(found.id, 0) <= now:
+            await self._ended(found, now)
+
+    async def _running(self, found: Cluster, seen: ServerSeen, now: int) -> None:
+        if not found.is_wanted:
+            await self._driver.stop(found.id)
+            return
+        since = self._running_since.setdefault(found.id, now)
+        is_full = seen.data_bytes > found.disk_mb * _MIB
+        if is_full and now - since > _ROOM_SECONDS * MICROSECONDS:
+            await self._driver.stop(found.id)
+            await self._note(found, _full(found, seen, now), now)
+        elif found.status != "active":
+            await self._note(found, lambda one: structs.replace(one, status="active"), now)
+        elif self._is_steady(found, now):
+            await self._note(found, lambda one: states.without(one, SERVER_CRASHING), now)
+        if now - seen.certified_at > _CERTIFICATE_SECONDS * MICROSECONDS:
+            await self._certify(found)
+
+    def _is_steady(self, found: Cluster, now: int) -> bool:
+        """Return True if a server that is said to crash has not ended for long."""
+        steady_at = self._running_since[found.id] + _CRASH_SECONDS * MICROSECONDS
+        return now >= steady_at and any(each.code == SERVER_CRASHING for each in found.faults)
+
+    async def _ended(self, found: Cluster, now: int) -> None:
+        """Have a server that ended by itself started again, after a longer pause each time."""
+        seen = (await self._driver.seen()).get(found.id, _MISSING)
+        if seen.status != "stopped":
+            return  # it was started between the two looks
+        since = now - _CRASH_SECONDS * MICROSECONDS
+        ends = [*(each for each in self._ends.get(found.id, ()) if each > since), now]
+        self._ends[found.id] = ends
+        pause = min(2 ** (len(ends) - 1), _LONGEST_PAUSE)
+        self._paused[found.id] = now + pause * MICROSECONDS
+        words = f"the server ended {len(ends)} times in ten minutes, the last time: {seen.words}"
+        code = SERVER_CRASHING if len(ends) >= _CRASHES else ""
+        await self._note(found, _again(code, words, now), now)
+
+    async def _certify(self, found: Cluster) -> None:
+        """Give a server another certificate, and its clients the roots of that."""
+        needs = self._needs
+        issued = await needs.authority.issue([needs.terms.address, needs.node.name])
+        spec = states.spec_of(found)
+        await self._driver.reload_certificate(spec, issued.chain_pem, issued.key_pem)
+        roots = issued.ca_pem
+        await self._note(found, lambda one: structs.replace(one, ca=roots), needs.clock())
+
+    async def _note(self, found: Cluster, seen: Callable[[Cluster], Cluster], now: int) -> None:
+        await self._needs.database.write(_store, self._needs, found, seen, now)
+
+
+def _is_settled(found: Cluster) -> bool:
+    """Return True if no work is under way."""
+    return found.status != DELETING and found.applied == found.generation
+
+
+def _store(
+    tx: Connection,
+    needs: DatabaseNeeds,
+    found: Cluster,
+    seen: Callable[[Cluster], Cluster],
+    now: int,
+) -> None:
+    """Store what was seen of a cluster, unless its owner wants something else by now."""
+
+    def changed(current: Cluster) -> Cluster:
+        is_same = (current.generation, current.applied) == (found.generation, found.applied)
+        return seen(current) if is_same else current
+
+    current = CLUSTERS.find(tx, found.account_id, found.id)
+    if current is not None:
+        WORK.wake(
+            tx, current, now, hastens=False
+        )  # first: a step too locks its job, then the record
+    states.observe(tx, needs.events, found.account_id, found.id, changed, now)
+
+
+def _unavailable(code: str, words: str, now: int) -> Callable[[Cluster], Cluster]:
+    def noted(current: Cluster) -> Cluster:
+        if current.status == "unavailable":
+            return current
+        faults = tuple(add_fault(current.faults, code, words, now))
+        return structs.replace(current, status="unavailable", faults=faults)
+
+    return noted
+
+
+def _again(code: str, words: str, now: int) -> Callable[[Cluster], Cluster]:
+    def noted(current: Cluster) -> Cluster:
+        faults: Sequence[Fault] = current.faults
+        if code:
+            faults = add_fault(faults, code, words, now)
+        return structs.replace(
+            current,
+            status="unavailable",
+            generation=current.generation + 1,
+            faults=tuple(faults),
+        )
+
+    return noted
+
+
+def _full(found: Cluster, seen: ServerSeen, now: int) -> Callable[[Cluster], Cluster]:
+    has = seen.data_bytes // _MIB
+    words = (
+        f"the server was stopped: it has {has} MiB, and may have {found.disk_mb}. Start it, and"
+        " delete some within ten minutes, or restore a backup into a larger cluster"
+    )
+
+    def noted(current: Cluster) -> Cluster:
+        faults = tuple(add_fault(current.faults, DISK_EXCEEDED, words, now))
+        return structs.replace(current, status="stopped", is_wanted=False, faults=faults)
+
+    return noted

@@ -1,0 +1,97 @@
+"""Errors of a database that is full, read-only or unreachable: log them, and answer callers.
+
+A full disk is told from one that failed: SQLite reports both as "disk I/O error". A driver's
+message may name hosts, ports, users, files and statements: it is for the operator only.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from cloudcore.errors import Unavailable
+
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_MAY_BE_FULL: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+_FILE_BYTES: Final = 32 << 10
+"""Size of the smallest file that SQLite makes beside a database (``-shm``)."""
+
+
+class DiskFull(Unavailable):
+    """The disk of the database is full. Clients are not told its `path`."""
+
+    def __init__(self, path: Path, message: str = "") -> None:
+        self.path = path
+        super().__init__(message or self.advice)
+
+    @property
+    def advice(self) -> str:
+        """Return what an operator of this machine is told."""
+        return f"the disk that holds {self.path} is full; free some room"
+
+
+def is_full(path: Path, error: BaseException | None) -> bool:
+    """Return True if `error`, of SQLite or the system, means that the disk of `path` is full.
+
+    For an error that may have other causes, write some bytes beside `path`, and delete them.
+    """
+    if isinstance(error, OSError):
+        return error.errno in NO_ROOM
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    return code == sqlite3.SQLITE_FULL or (code in _MAY_BE_FULL and lacks_room(path.parent))
+
+
+def lacks_room(folder: Path) -> bool:
+    """Return True if a small file cannot be written in a folder because its disk is full."""
+    return _refusal(folder) in NO_ROOM
+
+
+def is_read_only(folder: Path) -> bool:
+    """Return True if a small file cannot be written in a folder because its disk is read-only."""
+    return _refusal(folder) == errno.EROFS
+
+
+def _refusal(folder: Path) -> int | None:
+    """Write some bytes in a folder, and delete them; return the number of the error, if any."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_FILE_BYTES))
+            file.flush()
+    except OSError as error:
+        return error.errno
+    return None
+
+
+AGAIN_SECONDS: Final = 60.0
+"""Seconds until a failure of the same kind is logged again."""
+
+_log = logging.getLogger(__name__)
+
+
+class Refusals:
+    """The failures of one database. Each kind is logged at once, then at most every minute."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._told_at: dict[str, float] = {}
+
+    def unavailable(
+        self, sentence: str, error: BaseException, kind: type[Unavailable] = Unavailable
+    ) -> Unavailable:
+        """Log why the database refused, and return the error for its callers."""
+        now = self._clock()
+        with self._lock:
+            is_new = now - self._told_at.get(sentence, -AGAIN_SECONDS) >= AGAIN_SECONDS
+            if is_new:
+                self._told_at[sentence] = now
+        if is_new:
+            _log.warning("%s: %s", sentence, " ".join(str(error).split()))
+        return kind(sentence)

@@ -1,0 +1,132 @@
+"""What became of a delivery after it was handed over: it bounced, or was complained of.
+
+A suppression follows once, when the recipient's status changes: one that its owner has deleted does
+not come again with a report that comes again.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Final, Literal
+
+from cloudcore.db.base import Connection
+from cloudcore.email import suppressions
+from cloudcore.email.bounces.reports import Kind, Report
+from cloudcore.email.bounces.verp import Returned
+from cloudcore.email.messages import rows
+from cloudcore.email.messages.rows import Recipient
+from cloudcore.email.needs import EmailNeeds
+from cloudcore.email.resources import MESSAGE, SUPPRESSION, WAITING, MessageStatus, Suppression
+from cloudcore.email.warm_up import note_outcome
+from cloudcore.errors import NotFound
+
+SUPPRESSED: Final = SUPPRESSION.told_changes[SUPPRESSION.action("create")]
+_OPEN: Final = WAITING | {"sent"}
+"""A report may come before what sends has noted that the message was taken."""
+_STATUS: Final[dict[Kind, MessageStatus]] = {
+    "hard": "bounced",
+    "soft": "bounced",
+    "complaint": "complained",
+}
+_CAUSE: Final[dict[Kind, Literal["auto_bounce", "auto_complaint"]]] = {
+    "hard": "auto_bounce",
+    "complaint": "auto_complaint",
+}
+
+
+async def delivery_of(needs: EmailNeeds, returned: Returned) -> Recipient | None:
+    """Return the delivery that a return path names, or None if its message is no longer kept."""
+    return await needs.database.read(find_delivery, returned)
+
+
+async def note_report(needs: EmailNeeds, returned: Returned, report: Report) -> bool:
+    """Store what a report says of a delivery; return False if that changes nothing."""
+    return await needs.database.write(note, needs, returned, report)
+
+
+async def take_return_mail(needs: EmailNeeds, resources: AsyncExitStack) -> None:
+    """Take what mail servers send back, if the operator wants that, until `resources` ends."""
+    domain, address = needs.return_mail
+    if address is None:
+        return
+    from cloudcore.email.bounces.mail_server import Reader, taking_mail  # noqa: PLC0415 - few installs take mail
+
+    find, note = partial(delivery_of, needs), partial(note_report, needs)
+    reader = Reader(domain, needs.return_key, find, note)
+    await resources.enter_async_context(taking_mail(reader, domain, *address))
+
+
+def find_delivery(tx: Connection, returned: Returned) -> Recipient | None:
+    """Return the delivery that a return path names, or None if its message is no longer kept."""
+    account_id = rows.account_of(tx, returned.message_id)
+    if account_id is None:
+        return None
+    return rows.find_recipient(tx, account_id, *returned)
+
+
+def note(tx: Connection, needs: EmailNeeds, returned: Returned, report: Report) -> bool:
+    """Store what a report says of a delivery; return False if that changes nothing.
+
+    A failure for good (``hard``) and a complaint suppress the address. A delay, which is another
+    server's, changes the reason alone: the message is not sent again.
+    """
+    found = find_delivery(tx, returned)
+    if found is None:
+        return False
+    try:
+        rows.ROWS.lock(tx, found.account_id, found.message_id)
+    except NotFound:
+        return False
+    now, found = needs.clock(), find_delivery(tx, returned)
+    if found is None or found.status not in _OPEN:
+        return False
+    changed = found._replace(reason=report.reason or None)
+    if report.kind == "delayed":
+        if found.status != "sent" or changed == found:
+            return False
+    else:
+        changed = changed._replace(status=_STATUS[report.kind], next_attempt_at=None)
+    rows.change_recipient(tx, changed, now)
+    if changed.status == "bounced":
+        note_outcome(tx, needs.events, changed, now, was_sent=found.status == "sent")
+    if report.kind in _CAUSE:
+        suppress(tx, needs, changed, _CAUSE[report.kind], now)
+    return True
+
+
+def suppress(
+    tx: Connection,
+    needs: EmailNeeds,
+    to: Recipient,
+    reason: Literal["auto_bounce", "auto_complaint"],
+    now: int,
+) -> Suppression | None:
+    """Suppress the address of a delivery, whatever the quota; return None if it is already."""
+    made = suppressions.add_automatic(
+        tx,
+        Suppression(
+            id=needs.new_id(),
+            account_id=to.account_id,
+            region=to.region,
+            created_at=now,
+            updated_at=now,
+            address=to.address,
+            folded=to.folded,
+            reason=reason,
+            source_message_id=to.message_id,
+        ),
+    )
+    if made is not None:
+        crn = SUPPRESSION.crn_of(made)
+        message = {
+            "id": to.message_id,
+            "crn": MESSAGE.crn(to.region, to.account_id, to.message_id),
+        }
+        told = {
+            "suppression": {"id": made.id, "crn": crn, "name": made.folded},
+            "reason": reason,
+            "source_message": message,
+        }
+        needs.events.tell(tx, to.account_id, SUPPRESSED, [told], now)
+    return made

@@ -1,0 +1,168 @@
+"""What a mail that came back says of a delivery: that it failed, is delayed, or was complained of.
+
+Reports of delivery are read by RFC 3464, complaints by RFC 5965 (ARF), and what mail servers send
+instead of a report by ``flufl.bounce``. The text is a stranger's: nothing of it is trusted but what
+it says of the delivery whose return path it came to, and all of it may be malformed.
+"""
+
+from __future__ import annotations
+
+import email
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from email.message import Message
+from typing import Any, Final, Literal, NamedTuple
+
+MOST_BYTES: Final = 128 * 1024
+"""What is read of a mail. The report stands before the message that it is about."""
+MOST_REASON: Final = 500
+_MOST_GUESSED_BYTES: Final = 32 * 1024
+_MOST_GUESSED_LINE: Final = 200
+"""The patterns of other forms take time by the square of a line's length."""
+
+Kind = Literal["hard", "soft", "delayed", "complaint"]
+"""``hard`` failed for good (5.x.x), ``soft`` was given up for now (4.x.x), ``delayed`` is still
+tried by another server."""
+_MILDEST: Final = ("", "delayed", "soft", "hard")
+_COMPLAINTS: Final = frozenset({"abuse", "fraud", "opt-out", "virus"})
+"""Of the types of feedback; others are no complaint of the message: ``not-spam`` (RFC 6430),
+``auth-failure`` (RFC 6591)."""
+_STATUS: Final = re.compile(r"(?<![\d.])([245])\.\d{1,3}\.\d{1,3}(?![\d.])")
+"""RFC 3463."""
+_REPLY: Final = re.compile(r"(?<![\d.])([45])[0-5]\d(?=[ -])")
+"""RFC 5321 §4.2."""
+
+
+class Report(NamedTuple):
+    """What a mail says of a delivery."""
+
+    kind: Kind
+    reason: str
+    """For the sender of the message, on one line: what the mail server answered."""
+
+
+class _Said(NamedTuple):
+    """What a report of delivery says of one recipient."""
+
+    kind: str
+    """Empty: nothing failed."""
+    reason: str
+    addresses: Sequence[str]
+
+
+def read_report(data: bytes, address: str) -> Report | None:
+    """Return what a mail says of a delivery to `address`, or None if it says nothing of it."""
+    try:
+        mail = email.message_from_bytes(data[:MOST_BYTES])
+        parts = _parts(mail)
+        if (feedback := _first(parts, "message/feedback-report")) is not None:
+            return _complaint(feedback)
+        if (status := _first(parts, "message/delivery-status")) is not None:
+            return _delivery(status, address)
+        return _guessed(data, address)
+    except Exception:  # noqa: BLE001 - parsers of mail fail in many ways on what strangers make
+        return None
+
+
+def _parts(mail: Message) -> Sequence[Any]:
+    """Return the parts, but not those of messages within."""
+    payload = mail.get_payload()
+    return payload if isinstance(payload, list) else []
+
+
+def _first(parts: Sequence[Any], content_type: str) -> Message | None:
+    return next((each for each in parts if each.get_content_type() == content_type), None)
+
+
+# Complaints
+
+
+def _complaint(part: Message) -> Report | None:
+    """Return what a report of feedback says."""
+    for fields in _parts(part):
+        feedback = _field(fields, "Feedback-Type").lower()
+        if feedback in _COMPLAINTS:
+            return Report("complaint", feedback)
+    return None
+
+
+# Reports of delivery
+
+
+def _delivery(part: Message, address: str) -> Report | None:
+    """Return what a report says of an address, or else the mildest that it says of all.
+
+    Others are named where mail is passed on, by an alias or a list.
+    """
+    said = [each for fields in _parts(part) if (each := _recipient(fields)) is not None]
+    own = [each for each in said if address.lower() in each.addresses]
+    mildest = min(own or said, key=lambda each: _MILDEST.index(each.kind), default=None)
+    if mildest is None or not mildest.kind:
+        return None
+    return Report(mildest.kind, mildest.reason)  # type: ignore[arg-type]  # one of `_MILDEST`
+
+
+def _recipient(fields: Message) -> _Said | None:
+    """Return what the fields of a recipient say (RFC 3464 §2.3); None for those of the message."""
+    action, status = _field(fields, "Action").lower(), _field(fields, "Status")
+    if not action and not status:
+        return None
+    diagnostic = _field(fields, "Diagnostic-Code")
+    code = _code(status) or _code(diagnostic)
+    if action.startswith("delayed"):
+        kind = "delayed"
+    elif action.startswith(("fail", "error")):  # OpenSMTPD says error
+        kind = "hard" if code == "5" else "soft"
+    elif action:
+        kind = ""  # delivered, relayed, expanded
+    else:
+        kind = {"4": "delayed", "5": "hard"}.get(code, "")
+    named = (_field(fields, name) for name in ("Original-Recipient", "Final-Recipient"))
+    addresses = [each.rpartition(";")[2].strip(" <>").lower() for each in named if each]
+    words = diagnostic.partition(";")[2].strip() or diagnostic or status
+    return _Said(kind, _line(words), addresses)
+
+
+def _field(fields: Message, name: str) -> str:
+    return str(fields.get(name, "")).strip()
+
+
+def _code(text: str) -> str:
+    """Return the class of a status code: 2, 4 or 5; empty without one."""
+    found = _STATUS.search(text) or _REPLY.search(text)
+    return found[1] if found else ""
+
+
+# Other forms
+
+
+def _guessed(data: bytes, address: str) -> Report | None:
+    """Return what one of many forms says of this very address, by its patterns."""
+    from flufl.bounce import all_failures  # noqa: PLC0415 - takes time, and few are such
+
+    logging.getLogger("flufl.bounce").setLevel(logging.CRITICAL)  # a line for each pattern
+    lines = [each[:_MOST_GUESSED_LINE] for each in data[:_MOST_GUESSED_BYTES].splitlines()]
+    mail = email.message_from_bytes(b"\n".join(lines))
+    delayed, failed = (
+        {each.decode("ascii", "replace").lower() for each in found} for found in all_failures(mail)
+    )
+    if address.lower() in failed:
+        words = next(_answers(mail), "")
+        return Report("soft" if _code(words) == "4" else "hard", _line(words))
+    return Report("delayed", "") if address.lower() in delayed else None
+
+
+def _answers(mail: Message) -> Iterator[str]:
+    """Yield the lines of the text that have a code."""
+    for part in _parts(mail) or (mail,):
+        if part.get_content_type() == "text/plain":
+            body = part.get_payload(decode=True)
+            text = body.decode("utf-8", "replace") if isinstance(body, bytes) else ""
+            yield from (line for line in text.splitlines() if _code(line))
+
+
+def _line(text: str) -> str:
+    """Return a text on one line, of what can be shown, and not too long."""
+    shown = "".join(each if each.isprintable() else " " for each in text)
+    return " ".join(shown.split())[:MOST_REASON]

@@ -1,0 +1,261 @@
+"""Verify sending identities: look for the DKIM record of a domain, or mail a link to an address.
+
+The record is looked for again and again: no mail may be sent from a domain whose owner has removed
+it. Nothing changes while no name server answers. The token of the link is derived from the root key
+and a nonce, which each new mail changes; only its hash is stored.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from base64 import urlsafe_b64encode
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP
+from functools import partial
+from hashlib import sha256
+from typing import Final
+from urllib.parse import urlencode
+
+from msgspec import structs
+
+from cloudcore.account_rows import handle_of
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.email.dkim import is_record_of, record_value
+from cloudcore.email.needs import EmailNeeds
+from cloudcore.email.resources import FAILED, VERIFIED, SendingIdentity, record_name
+from cloudcore.email.sender_rows import IDENTITY_ROWS, list_due, lock_confirmed_by
+from cloudcore.errors import InvalidInput, TooManyConfirmations
+from cloudcore.keyring import Keyring
+from cloudcore.outbound.dns_resolver import DnsFailed
+from cloudcore.outbound.mail import MailRefused
+from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.web.ratelimit import Budget, count_request
+
+CONFIRM_PATH: Final = "/v1/identity-confirmations"
+CONFIRMATION_SECONDS: Final = 72 * 3600
+"""Seconds for which a link confirms."""
+_HOUR: Final = 3600
+OF_ADDRESS: Final = Budget(limit=10, window_seconds=_HOUR, is_extended=False)
+"""Mails to an address, of all accounts together."""
+OF_ACCOUNT: Final = Budget(limit=300, window_seconds=_HOUR, is_extended=False)
+"""Mails of an account to all addresses."""
+
+
+class BadToken(InvalidInput):
+    """The token confirms nothing: unknown, expired or superseded, which is not told."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the token confirms no address: it is unknown, expired, used, or there is a newer one",
+            field="token",
+            reason="unknown",
+        )
+
+
+def waiting(identity: SendingIdentity, keyring: Keyring, now: int) -> SendingIdentity:
+    """Return an address that waits for its confirmation by a new token."""
+    nonce = urlsafe_b64encode(os.urandom(24)).decode()
+    return structs.replace(
+        identity,
+        confirmation_nonce=nonce,
+        confirmation_hash=_hash(_token(keyring, identity.id, nonce)),
+        confirmation_expires_at=now + CONFIRMATION_SECONDS * MICROSECONDS,
+        check_at=now,
+    )
+
+
+def count_mail(tx: Connection, identity: SendingIdentity, now: int) -> None:
+    """Count a mail that asks for a confirmation: addresses may be of strangers.
+
+    Raise `TooManyConfirmations` if the address, or others of the account, were asked too often.
+    """
+    local, _, domain = identity.value.rpartition("@")
+    address = sha256(f"{local.partition('+')[0]}@{domain}".encode()).hexdigest()
+    subjects = (
+        ("email address", address, OF_ADDRESS),
+        ("email account", identity.account_id, OF_ACCOUNT),
+    )
+    for name, subject, budget in subjects:
+        status = count_request(tx, name, subject, budget, now)
+        if status.is_refused:
+            raise TooManyConfirmations(
+                f"too many requests to confirm: at most {OF_ADDRESS.limit} an hour to an address,"
+                f" and {OF_ACCOUNT.limit} of an account",
+                retry_after=status.reset,
+            )
+
+
+def confirm(tx: Connection, token: str, now: int) -> SendingIdentity:
+    """Verify the address that a token confirms; raise `BadToken` if it confirms none."""
+    found = lock_confirmed_by(tx, _hash(token))
+    if found is None or (found.confirmation_expires_at or 0) <= now:
+        raise BadToken
+    return IDENTITY_ROWS.save(
+        tx,
+        structs.replace(
+            found,
+            status="verified",
+            verified_at=now,
+            confirmation_nonce=None,
+            confirmation_hash=None,
+            confirmation_expires_at=None,
+            check_at=None,
+            faults=(),
+            updated_at=now,
+        ),
+    )
+
+
+def mail_of(
+    identity: SendingIdentity, account: str, keyring: Keyring, url: str, sender: str
+) -> EmailMessage:
+    """Return the mail with the link; `account` is who wants to send, `url` the platform's base."""
+    assert identity.confirmation_nonce is not None
+    query = urlencode({"token": _token(keyring, identity.id, identity.confirmation_nonce)})
+    mail = EmailMessage(policy=SMTP)
+    mail["From"] = sender
+    mail["To"] = Address(addr_spec=identity.value)
+    mail["Subject"] = "Confirm your address"
+    domain = sender.rpartition("@")[2].rstrip(">") or "localhost"
+    mail["Message-ID"] = f"<{identity.id}.{identity.asked}@{domain}>"
+    mail["Auto-Submitted"] = "auto-generated"
+    mail.set_content(
+        f"The account {account} of {url} wants to send mail from\n{identity.value}.\n\n"
+        f"To allow that, open this page within 72 hours:\n{url}{CONFIRM_PATH}?{query}\n\n"
+        "If you do not know what this is, do nothing.\n"
+    )
+    return mail
+
+
+def _token(keyring: Keyring, identity_id: str, nonce: str) -> str:
+    key = keyring.derive("email confirmation token")
+    mac = hmac.digest(key, f"{identity_id} {nonce}".encode(), "sha256")
+    return urlsafe_b64encode(mac).rstrip(b"=").decode()
+
+
+def _hash(token: str) -> bytes:
+    return sha256(token.encode()).digest()
+
+
+EVERY_SECONDS: Final = 60
+PENDING_SECONDS: Final = 72 * 3600
+"""A domain fails whose record is not there after these."""
+_PAUSES: Final = {"pending": 300, "verified": 3600, "failed": 3600}
+"""Seconds between two looks for a record, by status."""
+_PAGE: Final = 100
+
+Outcome = Came[SendingIdentity] | Again[SendingIdentity]
+
+
+def wish(identity: SendingIdentity, now: int) -> Wish | None:
+    """Return what is to be done with an identity now."""
+    if identity.check_at is None or identity.check_at > now:
+        return None
+    return Wish("look" if identity.kind == "domain" else "ask", identity.asked)
+
+
+def problem_of(identity: SendingIdentity, texts: list[bytes]) -> Problem | None:
+    """Return what is wrong with the TXT records of a domain's selector; None if nothing is."""
+    assert identity.dkim_selector is not None
+    assert identity.dkim_public is not None
+    name = record_name(identity.dkim_selector, identity.value)
+    wanted = f"publish {name} TXT {record_value(identity.dkim_public)}"
+    if not texts:
+        return Problem("DKIM_RECORD_MISSING", f"{name} has no TXT record; {wanted}")
+    if len(texts) > 1:
+        return Problem("DKIM_RECORD_MISMATCH", f"{name} has several TXT records, not one; {wanted}")
+    if not is_record_of(texts[0], identity.dkim_public):
+        return Problem("DKIM_RECORD_MISMATCH", f"the TXT record of {name} is another; {wanted}")
+    return None
+
+
+async def _look(found: SendingIdentity, needs: EmailNeeds, _turn: Turn) -> Outcome:
+    """Look for the record of a domain."""
+    assert found.dkim_selector is not None
+    try:
+        texts = await needs.resolver.texts(record_name(found.dkim_selector, found.value))
+    except DnsFailed as error:
+        return Again(faults=[Problem("DNS_UNREACHABLE", str(error))])
+    problem = problem_of(found, texts)
+
+    def change(current: SendingIdentity, now: int) -> SendingIdentity:
+        status, verified_at = current.status, current.verified_at
+        if problem is None:
+            if status != "verified":
+                status, verified_at = "verified", now
+        elif status == "verified" or now - current.created_at > PENDING_SECONDS * MICROSECONDS:
+            status = "failed"
+        following = now + _PAUSES[status] * MICROSECONDS
+        return structs.replace(
+            current,
+            status=status,
+            verified_at=verified_at,
+            checked_at=now,
+            # Who asked meanwhile may have published it after this look.
+            check_at=following if current.asked == found.asked else current.check_at,
+            faults=tuple(each for each in current.faults if problem and each.code == problem.code),
+        )
+
+    return Came(
+        change=change, also=partial(_tell, needs), faults=[] if problem is None else [problem]
+    )
+
+
+async def _ask(found: SendingIdentity, needs: EmailNeeds, _turn: Turn) -> Outcome:
+    """Send the mail that asks for the confirmation of an address."""
+
+    def change(current: SendingIdentity, _now: int) -> SendingIdentity:
+        is_same = current.asked == found.asked
+        return structs.replace(current, check_at=None) if is_same else current
+
+    if found.confirmation_nonce is None:
+        return Came(change=change)
+    if needs.mail is None:
+        words = "this install sends no mail: its operator has set no smarthost"
+        return Came(change=change, faults=[Problem("MAIL_NOT_AVAILABLE", words)])
+    account = await needs.database.read(handle_of, found.account_id)
+    mail = mail_of(found, account, needs.keyring, needs.url, needs.mail.sender)
+    try:
+        await needs.mail.send(mail)
+    except MailRefused as error:
+        if error.is_permanent:
+            return Came(change=change, faults=[Problem("MAIL_REFUSED", str(error))])
+        return Again(faults=[Problem("MAIL_UNREACHABLE", str(error))])
+    return Came(change=change)
+
+
+def _tell(
+    needs: EmailNeeds, tx: Connection, before: SendingIdentity, after: SendingIdentity
+) -> None:
+    """Tell that a domain is verified, or is not any more."""
+    if before.status != after.status:
+        tell_status(needs, tx, after)
+
+
+def tell_status(needs: EmailNeeds, tx: Connection, identity: SendingIdentity) -> None:
+    """Tell the status of an identity, which has changed."""
+    event = VERIFIED if identity.status == "verified" else FAILED
+    needs.events.tell(tx, identity.account_id, event, [identity.told], identity.updated_at)
+
+
+WORK: Final[Work[SendingIdentity, EmailNeeds]] = Work(
+    IDENTITY_ROWS, wish=wish, steps={"look": Step(_look, 60, 3600), "ask": Step(_ask, 30, 3600)}
+)
+
+
+async def check_due(needs: EmailNeeds) -> None:
+    """Wake the work of domains whose record is to be looked for again."""
+    now, after = needs.clock(), -1
+    while found := await needs.database.read(list_due, now, after, _PAGE):
+        for account_id, identity_id, _ in found:
+            await needs.database.write(_wake, account_id, identity_id, now)
+        after = found[-1][2]
+
+
+def _wake(tx: Connection, account_id: str, identity_id: str, now: int) -> None:
+    found = IDENTITY_ROWS.find(tx, account_id, identity_id)
+    if found is not None:
+        WORK.wake(tx, found, now, hastens=False)

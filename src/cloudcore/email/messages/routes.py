@@ -1,0 +1,195 @@
+"""``/v1/messages``: accept a message, and show what became of it.
+
+Messages pass by the thousand, so the audit log has none of them, only the refusals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, Final
+
+from litestar import get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import Meta, field
+
+from cloudcore.email import templates
+from cloudcore.email.messages import rows
+from cloudcore.email.messages.accepting import Draft, accept, check_recipients
+from cloudcore.email.messages.bodies import MESSAGES, content_of, sealed_content, whole
+from cloudcore.email.messages.composing import (
+    Content,
+    Heading,
+    Mailbox,
+    check_headers,
+    check_line,
+    composed,
+    mailbox,
+)
+from cloudcore.email.needs import EmailNeeds
+from cloudcore.email.resources import MESSAGE, MOST_RECIPIENTS, Template
+from cloudcore.email.templates import MAX_SUBJECT, Rendered, render
+from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.resources.routes import answers_one, standard_routes
+from cloudcore.threads import DOCUMENTS
+from cloudcore.web.app import Needs
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.wire import RequestBody, ResponseBody
+
+USE_TEMPLATE: Final = "email:GetTemplate"
+"""The right on a template that sending it needs."""
+_Mailboxes = Annotated[list[str], Meta(max_length=MOST_RECIPIENTS)]
+
+
+class SendMessage(RequestBody):
+    """A message: a subject with HTML, text or both, or a template with its variables."""
+
+    from_: str = field(name="from")
+    """`ada@example.com` or `Ada Lovelace <ada@example.com>`, of a verified identity."""
+    to: _Mailboxes = field(default_factory=list)
+    """With `cc` and `bcc` 1 to 50."""
+    cc: _Mailboxes = field(default_factory=list)
+    bcc: _Mailboxes = field(default_factory=list)
+    """Who gets it too; the message itself does not tell."""
+    subject: Annotated[str, Meta(min_length=1, max_length=MAX_SUBJECT)] | None = None
+    html: Annotated[str, Meta(min_length=1)] | None = None
+    text: Annotated[str, Meta(min_length=1)] | None = None
+    template: str | None = None
+    """Name, id or CRN of an email template, instead of subject, HTML and text."""
+    variables: dict[str, Any] = field(default_factory=dict)
+    """Of the template, by name; any values of JSON."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Further fields: `X-…`, and those of mailing lists, `List-…`. At most 20."""
+
+
+@post(
+    MESSAGE.path,
+    status_code=202,
+    opt={
+        "action": MESSAGE.action("create"),
+        "idempotent": True,
+        "statuses": (429,),
+        "silent_limit": True,
+    },
+)
+@answers_one(MESSAGES)
+async def send_message(
+    data: JSONBody[SendMessage],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[EmailNeeds],
+) -> Reply[ResponseBody]:
+    """Accept a message, which is then sent to each recipient by itself.
+
+    Recipients whose addresses are suppressed get nothing, and are recorded so; the others do. A
+    request that is sent again with its `Idempotency-Key` sends nothing again. An identity may send
+    so many messages a second as the operator has set, by default 10; then it is 429.
+    """
+    account_id, region = account_of(ctx), ctx.settings.region
+    message_id, now = ctx.new_id(), ctx.clock()
+    ctx.authorize(MESSAGE.crn(region, account_id, message_id))
+    if needs.sending.sender is None:
+        raise Conflict("this install sends no mail of accounts", reason="not_available")
+    template = await _template(ctx, data, account_id, region)
+    run = partial(DOCUMENTS.run, account_id)
+    draft, content = await run(_drafted, data, template, (message_id, account_id, region), now)
+    draft = draft._replace(sealed=await run(sealed_content, ctx.keyring, message_id, content))
+    is_counted = needs.room.is_due(account_id, now)
+    change = partial(accept, checks_room=is_counted)
+    reply = await ctx.commit(
+        change,
+        draft,
+        needs.sending,
+        now,
+        wrap=lambda made: whole(made.message, made.recipients, content),
+        location=lambda made: MESSAGES.location(made.message),
+        told=lambda _: None,
+    )
+    if is_counted:
+        needs.room.note(account_id, now)
+    return reply
+
+
+@get(MESSAGE.path_of_one, opt={"action": MESSAGE.action("get")})
+@answers_one(MESSAGES)
+async def get_message(
+    message_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ResponseBody:
+    """Return a message, with what became of each recipient.
+
+    What it says is kept for seven days after nothing of it waits to be sent, the rest for thirty.
+    """
+    found = await MESSAGES.authorized(ctx, message_id)
+    of = (found.account_id, found.id)
+    recipients = await ctx.database.read(rows.list_recipients, *of)
+    sealed = await ctx.database.read(rows.find_content, *of)
+    content = None
+    if sealed is not None:
+        content = await DOCUMENTS.run(found.account_id, content_of, ctx.keyring, found.id, sealed)
+    return whole(found, recipients, content)
+
+
+async def _template(
+    ctx: RequestContext, data: SendMessage, account_id: str, region: str
+) -> Template | None:
+    """Return the template that a request names; refuse what it must not have besides."""
+    if data.template is None:
+        if data.variables:
+            words = "variables: they are those of a template"
+            raise InvalidInput(words, field="variables", reason="ambiguous")
+        return None
+    for name in ("subject", "html", "text"):
+        if getattr(data, name) is not None:
+            words = f"{name}: the template has it"
+            raise InvalidInput(words, field=name, reason="ambiguous")
+    right = ctx.right_to(USE_TEMPLATE)
+    where = (account_id, region, "template", data.template)
+    return await ctx.database.read(templates.ROWS.resolve, *where, right)
+
+
+def _drafted(
+    data: SendMessage, template: Template | None, of: tuple[str, str, str], now: int
+) -> tuple[Draft, Content]:
+    """Return what a request says, rendered and checked; it is composed once, to see that it can be.
+
+    Raises:
+        InvalidInput
+
+    """
+    sender = mailbox(data.from_, "from")
+    to, cc, bcc = (_mailboxes(data, field) for field in ("to", "cc", "bcc"))
+    check_headers(data.headers)
+    said = _said(data) if template is None else render(template, data.variables)
+    content = Content(said.html, said.text, data.headers, data.variables)
+    draft = Draft(*of, sender, to, cc, bcc, said.subject, template, b"")
+    check_recipients(draft)
+    heading = Heading(
+        id=draft.id,
+        sender=str(sender),
+        to=[str(each) for each in to],
+        cc=[str(each) for each in cc],
+        subject=draft.subject,
+        created_at=now,
+    )
+    composed(heading, content, {})
+    return draft, content
+
+
+def _said(data: SendMessage) -> Rendered:
+    if data.subject is None:
+        raise InvalidInput("subject: needed, or a template", field="subject", reason="missing")
+    if data.html is None and data.text is None:
+        raise InvalidInput("text: needed, or html or a template", field="text", reason="missing")
+    check_line(data.subject, "subject")
+    if not data.subject.strip():
+        raise InvalidInput("subject: it is empty", field="subject", reason="out_of_range")
+    return Rendered(data.subject, data.html, data.text)
+
+
+def _mailboxes(data: SendMessage, field: str) -> Sequence[Mailbox]:
+    given: Sequence[str] = getattr(data, field)
+    return [mailbox(each, f"{field}[{place}]") for place, each in enumerate(given)]
+
+
+HANDLERS: Final = (*standard_routes(MESSAGES), send_message, get_message)

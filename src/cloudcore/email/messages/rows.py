@@ -1,0 +1,350 @@
+"""The tables of messages, their recipients and contents, and their queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from msgspec import structs
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ColumnElement,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    bindparam,
+    case,
+    exists,
+    literal_column,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import bound, columns, deletion
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
+from cloudcore.db.statement import Statement, page
+from cloudcore.email.resources import (
+    MESSAGE,
+    STATUSES,
+    WAITING,
+    Message,
+    MessageStatus,
+    RecipientKind,
+    status_of,
+)
+from cloudcore.quotas.limits import Counted, up_to
+from cloudcore.resources.rows import Rows
+
+CONTENT_KEPT_SECONDS: Final = 7 * 24 * 3600
+"""Seconds for which the content is kept after no recipient waits any more."""
+KEPT_SECONDS: Final = 30 * 24 * 3600
+"""Seconds for which the message and its recipients are."""
+_RATES_KEPT_SECONDS: Final = 3600
+IS_WAITING: Final = text("status IN ('queued', 'deferred')")
+_HAS_ENDED: Final = text("ended_at IS NOT NULL")
+
+recipients = Table(
+    "email_recipients",
+    metadata,
+    Column("message_id", Id, nullable=False),
+    Column("position", Integer, nullable=False),  # from 0, in the order of to, cc and bcc
+    Column("account_id", Id, nullable=False),
+    Column("region", ByteOrdered, nullable=False),
+    Column("address", Text, nullable=False),  # as mail goes there: the domain in ASCII
+    Column("folded", ByteOrdered, nullable=False),  # as suppressions compare it
+    Column("kind", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("reason", Text),
+    Column("attempts", Integer, nullable=False),
+    Column("last_attempt_at", Moment),
+    Column("source_ip", Text),  # the dedicated address; null: the shared one
+    Column("next_attempt_at", Moment),
+    PrimaryKeyConstraint("message_id", "position"),
+    ForeignKeyConstraint(
+        ["message_id", "account_id"],
+        ["email_messages.id", "email_messages.account_id"],
+        name="fk_email_recipients_message",
+        ondelete="CASCADE",
+    ),
+    one_of("kind", "to", "cc", "bcc"),
+    one_of("status", *STATUSES),
+    CheckConstraint("attempts >= 0", name="attempts"),
+    CheckConstraint(
+        "(status IN ('queued', 'deferred')) = (next_attempt_at IS NOT NULL)",
+        name="next_attempt_at",
+    ),
+    Index("ix_email_recipients_folded", "account_id", "folded", "message_id"),
+    partial_index("ix_email_recipients_source_ip", "account_id", "source_ip", where=IS_WAITING),
+)
+contents = Table(
+    "email_contents",
+    metadata,
+    Column("message_id", Id, primary_key=True),
+    Column("account_id", Id, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),  # under the root key
+    Column("ended_at", Moment),  # that of the message
+    ForeignKeyConstraint(
+        ["message_id", "account_id"],
+        ["email_messages.id", "email_messages.account_id"],
+        name="fk_email_contents_message",
+        ondelete="CASCADE",
+    ),
+    partial_index("ix_email_contents_ended_at", "ended_at", where=_HAS_ENDED),
+)
+rates = Table(
+    "email_rates",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
+    Column("identity_id", Id, nullable=False),
+    Column("second", BigInteger, nullable=False),  # since the epoch
+    Column("accepted", Integer, nullable=False),
+    PrimaryKeyConstraint("account_id", "identity_id"),
+    Index("ix_email_rates_second", "second"),
+)
+_r = recipients.c
+_c = contents.c
+
+
+def _has_recipient(of: Table) -> ColumnElement[bool]:
+    return exists().where(
+        _r.message_id == of.c.id,
+        _r.account_id == of.c.account_id,
+        _r.folded == bindparam("recipient"),
+    )
+
+
+def _is_of_identity(of: Table) -> ColumnElement[bool]:
+    return (of.c.identity == bindparam("identity")) | (of.c.identity_id == bindparam("identity"))
+
+
+ROWS: Final = Rows(
+    MESSAGE,
+    one_of("status", *STATUSES),
+    CheckConstraint(
+        "(status IN ('queued', 'deferred')) = (ended_at IS NULL)",
+        name="ended_at",
+    ),
+    partial_index("ix_email_messages_waiting", "account_id", where=IS_WAITING),
+    partial_index("ix_email_messages_ended_at", "ended_at", where=_HAS_ENDED),
+    unique=Index("ix_email_messages_identity", "account_id", "identity_id", "id"),
+    types={"identity_id": Id, "template_id": Id},
+    conditions={"recipient": _has_recipient, "identity": _is_of_identity},
+)
+_m = ROWS.table.c
+
+
+class Recipient(NamedTuple):
+    """One to whom a message goes, and what became of it."""
+
+    message_id: str
+    position: int
+    """From 0, in the order of to, cc and bcc."""
+    account_id: str
+    region: str
+    address: str
+    folded: str
+    """As suppressions compare addresses."""
+    kind: RecipientKind
+    status: MessageStatus
+    reason: str | None
+    attempts: int
+    last_attempt_at: int | None
+    source_ip: str | None
+    """The dedicated address that it is sent from; None for the shared one."""
+    next_attempt_at: int | None
+    """None unless it waits."""
+
+
+_OF_MESSAGE: Final = (
+    _r.message_id == bindparam("message_id"),
+    _r.account_id == bindparam("account_id"),
+)
+_IS_IT: Final = (*_OF_MESSAGE, _r.position == bindparam("position"))
+_ADD_RECIPIENT: Final = Statement(recipients.insert().values(bound(Recipient._fields)))
+_LIST_RECIPIENTS: Final = Statement(
+    columns(recipients, Recipient._fields).where(*_OF_MESSAGE).order_by(_r.position)
+)
+_FIND_RECIPIENT: Final = Statement(columns(recipients, Recipient._fields).where(*_IS_IT))
+_CHANGEABLE: Final = ("status", "reason", "attempts", "last_attempt_at", "next_attempt_at")
+_SAVE_RECIPIENT: Final = Statement(
+    update(recipients)
+    .where(
+        _r.message_id == bindparam("of_message"),
+        _r.account_id == bindparam("account_id"),
+        _r.position == bindparam("at"),
+    )
+    .values(bound(_CHANGEABLE))
+)
+_SAVE_SOURCE: Final = Statement(
+    update(recipients)
+    .where(
+        _r.message_id == bindparam("of_message"),
+        _r.account_id == bindparam("account_id"),
+        _r.position == bindparam("at"),
+        IS_WAITING,
+    )
+    .values(source_ip=bindparam("source"))
+)
+_ADD_CONTENT: Final = Statement(
+    contents.insert().values(bound(("message_id", "account_id", "sealed", "ended_at")))
+)
+_FIND_CONTENT: Final = Statement(
+    select(_c.sealed).where(
+        _c.message_id == bindparam("message_id"), _c.account_id == bindparam("account_id")
+    )
+)
+_END_CONTENT: Final = Statement(
+    update(contents)
+    .where(_c.message_id == bindparam("of_message"), _c.account_id == bindparam("account_id"))
+    .values(ended_at=bindparam("now"))
+)
+_ACCOUNT_OF: Final = Statement(select(_m.account_id).where(_m.id == bindparam("id")))
+WAITING_MESSAGES: Final = Counted(
+    MESSAGE.room,
+    up_to(MESSAGE.room, select(_m.id).where(_m.account_id == bindparam("account_id"), IS_WAITING)),
+)
+"""How many messages of an account wait to be sent."""
+_FIND_WAITING: Final = Statement(
+    page(
+        select(_m.id).where(
+            _m.account_id == bindparam("account_id"),
+            _m.identity_id == bindparam("identity_id"),
+            IS_WAITING,
+        )
+    )
+)
+_FORGET: Final = deletion(_m.ended_at)
+_FORGET_CONTENT: Final = deletion(_c.ended_at)
+_FORGET_RATES: Final = deletion(rates.c.second)
+_counted: Final = insert(rates).values(
+    **bound(("account_id", "identity_id", "second")), accepted=literal_column("1")
+)
+_is_later: Final = _counted.excluded.second > rates.c.second
+_COUNT_RATE: Final = Statement(
+    # Of clocks that differ the latest second counts: no host's clock begins another's anew.
+    _counted.on_conflict_do_update(
+        index_elements=["account_id", "identity_id"],
+        set_={
+            "second": case((_is_later, _counted.excluded.second), else_=rates.c.second),
+            "accepted": case(
+                (_is_later, literal_column("1")),
+                else_=rates.c.accepted + literal_column("1"),
+            ),
+        },
+        where=_is_later | (rates.c.accepted < bindparam("most")),
+    )
+)
+
+
+def add(
+    tx: Connection, new: Message, given: Sequence[Recipient], sealed: bytes
+) -> tuple[Message, Sequence[Recipient]]:
+    """Insert a message with its recipients and its sealed content."""
+    ROWS.add(tx, new)
+    for each in given:
+        tx.execute(_ADD_RECIPIENT, **each._asdict())
+    tx.execute(
+        _ADD_CONTENT,
+        message_id=new.id,
+        account_id=new.account_id,
+        sealed=sealed,
+        ended_at=new.ended_at,
+    )
+    return new, given
+
+
+def list_recipients(tx: Connection, account_id: str, message_id: str) -> list[Recipient]:
+    """Return the recipients of a message, in their order."""
+    rows = tx.rows(_LIST_RECIPIENTS, account_id=account_id, message_id=message_id)
+    return [Recipient(*row) for row in rows]
+
+
+def find_recipient(
+    tx: Connection, account_id: str, message_id: str, position: int
+) -> Recipient | None:
+    """Return one recipient of a message, or None."""
+    row = tx.row(_FIND_RECIPIENT, account_id=account_id, message_id=message_id, position=position)
+    return None if row is None else Recipient(*row)
+
+
+def find_content(tx: Connection, account_id: str, message_id: str) -> bytes | None:
+    """Return the sealed content of a message, or None if it is no longer kept."""
+    row = tx.row(_FIND_CONTENT, account_id=account_id, message_id=message_id)
+    return None if row is None else bytes(row[0])
+
+
+def account_of(tx: Connection, message_id: str) -> str | None:
+    """Return the account of a message whose id something has proved; None if it is gone."""
+    row = tx.row(_ACCOUNT_OF, id=message_id)
+    return None if row is None else row[0]
+
+
+def find_waiting(tx: Connection, account_id: str, identity_id: str) -> str | None:
+    """Return the id of a message of a sending identity that waits to be sent, or None."""
+    row = tx.row(_FIND_WAITING, account_id=account_id, identity_id=identity_id, limit=1)
+    return None if row is None else row[0]
+
+
+def change_recipient(tx: Connection, changed: Recipient, now: int) -> Message:
+    """Store what became of a recipient, and the status of its message; return that.
+
+    Lock the message first (`ROWS.lock`), so that of two recipients each sees the other.
+    """
+    tx.execute(
+        _SAVE_RECIPIENT,
+        of_message=changed.message_id,
+        account_id=changed.account_id,
+        at=changed.position,
+        **{name: getattr(changed, name) for name in _CHANGEABLE},
+    )
+    found = ROWS.get(tx, changed.account_id, changed.region, changed.message_id)
+    every = list_recipients(tx, changed.account_id, changed.message_id)
+    status = status_of(each.status for each in every)
+    ended_at = None if status in WAITING else found.ended_at or now
+    if ended_at is not None and found.ended_at is None:
+        tx.execute(_END_CONTENT, of_message=found.id, account_id=found.account_id, now=ended_at)
+    return ROWS.save(tx, structs.replace(found, status=status, ended_at=ended_at, updated_at=now))
+
+
+def save_source(tx: Connection, changed: Recipient) -> None:
+    """Store the address that mail to a recipient leaves from, if it still waits."""
+    tx.execute(
+        _SAVE_SOURCE,
+        of_message=changed.message_id,
+        account_id=changed.account_id,
+        at=changed.position,
+        source=changed.source_ip,
+    )
+
+
+def forget(tx: Connection, now: int) -> int:
+    """Delete a batch of the messages that ended long ago, with their recipients."""
+    return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
+
+
+def forget_content(tx: Connection, now: int) -> int:
+    """Delete a batch of the contents of messages that ended a while ago."""
+    return tx.execute(_FORGET_CONTENT, before=now - CONTENT_KEPT_SECONDS * MICROSECONDS)
+
+
+def count_rate(tx: Connection, account_id: str, identity_id: str, most: int, now: int) -> bool:
+    """Count a message of an identity in this second; return False if there were `most` already."""
+    second = now // MICROSECONDS
+    of = {"account_id": account_id, "identity_id": identity_id}
+    return tx.execute(_COUNT_RATE, **of, second=second, most=most) == 1
+
+
+def forget_rates(tx: Connection, now: int) -> int:
+    """Delete a batch of the counts of seconds that are past."""
+    return tx.execute(_FORGET_RATES, before=now // MICROSECONDS - _RATES_KEPT_SECONDS)

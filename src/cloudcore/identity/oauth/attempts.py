@@ -1,0 +1,187 @@
+"""Limit password attempts per client address, per person and per known browser.
+
+Budgets count failures: a success is credited back. One budget counts all attempts, because an
+attacker can add a person with the victim's e-mail address and the guessed password, and so never
+fail.
+
+A refused attempt computes no hash, and retrying it does not extend the wait; otherwise anyone could
+lock others out for ever.
+"""
+
+from __future__ import annotations
+
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+import msgspec
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.errors import TooManyAttempts, Unavailable
+from cloudcore.iam.passwords import Asker
+from cloudcore.identity.rows.users import User
+from cloudcore.keyring import KeyringError
+from cloudcore.serving.clients import rate_subject
+from cloudcore.web.context import RequestContext
+from cloudcore.web.ratelimit import Budget, RateLimitStatus, count_request, give_back
+
+COOKIE: Final = "entrepot_known_browser"
+LIFETIME_SECONDS: Final = 90 * 24 * 3600
+"""Lifetime of the cookie since the last sign-in."""
+_CONTEXT: Final = "known browser"
+
+
+class KnownBrowser(msgspec.Struct, array_like=True, frozen=True):
+    """The sealed content of the cookie of a browser in which a person has signed in before.
+
+    An attacker who guesses a person's password uses up the attacker's budgets, not those of the
+    person's browsers. The cookie proves nothing else: the password is still required.
+    """
+
+    user_id: str
+    browser_id: str
+    """Random; unchanged while the same person signs in."""
+    expires_at: int
+
+
+def read_known_browser(ctx: RequestContext, cookie: str | None) -> KnownBrowser | None:
+    """Return the content of a browser's cookie, or None if it is invalid or expired."""
+    try:
+        opened = ctx.keyring.open(urlsafe_b64decode(cookie or ""), _CONTEXT)
+        known = msgspec.json.decode(opened, type=KnownBrowser)
+    except (KeyringError, ValueError):
+        return None
+    return known if ctx.clock() < known.expires_at else None
+
+
+def known_browser_cookie(ctx: RequestContext, user_id: str, before: KnownBrowser | None) -> str:
+    """Return the cookie for a browser in which this person has just signed in."""
+    same = before is not None and before.user_id == user_id
+    browser_id = before.browser_id if before and same else secrets.token_urlsafe(16)
+    known = KnownBrowser(user_id, browser_id, ctx.clock() + LIFETIME_SECONDS * MICROSECONDS)
+    sealed = ctx.keyring.seal(msgspec.json.encode(known), _CONTEXT)
+    return urlsafe_b64encode(sealed).decode()
+
+
+_SECONDS: Final = 300
+ADDRESS_BUDGET: Final = Budget(limit=30, window_seconds=_SECONDS, is_extended=False)
+"""Failed attempts per client address (IPv6: /64), over all persons."""
+PERSON_BUDGET: Final = Budget(limit=10, window_seconds=_SECONDS, is_extended=False)
+"""Failed attempts per client address and e-mail address; also per known browser, and per signed-in
+person who changes the password."""
+SIGN_IN_BUDGET: Final = Budget(limit=30, window_seconds=_SECONDS, is_extended=False)
+"""All attempts, failed or not, per client address and e-mail address outside known browsers."""
+_ENDPOINT: Final = "sign-in"
+
+
+class _Charge(NamedTuple):
+    """A budget that an attempt counts against, and its subject."""
+
+    subject: str
+    budget: Budget
+
+
+class Attempt(NamedTuple):
+    """A password attempt: its caller, and the budgets it counts against."""
+
+    asker: Asker
+    charges: tuple[_Charge, ...]
+    lasting: tuple[_Charge, ...] = ()
+    """Charges that a success does not credit back."""
+
+    async def verify(self, ctx: RequestContext, password: str, kept: str) -> bool:
+        """Return True if `kept` is a hash of the password.
+
+        Raises:
+            TooManyAttempts: a budget is exhausted.
+            Unavailable: too many passwords wait to be hashed.
+
+        """
+        (is_right,) = await self._match(ctx, password, [kept])
+        return is_right
+
+    async def find_matching(
+        self, ctx: RequestContext, password: str, persons: Sequence[User]
+    ) -> list[User]:
+        """Return those of `persons` (all of one e-mail address) whose password this is.
+
+        The work is one hash, however many persons there are; see `cloudcore.iam.passwords`.
+
+        Raises:
+            TooManyAttempts: a budget is exhausted.
+            Unavailable: too many passwords wait to be hashed.
+
+        """
+        matches = await self._match(ctx, password, [user.password for user in persons])
+        return [
+            user
+            for user, is_right in zip(persons, matches, strict=True)
+            if is_right and user.status == "active"
+        ]
+
+    async def _match(self, ctx: RequestContext, password: str, kept: Sequence[str]) -> list[bool]:
+        every = (*self.charges, *self.lasting)
+        refused = await ctx.database.write_relaxed(_count, every, ctx.clock())
+        if refused is not None:
+            raise TooManyAttempts("too many attempts", retry_after=refused.reset)
+        try:
+            return await ctx.passwords.match(password, kept, self.asker)
+        except Unavailable:
+            await ctx.database.write_relaxed(_give_back, every, ctx.clock())
+            raise
+
+    async def is_admitted(self, ctx: RequestContext) -> bool:
+        """Count the attempt without hashing anything; return False if a budget is exhausted."""
+        every = (*self.charges, *self.lasting)
+        return await ctx.database.write_relaxed(_count, every, ctx.clock()) is None
+
+    async def forgive(self, ctx: RequestContext) -> None:
+        """Credit this attempt back after a success."""
+        await ctx.database.write_relaxed(_give_back, self.charges, ctx.clock())
+
+
+def attempt_in(browser: KnownBrowser) -> Attempt:
+    """Return a sign-in attempt from a known browser, charged to that browser."""
+    charge = _Charge(f"browser {browser.browser_id}", PERSON_BUDGET)
+    return Attempt(Asker(browser.user_id, is_known=True), (charge,))
+
+
+def attempt_at(ctx: RequestContext, email: str) -> Attempt:
+    """Return a sign-in attempt at an e-mail address from an unknown browser.
+
+    It is charged to the client address, in the same way whether or not anyone has the e-mail
+    address.
+    """
+    source = rate_subject(ctx.source_ip)
+    person = sha256(email.encode("utf-8", "surrogatepass")).hexdigest()
+    return Attempt(
+        Asker(source, is_known=False),
+        (
+            _Charge(f"address {source}", ADDRESS_BUDGET),
+            _Charge(f"{person} {source}", PERSON_BUDGET),
+        ),
+        (_Charge(f"every {person} {source}", SIGN_IN_BUDGET),),
+    )
+
+
+def attempt_of(user: User) -> Attempt:
+    """Return an attempt of a person who is signed in or has given a one-time password."""
+    return Attempt(Asker(user.id, is_known=True), (_Charge(f"person {user.id}", PERSON_BUDGET),))
+
+
+def _count(tx: Connection, charges: Sequence[_Charge], now: int) -> RateLimitStatus | None:
+    """Count an attempt; return the status of the budget that refuses it, or None."""
+    for number, charge in enumerate(charges):
+        status = count_request(tx, _ENDPOINT, charge.subject, charge.budget, now)
+        if status.is_refused:
+            _give_back(tx, charges[:number], now)
+            return status
+    return None
+
+
+def _give_back(tx: Connection, charges: Sequence[_Charge], now: int) -> None:
+    for charge in charges:
+        give_back(tx, _ENDPOINT, charge.subject, now)

@@ -1,0 +1,385 @@
+"""``/v1/oauth/authorize``: sign a person in and issue an authorization code (RFC 6749 §4.1).
+
+The command's code is sent by a redirect to the address where it listens on the browser's machine
+(RFC 8252 §7.3), or shown on the page, for the person to copy. The console's code is sent by a
+redirect to this install's console. Errors are pages, but for what a client asked for wrongly
+(`authorization_request`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlencode
+
+import msgspec
+from litestar import MediaType, Request, Response, get, post
+from litestar.datastructures import Cookie
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+from msgspec import Meta
+
+from cloudcore import errors
+from cloudcore.db.base import ConstraintViolated
+from cloudcore.identity.needs import IdentityNeeds
+from cloudcore.identity.oauth import sign_in
+from cloudcore.identity.oauth.attempts import COOKIE as KNOWN_BROWSER
+from cloudcore.identity.oauth.attempts import (
+    LIFETIME_SECONDS,
+    KnownBrowser,
+    known_browser_cookie,
+    read_known_browser,
+)
+from cloudcore.identity.oauth.forms import (
+    MAX_FORM_BYTES,
+    Form,
+    parse_form,
+    parse_parameters,
+    values_of,
+)
+from cloudcore.identity.oauth.pages import (
+    CALLBACK_PATH,
+    PATH,
+    PROVIDER_PATH,
+    code_page,
+    headers_with_form,
+    new_password_page,
+    refusal_page,
+    sign_in_page,
+)
+from cloudcore.identity.oauth.sessions import OUT_OF_BAND
+from cloudcore.identity.oauth.sign_in import RequestRefused, SignInForm, read_request
+from cloudcore.identity.oidc import sign_in as provider_sign_in
+from cloudcore.identity.oidc.flow import PENDING_SECONDS
+from cloudcore.identity.oidc.sign_in import list_choices
+from cloudcore.identity.rows.users import User
+from cloudcore.web.app import Needs
+from cloudcore.web.context import RequestContext
+
+COOKIE: Final = "entrepot_sign_in"
+PROVIDER_COOKIE: Final = "entrepot_provider_sign_in"
+
+_REFUSALS: Final = (errors.Unauthenticated, errors.RateLimited, errors.Unavailable)
+
+Answer = Response[str]
+
+
+class AuthorizationQuery(msgspec.Struct):
+    """The parameters of an authorization request (RFC 7636 §4.3)."""
+
+    response_type: Literal["code"]
+    client_id: Literal["cli", "console"]
+    redirect_uri: str
+    """For the command `http://127.0.0.1:PORT/callback` or `http://[::1]:PORT/callback`, any port,
+    or `urn:ietf:wg:oauth:2.0:oob`, which shows the code; for the console, its own address."""
+    code_challenge: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{43}$(?!\\n)")]
+    code_challenge_method: Literal["S256"]
+    state: str = ""
+    """Carried by the redirect."""
+
+
+class ProviderQuery(msgspec.Struct):
+    """The parameters of a link to an identity provider."""
+
+    id: str
+    form: str
+    """The sign-in form of the page, sealed."""
+
+
+class ProviderAnswer(msgspec.Struct):
+    """The answer of an identity provider (RFC 6749 §4.1.2, RFC 9207)."""
+
+    state: str
+    code: str = ""
+    iss: str = ""
+    error: str = ""
+    error_description: str = ""
+
+
+class SentForm(msgspec.Struct):
+    """The fields the pages send: e-mail address and password, or the new password twice."""
+
+    form: str
+    email: str = ""
+    password: str = ""
+    new_password: str = ""
+    repeated_password: str = ""
+
+
+@get(
+    PATH,
+    opt={
+        "action": None,
+        "public": True,
+        "query": AuthorizationQuery,
+        "statuses": (303,),
+        "pages": (200, 303, 400, 503),
+    },
+)
+async def show_sign_in(
+    request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
+) -> Response[str]:
+    """Show the sign-in page to a person whose command, or the console, asked for a code.
+
+    The query is that of RFC 7636 with a `redirect_uri` of the client and
+    `code_challenge_method=S256`. Any other is refused: by a redirect with `error` (RFC 6749
+    §4.1.2.1) if the client and its address are right, else by a page.
+    """
+
+    async def answer() -> Answer:
+        asked = read_request(ctx.settings.signed_in_at, request.scope["query_string"])
+        nonce = sign_in.known_nonce(request.cookies.get(COOKIE)) or sign_in.new_nonce()
+        form = sign_in.begin(ctx, asked, nonce)
+        providers = await list_choices(ctx)
+        shown = sign_in_page(form.seal(ctx.keyring), providers=providers)
+        page = _page(200, shown, _elsewhere(ctx, form))
+        page.set_cookie(_cookie(ctx, COOKIE, nonce))
+        return page
+
+    return await _told(answer)
+
+
+@post(
+    PATH,
+    status_code=200,
+    request_max_body_size=MAX_FORM_BYTES,
+    opt={
+        "action": None,
+        "public": True,
+        "form": SentForm,
+        "statuses": (303, 403, 429),
+        "pages": (200, 303, 400, 403, 429, 503),
+    },
+)
+async def sign_in_by_password(
+    request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
+) -> Response[str]:
+    """Check a person's password and return a code, or ask for a new password first.
+
+    The code is sent to the command or the console by a redirect, or shown to be copied.
+
+    In five minutes, a client address has ten failed attempts at each e-mail address, thirty
+    failed attempts in total, and thirty attempts of any kind at each e-mail address; the next
+    is 429. A browser in which the person has signed in before has ten of its own.
+    """
+
+    async def answer() -> Answer:
+        sent = parse_form(
+            values_of(request.scope["headers"], b"content-type"), await request.body()
+        )
+        nonce = sign_in.known_nonce(request.cookies.get(COOKIE))
+        form = sign_in.resume(ctx, sent.get("form", ""), nonce)
+        assert nonce is not None
+        browser = read_known_browser(ctx, request.cookies.get(KNOWN_BROWSER))
+        if form.email:
+            return await _choose_password(ctx, form, sent, browser)
+        return await _check_password(ctx, form, sent, nonce, browser)
+
+    return await _told(answer)
+
+
+@get(
+    PROVIDER_PATH,
+    status_code=303,
+    opt={
+        "action": None,
+        "public": True,
+        "query": ProviderQuery,
+        "statuses": (400, 403, 429),
+        "pages": (303, 400, 403, 429, 503),
+    },
+)
+async def sign_in_at_provider(
+    request: Request[Any, Any, Any],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[IdentityNeeds],
+) -> Response[str]:
+    """Redirect a person to an identity provider, as the sign-in page links.
+
+    A client address begins thirty of these in five minutes; the next is 429.
+    """
+
+    async def answer() -> Answer:
+        query = parse_parameters(request.scope["query_string"])
+        nonce = sign_in.known_nonce(request.cookies.get(COOKIE))
+        form = sign_in.resume(ctx, query.get("form", ""), nonce)
+        to, cookie = await provider_sign_in.begin(ctx, needs, form, query.get("id", ""))
+        return _redirected(ctx, to, cookie, PENDING_SECONDS)
+
+    return await _told(answer)
+
+
+@get(
+    CALLBACK_PATH + "/{provider_id:str}",
+    opt={
+        "action": None,
+        "public": True,
+        "query": ProviderAnswer,
+        "statuses": (303, 400, 403),
+        "pages": (200, 303, 400, 403, 503),
+    },
+)
+async def finish_sign_in_at_provider(
+    provider_id: FromPath[str],
+    request: Request[Any, Any, Any],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[IdentityNeeds],
+) -> Response[str]:
+    """Take a person back from an identity provider, and return a code as after a password.
+
+    The answer is believed once, in the browser that was sent to the provider, and at the address
+    of that provider.
+    """
+
+    async def answer() -> Answer:
+        query = parse_parameters(request.scope["query_string"])
+        cookie = request.cookies.get(PROVIDER_COOKIE)
+        form, user, code = await provider_sign_in.finish(ctx, needs, cookie, provider_id, query)
+        page = _give(ctx, form, code, user, None)
+        page.set_cookie(_provider_cookie(ctx, "", 0))
+        return page
+
+    return await _told(answer)
+
+
+HANDLERS: Final = (
+    show_sign_in,
+    sign_in_by_password,
+    sign_in_at_provider,
+    finish_sign_in_at_provider,
+)
+
+
+def _redirected(ctx: RequestContext, to: str, cookie: str, max_age: int) -> Answer:
+    answer = _page(303, "")
+    answer.headers["Location"] = to
+    answer.set_cookie(_provider_cookie(ctx, cookie, max_age))
+    return answer
+
+
+def _provider_cookie(ctx: RequestContext, value: str, max_age: int) -> Cookie:
+    """Return the cookie of a sign-in at a provider, from whose site the browser comes back."""
+    cookie = _cookie(ctx, PROVIDER_COOKIE, value, max_age)
+    cookie.samesite = "lax"
+    return cookie
+
+
+async def _check_password(
+    ctx: RequestContext, form: SignInForm, sent: Form, nonce: str, browser: KnownBrowser | None
+) -> Answer:
+    email = sent.get("email", "")
+    try:
+        user = await sign_in.check_password(ctx, email, sent.get("password", ""), browser)
+        code = "" if user.must_change_password else await sign_in.give_code(ctx, form, user)
+    except _REFUSALS as error:
+        again = sign_in.renew(ctx, form, nonce).seal(ctx.keyring)
+        providers = await list_choices(ctx)
+        return _refused(
+            error, _elsewhere(ctx, form), lambda words: sign_in_page(again, email, words, providers)
+        )
+    if user.must_change_password:
+        renewed = sign_in.renew(ctx, form, nonce, user)
+        page = new_password_page(renewed.seal(ctx.keyring), user.email)
+        return _page(200, page, _elsewhere(ctx, form))
+    return _give(ctx, form, code, user, browser)
+
+
+async def _choose_password(
+    ctx: RequestContext, form: SignInForm, sent: Form, browser: KnownBrowser | None
+) -> Answer:
+    chosen = sent.get("new_password", ""), sent.get("repeated_password", "")
+    try:
+        user, code = await sign_in.choose_password(ctx, form, *chosen)
+    except (errors.InvalidInput, *_REFUSALS) as error:
+        again = form.seal(ctx.keyring)
+        return _refused(
+            error, _elsewhere(ctx, form), lambda words: new_password_page(again, form.email, words)
+        )
+    return _give(ctx, form, code, user, browser)
+
+
+def _refused(error: errors.PlatformError, leads_to: str, page: Callable[[str], str]) -> Answer:
+    """Return the page for a refusal, whose form leads to `leads_to` if that is elsewhere."""
+    match error:
+        case errors.RateLimited():
+            words = f"Too many attempts. Try again in {error.retry_after} seconds."
+            answer = _page(429, page(words), leads_to)
+        case errors.Unavailable():
+            words = f"Too many people are signing in. Try again in {error.retry_after} seconds."
+            answer = _page(503, page(words), leads_to)
+        case errors.InvalidInput():
+            return _page(400, page(f"{_sentence(error)}."), leads_to)
+        case _:
+            return _page(403, page(f"{_sentence(error)}."), leads_to)
+    answer.headers["Retry-After"] = str(error.retry_after)
+    return answer
+
+
+def _give(
+    ctx: RequestContext, form: SignInForm, code: str, user: User, browser: KnownBrowser | None
+) -> Answer:
+    """Show the code or redirect with it, and set the known-browser cookie."""
+    if form.destination.redirect_uri == OUT_OF_BAND:
+        answer = _page(200, code_page(code))
+    else:
+        query = urlencode({"code": code} | ({"state": form.state} if form.state else {}))
+        answer = _page(303, "")
+        answer.headers["Location"] = f"{form.destination.redirect_uri}?{query}"
+    known = known_browser_cookie(ctx, user.id, browser)
+    answer.set_cookie(_cookie(ctx, KNOWN_BROWSER, known, LIFETIME_SECONDS))
+    return answer
+
+
+async def _told(answer: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Return the answer, or an error page if the request is refused."""
+    try:
+        return await answer()
+    except RequestRefused as error:
+        refusal = _page(303, "")
+        refusal.headers["Location"] = error.location
+        return refusal
+    except errors.InvalidInput as error:
+        return _page(400, refusal_page("invalid_request", _sentence(error)))
+    except errors.RateLimited as error:
+        return _refused(error, "", lambda words: refusal_page("rate_limited", words.rstrip(".")))
+    except errors.Unavailable as error:
+        words = f"The service cannot do it now. Try again in {error.retry_after} seconds"
+        page = _page(503, refusal_page("temporarily_unavailable", words))
+        page.headers["Retry-After"] = str(error.retry_after)
+        return page
+    except errors.PlatformError as error:
+        return _page(403, refusal_page("access_denied", _sentence(error)))
+    except ConstraintViolated:
+        # What was checked was deleted or changed before it was written.
+        words = "What this sign-in needs was changed meanwhile; open the link again"
+        return _page(403, refusal_page("access_denied", words))
+
+
+def _sentence(error: errors.PlatformError) -> str:
+    return error.message[:1].upper() + error.message[1:]
+
+
+def _page(status: int, page: str, leads_to: str = "") -> Answer:
+    """Return a page; its form leads to the URL `leads_to`, if that is elsewhere."""
+    headers = headers_with_form(leads_to)
+    return Response(page, status_code=status, media_type=MediaType.HTML, headers=headers)
+
+
+def _elsewhere(ctx: RequestContext, form: SignInForm) -> str:
+    """Return where a form leads at last, or an empty string if that is a page of this host."""
+    uri = form.destination.redirect_uri
+    is_here = uri == OUT_OF_BAND or uri.startswith(f"{ctx.settings.auth_url}/")
+    return "" if is_here else uri
+
+
+def _cookie(ctx: RequestContext, name: str, value: str, max_age: int | None = None) -> Cookie:
+    """Return a cookie of this page. Without `max_age` (seconds) it is a session cookie."""
+    return Cookie(
+        name,
+        value=value,
+        path=PATH,
+        max_age=max_age,
+        httponly=True,
+        samesite="strict",
+        secure=ctx.settings.auth_url.startswith("https:"),
+    )

@@ -1,0 +1,164 @@
+"""Parse requests of OAuth clients strictly: the form, and the client's credentials.
+
+A parameter must not be repeated; one without a value counts as absent (RFC 6749 §3.2). The client
+names itself in the form or by HTTP Basic, never both (§2.3). Errors have the body ``{error,
+error_description}`` (§5.2): `invalid_client` means that the credential is wrong: replace it;
+`unauthorized_client` that it is right but may not be used now: keep it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from cloudcore import errors
+from cloudcore.errors import InvalidInput, Unauthenticated
+from cloudcore.serving.clients import decode_basic
+from cloudcore.web.envelope import ErrorShape
+from cloudcore.web.query import decode_text, parse_fields
+from cloudcore.wire import ResponseBody
+
+MAX_FORM_BYTES: Final = 64 * 1024
+CLI: Final = "cli"
+"""The command line, a public client."""
+CONSOLE: Final = "console"
+"""This install's web console, a public client."""
+PUBLIC: Final = frozenset({CLI, CONSOLE})
+"""The public clients (RFC 6749 §2.1), which persons use."""
+
+_FORM: Final = re.compile(
+    rb'application/x-www-form-urlencoded(?:[ \t]*;[ \t]*charset="?utf-8"?)?[ \t]*', re.IGNORECASE
+)
+MAX_PARAMETERS: Final = 32
+
+Form = dict[str, str]
+
+
+class OAuthClient(NamedTuple):
+    """The client's credentials as sent, not yet verified."""
+
+    id: str | None = None
+    secret: str | None = None
+    by_header: bool = False
+
+    @property
+    def is_public(self) -> bool:
+        """Return True if it is a public client, which has no secret."""
+        return self.id in PUBLIC and self.secret is None
+
+
+def parse_form(
+    content_types: Sequence[bytes], body: bytes, max_fields: int = MAX_PARAMETERS
+) -> Form:
+    """Parse the parameters of a form.
+
+    Raises:
+        InvalidInput: it is not a form, not UTF-8, repeats a parameter, or has too many.
+
+    """
+    if len(content_types) != 1 or not _FORM.fullmatch(content_types[0]):
+        raise InvalidInput("send a form: Content-Type: application/x-www-form-urlencoded")
+    return parse_parameters(body, max_fields)
+
+
+def parse_parameters(encoded: bytes, max_fields: int = MAX_PARAMETERS) -> Form:
+    """Parse the parameters of a form or query string; see `parse_form`."""
+    return dict(parse_fields(encoded, max_fields=max_fields, counts_empty=False, unambiguous=True))
+
+
+def parse_client(authorizations: Sequence[bytes], form: Form) -> OAuthClient:
+    """Return the client that the request names, by HTTP Basic or in the form.
+
+    Some clients percent-encode ids and secrets in Basic, others do not. Ours hold no character
+    that decoding would change, so decoding is right for both.
+
+    Raises:
+        InvalidInput: the client authenticates in two ways.
+        Unauthenticated: the header is not valid Basic.
+
+    """
+    form_id, form_secret = form.get("client_id") or None, form.get("client_secret") or None
+    if not authorizations:
+        return OAuthClient(form_id, form_secret)
+    if len(authorizations) > 1 or form_secret is not None:
+        raise InvalidInput("the client authenticates in more than one way")
+    client_id, secret = _basic(authorizations[0])
+    if form_id not in (None, client_id):
+        raise InvalidInput("the form and the header name different clients")
+    return OAuthClient(client_id, secret or None, by_header=True)
+
+
+def required(form: Form, name: str) -> str:
+    """Return a parameter's value; raise InvalidInput if it is missing."""
+    value = form.get(name)
+    if not value:
+        raise InvalidInput(f"{name} is missing")
+    return value
+
+
+def values_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
+    """Return all values of a header, by its name in lower case."""
+    return [value for found, value in headers if found == name]
+
+
+def _basic(header: bytes) -> tuple[str, str]:
+    pair = decode_basic(header)
+    if pair is None:
+        raise wrong_client()
+    try:
+        return decode_text(pair[0], unambiguous=True), decode_text(pair[1], unambiguous=True)
+    except InvalidInput:
+        raise wrong_client() from None
+
+
+def wrong_client() -> Unauthenticated:
+    """Return the error for wrong client credentials, the same whatever is wrong with them."""
+    return Unauthenticated("the client is unknown, or its secret is wrong")
+
+
+class InvalidGrant(errors.InvalidInput):
+    """The code or refresh token is wrong, expired, used, or of another client."""
+
+
+class UnauthorizedClient(errors.InvalidInput):
+    """The client's credential is right, but not allowed for this grant, or suspended."""
+
+
+class UnsupportedGrantType(errors.InvalidInput):
+    """The `grant_type` is not supported."""
+
+
+class InvalidScope(errors.InvalidInput):
+    """A scope was requested, but rights come only from policies."""
+
+
+TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {
+    errors.PlatformError: (500, "server_error"),
+    errors.InvalidInput: (400, "invalid_request"),
+    InvalidGrant: (400, "invalid_grant"),
+    UnauthorizedClient: (400, "unauthorized_client"),
+    UnsupportedGrantType: (400, "unsupported_grant_type"),
+    InvalidScope: (400, "invalid_scope"),
+    errors.Unauthenticated: (401, "invalid_client"),
+    errors.MethodNotAllowed: (405, "invalid_request"),
+    errors.PayloadTooLarge: (413, "invalid_request"),
+    errors.Unavailable: (503, "temporarily_unavailable"),
+}
+
+
+class OAuthError(ResponseBody):
+    """The body of every refusal of the token endpoint."""
+
+    error: str
+    error_description: str
+
+
+def render(error: errors.PlatformError, _request_id: str = "") -> tuple[int, dict[str, str]]:
+    """Return the status and body for `error` in OAuth's shape."""
+    status, code = next(TABLE[base] for base in type(error).__mro__ if base in TABLE)
+    words = "the service failed" if status == 500 else error.message
+    return status, {"error": code, "error_description": words}
+
+
+OAUTH_SHAPE: Final = ErrorShape(render, OAuthError, {"Cache-Control": "no-store"})

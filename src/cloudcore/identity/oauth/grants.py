@@ -1,0 +1,325 @@
+"""Grant tokens (RFC 6749), authenticate clients, and revoke tokens (RFC 7009).
+
+Programs send a key pair (client credentials). Persons sign in on the page; their command sends the
+code from there, and later refresh tokens (`cloudcore.identity.oauth.sessions`).
+
+The holder may revoke a token, and the answer reveals nothing. Revoking an access token of a program
+or a person ends only that token. Revoking a refresh token, a session token, or the access token of
+an assumed role ends the whole session: both forms of a role session, and the login credentials made
+in it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from functools import partial
+from hashlib import sha256
+from typing import Final
+
+from msgspec import UNSET, UnsetType
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.errors import InvalidInput, Unauthenticated
+from cloudcore.identity.audit import (
+    note_wrong_key,
+    record_key_use,
+    record_login_end,
+    record_program_sign_out,
+    record_sign_out,
+)
+from cloudcore.identity.last_uses import LastUses
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.oauth import sessions
+from cloudcore.identity.oauth.forms import (
+    CLI,
+    PUBLIC,
+    Form,
+    InvalidGrant,
+    InvalidScope,
+    OAuthClient,
+    UnauthorizedClient,
+    UnsupportedGrantType,
+    required,
+    wrong_client,
+)
+from cloudcore.identity.oauth.sessions import REFRESH_PREFIX, hash_of
+from cloudcore.identity.rows import sessions as session_rows
+from cloudcore.identity.rows import sign_ins
+from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_owner
+from cloudcore.identity.rows.sessions import LiveSession
+from cloudcore.identity.rows.sign_ins import lock_refresh_token
+from cloudcore.identity.tokens.access_tokens import (
+    AccessClaims,
+    AccessTokens,
+    clamp_duration,
+    end_after,
+)
+from cloudcore.web.context import RequestContext
+from cloudcore.wire import ResponseBody
+
+_DURATION: Final = re.compile(r"-?[0-9]+")
+_MAX_DIGITS: Final = 18
+"""Maximum digits to parse; longer numbers are clamped, because parsing takes quadratic time."""
+_DUMMY: Final = sha256(b"").hexdigest()
+
+
+class IssuedToken(ResponseBody, kw_only=True):
+    """The answer of the token endpoint (RFC 6749 §5.1)."""
+
+    access_token: str
+    token_type: str = "Bearer"  # noqa: S105 - the name of the scheme
+    expires_in: int
+    """Seconds."""
+    refresh_token: str | UnsetType = UNSET
+
+
+async def grant_token(
+    ctx: RequestContext, tokens: AccessTokens, uses: LastUses, form: Form, client: OAuthClient
+) -> IssuedToken:
+    """Issue the token that a form of the token endpoint requests.
+
+    Raises:
+        Unauthenticated: the client is unknown, or its secret is wrong.
+        InvalidInput: the form is refused; see the subclasses in `cloudcore.identity.oauth.forms`.
+
+    """
+    match required(form, "grant_type"):
+        case "client_credentials":
+            return await _by_client_credentials(ctx, tokens, uses, form, client)
+        case "authorization_code":
+            return await _by_code(ctx, tokens, form, client)
+        case "refresh_token":
+            return await _by_refresh_token(ctx, tokens, form, client)
+        case _:
+            raise UnsupportedGrantType("there is no such grant_type here")
+
+
+async def authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOwner:
+    """Return the owner of a client's key pair, suspended or not.
+
+    An unknown key takes the same work and gives the same error as a wrong secret.
+
+    Raises:
+        Unauthenticated.
+
+    """
+    owner = await ctx.database.read(find_key_owner, client.id or "")
+    expected = _DUMMY if owner is None else owner.secret_sha256
+    shown = sha256((client.secret or "").encode()).hexdigest()
+    is_right = hmac.compare_digest(shown, expected)
+    if owner is not None and not (is_right and owner.is_usable(ctx.clock())):
+        note_wrong_key(ctx, owner)
+    if owner is None or not is_right or not owner.is_usable(ctx.clock()):
+        raise wrong_client()
+    return owner
+
+
+async def _by_client_credentials(
+    ctx: RequestContext, tokens: AccessTokens, uses: LastUses, form: Form, client: OAuthClient
+) -> IssuedToken:
+    seconds = clamp_duration(_duration(form))
+    if form.get("scope"):
+        raise InvalidScope("there are no scopes; rights come from policies")
+    if client.is_public:
+        raise UnauthorizedClient("a person signs in by the authorization code")
+    owner = await authenticate_client(ctx, client)
+    if owner.is_suspended:
+        note_wrong_key(ctx, owner)
+        raise UnauthorizedClient("the account or service account is suspended; keep the key")
+    now = ctx.clock()
+    uses.note_key(owner.key_id)
+    if owner.expires_at is not None:
+        left = owner.expires_at // MICROSECONDS - now // MICROSECONDS
+        seconds = min(seconds, max(left, 1))
+    if ctx.auditor is not None:
+        await ctx.database.write_relaxed(partial(record_key_use, ctx), owner)
+    token = tokens.issue(
+        iam_crn(owner.account_id, "service-account", owner.service_account),
+        ctx.new_id(),
+        end_after(seconds, now),
+        issued_at=now,
+        account_id=owner.account_id,
+        access_key_id=client.id,
+    )
+    return IssuedToken(access_token=token, expires_in=seconds)
+
+
+def _duration(form: Form) -> int | None:
+    text = form.get("duration_seconds")
+    if not text:
+        return None
+    if not _DURATION.fullmatch(text):
+        raise InvalidInput("duration_seconds is a whole number")
+    digits = text.lstrip("-").lstrip("0") or "0"
+    size = int(digits) if len(digits) <= _MAX_DIGITS else 10**_MAX_DIGITS
+    return -size if text.startswith("-") else size
+
+
+async def _by_code(
+    ctx: RequestContext, tokens: AccessTokens, form: Form, client: OAuthClient
+) -> IssuedToken:
+    code = required(form, "code")
+    # Spend the code before any other check: a failed attempt uses it up too.
+    spent = await sessions.spend_code(ctx, code)
+    await _check_public(ctx, client)
+    proof = sessions.Proof(
+        client_id=client.id or required(form, "client_id"),
+        redirect_uri=required(form, "redirect_uri"),
+        verifier=required(form, "code_verifier"),
+    )
+    signed_in = None if spent is None else await sessions.begin_session(ctx, spent, proof)
+    if signed_in is None:
+        raise InvalidGrant("the code is wrong, used or expired; sign in again")
+    return _issued(ctx, tokens, signed_in)
+
+
+async def _by_refresh_token(
+    ctx: RequestContext, tokens: AccessTokens, form: Form, client: OAuthClient
+) -> IssuedToken:
+    token = required(form, "refresh_token")
+    await _check_public(ctx, client)
+    signed_in = None
+    if client.id is None or client.id in PUBLIC:
+        signed_in = await sessions.rotate_refresh_token(ctx, token, client.id)
+    if signed_in is None:
+        raise InvalidGrant("the refresh token is wrong, used or expired; sign in again")
+    return _issued(ctx, tokens, signed_in)
+
+
+async def _check_public(ctx: RequestContext, client: OAuthClient) -> None:
+    """Refuse a client with a secret: these grants are for persons, whose clients have none."""
+    if client.secret is not None:
+        await authenticate_client(ctx, client)
+        raise UnauthorizedClient("a service account uses client_credentials; keep the key")
+
+
+def _issued(ctx: RequestContext, tokens: AccessTokens, signed_in: sessions.SignedIn) -> IssuedToken:
+    now = ctx.clock()
+    expires_at = end_after(sessions.ACCESS_SECONDS, now)
+    if signed_in.ends_at is not None:
+        expires_at = min(expires_at, signed_in.ends_at - signed_in.ends_at % MICROSECONDS)
+    token = tokens.issue(signed_in.crn, ctx.new_id(), expires_at, issued_at=now, sid=signed_in.sid)
+    return IssuedToken(
+        access_token=token,
+        expires_in=expires_at // MICROSECONDS - now // MICROSECONDS,
+        refresh_token=signed_in.refresh_token,
+    )
+
+
+SESSION_TOKEN: Final = re.compile(
+    r"est_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_.+"
+)
+"""Prefix of the session tokens of assumed roles; the session's id follows."""
+
+
+async def revoke(
+    ctx: RequestContext, tokens: AccessTokens, form: Form, client: OAuthClient
+) -> None:
+    """Revoke the form's token if it is valid and belongs to the client.
+
+    An unauthenticated client may revoke any token that it holds. A form without a token revokes
+    nothing and is accepted.
+
+    Raises:
+        Unauthenticated: the client named itself and its secret is wrong.
+
+    """
+    asker: str | None = None
+    if client.is_public:
+        asker = CLI
+    elif client.id is not None or client.secret is not None:
+        asker = (await authenticate_client(ctx, client)).service_account_id
+    token = form.get("token")
+    if not token:
+        return
+    try:
+        claims = tokens.verify(token)
+    except Unauthenticated:
+        claims = None
+    await ctx.database.write(partial(_revoke, ctx), token, claims, asker, ctx.clock())
+
+
+def _revoke(
+    ctx: RequestContext,
+    tx: Connection,
+    token: str,
+    claims: AccessClaims | None,
+    asker: str | None,
+    now: int,
+) -> None:
+    if claims is not None:
+        if not sign_ins.is_token_revoked(tx, claims.jti):
+            _revoke_access_token(ctx, tx, claims, asker, now)
+        return
+    session = _session_of(tx, token, now)
+    if session is not None:
+        if asker in (None, _client_of(tx, session, now)):
+            session_rows.revoke_session(tx, session.id, now)
+            record_sign_out(ctx, tx, session, "session")
+        return
+    login = sign_ins.find_login(tx, hash_of(token))
+    if login is not None and asker in (None, _client_of_login(tx, login, now)):
+        _revoke_login(ctx, tx, login, now)
+
+
+def _revoke_login(
+    ctx: RequestContext, tx: Connection, login: sign_ins.LoginHolder, now: int
+) -> None:
+    if not sign_ins.revoke_login(tx, login.id, now):
+        return
+    if login.service_account_id is not None:
+        record_login_end(ctx, tx, login.account_id, login.service_account_id)
+    elif session := session_rows.find_session_of_login(tx, login.sid or "", now):
+        record_sign_out(ctx, tx, session, "login")
+
+
+def _revoke_access_token(
+    ctx: RequestContext, tx: Connection, claims: AccessClaims, asker: str | None, now: int
+) -> None:
+    if claims.sid is None:
+        owner = find_key_owner(tx, claims.akid or "")
+        if owner is None or asker not in (None, owner.service_account_id):
+            return
+        record_program_sign_out(ctx, tx, owner.account_id, owner.service_account, "token")
+    else:
+        session = session_rows.find_live_session(tx, claims.sid, now)
+        if session is None or asker not in (None, _client_of(tx, session, now)):
+            return
+        record_sign_out(ctx, tx, session, "token" if session.role_id is None else "session")
+        if session.role_id is not None:
+            session_rows.revoke_session(tx, session.id, now)
+            return
+    sign_ins.revoke_token(tx, claims.jti, claims.exp * MICROSECONDS)
+
+
+def _session_of(tx: Connection, token: str, now: int) -> LiveSession | None:
+    """Return the session of a refresh token, used or not, or of a session token."""
+    if token.startswith(REFRESH_PREFIX):
+        found = lock_refresh_token(tx, hash_of(token))
+        return None if found is None else session_rows.find_live_session(tx, found.sid, now)
+    named = SESSION_TOKEN.fullmatch(token)
+    if named is None:
+        return None
+    session = session_rows.find_live_session(tx, "-".join(named.groups()), now)
+    if session is None or not hmac.compare_digest(session.token_sha256 or "", hash_of(token)):
+        return None
+    return session
+
+
+def _client_of(tx: Connection, session: LiveSession | None, now: int) -> str | None:
+    """Return the client a session was issued to: a service account's id, the command, or None."""
+    while session is not None:
+        if session.user_id is not None:
+            return CLI
+        if session.source_service_account_id is not None:
+            return session.source_service_account_id
+        session = session_rows.find_live_session(tx, session.parent_sid or "", now)
+    return None
+
+
+def _client_of_login(tx: Connection, login: sign_ins.LoginHolder, now: int) -> str | None:
+    if login.sid is None:
+        return login.service_account_id
+    return _client_of(tx, session_rows.find_session_of_login(tx, login.sid, now), now)

@@ -1,0 +1,293 @@
+"""Recovery by the operator: new credentials for who lost them, and lost rights in an account."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, InvalidInput, NotFound
+from cloudcore.iam.policy import PolicyKind, check_size, policy_of
+from cloudcore.identity.names import iam_crn, missing, person_crn
+from cloudcore.identity.rows import policies, roles, users
+from cloudcore.identity.rows.accounts import (
+    Account,
+    find_account,
+    find_account_ids,
+    increment_revision,
+    list_accounts,
+)
+from cloudcore.identity.rows.organizations import JOINED, Joined
+from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow
+from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, Role
+from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
+from cloudcore.identity.rows.sessions import revoke_other_sessions, revoke_sessions_of_role
+from cloudcore.identity.rows.users import PEOPLE, USERS, User
+from cloudcore.identity.services.accounts import ADMIN, new_admin_policy, new_admin_role
+from cloudcore.identity.services.members import lock_organization, organization_of
+from cloudcore.identity.services.service_accounts import (
+    MAX_ACTIVE,
+    MAX_KEPT,
+    NewAccessKey,
+    create_access_key,
+)
+from cloudcore.keyring import Keyring
+
+MAX_JOINED: Final = 1000
+"""Maximum number of a person's organizations that are read."""
+
+
+def find_person_by_email(tx: Connection, email: str, organization_id: str | None) -> User:
+    """Return the person with an e-mail address (in lower case), of this organization if given.
+
+    Raises:
+        NotFound: no person, or none in this organization, has the address.
+        Conflict: several persons have the address and no organization is given.
+
+    """
+    found = users.list_users_by_email(tx, email)
+    if not found:
+        raise NotFound(f"no person has the address {email}")
+    joined = [(user, each) for user in found for each in _organizations_of(tx, user)]
+    if organization_id is not None:
+        chosen = [user for user, each in joined if each.id == organization_id]
+        if not chosen:
+            raise NotFound(f"no person of the organization {organization_id} has {email}")
+        return chosen[0]
+    if len(found) > 1:
+        listed = "".join(
+            f"\n  {each.id}  {'none but its own' if each.is_personal else each.name}"
+            for _, each in joined
+        )
+        raise Conflict(
+            f"{len(found)} persons have the address {email}; name an organization of the one you"
+            f" mean with --organization ID:{listed}"
+        )
+    return found[0]
+
+
+def _organizations_of(tx: Connection, user: User) -> Sequence[Joined]:
+    """Return the organizations a person has joined, or only the personal one if none.
+
+    Two persons with the same e-mail address never share an organization.
+    """
+    found = JOINED.list(tx, user.id, "", "", MAX_JOINED)
+    return [each for each in found if not each.is_personal] or found
+
+
+def reset_password(tx: Connection, user_id: str, kept: str, now: int, *, resumes: bool) -> User:
+    """Set a person's one-time password (`kept`: its hash) and end all of the person's sessions.
+
+    `resumes` reactivates a suspended person.
+
+    Raises:
+        NotFound: the person does not exist.
+        Conflict: the person is suspended, and `resumes` is False.
+
+    """
+    users.lock_user(tx, user_id)
+    found = users.find_user(tx, user_id)
+    if found is None:
+        raise missing("person")
+    if found.status != "active" and not resumes:
+        raise Conflict(f"{found.email} is suspended; add --resume to let the person in again")
+    changed = found._replace(
+        password=kept, must_change_password=True, status="active", updated_at=now
+    )
+    USERS.save(tx, changed)
+    revoke_other_sessions(tx, found.id, "", now)
+    return changed
+
+
+def find_program(tx: Connection, handle: str | None, name: str) -> tuple[Account, ServiceAccount]:
+    """Return a service account and its account; without a handle, of the only account.
+
+    Raises:
+        NotFound: the account or the service account does not exist.
+        Conflict: there are several accounts and no handle is given, or one of the two is suspended.
+
+    """
+    if handle is None:
+        accounts = list_accounts(tx, 2)
+        if len(accounts) > 1:
+            raise Conflict("there are several accounts; name one with --account HANDLE")
+        account = accounts[0] if accounts else None
+    else:
+        account = find_account(tx, find_account_ids(tx, [handle]).get(handle, ""))
+    if account is None:
+        raise NotFound(f"there is no account {handle or ''}".rstrip())
+    program = SERVICE_ACCOUNTS.find_named(tx, account.id, name)
+    if program is None:
+        raise NotFound(f"the account {account.handle} has no service account {name}")
+    for what, status in (("account", account.status), ("service account", program.status)):
+        if status != "active":
+            raise Conflict(f"the {what} is suspended; a person who owns it resumes it")
+    return account, program
+
+
+def add_key(
+    tx: Connection,
+    keyring: Keyring,
+    key: NewAccessKey,
+    key_id: str,
+    program: ServiceAccount,
+    now: int,
+    *,
+    replaces: bool,
+) -> None:
+    """Add an access key to a service account; if `replaces`, delete its other keys first.
+
+    Raises:
+        Conflict: the service account has the maximum number of keys and `replaces` is False.
+
+    """
+    if replaces:
+        of = program.account_id, program.id
+        for old in ACCESS_KEYS.list(tx, of, "", "", MAX_KEPT):
+            ACCESS_KEYS.remove(tx, of, old.id)
+    try:
+        create_access_key(tx, key.row(keyring, key_id, program.account_id, program.id, now))
+    except Conflict:
+        raise Conflict(
+            f"{program.name} has {MAX_ACTIVE} active access keys, or {MAX_KEPT} of any kind; "
+            "add --replace to delete them and end the sessions they signed in"
+        ) from None
+
+
+_MAX_ATTACHMENTS: Final = 1_000_000
+"""Attachments of a policy that are searched for that of a role: all."""
+
+
+class HostChange(NamedTuple):
+    """A change that was made, as the audit log records it."""
+
+    action: str
+    resource: str
+    """A CRN."""
+
+
+def restore_admin(
+    tx: Connection, handle: str, email: str, new_id: Callable[[], str], now: int
+) -> tuple[Account, list[HostChange]]:
+    """Give a member of an account's organization the role `admin` with all rights.
+
+    Create or repair role, trust, policy and assignment; return the changes, none if all was well.
+    The policy `admin` allows everything afterwards, wherever else it is attached, and is the only
+    one of the role: another could only deny. A trust policy that denies is replaced.
+
+    Raises:
+        NotFound: there is no such account, or no such member of its organization.
+        Conflict: the account or the person is suspended.
+
+    """
+    account = find_account(tx, find_account_ids(tx, [handle]).get(handle, ""))
+    if account is None:
+        raise NotFound(f"there is no account {handle}")
+    organization_id = organization_of(tx, account.id)
+    lock_organization(tx, organization_id)
+    increment_revision(tx, account.id)
+    person = PEOPLE.find_named(tx, organization_id, email)
+    if person is None:
+        raise NotFound(f"the organization of {handle} has no member with the address {email}")
+    if account.status != "active":
+        raise Conflict("the account is suspended; a person who owns it resumes it")
+    if person.status != "active":
+        raise Conflict(
+            f"{email} is suspended; 'entrepot reset-password {email} --resume' lets the person in"
+        )
+    role, changes = _restore_role(tx, account.id, person, new_id, now)
+    changes += _restore_policies(tx, role, new_id, now)
+    if ASSIGNMENTS.add(tx, Assignment(role.id, person.id, now)) or roles.keep_assignment(
+        tx, role.id, person.id
+    ):
+        changes.append(HostChange("iam:AssignRole", _role_crn(role)))
+    return account, changes
+
+
+def _restore_role(
+    tx: Connection, account_id: str, person: User, new_id: Callable[[], str], now: int
+) -> tuple[Role, list[HostChange]]:
+    crn = person_crn(person.organization_id, person.id)
+    role = ROLES.find_named(tx, account_id, ADMIN)
+    fresh = new_admin_role(new_id(), account_id, crn, now)
+    if role is None:
+        ROLES.add(tx, fresh)
+        return fresh, [HostChange("iam:CreateRole", _role_crn(fresh))]
+    trust: dict[str, Any] = msgspec.json.decode(role.trust_policy)
+    own = {"effect": "allow", "principals": [crn]}
+    denies = any(each["effect"] == "deny" for each in trust["statements"])
+    is_trusted = any(
+        each["effect"] == "allow" and crn in each["principals"] and "conditions" not in each
+        for each in trust["statements"]
+    )
+    if is_trusted and not denies:
+        return role, []
+    # The names of the kept statements mean whom they meant before, so their ids stay.
+    added = _encoded({**trust, "statements": [*trust["statements"], own]})
+    if denies or not _is_trust_policy(added):
+        changed = role._replace(trust_policy=fresh.trust_policy, trust_ids="{}", updated_at=now)
+        revoke_sessions_of_role(tx, role.id, now)
+    else:
+        changed = role._replace(trust_policy=added, updated_at=now)
+    ROLES.save(tx, changed)
+    return changed, [HostChange("iam:UpdateRole", _role_crn(role))]
+
+
+def _is_trust_policy(text: str) -> bool:
+    """Return False if a trust policy has become too large."""
+    try:
+        check_size(text.encode())
+        policy_of(msgspec.json.decode(text), PolicyKind.TRUST)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _restore_policies(
+    tx: Connection, role: Role, new_id: Callable[[], str], now: int
+) -> list[HostChange]:
+    changes: list[HostChange] = []
+    account_id = role.account_id
+    fresh = new_admin_policy(new_id(), account_id, now)
+    policy = POLICIES.find_named(tx, account_id, ADMIN)
+    if policy is None:
+        POLICIES.add(tx, fresh)
+        policy = fresh
+        changes.append(HostChange("iam:CreatePolicy", _policy_crn(policy)))
+    elif msgspec.json.decode(policy.document) != msgspec.json.decode(fresh.document):
+        policy = policy._replace(
+            document=fresh.document,
+            account_ids=fresh.account_ids,
+            revision=policy.revision + 1,
+            updated_at=now,
+        )
+        POLICIES.save(tx, policy)
+        changes.append(HostChange("iam:UpdatePolicy", _policy_crn(policy)))
+    for each in policies.list_policies_of(tx, account_id, role.id):
+        if each.id != policy.id:
+            _detach(tx, each, role)
+            changes.append(HostChange("iam:DetachPolicy", _policy_crn(each)))
+    if ATTACHMENTS.add(tx, Attachment(new_id(), account_id, policy.id, None, role.id, now)):
+        changes.append(HostChange("iam:AttachPolicy", _policy_crn(policy)))
+    return changes
+
+
+def _detach(tx: Connection, policy: PolicyRow, role: Role) -> None:
+    of = policy.account_id, policy.id
+    for each in ATTACHMENTS.list(tx, of, "", "", _MAX_ATTACHMENTS):
+        if each.role_id == role.id:
+            ATTACHMENTS.remove(tx, of, each.id)
+
+
+def _role_crn(role: Role) -> str:
+    return iam_crn(role.account_id, "role", role.name)
+
+
+def _policy_crn(policy: PolicyRow) -> str:
+    return iam_crn(policy.account_id, "policy", policy.name)
+
+
+def _encoded(document: dict[str, Any]) -> str:
+    return msgspec.json.encode(document).decode()

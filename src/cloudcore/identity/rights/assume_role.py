@@ -1,0 +1,337 @@
+"""Assume a role: check permission and trust, and issue the session in its two forms.
+
+The source must be allowed `iam:AssumeRole` on the role, and the role's trust policy must allow the
+source; a deny on either side refuses. For a person, the assignment of the role replaces the
+permission, never the trust. The session has only the role's permissions. It ends no later than the
+session or access key it was assumed with, and ends with it.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import string
+from functools import partial
+from ipaddress import IPv4Address, IPv6Address
+from typing import Annotated, ClassVar, Final, NamedTuple
+
+from msgspec import Meta
+
+from cloudcore.account_rows import lock_account
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError
+from cloudcore.iam.decision import Verdict, could_allow
+from cloudcore.iam.policy import TRUST_ACTION, Policy
+from cloudcore.iam.principal import Principal, PrincipalKind
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.oauth.sessions import hash_of
+from cloudcore.identity.rights.permissions import load_policies
+from cloudcore.identity.rights.role_trust import ASSIGNED, find_asker, has_permission, verdict_on
+from cloudcore.identity.rows import roles, sessions
+from cloudcore.identity.rows.roles import AssumableRole
+from cloudcore.identity.rows.service_accounts import find_key_expiry
+from cloudcore.identity.rows.sessions import Session
+from cloudcore.identity.tokens.access_tokens import AccessTokens, clamp_duration, end_after
+from cloudcore.resource_names import Crn, Uuid, parse_uuid
+from cloudcore.web.context import RequestContext
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+
+CHAINED_SECONDS: Final = 3600
+"""Maximum duration of a role session assumed from another role session."""
+MAX_LINE: Final = 10
+"""Maximum length of a chain of sessions, each assumed from the previous one."""
+
+_ID_ALPHABET: Final = string.ascii_uppercase + "234567"
+_NO_NAME: Final = re.compile(r"[^A-Za-z0-9_=,.@-]")
+_WHY: Final = {
+    Verdict.ALLOWED: "its account is suspended",
+    Verdict.NEEDS_RESOURCE_POLICY: "its trust policy does not allow it to you",
+    Verdict.RESOURCE_DENY: "its trust policy denies it",
+}
+"""Reasons for a refusal, shown only to callers who know that the role exists."""
+
+
+class AssumeRole(RequestBody):
+    """Which role to assume, and for how long."""
+
+    saturates_integers: ClassVar[bool] = True
+
+    role: Annotated[str, Meta(min_length=1, max_length=512)]
+    """Its id, its CRN, or its name in the caller's account."""
+    duration_seconds: int | None = None
+    """900 to the role's most, or 3600 in a role session; a value outside is brought inside."""
+    session_name: Annotated[str, Meta(pattern="^[A-Za-z0-9_=,.@-]{2,64}$(?!\\n)")] | None = None
+    """Shown with the role in history and logs. By default the e-mail address of the person or the
+    name of the service account; in a role session, that session's name."""
+
+
+class AssumedRole(ResponseBody, kw_only=True):
+    """A session in both its forms: a token for this API, a key pair for signatures."""
+
+    access_token: str
+    token_type: str = "Bearer"  # noqa: S105 - the name of the scheme
+    expires_in: int
+    """Seconds."""
+    access_key_id: str
+    secret_access_key: str
+    session_token: str
+    expires_at: RFC3339
+    """The end of both forms."""
+    account_id: Uuid
+    account_handle: str
+    role_id: Uuid
+
+
+class Credential(NamedTuple):
+    """A session's credential for signing requests, generated before the transaction."""
+
+    access_key_id: str
+    secret: str
+    session_token: str
+
+
+class _Asked(NamedTuple):
+    """A request to assume a role, with everything the decision needs."""
+
+    source: Principal
+    role: str
+    seconds: int | None
+    session_name: str | None
+    sid: str
+    source_ip: IPv4Address | IPv6Address | None
+    now: int
+
+
+def sealing_context(sid: str) -> str:
+    """Return the sealing context of a session's secret; see `Keyring`."""
+    return f"session:{sid}"
+
+
+async def assume_role(
+    ctx: RequestContext, tokens: AccessTokens, request: AssumeRole
+) -> AssumedRole:
+    """Assume a role and return its session.
+
+    Raises:
+        AccessDenied: the permission or the trust is missing, or the account is suspended.
+        QuotaExceeded: the account's roles have as many open sessions as they may.
+        NotFound: the role does not exist, or is not visible to the caller.
+        InvalidInput: `role` is no reference to a role, or matches several.
+
+    """
+    assert ctx.caller is not None
+    asked = _Asked(
+        source=ctx.caller,
+        role=request.role,
+        seconds=request.duration_seconds,
+        session_name=request.session_name,
+        sid=ctx.new_id(),
+        source_ip=ctx.source_ip,
+        now=ctx.clock(),
+    )
+    credential = new_credential(asked.sid)
+    sealed = ctx.keyring.seal(credential.secret.encode(), sealing_context(asked.sid))
+    ctx.asked = TRUST_ACTION, _printable(request.role)  # for the audit log, if it is refused
+    role, expires_at = await ctx.database.write(partial(_assume, ctx), asked, credential, sealed)
+    return AssumedRole(
+        access_token=tokens.issue(
+            iam_crn(role.account_id, "role", role.name),
+            ctx.new_id(),
+            expires_at,
+            issued_at=asked.now,
+            account_id=role.account_id,
+            sid=asked.sid,
+        ),
+        expires_in=expires_at // MICROSECONDS - asked.now // MICROSECONDS,
+        access_key_id=credential.access_key_id,
+        secret_access_key=credential.secret,
+        session_token=credential.session_token,
+        expires_at=rfc3339(expires_at),
+        account_id=role.account_id,
+        account_handle=role.handle,
+        role_id=role.id,
+    )
+
+
+def assumable_role(ctx: RequestContext, tx: Connection, role: str, now: int) -> AssumableRole:
+    """Return a role that the caller may assume now; raise what `assume_role` does if not."""
+    assert ctx.caller is not None
+    return _allowed_role(ctx, tx, _asked_now(ctx.caller, role, ctx.source_ip, now))
+
+
+def _asked_now(
+    source: Principal, role: str, source_ip: IPv4Address | IPv6Address | None, now: int
+) -> _Asked:
+    """Return the question whether the source may assume a role, with no session in mind."""
+    return _Asked(source, role, None, None, "", source_ip, now)
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
+def _assume(
+    ctx: RequestContext, tx: Connection, asked: _Asked, credential: Credential, sealed: bytes
+) -> tuple[AssumableRole, int]:
+    role = _allowed_role(ctx, tx, asked)
+    source = asked.source
+    if source.sid is not None and sessions.count_line(tx, source.sid) >= MAX_LINE:
+        raise AccessDenied("roles were assumed from one another too many times in a row")
+    lock_account(tx, role.account_id)
+    use = sessions.OPEN.check(
+        tx,
+        role.account_id,
+        "the account has {limit} open role sessions; use one for many calls,"
+        " ask for shorter ones, or end unused ones with POST /v1/oauth/revoke",
+        now=asked.now,
+    )
+    is_chained = source.kind is PrincipalKind.ROLE_SESSION
+    most = CHAINED_SECONDS if is_chained else role.max_session_seconds
+    seconds = clamp_duration(asked.seconds, min(most, role.max_session_seconds))
+    # A whole second, so that both tokens of the session expire together.
+    expires_at = end_after(seconds, asked.now)
+    if is_chained:
+        expires_at = min(expires_at, source.expires_at)
+    key_end = find_key_expiry(tx, source.access_key_id or "")
+    session_end = sessions.find_session_end(tx, source.sid or "")
+    for end in (key_end, session_end):
+        if end is not None:
+            expires_at = min(expires_at, end - end % MICROSECONDS)
+    name = asked.session_name or _session_name(source)
+    session = Session(
+        id=asked.sid,
+        kind="role",
+        created_at=asked.now,
+        expires_at=expires_at,
+        role_id=role.id,
+        parent_sid=source.sid,
+        source_crn=source.crn,
+        source_access_key_id=source.access_key_id,
+        session_name=name,
+        first_source=source.source and source.source._replace(session_name=name).stored(),
+        access_key_id=credential.access_key_id,
+        secret_sealed=sealed,
+        token_sha256=hash_of(credential.session_token),
+    )
+    sessions.add_session(tx, session)
+    ctx.audit(
+        tx,
+        TRUST_ACTION,
+        [role.account_id],
+        principal=source.crn,
+        source=source.source,
+        resource=iam_crn(role.account_id, "role", role.name),
+        details={"session_name": name},
+    )
+    sessions.OPEN.tell(tx, role.account_id, use, asked.now)
+    return role, expires_at
+
+
+def _session_name(source: Principal) -> str | None:
+    """Return the name of a session that was not given one."""
+    if source.source is None:
+        return None
+    text = source.source.session_name or source.source.name
+    return _NO_NAME.sub("-", text)[:64].ljust(2, "-")
+
+
+def _allowed_role(ctx: RequestContext, tx: Connection, asked: _Asked) -> AssumableRole:
+    """Return the requested role; raise the refusal if the source may not assume it.
+
+    A refusal by a role of another account looks like a role that does not exist, except to a person
+    the role is assigned to. Whether the caller's own
+    account has a role is told to callers who may assume it, as far as their policies go.
+    """
+    source = asked.source
+    is_assigned = False
+    role, refusal = _find_role(tx, asked)
+    if source.kind is PrincipalKind.USER:
+        is_assigned = role is not None and roles.is_assigned(tx, role.id, source.id)
+        policies: tuple[Policy, ...] = (ASSIGNED,) if is_assigned else ()
+    else:
+        policies = load_policies(tx, source)
+    asker = find_asker(tx, source, asked.source_ip, asked.now)
+    is_known = role is not None and (is_assigned or role.account_id == source.account_id)
+    if role is not None and is_known:
+        ctx.asked = TRUST_ACTION, iam_crn(role.account_id, "role", role.name)
+    if source.kind is not PrincipalKind.USER:
+        if not could_allow(policies, TRUST_ACTION, asked.source_ip, asked.now):
+            raise _refused()
+        named = iam_crn(source.account_id or "", "role", _own_name(asked, role))
+        if not has_permission(asker, policies, named):
+            if is_known:
+                raise _refused()
+            refusal = _refused()
+    if role is None:
+        raise refusal
+    verdict = verdict_on(asker, role, policies)
+    if verdict.is_allowed and role.account_status == "active":
+        return role
+    if is_known:
+        raise _refused(_WHY.get(verdict, verdict.value))
+    raise refusal
+
+
+def _own_name(asked: _Asked, role: AssumableRole | None) -> str:
+    """Return the name of the role of the caller's account that a program refers to.
+
+    It is ``*`` for an id, or the CRN of another account, that is of no role of this one.
+    """
+    if role is not None and role.account_id == asked.source.account_id:
+        return role.name
+    if parse_uuid(asked.role) is not None:
+        return "*"
+    if not asked.role.startswith("crn:"):
+        return asked.role
+    crn = _role_crn(asked.role)
+    return crn.name if crn.account == asked.source.account_id else "*"
+
+
+def _find_role(tx: Connection, asked: _Asked) -> tuple[AssumableRole | None, PlatformError]:
+    """Return the role referred to, or None, and the error to raise for a missing role."""
+    source, text = asked.source, asked.role
+    if (role_id := parse_uuid(text)) is not None:
+        return roles.find_by_id(tx, role_id), _unknown()
+    if text.startswith("crn:"):
+        crn = _role_crn(text)
+        role = roles.find_named(tx, crn.account, crn.name)
+        is_own = crn.account == source.account_id
+        return role, _unknown() if is_own else _refused()
+    if source.account_id is not None:
+        return roles.find_named(tx, source.account_id, text), _unknown()
+    assigned = roles.list_assigned_named(tx, source.id, text)
+    if len(assigned) > 1:
+        raise InvalidInput(
+            "several accounts have a role of this name; give its CRN",
+            field="role",
+            reason="ambiguous",
+        )
+    return (assigned[0] if assigned else None), _unknown()
+
+
+def _role_crn(text: str) -> Crn:
+    crn = Crn.parse(text)
+    if crn.service != "iam" or crn.region or crn.type != "role":
+        raise InvalidInput(
+            "role is not the UUID, name or CRN of a role", field="role", reason="malformed_crn"
+        )
+    return crn
+
+
+def new_credential(sid: str) -> Credential:
+    """Return a new credential for a session of this id."""
+    return Credential(
+        "AS" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(18)),
+        secrets.token_urlsafe(30),
+        f"est_{sid.replace('-', '')}_{secrets.token_urlsafe(32)}",
+    )
+
+
+def _refused(why: str = "") -> AccessDenied:
+    """Return the error. Give `why` only to callers who know that the role exists."""
+    return AccessDenied(f"you may not assume this role{why and ': '}{why}")
+
+
+def _unknown() -> NotFound:
+    return NotFound("there is no such role")

@@ -1,0 +1,197 @@
+"""What a caller may do on resources, for clients that offer only what would be allowed.
+
+The decision is the evaluator's own (`cloudcore.iam.decision`), with the policies of the resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final, NamedTuple
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import AccessDenied
+from cloudcore.iam.decision import DECISION_STEPS, Caller, Question, Verdict, decide
+from cloudcore.iam.patterns import Patterns, Work
+from cloudcore.iam.policy import Policy
+from cloudcore.iam.principal import Principal
+from cloudcore.iam.vocabulary import OwnPolicy
+from cloudcore.identity.rights.documents import is_meant, read_stored
+from cloudcore.resource_names import Crn
+
+ANY_NAME: Final = "*"
+"""The name of a resource that stands for all of its kind."""
+
+_STEPS: Final = 20 * DECISION_STEPS
+"""Steps of all decisions for one request: some 100 ms."""
+_UNCOMMON: Final = "7d1f0c52e9b8"
+"""A name that no policy is likely to have."""
+_MOST_NAMES: Final = 200
+_CRN_PARTS: Final = 5
+
+
+class RightsQuestion(NamedTuple):
+    """The question which of these actions are allowed on a resource."""
+
+    resource: Crn
+    """It names its account by id."""
+    actions: Sequence[str]
+    own_policy: OwnPolicy | None
+    """How the policy of such a resource is read; None if it has none."""
+
+
+class ResourcePolicy(NamedTuple):
+    """A resource's own policy, and the ids of the names in it."""
+
+    policy: Policy
+    encoded_ids: str
+
+
+class Rights(NamedTuple):
+    """The actions that are allowed on a resource."""
+
+    actions: list[str]
+    on_some: list[str]
+    """For the name `ANY_NAME`: those that are allowed on at least one name; else `actions`."""
+
+
+class Asking(NamedTuple):
+    """A caller with its policies, and the circumstances of its request."""
+
+    caller: Principal
+    policies: Sequence[Policy]
+    source_ip: IPv4Address | IPv6Address | None
+    now: int
+    """Microseconds since the epoch."""
+    work: Work
+    """Steps left for all its decisions."""
+
+    @classmethod
+    def of(
+        cls,
+        caller: Principal,
+        policies: Sequence[Policy],
+        source_ip: IPv4Address | IPv6Address | None,
+        now: int,
+    ) -> Asking:
+        """Return a caller with the steps of one request."""
+        return cls(caller, policies, source_ip, now, Work(_STEPS))
+
+
+def load_own_policies(
+    tx: Connection, questions: Sequence[RightsQuestion]
+) -> list[ResourcePolicy | None]:
+    """Return the policy of each question's resource; None if it has none that matters."""
+    return [_load(tx, each) for each in questions]
+
+
+def _load(tx: Connection, question: RightsQuestion) -> ResourcePolicy | None:
+    own = question.own_policy
+    if own is None or own.actions.isdisjoint(question.actions):
+        return None
+    found = None if question.resource.name == ANY_NAME else own.find(tx, question.resource)
+    if found is None:
+        return None
+    policy = read_stored(found.document, found.encoded_ids, own.rules)
+    return ResourcePolicy(policy, found.encoded_ids)
+
+
+def rights_of(asking: Asking, question: RightsQuestion, attached: ResourcePolicy | None) -> Rights:
+    """Return what the caller may do on the question's resource.
+
+    Raises:
+        AccessDenied: the policies need more steps than one request has.
+
+    """
+    actions = [
+        action
+        for action in question.actions
+        if _is_allowed(asking, question, action, question.resource.name, attached)
+    ]
+    if question.resource.name != ANY_NAME:
+        return Rights(actions, actions)
+    on_some = [
+        action
+        for action in question.actions
+        if action in actions
+        or any(
+            _is_allowed(asking, question, action, name, None)
+            for name in _names(asking.policies, action, question.resource.type)
+        )
+    ]
+    return Rights(actions, on_some)
+
+
+def allowed_prefixes(asking: Asking, action: str, every: Crn) -> list[str]:
+    """Return beginnings of names that policies spell out and on all of which `action` is allowed.
+
+    `every` names the kind and the account; its own name does not matter. A name without a wildcard
+    is none.
+    """
+    found = []
+    for name in dict.fromkeys(_spelled_out(asking.policies, action, every.type)):
+        prefix = name.removesuffix("*")
+        if not prefix or prefix == name or {"*", "?"} & set(prefix):
+            continue
+        question = RightsQuestion(every, (action,), None)
+        if _is_allowed(asking, question, action, name, None):
+            found.append(prefix)
+    return sorted(found)
+
+
+def _is_allowed(
+    asking: Asking,
+    question: RightsQuestion,
+    action: str,
+    name: str,
+    attached: ResourcePolicy | None,
+) -> bool:
+    resource, own = question.resource, question.own_policy
+    concerns = own is not None and action in own.actions
+    crn = asking.caller.crn
+    if attached is not None and not is_meant(attached.encoded_ids, crn, asking.caller.id):
+        crn = ""  # the name meant another principal when the policy was written
+    verdict = decide(
+        Question(
+            caller=Caller(crn, asking.caller.account_id),
+            action=action,
+            resource=str(resource._replace(name=name)),
+            # No account has the empty id: then the resource's policy must allow too.
+            resource_account_id="" if concerns and own and own.is_required else resource.account,
+            source_ip=asking.source_ip,
+            now=asking.now,
+            work=asking.work,
+        ),
+        asking.policies,
+        attached.policy if attached is not None and concerns else None,
+    )
+    if verdict is Verdict.TOO_COSTLY:
+        words = f"{verdict.value}, or ask about fewer resources at once"
+        raise AccessDenied(words, reason="too_costly")
+    return verdict.is_allowed
+
+
+def _names(policies: Sequence[Policy], action: str, kind: str) -> Iterator[str]:
+    """Yield names of resources of a kind on which policies may allow `action`.
+
+    Each is an example of what a pattern matches; whether it is allowed is to be decided.
+    """
+    yield _UNCOMMON
+    for name in _spelled_out(policies, action, kind):
+        yield name.replace("*", _UNCOMMON).replace("?", _UNCOMMON[0])
+
+
+def _spelled_out(policies: Sequence[Policy], action: str, kind: str) -> Iterator[str]:
+    """Yield the patterns of names of a kind in statements that allow `action`."""
+    patterns = dict.fromkeys(
+        text
+        for policy in policies
+        for statement in policy.about(action).allows
+        for text in statement.resources.texts
+    )
+    for text in list(patterns)[:_MOST_NAMES]:
+        parts = text.split(":", _CRN_PARTS - 1)
+        last = parts[-1] if len(parts) == _CRN_PARTS else text.rpartition(":")[2]
+        type_pattern, _, name = last.partition("/")
+        if name and Patterns((type_pattern,)).match(kind):
+            yield name

@@ -1,0 +1,151 @@
+"""Identity policies of principals, compiled once per revision of the account.
+
+Every change of rights increments `accounts.iam_revision` in its own transaction. So one indexed
+read per request shows if the compiled policies are still current: revocation is immediate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from cloudcore.db.base import Connection, Database
+from cloudcore.iam.conditions import NO_CONDITIONS
+from cloudcore.iam.patterns import Patterns
+from cloudcore.iam.policy import (
+    Effect,
+    Policy,
+    PolicyKind,
+    PolicyStatement,
+    WeighedCache,
+    memory_of,
+)
+from cloudcore.iam.principal import Principal, PrincipalKind
+from cloudcore.identity.rights.documents import read_stored
+from cloudcore.identity.rows.accounts import find_revision
+from cloudcore.identity.rows.policies import list_policies_of
+
+
+class LoginPermission(NamedTuple):
+    """What a role must be allowed, to log container clients in."""
+
+    action: str
+    resource: str
+    """CRN, of the role's account."""
+
+
+PermissionToLogIn = Callable[[str], LoginPermission]
+"""Returns it for an account."""
+
+
+_PRINCIPAL_BYTES: Final = 500
+"""Estimated bytes of a cache entry without policies."""
+
+OWNER_ACTIONS: Final = (
+    "iam:UpdateOrganization",
+    "iam:DeleteOrganization",
+    "iam:InviteMember",
+    "iam:ListInvitations",
+    "iam:RevokeInvitation",
+    "iam:UpdateMember",
+    "iam:RemoveMember",
+    "iam:CreateAccount",
+    "iam:UpdateAccount",
+    "iam:CreateUser",
+    "iam:UpdateUser",
+    "iam:ResetPassword",
+    "iam:DeleteUser",
+    "audit:ListAuditEvents",
+    "audit:GetAuditEvent",
+    "iam:CreateIdentityProvider",
+    "iam:GetIdentityProvider",
+    "iam:ListIdentityProviders",
+    "iam:UpdateIdentityProvider",
+    "iam:DeleteIdentityProvider",
+)
+"""Actions an owner of an organization may do in it."""
+MEMBER_ACTIONS: Final = (
+    "iam:GetOrganization",
+    "iam:ListMembers",
+    "iam:ListUsers",
+    "iam:GetUser",
+    "iam:LeaveOrganization",
+    "iam:ListAccounts",
+    "iam:GetAccount",
+)
+"""Actions every member of an organization may do in it."""
+BILLING_ACTIONS: Final = (
+    "billing:CreatePaymentMethod",
+    "billing:DeletePaymentMethod",
+    "billing:GetInvoice",
+    "billing:GetPaymentMethod",
+    "billing:ListInvoices",
+    "billing:ListPaymentMethods",
+    "billing:PayInvoice",
+    "billing:UpdatePaymentMethod",
+    "metering:GetUsage",
+)
+"""Actions an owner of an organization, and who has the role ``billing`` in it, may do in it."""
+_OWN_ACTIONS: Final = (
+    "iam:CreateOrganization",
+    "iam:ListOrganizations",
+    "iam:AcceptInvitation",
+    "iam:SwitchOrganization",
+    "iam:ChangePassword",
+    "iam:CreateContainerPassword",
+    "iam:GetContainerPassword",
+    "iam:ListContainerPasswords",
+    "iam:DeleteContainerPassword",
+)
+
+PERSON: Final = Policy(
+    (
+        PolicyStatement(
+            Effect.ALLOW,
+            Patterns((*OWNER_ACTIONS, *BILLING_ACTIONS, *MEMBER_ACTIONS, *_OWN_ACTIONS)),
+            resources=Patterns(
+                ("crn:iam::*:organization/*", "crn:iam::*:account/*", "crn:iam::*:user/*")
+            ),
+            conditions=NO_CONDITIONS,
+        ),
+    )
+)
+"""Actions a person may do before assuming a role: all in the personal organization; in others only
+those that `membership` allows too."""
+
+
+def membership(role: str, person: str) -> Policy:
+    """Return an organization's policy for a member with this role; `person` is a CRN."""
+    more = {"owner": (*OWNER_ACTIONS, *BILLING_ACTIONS), "billing": BILLING_ACTIONS}.get(role, ())
+    actions = Patterns((*MEMBER_ACTIONS, *more))
+    return Policy((PolicyStatement(Effect.ALLOW, actions, principals=frozenset({person})),))
+
+
+class Permissions:
+    """Loads and caches the policies of principals; one instance per process."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._compiled: WeighedCache[str, tuple[int, tuple[Policy, ...]]] = WeighedCache()
+
+    async def policies_of(self, principal: Principal) -> Sequence[Policy]:
+        """Return the current identity policies of a principal."""
+        if principal.kind is PrincipalKind.USER:
+            return (PERSON,)
+        assert principal.account_id is not None
+        revision = await self._database.read(find_revision, principal.account_id)
+        known = self._compiled.get(principal.id)
+        if known is not None and known[0] == revision:
+            return known[1]
+        # Read after the revision: policies newer than it are only read once more than needed.
+        policies = await self._database.read(load_policies, principal)
+        weight = _PRINCIPAL_BYTES + sum(map(memory_of, policies))
+        self._compiled.keep(principal.id, (revision, policies), weight)
+        return policies
+
+
+def load_policies(tx: Connection, principal: Principal) -> tuple[Policy, ...]:
+    """Return the attached policies of a service account or role."""
+    assert principal.account_id is not None
+    rows = list_policies_of(tx, principal.account_id, principal.id)
+    return tuple(read_stored(each.document, each.account_ids, PolicyKind.IDENTITY) for each in rows)

@@ -1,0 +1,187 @@
+"""Sessions of roles that services of the platform act in, such as those of instances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cloudcore.clock import Clock
+from cloudcore.db.base import Connection, Database
+from cloudcore.errors import InvalidInput
+from cloudcore.iam.audit import AuditEvent, Auditor
+from cloudcore.iam.policy import TRUST_ACTION
+from cloudcore.iam.principal import Source
+from cloudcore.iam.service_roles import PassedRole, RoleRefused, RoleSession, service_crn
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.oauth.sessions import hash_of
+from cloudcore.identity.rights.assume_role import Credential, new_credential, sealing_context
+from cloudcore.identity.rights.role_trust import trusts_service
+from cloudcore.identity.rows import roles, sessions
+from cloudcore.identity.rows.roles import ROLES, AssumableRole
+from cloudcore.identity.rows.sessions import Session
+from cloudcore.identity.services import roles as platform_roles
+from cloudcore.identity.tokens.access_tokens import AccessTokens, clamp_duration, end_after
+from cloudcore.keyring import Keyring
+from cloudcore.resource_references import Authorize
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsOfService:
+    """The `ServiceRoles` of one service."""
+
+    service: str
+    database: Database
+    clock: Clock
+    new_id: Callable[[], str]
+    keyring: Keyring
+    tokens: AccessTokens
+    auditor: Auditor
+
+    def resolve(
+        self, tx: Connection, account_id: str, field: str, value: str, authorize: Authorize
+    ) -> PassedRole:
+        """Return the role that a request names, if it trusts the service."""
+        found = ROLES.resolve(tx, account_id, field, value, authorize)
+        role = roles.find_by_id(tx, found.id)
+        if platform_roles.service_of(found.name) is not None or role is None:
+            raise InvalidInput(
+                f"{field}: {found.name} is the platform's own", field=field, reason="platform_owned"
+            )
+        if not trusts_service(role, self.service, self.clock()):
+            raise InvalidInput(
+                f"{field}: {_why_not(role, self.service)}", field=field, reason="not_trusted"
+            )
+        return PassedRole(found.id, found.name)
+
+    def name_of(self, tx: Connection, account_id: str, role_id: str) -> str | None:
+        """Return the name of a role; None if it was deleted."""
+        found = ROLES.find(tx, account_id, role_id)
+        return None if found is None else found.name
+
+    async def begin(
+        self,
+        account_id: str,
+        role_id: str,
+        name: str,
+        seconds: int = 3600,
+        *,
+        is_wanted: Callable[[Connection], bool] = lambda _tx: True,
+    ) -> RoleSession:
+        """Begin a session of a role for what is called `name`."""
+        now, sid = self.clock(), self.new_id()
+        credential = new_credential(sid)
+        sealed = self.keyring.seal(credential.secret.encode(), sealing_context(sid))
+
+        def add(tx: Connection) -> tuple[AssumableRole, Session]:
+            if not is_wanted(tx):
+                raise RoleRefused(f"{name} is gone")
+            role = self._role(tx, account_id, role_id, now)
+            session = self._session(role, name, sid, credential, sealed, seconds, now)
+            if not sessions.has_open_of_service(tx, session, now):
+                self._record(tx, role, session, now)  # renewals would fill the log
+            sessions.add_session(tx, session)
+            return role, session
+
+        role, session = await self.database.write(add)
+        return RoleSession(
+            id=sid,
+            access_token=self.tokens.issue(
+                iam_crn(account_id, "role", role.name),
+                self.new_id(),
+                session.expires_at,
+                issued_at=now,
+                account_id=account_id,
+                sid=sid,
+            ),
+            access_key_id=credential.access_key_id,
+            secret_access_key=credential.secret,
+            session_token=credential.session_token,
+            began_at=now,
+            expires_at=session.expires_at,
+            account_id=account_id,
+            account_handle=role.handle,
+            role_id=role.id,
+        )
+
+    async def live(self, session_ids: Sequence[str]) -> Collection[str]:
+        """Return those sessions that are neither over nor revoked."""
+        return await self.database.read(sessions.find_open, session_ids, self.clock())
+
+    def end(self, tx: Connection, account_id: str, name: str, now: int) -> None:
+        """Revoke all sessions of what is called `name`."""
+        sessions.revoke_sessions_of_service(tx, account_id, service_crn(self.service), name, now)
+
+    def platform_role(
+        self, tx: Connection, account_id: str, name: str, policy: Mapping[str, Any], now: int
+    ) -> str:
+        """Return the id of a role of the service's own in an account; make it if there is none."""
+        of = self.service, account_id, name
+        return platform_roles.put_platform_role(tx, *of, policy, self.new_id, now)
+
+    def remove_platform_role(
+        self,
+        tx: Connection,
+        account_id: str,
+        role_id: str,
+        now: int,  # noqa: ARG002 - as other changes
+    ) -> None:
+        """Delete such a role with its policy and its sessions, if it is there."""
+        platform_roles.remove_platform_role(tx, self.service, account_id, role_id)
+
+    def _role(self, tx: Connection, account_id: str, role_id: str, now: int) -> AssumableRole:
+        """Return a role that lets the service in; it does so until `tx` ends."""
+        role = roles.find_by_id(tx, role_id)
+        if role is None or role.account_id != account_id:
+            raise RoleRefused("the role was deleted")
+        if not trusts_service(role, self.service, now):
+            raise RoleRefused(_why_not(role, self.service))
+        if role.account_status != "active":
+            raise RoleRefused("the account is suspended")
+        return role
+
+    def _session(
+        self,
+        role: AssumableRole,
+        name: str,
+        sid: str,
+        credential: Credential,
+        sealed: bytes,
+        seconds: int,
+        now: int,
+    ) -> Session:
+        crn = service_crn(self.service)
+        return Session(
+            id=sid,
+            kind="role",
+            created_at=now,
+            expires_at=end_after(clamp_duration(seconds, role.max_session_seconds), now),
+            role_id=role.id,
+            source_crn=crn,
+            session_name=name,
+            first_source=Source(crn, self.service, name).stored(),
+            access_key_id=credential.access_key_id,
+            secret_sealed=sealed,
+            token_sha256=hash_of(credential.session_token),
+        )
+
+    def _record(self, tx: Connection, role: AssumableRole, session: Session, now: int) -> None:
+        crn = service_crn(self.service)
+        self.auditor.record(
+            tx,
+            AuditEvent(
+                id=self.new_id(),
+                owner_id=role.account_id,
+                occurred_at=now,
+                action=TRUST_ACTION,
+                resources=(iam_crn(role.account_id, "role", role.name),),
+                principal=crn,
+                source=Source(crn, self.service, session.session_name),
+                client=None,
+                details={"session_name": session.session_name},
+            ),
+        )
+
+
+def _why_not(role: AssumableRole, service: str) -> str:
+    return f"the trust policy of {role.name} does not allow {service_crn(service)}"

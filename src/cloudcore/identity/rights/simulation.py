@@ -1,0 +1,243 @@
+"""Simulate decisions: what policies say about a principal, actions and a resource, and why.
+
+The decision is the evaluator's own (`cloudcore.iam.decision`), with its trace. A half of the
+policies that belongs to another account is never read: it is unknown unless its document is given,
+so that nothing is told about what other accounts have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import InvalidInput
+from cloudcore.iam.decision import Caller, Matched, Question, Trace, Verdict, decide
+from cloudcore.iam.policy import MAX_PRINCIPAL_BYTES, Policy, PolicyKind
+from cloudcore.iam.vocabulary import OwnPolicy
+from cloudcore.identity.names import missing
+from cloudcore.identity.rights.documents import is_meant, read_stored, stored_document
+from cloudcore.identity.rows.policies import PolicyRow, list_policies_of
+from cloudcore.identity.rows.roles import ROLES
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
+from cloudcore.resource_names import Crn
+
+MAX_ACTIONS: Final = 50
+
+Decision = Literal["allowed", "denied", "implicitly_denied", "unknown"]
+Half = Literal["allow", "deny", "none", "unknown"]
+
+_FIND: Final = {"role": ROLES.find_named, "service-account": SERVICE_ACCOUNTS.find_named}
+_REASONS: Final = {
+    Verdict.ALLOWED: "the policies allow it",
+    Verdict.EXPLICIT_DENY: "one of the principal's policies denies it",
+    Verdict.RESOURCE_DENY: "the resource's own policy denies it",
+    Verdict.NO_ALLOW: "no policy allows it",
+    Verdict.NEEDS_RESOURCE_POLICY: (
+        "the principal's policies allow it, but the resource's own policy must allow it too"
+    ),
+    Verdict.NEEDS_IDENTITY_POLICY: (
+        "the resource's own policy allows it, but the principal's policies must allow it too"
+    ),
+    Verdict.TOO_COSTLY: Verdict.TOO_COSTLY.value,
+}
+_DENIED: Final = (Verdict.EXPLICIT_DENY, Verdict.RESOURCE_DENY, Verdict.TOO_COSTLY)
+
+
+class Wanted(NamedTuple):
+    """A simulation. Its CRNs name accounts by id."""
+
+    principal: Crn | None
+    """None for an unauthenticated client."""
+    resource: Crn
+    account_id: str
+    """The account whose policies may be read."""
+    policies: Sequence[Any] | None
+    """Documents in place of those attached to the principal."""
+    has_resource_policy: bool
+    """True if `resource_policy` takes the place of the resource's own."""
+    resource_policy: Any
+    own_policy: OwnPolicy | None
+    """How policies of such resources are read; None if they have none."""
+
+
+class KnownPolicy(NamedTuple):
+    """A policy as the evaluator reads it, and as it was written."""
+
+    policy: Policy
+    document: Any
+    row: PolicyRow | None = None
+    """None for the resource's own, and for a document that was given."""
+
+
+class Scene(NamedTuple):
+    """The principal, the resource, and their policies, or None if unknown."""
+
+    caller: Caller | None
+    resource: Crn
+    identity: tuple[KnownPolicy, ...] | None
+    attached: tuple[KnownPolicy, ...] | None
+    """At most one."""
+    own_policy: OwnPolicy | None
+
+
+class Decided(NamedTuple):
+    """A statement that decided."""
+
+    source: Literal["identity", "resource"]
+    policy: PolicyRow | None
+    place: int
+    """Place of the statement in its document, from 0."""
+    sid: str | None
+    effect: Literal["allow", "deny"]
+
+
+class Result(NamedTuple):
+    """The decision on one action."""
+
+    action: str
+    decision: Decision
+    reason: str
+    identity: Half
+    resource: Half
+    decided: tuple[Decided, ...]
+
+
+def load_scene(tx: Connection, wanted: Wanted) -> Scene:
+    """Return the policies of a simulation.
+
+    Raises:
+        NotFound: the account has no such principal.
+        InvalidInput: a given document is not a policy, or they are too large together.
+
+    """
+    principal = wanted.principal
+    is_own = principal is not None and principal.account == wanted.account_id
+    principal_id = _principal_id(tx, principal) if principal is not None and is_own else ""
+    identity: tuple[KnownPolicy, ...] | None = None
+    if wanted.policies is not None:
+        identity = _given(tx, wanted.policies, wanted.account_id)
+    elif principal is None:
+        identity = ()
+    elif is_own:
+        rows = list_policies_of(tx, wanted.account_id, principal_id)
+        identity = tuple(map(_attached, rows))
+    caller = None if principal is None else Caller(str(principal), principal.account)
+    attached, ids = _resource_policy(tx, wanted)
+    if caller is not None and is_own and not is_meant(ids, caller.crn, principal_id):
+        caller = caller._replace(crn="")  # the name meant another principal when it was written
+    return Scene(caller, wanted.resource, identity, attached, wanted.own_policy)
+
+
+def _principal_id(tx: Connection, principal: Crn) -> str:
+    found = _FIND[principal.type](tx, principal.account, principal.name)
+    if found is None:
+        raise missing(principal.type.replace("-", " "))
+    return found.id
+
+
+def _given(tx: Connection, documents: Sequence[Any], account_id: str) -> tuple[KnownPolicy, ...]:
+    stored = [stored_document(tx, each, PolicyKind.IDENTITY, account_id) for each in documents]
+    if sum(len(each.text) for each in stored) > MAX_PRINCIPAL_BYTES:
+        raise InvalidInput(
+            f"policies: at most {MAX_PRINCIPAL_BYTES} bytes together",
+            field="policies",
+            reason="out_of_range",
+        )
+    pairs = zip(stored, documents, strict=True)
+    return tuple(KnownPolicy(each.policy, document) for each, document in pairs)
+
+
+def _attached(row: PolicyRow) -> KnownPolicy:
+    policy = read_stored(row.document, row.account_ids, PolicyKind.IDENTITY)
+    return KnownPolicy(policy, msgspec.json.decode(row.document), row)
+
+
+def _resource_policy(tx: Connection, wanted: Wanted) -> tuple[tuple[KnownPolicy, ...] | None, str]:
+    """Return the resource's policy, and the ids of the names in it, or None if unknown."""
+    own, resource = wanted.own_policy, wanted.resource
+    if own is None:
+        return (), "{}"
+    if wanted.has_resource_policy:
+        document = wanted.resource_policy
+        if document is None:
+            return (), "{}"
+        stored = stored_document(tx, document, own.rules, resource.account)
+        return (KnownPolicy(stored.policy, document),), "{}"
+    if resource.account != wanted.account_id:
+        return None, "{}"
+    found = own.find(tx, resource)
+    if found is None:
+        return (), "{}"
+    policy = read_stored(found.document, found.encoded_ids, own.rules)
+    return (KnownPolicy(policy, msgspec.json.decode(found.document)),), found.encoded_ids
+
+
+def evaluate(
+    scene: Scene, action: str, source_ip: IPv4Address | IPv6Address | None, now: int
+) -> Result:
+    """Decide on one action, with the evaluator's trace."""
+    own = scene.own_policy
+    concerns = own is not None and action in own.actions
+    attached = (scene.attached or ()) if concerns else ()
+    question = Question(
+        caller=scene.caller,
+        action=action,
+        resource=str(scene.resource),
+        # No account has the empty id: then the resource's policy must allow everyone.
+        resource_account_id="" if concerns and own and own.is_required else scene.resource.account,
+        source_ip=source_ip,
+        now=now,
+    )
+    trace = Trace()
+    verdict = decide(
+        question,
+        [each.policy for each in scene.identity or ()],
+        attached[0].policy if attached else None,
+        trace,
+    )
+    is_resource_unknown = concerns and scene.attached is None
+    lacks = {
+        Verdict.NEEDS_RESOURCE_POLICY: is_resource_unknown,
+        Verdict.NEEDS_IDENTITY_POLICY: scene.identity is None,
+    }
+    decided = []
+    if trace.identity is not None:
+        decided.append(_decided("identity", trace.identity, scene.identity or ()))
+    if trace.resource is not None:
+        decided.append(_decided("resource", trace.resource, attached))
+    is_unread = is_resource_unknown or verdict is Verdict.EXPLICIT_DENY
+    return Result(
+        action=action,
+        decision=_decision(verdict, is_unknown=lacks.get(verdict, False)),
+        reason=_REASONS[verdict]
+        + ("; that is known to its account alone" if lacks.get(verdict) else ""),
+        identity="unknown" if scene.identity is None else _half(trace.identity),
+        resource="unknown" if is_unread and concerns else _half(trace.resource),
+        decided=tuple(decided),
+    )
+
+
+def _decision(verdict: Verdict, *, is_unknown: bool) -> Decision:
+    if verdict.is_allowed:
+        return "allowed"
+    if is_unknown:
+        return "unknown"
+    return "denied" if verdict in _DENIED else "implicitly_denied"
+
+
+def _half(matched: Matched | None) -> Half:
+    return "none" if matched is None else matched.statement.effect.value
+
+
+def _decided(
+    source: Literal["identity", "resource"], matched: Matched, known: Sequence[KnownPolicy]
+) -> Decided:
+    of = next(each for each in known if each.policy is matched.policy)
+    statements = matched.policy.statements
+    place = next(at for at, each in enumerate(statements) if each is matched.statement)
+    sid = of.document["statements"][place].get("sid")
+    return Decided(source, of.row, place, sid, matched.statement.effect.value)

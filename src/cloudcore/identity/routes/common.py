@@ -1,0 +1,99 @@
+"""Common parts of identity's routes: types of fields; find, list and show what accounts own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+from msgspec import Meta
+
+from cloudcore.identity.names import HANDLE_PATTERN, NAME_PATTERN
+from cloudcore.identity.rows.owned import Listed, Owned, OwnedRows, Owner
+from cloudcore.web.bodies import ResourceRef
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import RequestContext
+from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery, read_page
+from cloudcore.wire import ResponseBody, rfc3339
+
+Name = Annotated[
+    str, Meta(min_length=1, max_length=63, extra_json_schema={"pattern": NAME_PATTERN})
+]
+"""Unique in the account, never changed, and no UUID."""
+Handle = Annotated[
+    str, Meta(min_length=2, max_length=32, extra_json_schema={"pattern": HANDLE_PATTERN})
+]
+"""The name of an account in image references; never changed, never given to another."""
+Title = Annotated[str, Meta(min_length=1, max_length=100)]
+Description = Annotated[str, Meta(max_length=1000)]
+Document = dict[str, Any]
+"""A policy document; see `cloudcore.iam.policy`."""
+Reference = Annotated[str, Meta(min_length=1, max_length=700, description="UUID, name or CRN")]
+Email = Annotated[str, Meta(min_length=3, max_length=254, extra_json_schema={"format": "email"})]
+Status = Literal["active", "suspended"]
+
+
+class PeopleQuery(PageQuery):
+    """Parameters of a list of persons."""
+
+    email: str | None = None
+    """Only the one with this e-mail address."""
+
+    @property
+    def address(self) -> str:
+        """Return the address in lower case, or nothing."""
+        return (self.email or "").lower()
+
+
+T = TypeVar("T", bound=Owned)
+B = TypeVar("B", bound=ResponseBody)
+
+
+async def authorized(ctx: RequestContext, rows: OwnedRows[T], found_id: str) -> T:
+    """Return one of the caller's account.
+
+    Raises:
+        NotFound: there is none.
+        AccessDenied: policies do not allow the route's action on it.
+
+    """
+    found = await ctx.database.read(rows.get, account_of(ctx), found_id)
+    ctx.authorize(rows.crn_of(found))
+    return found
+
+
+async def list_of_account(ctx: RequestContext, rows: OwnedRows[T]) -> tuple[Sequence[T], PageMeta]:
+    """Return the page of the caller's account that a request asks for, if policies allow it."""
+    account_id = account_of(ctx)
+    ctx.authorize(rows.crn(account_id, "*"))
+    query = ctx.query(NamedPageQuery)
+    return await read_listed(ctx, rows, account_id, query, query.name)
+
+
+async def read_listed(
+    ctx: RequestContext,
+    rows: Listed[T],
+    owner: Owner,
+    query: PageQuery,
+    label: str | None = None,
+) -> tuple[Sequence[T], PageMeta]:
+    """Return the page of an owner's that `query` asks for, all or the one of a label."""
+    of = owner, label or ""
+    return await read_page(ctx, query, rows.list, rows.count, *of, key=rows.sort_key)
+
+
+def reference(rows: OwnedRows[T], found: T) -> ResourceRef:
+    """Return what an answer has of one that it refers to."""
+    return ResourceRef(id=rows.key_of(found), crn=rows.crn_of(found), name=rows.label_of(found))
+
+
+def shown(record: type[B], row: object, **more: Any) -> B:  # noqa: ANN401 - values of any field
+    """Return what an answer has of a row or another answer: its fields, and `more`.
+
+    Moments of rows (``…_at``) become texts.
+    """
+    for name in record.__struct_fields__:
+        if name not in more:
+            value = getattr(row, name)
+            is_moment = name.endswith("_at") and isinstance(value, int)
+            more[name] = rfc3339(value) if is_moment else value
+    return record(**more)

@@ -1,0 +1,219 @@
+"""Authenticate callers: by an access token, or by the key pair that signed the request.
+
+A token is verified first. Then its revocation, its session or access key, and their owner are
+looked up, each by one indexed read of committed rows. So a revocation, suspension or deletion
+takes effect with the next request. Lookups use the token's claims; no token string is stored.
+
+Key pairs are access keys and the temporary keys of role sessions. They are found by the same rows
+and rules. An access key's tokens can be revoked one by one; the key itself signs until it is
+inactive or deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cloudcore.clock import MICROSECONDS, Clock
+from cloudcore.db.base import Connection, Database
+from cloudcore.errors import Unauthenticated
+from cloudcore.iam.policy import Policy
+from cloudcore.iam.principal import Principal, PrincipalKind, SignatureKey, Source, read_source
+from cloudcore.identity.audit import organizations_of
+from cloudcore.identity.last_uses import LastUses
+from cloudcore.identity.names import iam_crn, person_crn
+from cloudcore.identity.rights import assume_role
+from cloudcore.identity.rights.permissions import Permissions
+from cloudcore.identity.rows.service_accounts import (
+    KeyOwner,
+    find_key_owner,
+    find_sealed_secret,
+    find_sealed_session,
+)
+from cloudcore.identity.rows.sessions import LiveSession, find_live_session
+from cloudcore.identity.rows.sign_ins import is_token_revoked
+from cloudcore.identity.services import service_accounts
+from cloudcore.identity.tokens.access_tokens import AccessClaims, AccessTokens
+from cloudcore.keyring import Keyring
+from cloudcore.web.context import Origin
+
+
+class BearerAuthenticator:
+    """The `Authenticator` for access tokens."""
+
+    def __init__(
+        self,
+        database: Database,
+        tokens: AccessTokens,
+        permissions: Permissions,
+        uses: LastUses,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._tokens = tokens
+        self._permissions = permissions
+        self._uses = uses
+        self._clock = clock
+
+    async def authenticate(self, bearer: str, origin: Origin) -> Principal:  # noqa: ARG002
+        """Return the principal of a valid access token.
+
+        Raises:
+            Unauthenticated: the token is invalid, expired or revoked, or its principal is gone.
+
+        """
+        claims = self._tokens.verify(bearer)
+        principal = await self._database.read(find_principal, claims, self._clock())
+        if principal is None:
+            raise Unauthenticated(
+                "the token was revoked, or its principal is suspended or no longer exists"
+            )
+        return principal
+
+    async def policies_of(self, principal: Principal) -> Sequence[Policy]:
+        """Return the current identity policies of a `principal` that acts now; note its use."""
+        self._uses.note(principal)
+        return await self._permissions.policies_of(principal)
+
+    def organizations_of(self, principal: Principal, tx: Connection) -> Sequence[str]:
+        """Return the ids of the organizations that a person belongs to."""
+        return organizations_of(principal.id, tx)
+
+
+def find_principal(tx: Connection, claims: AccessClaims, now: int) -> Principal | None:
+    """Return the principal of a verified token's claims, or None if it is no longer valid."""
+    if is_token_revoked(tx, claims.jti):
+        return None
+    if claims.sid is not None:
+        session = find_live_session(tx, claims.sid, now)
+        return None if session is None else _of_session(claims, session)
+    return _of_access_key(tx, claims, now)
+
+
+def _of_session(claims: AccessClaims, session: LiveSession) -> Principal:
+    if session.user_id is not None:
+        assert session.personal_organization_id is not None
+        crn = person_crn(session.personal_organization_id, session.user_id)
+        return Principal(
+            kind=PrincipalKind.USER,
+            id=session.user_id,
+            crn=crn,
+            account_id=None,
+            organization_id=session.personal_organization_id,
+            sid=session.id,
+            jti=claims.jti,
+            expires_at=claims.exp * MICROSECONDS,
+            source=Source(crn, session.email or ""),
+        )
+    assert session.role_id is not None
+    assert session.account_id is not None
+    return Principal(
+        kind=PrincipalKind.ROLE_SESSION,
+        id=session.role_id,
+        crn=iam_crn(session.account_id, "role", session.role or ""),
+        account_id=session.account_id,
+        organization_id=None,
+        sid=session.id,
+        jti=claims.jti,
+        expires_at=session.expires_at,
+        source=read_source(session.first_source),
+    )
+
+
+def _of_access_key(tx: Connection, claims: AccessClaims, now: int) -> Principal | None:
+    owner = find_key_owner(tx, claims.akid or "")
+    if owner is None or not owner.is_usable(now) or owner.is_suspended:
+        return None
+    crn = iam_crn(owner.account_id, "service-account", owner.service_account)
+    return Principal(
+        kind=PrincipalKind.SERVICE_ACCOUNT,
+        id=owner.service_account_id,
+        crn=crn,
+        account_id=owner.account_id,
+        organization_id=None,
+        sid=None,
+        jti=claims.jti,
+        expires_at=claims.exp * MICROSECONDS,
+        access_key_id=owner.key_id,
+        source=Source(crn, owner.service_account),
+    )
+
+
+class _Sealed(NamedTuple):
+    """A key pair whose secret is sealed."""
+
+    secret: bytes
+    context: str
+    principal: Principal
+    token_sha256: str | None
+
+
+class StoredSignatureKeys:
+    """The `SignatureKeys` of this install."""
+
+    def __init__(self, database: Database, keyring: Keyring, clock: Clock) -> None:
+        self._database = database
+        self._keyring = keyring
+        self._clock = clock
+
+    async def find(self, access_key_id: str) -> SignatureKey | None:
+        """Return the key pair of a public id; None if there is none in force."""
+        found = await self._database.read(_find, access_key_id, self._clock())
+        if found is None:
+            return None
+        secret = self._keyring.open(found.secret, found.context).decode()
+        return SignatureKey(access_key_id, secret, found.principal, found.token_sha256)
+
+
+def _find(tx: Connection, access_key_id: str, now: int) -> _Sealed | None:
+    owner = find_key_owner(tx, access_key_id)
+    if owner is None:
+        return _find_session(tx, access_key_id, now)
+    secret = find_sealed_secret(tx, access_key_id)
+    if secret is None or not owner.is_usable(now) or owner.is_suspended:
+        return None
+    context = service_accounts.sealing_context(access_key_id)
+    return _Sealed(secret, context, _program(owner, now), None)
+
+
+def _find_session(tx: Connection, access_key_id: str, now: int) -> _Sealed | None:
+    sealed = find_sealed_session(tx, access_key_id)
+    if sealed is None:
+        return None
+    session = find_live_session(tx, sealed.sid, now)
+    if session is None or session.role_id is None or session.token_sha256 is None:
+        return None
+    context = assume_role.sealing_context(sealed.sid)
+    return _Sealed(sealed.secret_sealed, context, _role(session), session.token_sha256)
+
+
+def _program(owner: KeyOwner, now: int) -> Principal:
+    crn = iam_crn(owner.account_id, "service-account", owner.service_account)
+    return Principal(
+        kind=PrincipalKind.SERVICE_ACCOUNT,
+        id=owner.service_account_id,
+        crn=crn,
+        account_id=owner.account_id,
+        organization_id=None,
+        sid=None,
+        jti="",
+        expires_at=owner.expires_at or now,
+        access_key_id=owner.key_id,
+        source=Source(crn, owner.service_account),
+    )
+
+
+def _role(session: LiveSession) -> Principal:
+    assert session.role_id is not None
+    assert session.account_id is not None
+    return Principal(
+        kind=PrincipalKind.ROLE_SESSION,
+        id=session.role_id,
+        crn=iam_crn(session.account_id, "role", session.role or ""),
+        account_id=session.account_id,
+        organization_id=None,
+        sid=session.id,
+        jti="",
+        expires_at=session.expires_at,
+        source=read_source(session.first_source),
+    )

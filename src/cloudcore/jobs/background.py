@@ -1,0 +1,163 @@
+"""Run background tasks of a process beside its requests.
+
+Every serving process runs a worker and a scheduler; all processes share one queue and one schedule
+(`cloudcore.jobs`). Its own chores, such as writing what it noted in memory, it repeats by itself.
+Work under a lease is cancelled when the lease is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+from cloudcore.errors import PlatformError, Unavailable
+
+_RESTART_SECONDS: Final = 2
+_STOP_SECONDS: Final = 1
+"""Time for the current step at shutdown; after its lease, another process resumes its job."""
+
+_log = logging.getLogger(__name__)
+
+
+class BesideRequests:
+    """Does work beside the requests until it is stopped."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self._woken = asyncio.Event()
+        self._is_stopping = False
+
+    async def run(self) -> None:
+        """Do the work until `stop`; when cancelled, give up what is under way."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        """Look now whether there is something to do."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Begin nothing more; `run` returns when what is under way has ended."""
+        self._is_stopping = True
+        self._woken.set()
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        self._woken.clear()
+
+
+@asynccontextmanager
+async def running(*workers: BesideRequests) -> AsyncIterator[None]:
+    """Run workers during the block; then wait up to `_STOP_SECONDS` for all their current steps.
+
+    All are told to stop at once: a process has not much more than this to stop (`serving.server`).
+    """
+    tasks = [asyncio.create_task(_keep_running(each), name=each.name) for each in workers]
+    try:
+        yield
+    finally:
+        for each in workers:
+            each.stop()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_STOP_SECONDS)
+        for task in tasks:
+            task.cancel()
+        if tasks:  # some may wait for a thread, which nothing stops
+            await asyncio.wait(tasks, timeout=_STOP_SECONDS)
+
+
+async def _keep_running(worker: BesideRequests) -> None:
+    """Run the worker until it is stopped; restart it after a failure."""
+    while True:
+        try:
+            await worker.run()
+        except PlatformError as error:
+            _log.warning("the %s restarts after an error: %s", worker.name, error)
+            await asyncio.sleep(_RESTART_SECONDS)
+        except Exception:  # noqa: BLE001 - else no job would run until the process restarts
+            _log.exception("the %s failed and restarts", worker.name)
+            await asyncio.sleep(_RESTART_SECONDS)
+        else:
+            return
+
+
+@asynccontextmanager
+async def repeated(seconds: float, chore: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+    """Run a chore every `seconds` during the block."""
+    task = asyncio.create_task(_repeat(seconds, chore))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _repeat(seconds: float, chore: Callable[[], Awaitable[object]]) -> None:
+    """Run a chore every `seconds` until cancelled; log a failure and go on."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await chore()
+        except PlatformError as error:
+            _log.warning("a background chore failed: %s", error)
+        except Exception:  # noqa: BLE001 - the next turn tries again
+            _log.exception("a background chore failed")
+
+
+@asynccontextmanager
+async def recording(
+    seconds: float, chore: Callable[[], Awaitable[object]], noted: str
+) -> AsyncIterator[None]:
+    """Write what a process notes in memory every `seconds` during the block, and at its end."""
+    try:
+        async with repeated(seconds, chore):
+            yield
+    finally:
+        await last_turn(chore, noted)
+
+
+async def last_turn(chore: Callable[[], Awaitable[object]], noted: str) -> None:
+    """Write what a process noted in memory before it stops; log a failure and go on."""
+    try:
+        await chore()
+    except PlatformError as error:
+        _log.warning("this process stops without recording the last %s: %s", noted, error)
+
+
+async def hold(
+    what: str,
+    work: Coroutine[Any, Any, object],
+    renew: Callable[[], Awaitable[bool]],
+    every_seconds: float,
+) -> None:
+    """Run `work` and call `renew` every `every_seconds`; cancel the work when that returns False.
+
+    `what` names the work in the log. Exceptions of the work are not raised here.
+    """
+    working = asyncio.create_task(work)
+    renewing = asyncio.create_task(_keep(what, renew, every_seconds))
+    try:
+        await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        working.cancel()
+        renewing.cancel()
+        ended = await asyncio.gather(working, renewing, return_exceptions=True)
+    for error in ended:
+        if isinstance(error, Exception):
+            _log.error("%s failed", what, exc_info=error)
+
+
+async def _keep(what: str, renew: Callable[[], Awaitable[bool]], every_seconds: float) -> None:
+    """Renew a lease until it is lost."""
+    while True:
+        await asyncio.sleep(every_seconds)
+        try:
+            if not await renew():
+                return
+        except Unavailable as error:
+            _log.warning("the lease of %s cannot be renewed: %s", what, error)

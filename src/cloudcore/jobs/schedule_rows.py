@@ -1,0 +1,134 @@
+"""Transactions of the schedule: lease, renew, release and end the turns of chores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from sqlalchemy import bindparam, select, update
+from sqlalchemy import text as sql
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, text_list
+from cloudcore.jobs.faults import Fault, next_fault
+from cloudcore.jobs.tables import schedules
+
+_s = schedules.c
+_IS_OURS: Final = (_s.name == bindparam("chore"), _s.lease_token == bindparam("held"))
+
+
+class TurnEnd(NamedTuple):
+    """The end of a turn."""
+
+    name: str
+    token: str
+    due_at: int
+    """Start of the next turn, in microseconds since the epoch."""
+    fault: tuple[str, str] | None
+    """Code and message, if it failed."""
+
+
+_INSERT: Final = Statement(
+    insert(schedules)
+    .values(name=bindparam("name"), due_at=bindparam("due_at"))
+    .on_conflict_do_nothing()
+)
+_LIST: Final = Statement(
+    select(_s.name, _s.due_at).where(_s.name.in_(listed("names"))).order_by(_s.name)
+)
+_LEASE: Final = Statement(
+    update(schedules)
+    .where(_s.name.in_(listed("names")), _s.due_at <= bindparam("now"))
+    .values(
+        lease_token=bindparam("lease_token"),
+        lease_holder=bindparam("lease_holder"),
+        due_at=bindparam("lease_end"),
+    )
+    .returning(_s.name)
+)
+_HASTEN: Final = Statement(
+    update(schedules)
+    .where(_s.name == bindparam("chore"), _s.due_at == bindparam("seen"))
+    .values(lease_token=sql("NULL"), lease_holder=sql("NULL"), due_at=bindparam("now"))
+)
+_RENEW: Final = Statement(update(schedules).where(*_IS_OURS).values(due_at=bindparam("lease_end")))
+_RELEASE: Final = Statement(
+    update(schedules)
+    .where(*_IS_OURS)
+    .values(lease_token=sql("NULL"), lease_holder=sql("NULL"), due_at=bindparam("now"))
+)
+_LOCK_OURS: Final = Statement(select(_s.fault).where(*_IS_OURS).with_for_update())
+_END: Final = Statement(
+    update(schedules)
+    .where(*_IS_OURS)
+    .values(
+        lease_token=sql("NULL"),
+        lease_holder=sql("NULL"),
+        due_at=bindparam("due_at"),
+        ended_at=bindparam("now"),
+        fault=bindparam("fault"),
+    )
+)
+
+
+def insert_missing(tx: Connection, due_at: Mapping[str, int]) -> None:
+    """Insert the rows of chores that have none, due at `due_at` by name."""
+    for name in sorted(due_at):
+        tx.execute(_INSERT, name=name, due_at=due_at[name])
+
+
+def list_due(tx: Connection, names: Sequence[str]) -> dict[str, int]:
+    """Return the due time of each of these chores: its next turn, or the end of its lease."""
+    return {row[0]: row[1] for row in tx.rows(_LIST, names=text_list(names))}
+
+
+class LeaseTerms(NamedTuple):
+    """The parameters of a scheduler's lease."""
+
+    token: str
+    until: int
+    holder: str | None = None
+    """Id of the worker process, by which its death is known."""
+
+
+def lease(tx: Connection, names: Sequence[str], terms: LeaseTerms, now: int) -> list[str]:
+    """Lease those of `names` that are still due, and return their names."""
+    rows = tx.rows(
+        _LEASE,
+        names=text_list(names),
+        lease_token=terms.token,
+        lease_holder=terms.holder,
+        lease_end=terms.until,
+        now=now,
+    )
+    return [row[0] for row in rows]
+
+
+def hasten(tx: Connection, name: str, seen: int, now: int) -> bool:
+    """Make a chore due now, if its due time is still `seen`."""
+    return tx.execute(_HASTEN, chore=name, seen=seen, now=now) == 1
+
+
+def renew(tx: Connection, name: str, token: str, until: int) -> bool:
+    """Extend a lease; return False if it was lost."""
+    return tx.execute(_RENEW, chore=name, held=token, lease_end=until) == 1
+
+
+def release(tx: Connection, name: str, token: str, now: int) -> None:
+    """Release a lease before the turn has ended: the chore is due now."""
+    tx.execute(_RELEASE, chore=name, held=token, now=now)
+
+
+def end(tx: Connection, turn: TurnEnd, now: int) -> bool:
+    """End a turn and release its lease; return False, without a change, if it was lost."""
+    fault = None
+    if turn.fault is not None:
+        row = tx.row(_LOCK_OURS, chore=turn.name, held=turn.token)
+        known = msgspec.json.decode(row[0], type=Fault) if row and row[0] else None
+        fault = msgspec.json.encode(next_fault(known, *turn.fault, now)).decode()
+    ended = tx.execute(
+        _END, chore=turn.name, held=turn.token, due_at=turn.due_at, fault=fault, now=now
+    )
+    return ended == 1

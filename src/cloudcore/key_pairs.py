@@ -1,0 +1,62 @@
+"""Key pairs: PEM, files that their owner alone can read, certificate requests, limits of RSA keys.
+
+A large RSA key of a stranger is refused: arithmetic with its numbers holds the interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import mkstemp
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+
+def key_pem(key: PrivateKey) -> bytes:
+    """Return a private key as PKCS #8 in PEM; it is a secret."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file at once, readable only by its owner."""
+    descriptor, unnamed = mkstemp(prefix=f".{path.name}.", dir=path.parent)  # of mode 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        Path(unnamed).replace(path)
+    except BaseException:
+        Path(unnamed).unlink(missing_ok=True)
+        raise
+
+
+def signing_request(key: PrivateKey, domains: Sequence[str]) -> bytes:
+    """Return a request to sign a certificate for `domains`, in DER."""
+    names = x509.SubjectAlternativeName([x509.DNSName(domain) for domain in domains])
+    builder = x509.CertificateSigningRequestBuilder(x509.Name([])).add_extension(
+        names, critical=False
+    )
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
+
+
+MOST_BITS: Final = 8192
+MOST_EXPONENT_BITS: Final = 33
+"""The largest public exponent that clients take; nearly all keys have 17 bits."""
+
+
+def is_exponent(e: int) -> bool:
+    """Return True if a public exponent is odd, above 1, and no longer than clients take."""
+    return e > 1 and e % 2 == 1 and e.bit_length() <= MOST_EXPONENT_BITS
+
+
+def is_light(modulus_bits: int, e: int) -> bool:
+    """Return True if to verify a signature of such a public key takes less than a millisecond."""
+    return modulus_bits <= MOST_BITS and is_exponent(e)

@@ -1,0 +1,167 @@
+"""Make what the proxies of a load balancer are to do from the rows, as they are at the moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_address, ip_network
+from typing import NamedTuple
+
+from msgspec import structs
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import NotFound
+from cloudcore.loadbalancer.driver import (
+    BackendPlan,
+    HealthPlan,
+    ListenerPlan,
+    ProxyPlan,
+    TargetPlan,
+)
+from cloudcore.loadbalancer.load_balancer import Backend, LoadBalancer, SeenTarget, Target
+from cloudcore.loadbalancer.needs import Parts, PoolTarget, Ranges
+from cloudcore.network import rows
+from cloudcore.resources.workflow import Problem
+
+OUTSIDE = "TARGET_OUTSIDE"
+NO_POOL = "POOL_DELETED"
+
+
+class Rendered(NamedTuple):
+    """What the proxies are to do, and where connections go then."""
+
+    plan: ProxyPlan
+    targets: tuple[SeenTarget, ...]
+    """With the states that they were seen in before."""
+    problems: tuple[Problem, ...]
+    """What was left out."""
+
+
+class Reach(NamedTuple):
+    """Where the proxies of a load balancer may connect to."""
+
+    subnets: Ranges
+    """Those of the VPC: no target is outside."""
+    dialled: Ranges | None
+    """None if the VPC has a network of its own; else what of the machine's they may dial."""
+
+    def allows(self, address: str) -> bool:
+        """Return True if connections may go to an address."""
+        found = ip_address(address)
+        ways = (self.subnets,) if self.dialled is None else (self.subnets, self.dialled)
+        return all(any(found in each for each in ranges) for ranges in ways)
+
+
+def certificate_file(certificate_id: str) -> str:
+    """Return the name of the file of a certificate."""
+    return f"{certificate_id}.pem"
+
+
+def subnet_ranges(tx: Connection, of: LoadBalancer) -> Ranges:
+    """Return the ranges of all subnets of the VPC of a load balancer."""
+    found = rows.of_vpc(tx, rows.SUBNETS, of.account_id, of.vpc.id)
+    return [ip_network(text) for each in found for text in (each.cidr_ipv4, each.cidr_ipv6) if text]
+
+
+def render(tx: Connection, found: LoadBalancer, parts: Parts, dialled: Ranges | None) -> Rendered:
+    """Return what the proxies of a load balancer are to do now."""
+    reach = _reach(tx, found, dialled)
+    before = {(each.backend, each.id): each for each in found.targets}
+    backends, targets, problems = [], [], []
+    for backend in found.backends:
+        plans = []
+        for plan, seen in _targets(tx, found, backend, parts):
+            if isinstance(plan, Problem):
+                problems.append(plan)
+            elif plan.address is not None and not reach.allows(plan.address):
+                words = f"{plan.address} of the backend {backend.name} is in no subnet of the VPC"
+                if dialled is not None:
+                    words += " that this install connects to (balancer_targets)"
+                problems.append(Problem(OUTSIDE, words, f"{backend.name} {plan.id}"))
+            elif not plan.is_draining or (backend.name, plan.id) in before:
+                known = before.get((backend.name, plan.id), seen)
+                plans.append(plan)
+                targets.append(structs.replace(seen, state=known.state))
+        health = HealthPlan(**structs.asdict(backend.health_check))
+        backends.append(BackendPlan(backend.name, backend.protocol, health, tuple(plans)))
+    whole = ProxyPlan(found.id, found.vip, _listeners(found), tuple(backends))
+    return Rendered(whole, tuple(targets), tuple(problems))
+
+
+def has_moved(tx: Connection, found: LoadBalancer, dialled: Ranges | None) -> bool:
+    """Return True if a target is outside now that was not, or is outside no more."""
+    given = {
+        (backend.name, _ident(each)): each.address
+        for backend in found.backends
+        for each in backend.targets
+        if each.address
+    }
+    if not given:
+        return False
+    reach, has = _reach(tx, found, dialled), {(each.backend, each.id) for each in found.targets}
+    return any(reach.allows(address) != (each in has) for each, address in given.items())
+
+
+def _reach(tx: Connection, found: LoadBalancer, dialled: Ranges | None) -> Reach:
+    return Reach(subnet_ranges(tx, found), dialled)
+
+
+def _ident(target: Target) -> str:
+    return f"{target.address} {target.port}"
+
+
+def _listeners(found: LoadBalancer) -> tuple[ListenerPlan, ...]:
+    return tuple(
+        ListenerPlan(
+            each.port,
+            each.protocol,
+            each.backend,
+            None if each.certificate is None else certificate_file(each.certificate.id),
+        )
+        for each in found.listeners
+    )
+
+
+def _targets(
+    tx: Connection, found: LoadBalancer, backend: Backend, parts: Parts
+) -> Iterator[tuple[TargetPlan | Problem, SeenTarget]]:
+    """Yield the targets of a backend, those of pools as their instances, each once."""
+    for each in backend.targets:
+        if each.pool is None:
+            yield _at_address(backend, each)
+            continue
+        try:
+            parts.pools.pool(tx, found.account_id, found.region, each.pool.id)
+        except NotFound:
+            words = f"the pool {each.pool.name} of the backend {backend.name} was deleted"
+            problem = Problem(NO_POOL, words, f"{backend.name} {each.pool.id}")
+            yield problem, SeenTarget(backend.name, "", each.port)
+            continue
+        for instance in parts.pools.targets(tx, found.account_id, each.pool.id):
+            if instance.address is not None or instance.socket_folder is not None:
+                yield _of_pool(backend, each, instance)
+
+
+def _at_address(backend: Backend, target: Target) -> tuple[TargetPlan, SeenTarget]:
+    ident = _ident(target)
+    plan = TargetPlan(ident, address=target.address, port=target.port)
+    return plan, SeenTarget(backend.name, ident, target.port, address=target.address)
+
+
+def _of_pool(
+    backend: Backend, target: Target, instance: PoolTarget
+) -> tuple[TargetPlan, SeenTarget]:
+    """Return an instance as a target; one that is not ready gets no new connections."""
+    ident, drains = f"{instance.instance_id} {target.port}", not instance.is_ready
+    if instance.socket_folder is not None:
+        socket = str(instance.socket_folder / str(target.port))
+        plan = TargetPlan(ident, socket=socket, is_draining=drains)
+    else:
+        plan = TargetPlan(ident, address=instance.address, port=target.port, is_draining=drains)
+    seen = SeenTarget(
+        backend.name,
+        ident,
+        target.port,
+        address=instance.address or "",
+        instance_id=instance.instance_id,
+    )
+    return plan, seen

@@ -1,0 +1,142 @@
+"""Look at the proxies of a machine: which live, what their targets are, what they served.
+
+It runs in one process of the machine. What it finds is stored only if it is something else than
+before, and what is to be done about it is the work's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.errors import NotFound
+from cloudcore.jobs.faults import add_fault
+from cloudcore.loadbalancer import rows
+from cloudcore.loadbalancer.driver import ReplicaSeen
+from cloudcore.loadbalancer.load_balancer import MOST_REPLICAS, LoadBalancer
+from cloudcore.loadbalancer.metrics import Counters, counters_of, note_served
+from cloudcore.loadbalancer.planning import has_moved
+from cloudcore.loadbalancer.rows import ROWS
+from cloudcore.loadbalancer.workflow import REPLICA_DIED, WORK, observed, tell_status
+from cloudcore.resources.resource import DELETING
+
+if TYPE_CHECKING:
+    from cloudcore.loadbalancer.needs import LoadBalancerNeeds
+
+EVERY_SECONDS: Final = 2
+_METRICS_SECONDS: Final = 10
+"""Between two times that what was served is stored."""
+_PAGE: Final = 100
+
+
+@dataclass
+class ProxyWatch:
+    """What one process of a machine looks at."""
+
+    needs: LoadBalancerNeeds
+    known: dict[tuple[str, int], Counters] = field(default_factory=dict)
+    """What replicas had served when it was stored last, by load balancer and number."""
+    stored_at: int = 0
+
+    async def turn(self) -> None:
+        """Look at all proxies of this machine once, and end those of load balancers that are gone.
+
+        A load balancer has a row before it has proxies, so what is known before the rows are read,
+        and has none, is left over.
+        """
+        needs, rest = self.needs, set(await self.needs.proxies.known())
+        now = needs.clock()
+        is_due = not 0 <= now - self.stored_at < _METRICS_SECONDS * MICROSECONDS
+        self.stored_at = now if is_due else self.stored_at
+        after = ""
+        while found := await needs.database.read(rows.on_node, needs.node.name, after, _PAGE):
+            for each in found:
+                rest.discard(each.id)
+                if each.status != DELETING:
+                    await self._look(each, now, with_metrics=is_due)
+            after = found[-1].id
+        await self._end(rest)
+
+    async def _end(self, left: Iterable[str]) -> None:
+        """End the proxies of load balancers that are gone, at once: each may drain for long."""
+        numbers = range(1, MOST_REPLICAS + 1)
+        stops = [self.needs.proxies.stop(each, number) for each in left for number in numbers]
+        for ended in await asyncio.gather(*stops, return_exceptions=True):
+            if ended is not None:  # only now: each has had its time
+                raise ended
+
+    async def _look(self, found: LoadBalancer, now: int, *, with_metrics: bool) -> None:
+        needs = self.needs
+        seen = await needs.proxies.seen(found.id)
+        is_stale = await needs.database.read(_is_stale, found, needs)
+        if is_stale or observed(found, seen) != found:
+            await needs.database.write(_note, found, seen, needs, is_stale, now)
+        if with_metrics:
+            await self._store_metrics(found, seen, now)
+
+    async def _store_metrics(
+        self, found: LoadBalancer, seen: Sequence[ReplicaSeen], now: int
+    ) -> None:
+        """Store what replicas have served since, if they have."""
+        counts = {each.replica: counters_of(each.metrics) for each in seen if each.is_alive}
+        new = {
+            number: each
+            for number, each in counts.items()
+            if each != self.known.get((found.id, number), Counters())
+        }
+        if new:
+            await self.needs.database.write_relaxed(note_served, found, new, now)
+            self.known |= {(found.id, number): each for number, each in new.items()}
+
+
+def _is_stale(tx: Connection, found: LoadBalancer, needs: LoadBalancerNeeds) -> bool:
+    """Return True if proxies are to be told anew what is not theirs: certificates, subnets."""
+    held: Mapping[str, str] = found.fingerprints
+    if found.applied != found.generation:
+        return False
+    netns = needs.network.namespace_of(found.vpc.id)
+    if has_moved(tx, found, needs.dialled if netns is None else None):
+        return True
+    certificates = needs.parts.certificates
+    return any(
+        certificates.fingerprint(tx, found.account_id, each) not in (None, held.get(each))
+        for each in found.certificates
+    )
+
+
+def _note(
+    tx: Connection,
+    seen_of: LoadBalancer,
+    seen: Sequence[ReplicaSeen],
+    needs: LoadBalancerNeeds,
+    is_stale: bool,  # noqa: FBT001 - as `Database.write` passes it
+    now: int,
+) -> None:
+    """Store what was seen; let dead proxies be started, and what is stale be made anew."""
+    WORK.wake(tx, seen_of, now, hastens=False)  # first: a step too locks its job, then the record
+    try:
+        current = ROWS.lock(tx, seen_of.account_id, seen_of.id)
+    except NotFound:
+        return
+    if current.generation != seen_of.generation or current.status == DELETING:
+        return  # of another wish; the next turn looks again
+    changed = observed(current, seen)
+    is_settled = current.applied == current.generation
+    dead = [each.number for each in changed.replicas if not each.is_alive]
+    if is_settled and dead:
+        words = "a proxy has ended unexpectedly, and is started again"
+        faults = add_fault(changed.faults, REPLICA_DIED, words, now)
+        changed = structs.replace(changed, faults=tuple(faults))
+    if is_settled and (dead or is_stale):
+        changed = structs.replace(changed, generation=current.generation + 1)
+    if changed != current:
+        if changed.status != current.status:
+            changed = structs.replace(changed, updated_at=now)
+        ROWS.save(tx, changed)
+        tell_status(needs.events, tx, current, changed)

@@ -1,0 +1,326 @@
+"""The workflow of load balancers: set up, change, tear down; store and tell the state.
+
+It is torn down in this order: its address leads to the network no more, and its interface is
+released; its proxies end; their role is deleted; the address is free again, and with that the
+record is deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import NotFound, PlatformError
+from cloudcore.events import Events
+from cloudcore.jobs.faults import Fault, add_fault
+from cloudcore.loadbalancer import rows
+from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaSeen, TargetStatus
+from cloudcore.loadbalancer.load_balancer import (
+    ACTIVE,
+    DEGRADED,
+    FAILED,
+    LOAD_BALANCER,
+    MOST_REPLICAS,
+    LoadBalancer,
+    Replica,
+)
+from cloudcore.loadbalancer.planning import Rendered, certificate_file, render
+from cloudcore.loadbalancer.rows import ROWS
+from cloudcore.nodes.node import NODE_LOST
+from cloudcore.resources.resource import DELETING
+from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+
+if TYPE_CHECKING:
+    from cloudcore.loadbalancer.needs import LoadBalancerNeeds
+
+_TOLD: Final = {"active": ACTIVE, "degraded": DEGRADED, "failed": FAILED}
+
+
+def tell_status(events: Events, tx: Connection, before: LoadBalancer, after: LoadBalancer) -> None:
+    """Tell the account's topics that a load balancer has another state."""
+    if after.status in _TOLD and after.status != before.status:
+        event = _TOLD[after.status]
+        events.tell(tx, after.account_id, event, [after.told], after.updated_at)
+
+
+def observed(found: LoadBalancer, seen: Iterable[ReplicaSeen]) -> LoadBalancer:
+    """Return a load balancer with what its proxies were seen to do.
+
+    One that is being changed or torn down keeps its state: its work says what follows.
+    """
+    by_number = {each.replica: each for each in seen}
+    numbers = range(1, found.replica_count + 1)
+    replicas = tuple(
+        Replica(each, is_alive=each in by_number and by_number[each].is_alive) for each in numbers
+    )
+    alive = [each for each in by_number.values() if each.is_alive]
+    targets = tuple(
+        structs.replace(
+            each, state=_state([one.targets.get((each.backend, each.id)) for one in alive])
+        )
+        for each in found.targets
+    )
+    status = found.status
+    if status in ("active", "degraded"):
+        is_well = all(each.is_alive for each in replicas) and not found.faults
+        status = "active" if is_well else "degraded"
+    return structs.replace(found, replicas=replicas, targets=targets, status=status)
+
+
+def _state(seen: Iterable[TargetStatus | None]) -> TargetStatus:
+    """Return the state of a target that some proxies see: the worst that one of them knows."""
+    states = set(seen)
+    for state in _WORST_FIRST:
+        if state in states:
+            return state
+    return "unknown"
+
+
+_WORST_FIRST: Final[tuple[TargetStatus, ...]] = ("unhealthy", "draining", "healthy")
+
+
+REPLICA_FAILED: Final = "REPLICA_FAILED"
+REPLICA_DIED: Final = "REPLICA_DIED"
+CERTIFICATE_MISSING: Final = "CERTIFICATE_NOT_ISSUED"
+CERTIFICATE_UNUSABLE: Final = "CERTIFICATE_UNUSABLE"
+_TRIES: Final = 3
+"""Failures after which a load balancer of which no proxy is alive has failed; they go on."""
+_log = logging.getLogger(__name__)
+
+Outcome = Came[LoadBalancer] | Again[LoadBalancer]
+
+
+def wish(found: LoadBalancer, _now: int) -> Wish | None:
+    """Return what is to be done with a load balancer."""
+    if found.status == DELETING:
+        return Wish("detach")
+    return None if found.applied == found.generation else Wish("role", found.generation)
+
+
+def role_name(found: LoadBalancer) -> str:
+    """Return the name of the role of a load balancer's proxies."""
+    return f"load-balancer-{found.id}"
+
+
+def role_policy(found: LoadBalancer) -> Mapping[str, object]:
+    """Return what the proxies of a load balancer may: read its certificates, report what it served.
+
+    Nothing else.
+    """
+    crns = [
+        f"crn:certificate:{found.region}:{found.account_id}:certificate/{each.name}"
+        for each in found.certificates.values()
+    ]
+    allowed = [("loadbalancer:PutLoadBalancerMetrics", [LOAD_BALANCER.crn_of(found)])]
+    if crns:
+        allowed.append(("certificate:GetCertificate", sorted(crns)))
+    statements = [
+        {"effect": "allow", "actions": [action], "resources": resources}
+        for action, resources in allowed
+    ]
+    return {"version": "1", "statements": statements}
+
+
+async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
+    """Make the role of the proxies, or change what it may, unless it may that already."""
+    if found.role_id is not None and found.fingerprints.keys() == found.certificates.keys():
+        return Came(next="attach", keeps_faults=True)
+
+    def make(tx: Connection, now: int) -> None:
+        try:
+            current = ROWS.lock(tx, found.account_id, found.id)
+        except NotFound:
+            return
+        made = needs.roles.platform_role(
+            tx, found.account_id, role_name(current), role_policy(current), now
+        )
+        ROWS.save(tx, structs.replace(current, role_id=made))
+
+    await needs.database.write(make, needs.clock())
+    return Came(next="attach", keeps_faults=True)
+
+
+async def _attach(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
+    """Let the address lead to the VPC; without groups, whoever comes reaches the listeners."""
+    ruled_by = found.interface_id if found.security_groups else None
+    await needs.network.add_vip(found.vpc.id, found.vip, ruled_by)
+    return Came(next="replicas", keeps_faults=True)
+
+
+async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, turn: Turn) -> Outcome:
+    """Start or reload the proxies, one after the other, and end those that are too many."""
+    netns = needs.network.namespace_of(found.vpc.id)
+    dialled = needs.dialled if netns is None else None
+    made = await needs.database.read(render, found, needs.parts, dialled)
+    files, fingerprints = {}, {}
+    for each in found.certificates.values():
+        try:
+            servable = await needs.parts.certificates.open(
+                needs.database, found.account_id, each.id
+            )
+        except PlatformError as error:  # the account's KMS key is disabled, or away
+            words = f"the key of the certificate {each.name} cannot be used: {error.message}"
+            return Again(faults=[Problem(CERTIFICATE_UNUSABLE, words, each.id)])
+        if servable is None:
+            words = f"the certificate {each.name} is not issued yet, or was deleted"
+            return Again(faults=[Problem(CERTIFICATE_MISSING, words, each.id)])
+        files[certificate_file(each.id)] = (
+            servable.full_chain_pem.encode() + servable.private_key_pem
+        )
+        fingerprints[each.id] = servable.fingerprint
+    try:
+        for number in range(1, found.replica_count + 1):
+            await needs.proxies.apply(made.plan, number, files, netns)
+    except ProxyFailed as error:
+        return await _failed(found, needs, turn, error)
+    for number in range(found.replica_count + 1, MOST_REPLICAS + 1):
+        await needs.proxies.stop(found.id, number)
+    return _applied(needs, turn, made, fingerprints)
+
+
+def _applied(
+    needs: LoadBalancerNeeds, turn: Turn, made: Rendered, fingerprints: Mapping[str, str]
+) -> Outcome:
+    """Return what follows when the proxies do what was wanted."""
+
+    def change(current: LoadBalancer, now: int) -> LoadBalancer:
+        faults = _with(current.faults, made.problems, now)
+        status = current.status
+        is_last = current.generation == turn.wish.generation
+        if is_last or status not in ("provisioning", "updating"):
+            status = "degraded" if faults else "active"
+        numbers = range(1, current.replica_count + 1)
+        return structs.replace(
+            current,
+            applied=turn.wish.generation,
+            status=status,
+            faults=faults,
+            fingerprints=dict(fingerprints),
+            replicas=tuple(Replica(number, is_alive=True) for number in numbers),
+            targets=made.targets,
+        )
+
+    def note(tx: Connection, before: LoadBalancer, after: LoadBalancer) -> None:
+        for each in before.fingerprints.keys() - after.certificates.keys():
+            needs.parts.certificates.release(tx, each, after.crn)
+        tell_status(needs.events, tx, before, after)
+
+    return Came(change=change, also=note, keeps_faults=True)
+
+
+async def _failed(
+    found: LoadBalancer, needs: LoadBalancerNeeds, turn: Turn, error: ProxyFailed
+) -> Outcome:
+    """Return what follows when a proxy does not do what is wanted; what ran before goes on."""
+    _log.warning("the load balancer %s: %s", found.id, error)
+    seen = await needs.proxies.seen(found.id)
+    is_down = turn.tries + 1 >= _TRIES and not any(each.is_alive for each in seen)
+
+    def change(current: LoadBalancer, _now: int) -> LoadBalancer:
+        return structs.replace(current, status="failed" if is_down else current.status)
+
+    def note(tx: Connection, before: LoadBalancer, after: LoadBalancer) -> None:
+        tell_status(needs.events, tx, before, after)
+
+    words = "a proxy could not be started or changed; the log of the machine says why"
+    return Again(change=change, also=note, faults=[Problem(REPLICA_FAILED, words)])
+
+
+async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
+    """Take the network objects away: the address leads to nothing, the interface is free."""
+    await needs.network.remove_vip(found.vpc.id, found.vip)
+
+    def change(current: LoadBalancer, _now: int) -> LoadBalancer:
+        return structs.replace(current, interface_id=None)
+
+    def release(tx: Connection, before: LoadBalancer, after: LoadBalancer) -> None:
+        if before.interface_id is not None:
+            needs.parts.interfaces.release(tx, before.interface_id, after.updated_at)
+
+    return Came(change=change, also=release, next="stop")
+
+
+async def _stop(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
+    """End the proxies, which finish what they have; then their certificates are in use no more."""
+    numbers = range(1, MOST_REPLICAS + 1)
+    async with asyncio.TaskGroup() as group:
+        for number in numbers:
+            group.create_task(needs.proxies.stop(found.id, number))
+
+    def change(current: LoadBalancer, _now: int) -> LoadBalancer:
+        return structs.replace(current, replicas=(), targets=(), fingerprints={})
+
+    def release(tx: Connection, before: LoadBalancer, _after: LoadBalancer) -> None:
+        for each in sorted(before.certificates.keys() | before.fingerprints.keys()):
+            needs.parts.certificates.release(tx, each, before.crn)
+
+    return Came(change=change, also=release, next="remove_role")
+
+
+async def _remove_role(_found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
+    """Take the role of the proxies away."""
+
+    def change(current: LoadBalancer, _now: int) -> LoadBalancer:
+        return structs.replace(current, role_id=None)
+
+    def remove(tx: Connection, before: LoadBalancer, after: LoadBalancer) -> None:
+        if before.role_id is not None:
+            account_id, now = before.account_id, after.updated_at
+            needs.roles.remove_platform_role(tx, account_id, before.role_id, now)
+
+    return Came(change=change, also=remove, next="release_vip")
+
+
+async def _release_vip(_found: LoadBalancer, _needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
+    """Let the address be free; the record goes behind it in the same transaction."""
+
+    def release(tx: Connection, before: LoadBalancer, _after: LoadBalancer) -> None:
+        rows.release_vip(tx, before)
+        rows.forget_parts(tx, before)
+
+    return Came(also=release)
+
+
+def _with(faults: Sequence[Fault], problems: Iterable[Problem], now: int) -> tuple[Fault, ...]:
+    """Return faults with what is wrong now in place of what was."""
+    new = {(each.code, each.subject): each for each in problems}
+    found = [each for each in faults if each.code == NODE_LOST or (each.code, each.subject) in new]
+    for each in new.values():
+        found = add_fault(found, each.code, each.message, now, subject=each.subject)
+    return tuple(found)
+
+
+WORK: Final = Work(
+    ROWS,
+    wish=wish,
+    steps={
+        "role": Step(_role, 2, 60),
+        "attach": Step(_attach, 2, 60),
+        "replicas": Step(_replicas, 2, 60),
+        "detach": Step(_detach, 2, 60),
+        "stop": Step(_stop, 2, 60),
+        "remove_role": Step(_remove_role, 2, 60),
+        "release_vip": Step(_release_vip, 2, 60),
+    },
+    name="loadbalancer.work",
+    node_of=lambda found: found.node,
+)
+
+
+def pool_changed(tx: Connection, account_id: str, pool_id: str, now: int) -> None:
+    """Let the load balancers that lead to a pool follow its instances."""
+    for each in rows.using_pool(tx, account_id, pool_id):
+        found = ROWS.find(tx, account_id, each)
+        if found is None or found.status == DELETING:
+            continue
+        WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+        try:
+            current = ROWS.lock(tx, account_id, each)
+        except NotFound:
+            continue
+        ROWS.save(tx, structs.replace(current, generation=current.generation + 1))

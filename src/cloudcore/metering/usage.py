@@ -1,0 +1,250 @@
+"""Tables of what accounts used by hour; report use in its transaction, and sum it up.
+
+An hour is a number of hours since the epoch, in UTC. No row refers to accounts: what a deleted
+account used is still shown and billed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Index,
+    Integer,
+    Table,
+    and_,
+    bindparam,
+    func,
+    or_,
+    select,
+)
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import bound, count, deletion, given, insert_new
+from cloudcore.db.schema import ByteOrdered, Id, metadata
+from cloudcore.db.statement import Statement, listed, named, page, text_list
+
+usage_hours = Table(
+    "usage_hours",
+    metadata,
+    Column("account_id", Id, primary_key=True),
+    Column("hour", Integer, primary_key=True),
+    Column("sku", ByteOrdered, primary_key=True),
+    Column("region", ByteOrdered, primary_key=True),
+    Column("quantity", BigInteger, nullable=False),  # of the SKU's smallest unit
+    CheckConstraint("quantity > 0", name="quantity"),
+    Index(None, "hour"),
+)
+
+# The reports that may come again, as long as the hours that they count in.
+usage_reports = Table(
+    "usage_reports",
+    metadata,
+    Column("account_id", Id, primary_key=True),
+    Column("sku", ByteOrdered, primary_key=True),
+    Column("key", ByteOrdered, primary_key=True),
+    Column("hour", Integer, nullable=False),
+    Index(None, "hour"),
+)
+
+# The hours for which it has been counted what all accounts store.
+usage_samples = Table(
+    "usage_samples",
+    metadata,
+    Column("sku", ByteOrdered, primary_key=True),
+    Column("hour", Integer, primary_key=True),
+    Index(None, "hour"),
+)
+
+
+HOUR: Final = 3600 * MICROSECONDS
+KEPT_HOURS: Final = 25 * 31 * 24
+"""Hours of which the sums are kept: at least 25 months."""
+MOST: Final = 1 << 53
+"""Largest quantity of one report: 8 PiB for an hour."""
+
+_u = usage_hours.c
+_new = insert(usage_hours).values(bound(("account_id", "hour", "sku", "region", "quantity")))
+_ADD: Final = Statement(
+    _new.on_conflict_do_update(
+        index_elements=["account_id", "hour", "sku", "region"],
+        set_={"quantity": _u.quantity + _new.excluded.quantity},
+    )
+)
+_NOTE: Final = Statement(insert_new(usage_reports, ("account_id", "sku", "key", "hour")))
+_LIST: Final = Statement(
+    select(_u.region, _u.sku, _u.hour, _u.quantity)
+    .where(
+        given(_u.account_id),
+        _u.hour >= bindparam("first"),
+        _u.hour < bindparam("until"),
+    )
+    .order_by(_u.hour, _u.sku, _u.region)
+)
+_FORGET: Final = deletion(_u.hour)
+_FORGET_REPORTS: Final = deletion(usage_reports.c.hour)
+
+
+class Use(NamedTuple):
+    """Of what use is summed."""
+
+    account_id: str
+    region: str
+    sku: str
+    hour: int
+
+
+class HourOfUse(NamedTuple):
+    """What an account used of one SKU in a region in one hour."""
+
+    region: str
+    sku: str
+    hour: int
+    quantity: int
+    """Of the SKU's smallest unit."""
+
+
+def report(
+    tx: Connection,
+    account_id: str,
+    region: str,
+    sku: str,
+    quantity: int,
+    at: int,
+    key: str | None = None,
+) -> bool:
+    """Count use at a moment, in microseconds since the epoch; return whether it is counted.
+
+    The report is committed or rolled back with `tx`. One that may be made again has a `key`:
+    reports of an account and SKU with the same key count once, whenever they come. Call it last in
+    a transaction, since others that use the same wait for its end.
+    """
+    hour = at // HOUR
+    if not 0 <= quantity <= MOST:
+        raise ValueError(f"{quantity} of {sku} in one report")
+    if key is not None and not tx.execute(
+        _NOTE, account_id=account_id, sku=sku, key=key, hour=hour
+    ):
+        return False
+    add(tx, {Use(account_id, region, sku, hour): quantity})
+    return True
+
+
+def add(tx: Connection, uses: Mapping[Use, int]) -> None:
+    """Add to the sums of hours."""
+    # Sorted, so that two transactions lock rows in the same order and never deadlock.
+    for use, quantity in sorted(uses.items()):
+        if quantity:
+            tx.execute(_ADD, **use._asdict(), quantity=quantity)
+
+
+def usage(
+    tx: Connection, account_id: str, first: int, until: int, skus: Iterable[str] = ()
+) -> list[HourOfUse]:
+    """Return what an account used from the hour `first` to before the hour `until`, in order.
+
+    Only `skus` if any are given. Hours without use have no row.
+    """
+    wanted = frozenset(skus)
+    rows = tx.rows(_LIST, account_id=account_id, first=first, until=until)
+    return [HourOfUse(*row) for row in rows if not wanted or row[1] in wanted]
+
+
+def forget_hours(tx: Connection, now: int) -> int:
+    """Delete a batch of the sums older than `KEPT_HOURS`; return how many."""
+    return tx.execute(_FORGET, before=now // HOUR - KEPT_HOURS)
+
+
+def forget_reports(tx: Connection, now: int) -> int:
+    """Delete a batch of the keys of reports as old; return how many."""
+    return tx.execute(_FORGET_REPORTS, before=now // HOUR - KEPT_HOURS)
+
+
+_span = (_u.hour // bindparam("hours", type_=Integer())).label("span")
+_sums = (
+    select(_span, _u.sku, _u.account_id, func.sum(_u.quantity).label("quantity"))
+    .where(
+        _u.account_id.in_(listed("accounts")),
+        _u.hour >= bindparam("first"),
+        _u.hour < bindparam("until"),
+        named(_u.sku, "sku"),
+    )
+    .group_by(_span, _u.sku, _u.account_id)
+    .subquery("sums")
+)
+_s = _sums.c
+_LIST_SUMS: Final = Statement(
+    page(
+        select(_s.span, _s.sku, _s.account_id, _s.quantity)
+        .where(
+            or_(
+                _s.span > bindparam("span"),
+                and_(_s.span == bindparam("span"), _s.sku > bindparam("after_sku")),
+                and_(
+                    _s.span == bindparam("span"),
+                    _s.sku == bindparam("after_sku"),
+                    _s.account_id > bindparam("after_account"),
+                ),
+            )
+        )
+        .order_by(_s.span, _s.sku, _s.account_id)
+    )
+)
+_COUNT: Final = Statement(select(func.count()).select_from(_sums))
+
+
+class Asked(NamedTuple):
+    """Which use is summed."""
+
+    accounts: Sequence[str]
+    """Ids."""
+    sku: str
+    """Empty: all."""
+    first: int
+    """Hour, since the epoch."""
+    until: int
+    """The first hour that is not summed."""
+    hours: int
+    """Hours of one sum, which begins at a multiple of them."""
+
+
+class Sum(NamedTuple):
+    """What an account used of one SKU in one span of time."""
+
+    span: int
+    """In spans since the epoch."""
+    sku: str
+    account_id: str
+    quantity: int
+    """Of the SKU's smallest unit."""
+
+    @property
+    def place(self) -> tuple[int, str, str]:
+        """Return where it is in the list."""
+        return self.span, self.sku, self.account_id
+
+
+def list_sums(
+    tx: Connection, asked: Asked, after: tuple[int, str, str] | None, limit: int
+) -> list[Sum]:
+    """Return up to `limit` sums after one, by time, SKU and account; none of them is 0."""
+    span, sku, account_id = after or (-1, "", "")
+    rows = tx.rows(
+        _LIST_SUMS, **_given(asked), span=span, after_sku=sku, after_account=account_id, limit=limit
+    )
+    return [Sum(row[0], row[1], row[2], int(row[3])) for row in rows]
+
+
+def count_sums(tx: Connection, asked: Asked) -> int:
+    """Return how many sums there are."""
+    return count(tx, _COUNT, **_given(asked))
+
+
+def _given(asked: Asked) -> dict[str, object]:
+    return {**asked._asdict(), "accounts": text_list(asked.accounts)}

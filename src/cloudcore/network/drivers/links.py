@@ -1,0 +1,224 @@
+"""Links, addresses and routes of the network namespace that a thread is in.
+
+Both ends of each link have a link-local address that is the same everywhere, and routes of both
+versions lead to it: one of IPv4 by the neighbour's address of IPv6 (RFC 5549). So no end needs an
+address of a subnet, nor ARP.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any, Final
+
+from cloudcore.network.drivers.namespaces import set_sysctl
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+ROUTER: Final = "fe80::1"
+"""The end from which a link is reached: the machine's of an uplink, the VPC's of an instance."""
+GUEST: Final = "fe80::2"
+"""The other end."""
+_FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
+_STATIC: Final = 4
+"""RTPROT_STATIC: routes that are not the kernel's own."""
+_BOOT: Final = 3
+"""RTPROT_BOOT: the route to the other end of a link, which stays."""
+_TENTATIVE: Final = 0x40
+"""IFA_F_TENTATIVE (RFC 4862, section 5.4)."""
+_MOMENT_SECONDS: Final = 10
+_UNREACHABLE: Final = 7
+_MAIN_TABLE: Final = 254
+_SMALLEST_MTU: Final = 1280  # RFC 8200, section 5
+_USUAL_MTU: Final = 1500
+
+
+class Links:
+    """Links of one namespace, by name."""
+
+    def __init__(self, netlink: Any) -> None:  # noqa: ANN401 - pyroute2 has no types
+        self._netlink: Final = netlink
+
+    def index(self, name: str) -> int | None:
+        """Return the index of a link, or None if there is none of this name."""
+        found = self._netlink.link_lookup(ifname=name)
+        return found[0] if found else None
+
+    def add_pair(
+        self, name: str, peer: str, netns: int, *, mtu: int, mac: str | None = None
+    ) -> None:
+        """Add a pair of links: one here, its peer in the namespace of a descriptor."""
+        other: dict[str, object] = {"ifname": peer, "net_ns_fd": netns, "mtu": mtu}
+        if mac is not None:
+            other["address"] = mac
+        self._netlink.link("add", ifname=name, kind="veth", mtu=mtu, peer=other)
+
+    def delete(self, name: str) -> None:
+        """Delete a link, and with it its peer; one that is not there is deleted."""
+        if (index := self.index(name)) is not None:
+            self._netlink.link("del", index=index)
+
+    def indices(self) -> Mapping[str, int]:
+        """Return the indices of all links, by name."""
+        return {each.get_attr("IFLA_IFNAME"): each["index"] for each in self._netlink.get_links()}
+
+    def is_pair(self, name: str, mac: str, of: int) -> bool:
+        """Return True if a link has this address, and a peer of this index in its namespace."""
+        index = self.index(name)
+        if index is None:
+            return False
+        (found,) = self._netlink.get_links(index)
+        return bool(found.get_attr("IFLA_ADDRESS") == mac and found.get_attr("IFLA_LINK") == of)
+
+    def set_up(self, name: str, address: str) -> int:
+        """Set a link up with a link-local address of ours and no other; return its index.
+
+        The other end is its one neighbour: of those whom a program asks for in vain, the kernel has
+        an entry each, in one table for the whole machine.
+        """
+        index = self.index(name)
+        if index is None:
+            raise FileNotFoundError(f"no link {name}")
+        of_link = f"ipv6/conf/{name}"
+        for setting, value in (
+            ("disable_ipv6", 0),
+            ("addr_gen_mode", 1),  # makes none by itself
+            ("accept_ra", 0),
+            ("accept_dad", 0),  # it is used at once: no other end can have it
+        ):
+            set_sysctl(f"{of_link}/{setting}", value)
+        self._netlink.addr("replace", index=index, address=address, prefixlen=128)
+        self._netlink.link("set", index=index, state="up")
+        other = whole(ip_address(GUEST if address == ROUTER else ROUTER))
+        # A metric of its own, or it replaces that of another link to an equal address.
+        self._netlink.route("replace", oif=index, proto=_BOOT, priority=index, **_to(other))
+        return index
+
+    def set_loopback(self, wanted: set[Address]) -> None:
+        """Set the loopback up with these addresses besides its own, and no others."""
+        index = self.index("lo")
+        assert index is not None
+        self._netlink.link("set", index=index, state="up")
+        found = {ip_address(each.get_attr("IFA_ADDRESS")) for each in self._addresses(index)}
+        had = {each for each in found if not each.is_loopback and not each.is_link_local}
+        for address in had - wanted:
+            self.delete_address(index, address)
+        for address in wanted - had:
+            self.add_address(index, address)
+        self.await_addresses(index)
+
+    def await_addresses(self, index: int) -> None:
+        """Wait for new addresses: for a moment they are tentative, and nothing is sent from them.
+
+        Raises:
+            TimeoutError: they are still.
+
+        """
+        until = time.monotonic() + _MOMENT_SECONDS
+        while any(each["flags"] & _TENTATIVE for each in self._addresses(index)):
+            if time.monotonic() > until:
+                raise TimeoutError("addresses are not ready")
+            time.sleep(0.001)
+
+    def add_address(self, index: int, address: Address) -> None:
+        """Add an address, alone in its network, to a link."""
+        self._netlink.addr("replace", index=index, **_whole(address))
+
+    def delete_address(self, index: int, address: Address) -> None:
+        """Delete an address of a link; it may have none."""
+        if any(
+            ip_address(each.get_attr("IFA_ADDRESS")) == address for each in self._addresses(index)
+        ):
+            self._netlink.addr("del", index=index, **_whole(address))
+
+    def set_routes(
+        self, index: int, wanted: Mapping[Network, Address | None], via: str = GUEST
+    ) -> None:
+        """Have these networks, and no others, be reached by a link; see `add_route`."""
+        for network in self._routes(index) - set(wanted):
+            self.delete_route(index, network)
+        for network, source in wanted.items():
+            self.add_route(index, network, source, via)
+
+    def add_route(
+        self, index: int, network: Network, source: Address | None = None, via: str = GUEST
+    ) -> None:
+        """Have a network be reached through the other end of a link.
+
+        What this namespace itself sends there comes from `source`.
+        """
+        more: dict[str, object] = {} if source is None else {"prefsrc": str(source)}
+        if network.version == 4:
+            more["via"] = {"family": socket.AF_INET6, "addr": via}
+        else:
+            more["gateway"] = via
+        self._netlink.route("replace", oif=index, proto=_STATIC, **_to(network), **more)
+
+    def delete_route(self, index: int, network: Network) -> None:
+        """Have a network not be reached by a link; it may not be."""
+        if network in self._routes(index):
+            self._netlink.route("del", oif=index, **_to(network))
+
+    def refuse_route(self, network: Network) -> None:
+        """Have what is sent to a network, and to nothing in it, not leave by a wider route."""
+        self._netlink.route("replace", type=_UNREACHABLE, proto=_STATIC, **_to(network))
+
+    def mtu_of_internet(self) -> int:
+        """Return the largest packet that the default route takes."""
+        for family in (socket.AF_INET6, socket.AF_INET):
+            for route in self._netlink.get_default_routes(family=family, table=_MAIN_TABLE):
+                if (index := route.get_attr("RTA_OIF")) is not None:
+                    (link,) = self._netlink.get_links(index)
+                    return max(_SMALLEST_MTU, int(link.get_attr("IFLA_MTU")))
+        return _USUAL_MTU
+
+    def _addresses(self, index: int) -> Iterator[Any]:
+        for each in self._netlink.get_addr(index=index):
+            if each["index"] == index:
+                yield each
+
+    def _routes(self, index: int) -> set[Network]:
+        return set(self.routes().get(index, {}))
+
+    def routes(self) -> Mapping[int, Mapping[Network, Address | None]]:
+        """Return the networks that static routes lead to, with their sources, by link."""
+        found: defaultdict[int, dict[Network, Address | None]] = defaultdict(dict)
+        for version, family in _FAMILIES.items():
+            any_of = "0.0.0.0" if version == 4 else "::"  # noqa: S104 - a network
+            for each in self._netlink.get_routes(family=family, table=_MAIN_TABLE):
+                index, source = each.get_attr("RTA_OIF"), each.get_attr("RTA_PREFSRC")
+                if index is not None and each["proto"] == _STATIC:
+                    network = ip_network((each.get_attr("RTA_DST") or any_of, each["dst_len"]))
+                    found[index][network] = None if source is None else ip_address(source)
+        return found
+
+
+@contextmanager
+def open_links() -> Iterator[Links]:
+    """Open the links of the namespace that this thread is in."""
+    from pyroute2 import IPRoute  # noqa: PLC0415 - a tenth of a second that most processes spare
+
+    with IPRoute() as netlink:
+        yield Links(netlink)
+
+
+def whole(address: Address) -> Network:
+    """Return the network that has one address alone."""
+    return ip_network(address)
+
+
+def _whole(address: Address) -> dict[str, object]:
+    return {
+        "family": _FAMILIES[address.version],
+        "address": str(address),
+        "prefixlen": address.max_prefixlen,
+    }
+
+
+def _to(network: Network) -> dict[str, object]:
+    return {"family": _FAMILIES[network.version], "dst": str(network)}

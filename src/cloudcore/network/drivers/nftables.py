@@ -1,0 +1,258 @@
+"""The driver that makes networks of this machine's kernel: namespaces, links, routes and rules.
+
+Each VPC has a network namespace, which is its router: so two VPCs may have the same addresses. An
+instance has a link of its own to it, and no neighbours, so that all it sends passes the rules.
+Another link, `uplink`, leads to the machine, which routes to it what may come from the internet.
+Rules come first: nothing of a namespace is up before they are in force.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from msgspec import structs
+
+from cloudcore.errors import Unavailable
+from cloudcore.network.driver import InterfacePlan, VpcPlan
+from cloudcore.network.drivers import namespaces, router
+from cloudcore.network.drivers.links import ROUTER, Address, open_links, whole
+from cloudcore.network.drivers.namespaces import HERE, sysctl, within
+from cloudcore.network.drivers.nft_check import can_check, check_rules, program
+from cloudcore.network.drivers.rules import UPLINK, is_routed, link_of, render, short
+from cloudcore.network.drivers.vpc_files import VpcFiles
+from cloudcore.nodes.node import DriverUnusable
+
+_FORWARDING: Final = (
+    "net.ipv6.conf.all.forwarding=1 (and accept_ra=2 of a link that learns its routes by"
+    " advertisements)"
+)
+_MOUNTS: Final = (
+    "the mounts of the machine, or its namespaces are lost when it restarts: take ProtectSystem and"
+    " all else that gives it mounts of its own out of its unit"
+)
+
+
+class Nftables:
+    """Makes the networks of VPCs; it needs root."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep in a folder what there is of VPCs; two installs on a machine have one each."""
+        self._files: Final = VpcFiles(folder)
+
+    def check(self) -> None:
+        """Return if this machine has all that it needs.
+
+        Raises:
+            DriverUnusable: it has not.
+
+        """
+        for is_there, words in (
+            (os.geteuid() == 0, "needs root"),
+            (program("nft") and program("unshare"), "needs nft (nftables) and unshare"),
+            (sysctl("ipv6/conf/all/forwarding") is not None, "needs IPv6 of the kernel"),
+            (sysctl("ipv4/ip_forward") == 1, "needs the sysctl net.ipv4.ip_forward=1"),
+            (sysctl("ipv6/conf/all/forwarding") == 1, f"needs the sysctl {_FORWARDING}"),
+            (_sees_all_mounts(), f"needs {_MOUNTS}"),
+            (can_check(), "needs nf_tables and network namespaces of the kernel"),
+        ):
+            if not is_there:
+                raise DriverUnusable(f"network_driver nftables {words}")
+        try:
+            namespaces.apart(_try)
+        except Exception as error:
+            words = "needs veth, nf_tables and conntrack of the kernel"
+            raise DriverUnusable(f"network_driver nftables {words}: {error}") from error
+
+    def refuse(self, plan: VpcPlan) -> None:
+        """Have the rules of a plan checked, in a namespace apart."""
+        check_rules(render(plan))
+
+    async def apply(self, plan: VpcPlan) -> None:
+        """Bring a VPC about."""
+        await self._files.run(self._apply, plan)
+
+    async def attach(self, vpc_id: str, interface: InterfacePlan, netns: Path) -> None:
+        """Put an interface into the network namespace of an instance."""
+        await self._files.run(self._attach, vpc_id, interface, netns)
+
+    async def detach(self, vpc_id: str, interface_id: str) -> None:
+        """Take an interface away."""
+        await self._files.run(self._detach, vpc_id, interface_id)
+
+    async def add_vip(self, vpc_id: str, vip: str, interface_id: str | None = None) -> None:
+        """Have a VPC answer at an address."""
+        await self._files.run(self._add_vip, vpc_id, ip_address(vip), interface_id)
+
+    async def remove_vip(self, vpc_id: str, vip: str) -> None:
+        """Have a VPC not answer there any more."""
+        await self._files.run(self._remove_vip, vpc_id, ip_address(vip))
+
+    def namespace_of(self, vpc_id: str) -> Path | None:
+        """Return the network namespace of a VPC."""
+        return _namespace(vpc_id)
+
+    def has(self, vpc_id: str) -> bool:
+        """Return True if a VPC has its namespace."""
+        return self._files.has(vpc_id) and namespaces.is_there(_namespace(vpc_id))
+
+    async def remove(self, vpc_id: str) -> None:
+        """Take away all that there is of a VPC."""
+        await self._files.run(self._remove, vpc_id)
+
+    async def known(self) -> Sequence[str]:
+        """Return the ids of the VPCs of which there is something, of this install alone."""
+        return self._files.ids()
+
+    def _apply(self, plan: VpcPlan) -> None:
+        render(plan)  # before anything is made
+        sources = [str(each) for each in router.sources_of(plan)]
+        kept = structs.replace(self._files.kept(plan.id), sources=sources)
+        self._files.keep(plan.id, kept)
+        path, link = _namespace(plan.id), _machine_link(plan.id)
+        namespaces.ensure(path)
+        mtu = _mtu()
+        if within(path, partial(_index, UPLINK)) is None:
+            _delete(link)  # the end of one whose other end is gone, or is in no namespace of ours
+        with HERE.open("rb") as machine:
+            inside = partial(router.bring_about, plan, kept.addresses, link, machine.fileno(), mtu)
+            rules = within(path, inside)
+        with open_links() as links:
+            subnets = [each.cidr_ipv6 for each in plan.subnets if is_routed(plan, each)]
+            wanted = [*filter(None, subnets), *map(whole, kept.addresses)]
+            links.set_routes(links.set_up(link, ROUTER), dict.fromkeys(wanted))
+        self._files.keep_rules(plan.id, rules)
+
+    def _attach(self, vpc_id: str, interface: InterfacePlan, netns: Path) -> None:
+        path, name, mac = _existing(vpc_id), link_of(interface.id), _mac(interface.id)
+        sources = [ip_address(each) for each in self._files.kept(vpc_id).sources]
+        index = within(path, partial(_index, name))
+        if index is None or not within(netns, partial(_is_eth0, mac, index)):
+            within(netns, partial(_delete, "eth0"))
+            with netns.open("rb") as instance:
+                within(path, partial(_add_pair, name, instance.fileno(), mac, _mtu()))
+
+        def set_up_instance() -> None:
+            with open_links() as links:
+                router.set_up_instance(links, interface)
+
+        def set_up_interface() -> None:
+            with open_links() as links:
+                router.set_up_interface(links, interface, sources)
+
+        within(path, set_up_interface)
+        within(netns, set_up_instance)
+
+    def _detach(self, vpc_id: str, interface_id: str) -> None:
+        path = _namespace(vpc_id)
+        if namespaces.is_there(path):
+            within(path, partial(_delete, link_of(interface_id)))
+
+    def _add_vip(self, vpc_id: str, vip: Address, interface_id: str | None) -> None:
+        path = _existing(vpc_id)
+        self._files.keep_vip(vpc_id, vip, interface_id)
+        vips = self._files.kept(vpc_id).addresses
+        within(path, partial(router.answer_at, vip, vips))
+        with open_links() as links:
+            index = links.set_up(_machine_link(vpc_id), ROUTER)
+            links.add_route(index, whole(vip))
+
+    def _remove_vip(self, vpc_id: str, vip: Address) -> None:
+        self._files.forget_vip(vpc_id, vip)
+        path = _namespace(vpc_id)
+        if not namespaces.is_there(path):
+            return
+        with open_links() as links:
+            index = links.index(_machine_link(vpc_id))
+            if index is not None:
+                links.delete_route(index, whole(vip))
+        vips = self._files.kept(vpc_id).addresses
+        within(path, partial(router.be_silent_at, vip, vips))
+
+    def _remove(self, vpc_id: str) -> None:
+        path = _namespace(vpc_id)
+        if namespaces.is_there(path):
+            within(path, _delete_all)
+        namespaces.remove(path)
+        _delete(_machine_link(vpc_id))
+        self._files.forget(vpc_id)
+
+
+def _namespace(vpc_id: str) -> Path:
+    return namespaces.FOLDER / f"entrepot-{short(vpc_id)}"
+
+
+def _sees_all_mounts() -> bool:
+    """Return False if this process has mounts of its own; nobody may ask in some containers."""
+    own, first = Path("/proc/self/ns/mnt"), Path("/proc/1/ns/mnt")
+    try:
+        return own.stat().st_ino == first.stat().st_ino
+    except OSError:
+        return True
+
+
+def _existing(vpc_id: str) -> Path:
+    """Return the namespace of a VPC.
+
+    Raises:
+        Unavailable: it was not brought about yet.
+
+    """
+    path = _namespace(vpc_id)
+    if not namespaces.is_there(path):
+        raise Unavailable("the network of the VPC is not there yet")
+    return path
+
+
+def _machine_link(vpc_id: str) -> str:
+    """Return the name of the machine's end of an uplink."""
+    return f"vpc{short(vpc_id)}"
+
+
+def _mac(interface_id: str) -> str:
+    """Return the hardware address of an interface, by which its link is known."""
+    return bytes((0x02, *bytes.fromhex(short(interface_id))[1:])).hex(":")  # locally administered
+
+
+def _index(name: str) -> int | None:
+    with open_links() as links:
+        return links.index(name)
+
+
+def _is_eth0(mac: str, of: int) -> bool:
+    with open_links() as links:
+        return links.is_pair("eth0", mac, of)
+
+
+def _delete(name: str) -> None:
+    with open_links() as links:
+        links.delete(name)
+
+
+def _mtu() -> int:
+    with open_links() as links:
+        return links.mtu_of_internet()
+
+
+def _add_pair(name: str, instance: int, mac: str, mtu: int) -> None:
+    with open_links() as links:
+        links.delete(name)
+        links.add_pair(name, "eth0", instance, mtu=mtu, mac=mac)
+
+
+def _delete_all() -> None:
+    with open_links() as links:
+        for name in links.indices():
+            if name != "lo":
+                links.delete(name)
+
+
+def _try() -> None:
+    """Try what is needed of the kernel, in a namespace of its own."""
+    new = "00000000-0000-0000-0000-000000000000"
+    with HERE.open("rb") as here:
+        router.bring_about(VpcPlan(new), {}, _machine_link(new), here.fileno(), 1500)

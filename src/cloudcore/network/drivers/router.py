@@ -1,0 +1,184 @@
+"""The namespace of a VPC, which is its router: what is done inside it.
+
+Each function is called by a thread that is in the namespace, where `nft` is started too.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Network
+from typing import Final
+
+from cloudcore.network.driver import InterfacePlan, RulesRefused, VpcPlan
+from cloudcore.network.drivers.links import (
+    GUEST,
+    ROUTER,
+    Address,
+    Links,
+    Network,
+    open_links,
+    whole,
+)
+from cloudcore.network.drivers.namespaces import set_sysctl
+from cloudcore.network.drivers.nft_check import program
+from cloudcore.network.drivers.rules import (
+    TABLE,
+    UPLINK,
+    Vips,
+    is_routed,
+    link_of,
+    render,
+    render_vips,
+)
+
+_INTERNET: Final[dict[int, Network]] = {4: IPv4Network("0.0.0.0/0"), 6: IPv6Network("::/0")}
+_SECONDS: Final = 60
+_SYSCTLS: Final = {
+    # Links that come later have what `default` has.
+    "ipv4/conf/all/rp_filter": 0,  # the rules check senders, of both versions
+    "ipv4/conf/default/rp_filter": 0,
+    "ipv4/conf/all/send_redirects": 0,
+    "ipv4/conf/default/send_redirects": 0,
+    "ipv4/ip_forward": 1,
+    "ipv6/conf/all/disable_ipv6": 0,
+    "ipv6/conf/all/forwarding": 1,
+}
+
+
+def bring_about(plan: VpcPlan, vips: Vips, machine_link: str, machine: int, mtu: int) -> str:
+    """Bring a VPC about; return its rules, which come first and are in force as a whole or not.
+
+    `machine` is a descriptor of the namespace that the other end of the uplink is put into.
+
+    Raises:
+        RulesRefused: the kernel does not take the rules; those before stay.
+
+    """
+    rules = render(plan, vips, _chains())
+    _nft("-f", "-", rules=rules)
+    for name, value in _SYSCTLS.items():
+        set_sysctl(name, value)
+    with open_links() as links:
+        balancers = {
+            address
+            for each in plan.interfaces
+            if each.is_balancer
+            for address in addresses_of(each)
+        }
+        links.set_loopback(balancers | set(vips))
+        if links.index(UPLINK) is None:
+            links.add_pair(UPLINK, machine_link, machine, mtu=mtu)
+        uplink = links.set_up(UPLINK, GUEST)
+        versions = {each.version for each in vips}
+        if any(is_routed(plan, each) for each in plan.subnets):
+            versions.add(6)
+        internet: dict[Network, Address | None] = {_INTERNET[each]: None for each in versions}
+        links.set_routes(uplink, internet, ROUTER)
+        for network in (plan.cidr_ipv4, plan.cidr_ipv6):
+            if network is not None:
+                links.refuse_route(network)
+        _set_routes_to(links, plan)
+    return rules
+
+
+def sources_of(plan: VpcPlan) -> Sequence[Address]:
+    """Return the addresses that balancers send from: those of one of them, not a VIP."""
+    first: dict[int, Address] = {}
+    for each in sorted(plan.interfaces, key=lambda each: each.id):
+        for address in addresses_of(each) if each.is_balancer else ():
+            first.setdefault(address.version, address)
+    return list(first.values())
+
+
+def set_up_interface(links: Links, interface: InterfacePlan, sources: Sequence[Address]) -> None:
+    """Set up the link to an instance, with the routes to it."""
+    index = links.set_up(link_of(interface.id), ROUTER)
+    links.set_routes(index, _routes_to(interface, sources))
+
+
+def _set_routes_to(links: Links, plan: VpcPlan) -> None:
+    """Set the routes to instances that are not as they are to be, of those that have links."""
+    sources, there, routes = sources_of(plan), links.indices(), links.routes()
+    for each in plan.interfaces:
+        index, wanted = there.get(link_of(each.id)), _routes_to(each, sources)
+        if index is not None and routes.get(index) != wanted:
+            links.set_routes(index, wanted)
+
+
+def _routes_to(
+    interface: InterfacePlan, sources: Sequence[Address]
+) -> Mapping[Network, Address | None]:
+    of_version = {each.version: each for each in sources}
+    return {whole(each): of_version.get(each.version) for each in addresses_of(interface)}
+
+
+def set_up_instance(links: Links, interface: InterfacePlan) -> None:
+    """Set up the link of an instance, in its own namespace."""
+    index = links.set_up("eth0", GUEST)
+    for each in addresses_of(interface):
+        links.add_address(index, each)
+        links.add_route(index, _INTERNET[each.version], via=ROUTER)
+    links.await_addresses(index)  # so that a program may send from its first moment
+
+
+def answer_at(vip: Address, vips: Vips) -> None:
+    """Answer at a VIP, which is one of `vips`."""
+    with open_links() as links:
+        loopback, uplink = links.index("lo"), links.index(UPLINK)
+        assert loopback is not None
+        links.add_address(loopback, vip)
+        if uplink is not None:
+            links.add_route(uplink, _INTERNET[vip.version], via=ROUTER)
+    _set_vips(vips)
+
+
+def be_silent_at(vip: Address, vips: Vips) -> None:
+    """Do not answer at a VIP any more, which is none of `vips`."""
+    _set_vips(vips)
+    with open_links() as links:
+        loopback = links.index("lo")
+        assert loopback is not None
+        links.delete_address(loopback, vip)
+
+
+def addresses_of(interface: InterfacePlan) -> Sequence[Address]:
+    """Return the addresses of an interface."""
+    both = (interface.address_ipv4, interface.address_ipv6)
+    return [each for each in both if each is not None]
+
+
+def _set_vips(vips: Vips) -> None:
+    """Let begin at VIPs what is said; for one whose interface has no rules yet, the next do."""
+    _nft("-f", "-", rules=render_vips(vips, _chains()))
+
+
+def _chains() -> Sequence[str]:
+    """Return the chains that the table has."""
+    listed = json.loads(_nft("-j", "list", "chains", "inet"))["nftables"]
+    of_table = [each["chain"] for each in listed if "chain" in each]
+    return [each["name"] for each in of_table if f"inet {each['table']}" == TABLE]
+
+
+def _nft(*arguments: str, rules: str = "") -> str:
+    """Run `nft`; return what it prints.
+
+    Raises:
+        RulesRefused: it fails.
+
+    """
+    try:
+        ran = subprocess.run(  # noqa: S603 - ours, and the rules have no text of an account
+            [program("nft") or "nft", *arguments],
+            input=rules,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise RulesRefused(f"nft did not read them within {_SECONDS} seconds") from None
+    if ran.returncode != 0:
+        raise RulesRefused(ran.stderr.strip() or f"nft ended with {ran.returncode}")
+    return ran.stdout

@@ -1,0 +1,121 @@
+"""What this machine keeps of its VPCs in files: that it has something of one, and its rules.
+
+The file of a VPC is there before anything else of it is, and is the last to go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+from typing import Final, TypeVar, TypeVarTuple, Unpack
+
+import msgspec
+from msgspec import structs
+
+from cloudcore.network.drivers.rules import Vips, short
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+Address = IPv4Address | IPv6Address
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What is kept of a VPC."""
+
+    vips: dict[str, str | None] = {}
+    """Addresses where its balancers listen, with the interface of each."""
+    sources: list[str] = []
+    """The addresses, at most one of each version, that its own programs send from."""
+
+    @property
+    def addresses(self) -> Vips:
+        """Return the VIPs."""
+        return {ip_address(vip): interface for vip, interface in self.vips.items()}
+
+
+class VpcFiles:
+    """The files of all VPCs of a machine, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder: Final = folder
+        self._threads: Final = ThreadPoolExecutor(2, "network")
+
+    async def run(self, call: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
+        """Call it in a thread, while no other thread or process of this machine is in here."""
+
+        def locked() -> T:
+            with self._locked():
+                return call(*arguments)
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, locked)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def kept(self, vpc_id: str) -> Kept:
+        """Return what is kept of a VPC; nothing, if there is no file that can be read."""
+        try:
+            return msgspec.json.decode(self._state(vpc_id).read_bytes(), type=Kept)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return Kept()
+
+    def keep(self, vpc_id: str, kept: Kept) -> None:
+        """Keep this of a VPC."""
+        self._write(self._state(vpc_id), msgspec.json.encode(kept))
+
+    def keep_vip(self, vpc_id: str, vip: Address, interface_id: str | None) -> None:
+        """Keep that balancers of a VPC listen at an address."""
+        kept = self.kept(vpc_id)
+        vips = kept.vips | {str(vip): interface_id}
+        self.keep(vpc_id, structs.replace(kept, vips=vips))
+
+    def forget_vip(self, vpc_id: str, vip: Address) -> None:
+        """Keep that they do not."""
+        kept = self.kept(vpc_id)
+        if str(vip) in kept.vips:
+            vips = {each: of for each, of in kept.vips.items() if each != str(vip)}
+            self.keep(vpc_id, structs.replace(kept, vips=vips))
+
+    def keep_rules(self, vpc_id: str, rules: str) -> None:
+        """Keep the rules of a VPC, for persons to read."""
+        self._write(self.rules(vpc_id), rules.encode())
+
+    def rules(self, vpc_id: str) -> Path:
+        """Return where the rules of a VPC are kept."""
+        return self._state(vpc_id).with_suffix(".nft")
+
+    def has(self, vpc_id: str) -> bool:
+        """Return True if there is something of a VPC."""
+        return self._state(vpc_id).exists()
+
+    def forget(self, vpc_id: str) -> None:
+        """Delete the files of a VPC."""
+        self.rules(vpc_id).unlink(missing_ok=True)
+        self._state(vpc_id).unlink(missing_ok=True)
+
+    def ids(self) -> Sequence[str]:
+        """Return the ids of all VPCs of which there is something."""
+        return sorted(each.stem for each in self._folder.glob("*.json"))
+
+    def _state(self, vpc_id: str) -> Path:
+        short(vpc_id)  # it is a UUID, and no path
+        return self._folder / f"{vpc_id}.json"
+
+    def _write(self, path: Path, content: bytes) -> None:
+        new = path.with_suffix(".new")
+        new.write_bytes(content)
+        new.chmod(0o600)
+        new.rename(path)

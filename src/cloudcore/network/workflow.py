@@ -1,0 +1,154 @@
+"""Bring VPCs about on their machines, and take them down.
+
+Whatever changes of a VPC, its one step is to bring about all that it is to be. After a restart the
+machine is brought to the rows again, whatever became of its kernel meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import structs
+
+from cloudcore.db.base import Connection
+from cloudcore.network import rows
+from cloudcore.network.driver import RulesRefused, VpcPlan
+from cloudcore.network.planning import plan_of
+from cloudcore.network.resources import Vpc
+from cloudcore.nodes.rows import Placing
+from cloudcore.resources.resource import DELETING
+from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+
+if TYPE_CHECKING:
+    from cloudcore.network.needs import NetworkNeeds
+
+RULES_REFUSED: Final = "RULES_REFUSED"
+RECONCILE_SECONDS: Final = 30
+_BATCH: Final = 100
+
+_log = logging.getLogger(__name__)
+
+
+def wish(vpc: Vpc, _now: int) -> Wish | None:
+    """Return what is to be done with a VPC."""
+    if vpc.status == DELETING:
+        return Wish("remove")
+    if vpc.status != "active" or vpc.applied != vpc.generation:
+        return Wish("apply", vpc.generation)
+    return None
+
+
+class _Seen(NamedTuple):
+    plan: VpcPlan
+    generation: int
+
+
+async def _apply(found: Vpc, needs: NetworkNeeds, _turn: Turn) -> Came[Vpc] | Again[Vpc]:
+    try:
+        generation = await _bring_about(needs, found.account_id, found.id)
+    except RulesRefused as error:
+        _log.error("the rules of the VPC %s are refused: %s", found.id, error)
+        words = "its machine does not take the rules of the VPC; those before are in force"
+        return Again(change=_degraded, faults=[Problem(RULES_REFUSED, words)])
+
+    def applied(current: Vpc, _now: int) -> Vpc:
+        return structs.replace(current, status="active", applied=generation)
+
+    return Came(change=applied)
+
+
+async def _remove(found: Vpc, needs: NetworkNeeds, _turn: Turn) -> Came[Vpc] | Again[Vpc]:
+    await needs.driver.remove(found.id)
+    return Came()
+
+
+def _degraded(current: Vpc, _now: int) -> Vpc:
+    return structs.replace(current, status="degraded")
+
+
+async def _bring_about(needs: NetworkNeeds, account_id: str, vpc_id: str) -> int:
+    """Bring about a VPC as it is; return the generation of that.
+
+    What another process has brought about meanwhile may be newer than what was read here. So it is
+    read again, until nothing is new.
+    """
+    done = 0
+    seen = await needs.database.read(_read, account_id, vpc_id)
+    while seen is not None and seen.generation != done:
+        await needs.driver.apply(seen.plan)
+        done = seen.generation
+        seen = await needs.database.read(_read, account_id, vpc_id)
+    return done
+
+
+def _read(tx: Connection, account_id: str, vpc_id: str) -> _Seen | None:
+    found = rows.VPCS.find(tx, account_id, vpc_id)
+    plan = plan_of(tx, account_id, vpc_id)
+    if found is None or plan is None or found.status == DELETING:
+        return None
+    return _Seen(plan, found.generation)
+
+
+VPC_WORK: Final[Work[Vpc, NetworkNeeds]] = Work(
+    rows.VPCS,
+    wish=wish,
+    steps={"apply": Step(_apply, 1, 60), "remove": Step(_remove, 1, 60)},
+    node_of=lambda found: found.node,
+)
+PLACING: Final = Placing(rows.VPCS, VPC_WORK.wake)
+"""VPCs are on machines."""
+
+
+class Reconciler:
+    """Brings the kernel of this machine to the rows: all of it once, later what is missing."""
+
+    def __init__(self, needs: NetworkNeeds) -> None:
+        self._needs: Final = needs
+        self._is_all_done = False
+
+    async def turn(self) -> None:
+        """Bring about what the rows have, and take away what they have not.
+
+        Only what this install has made is ever taken away.
+        """
+        driver = self._needs.driver
+        known = await driver.known()  # first: what a row has that comes meanwhile stays
+        placed = await self._placed()
+        for gone in sorted({*known} - {vpc_id for _, vpc_id in placed}):
+            _log.warning("taking down the VPC %s, which no row has", gone)
+            await driver.remove(gone)
+        for account_id, vpc_id in placed:
+            if self._is_all_done and driver.has(vpc_id):
+                continue
+            try:
+                await _bring_about(self._needs, account_id, vpc_id)
+            except RulesRefused as error:
+                _log.error("the rules of the VPC %s are refused: %s", vpc_id, error)
+        self._is_all_done = True
+
+    async def _placed(self) -> Sequence[tuple[str, str]]:
+        """Return the accounts and ids of all VPCs of this machine."""
+        found: list[tuple[str, str]] = []
+        while batch := await self._needs.database.read(
+            _page, self._needs.node.name, found[-1][1] if found else ""
+        ):
+            found += batch
+        return found
+
+
+def _page(tx: Connection, node: str, after: str) -> Sequence[tuple[str, str]]:
+    placed = tx.rows(PLACING.on_node, node=node, after=after, limit=_BATCH)
+    return [(account_id, vpc_id) for account_id, vpc_id in placed]
+
+
+def wake_vpc(tx: Connection, account_id: str, vpc_id: str, now: int) -> None:
+    """Let the machine of a VPC bring a change about once `tx` is committed.
+
+    Until then nobody else changes anything of the VPC: what is read afterwards stays.
+    """
+    rows.bump(tx, account_id, vpc_id)
+    found = rows.VPCS.find(tx, account_id, vpc_id)
+    if found is not None:
+        VPC_WORK.wake(tx, found, now)

@@ -1,0 +1,189 @@
+"""Run the watches of this machine in one of its processes, and say that the machine is there.
+
+The process that holds the lock of the machine's folder runs them. The kernel releases the lock when
+that process ends for any reason, and another one continues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from cloudcore.clock import Clock, uuid7
+from cloudcore.db.base import Connection, Database
+from cloudcore.errors import Conflict, PlatformError, Unavailable
+from cloudcore.jobs.background import BesideRequests, last_turn
+from cloudcore.nodes import rows
+from cloudcore.nodes.node import Node, Watch
+
+
+@contextmanager
+def try_lock(path: Path) -> Iterator[bool]:
+    """Lock a file in the block, and yield True; False if another process has it locked."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+_LOCK: Final = "lock"
+_IDENTITY: Final = "identity"
+_RETRY_SECONDS: Final = 1
+
+Check = Callable[[Connection, int], None]
+"""Raises `Conflict` if this machine must not go on now."""
+
+_log = logging.getLogger(__name__)
+
+
+def open_folder(node: Node) -> str:
+    """Make the folder of this machine; return its identity, which is made with it."""
+    return identity_of(node.folder)
+
+
+def identity_of(folder: Path) -> str:
+    """Make a folder if it is missing; return its identity, which it gets once. Blocks."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kept = folder / _IDENTITY
+    with suppress(FileNotFoundError):
+        return kept.read_text().strip()
+    new = kept.with_name(f"{_IDENTITY}.{uuid7()}")
+    with new.open("x") as file:
+        file.write(uuid7())
+        file.flush()
+        os.fsync(file.fileno())
+    with suppress(FileExistsError):  # another process was first
+        os.link(new, kept)
+    new.unlink()
+    return kept.read_text().strip()
+
+
+async def begin(
+    database: Database,
+    clock: Clock,
+    node: Node,
+    watches: Sequence[Watch],
+    lost: Callable[[Conflict], None],
+    check: Check,
+) -> Sequence[NodeWatcher]:
+    """Say that this machine is there; return who watches it, if there is anything to watch.
+
+    `lost` is called if another machine takes its name later, or it fails the `check`.
+
+    Raises:
+        Conflict: another machine has its name, or this one fails the check.
+
+    """
+    if not watches:
+        return ()
+    identity = await asyncio.to_thread(open_folder, node)
+    watcher = NodeWatcher(database, clock, node, identity, watches, lost, check)
+    try:
+        await database.write(watcher.claim)
+    except Unavailable as error:  # a full disk, on which what is there is served all the same
+        _log.warning("this machine cannot say yet that it is there: %s", error)
+    return [watcher]
+
+
+class NodeWatcher(BesideRequests):
+    """Takes the turns of `Watch`es while this process holds the lock of the machine."""
+
+    name = "watcher of this machine"
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        node: Node,
+        identity: str,
+        watches: Sequence[Watch],
+        lost: Callable[[Conflict], None] = lambda _: None,
+        check: Check = lambda _tx, _now: None,
+    ) -> None:
+        super().__init__()
+        self._database = database
+        self._clock = clock
+        self._node = node
+        self._identity = identity
+        self._watches = watches
+        self._lost = lost
+        self._check = check
+        self._has_name = True
+
+    async def run(self) -> None:
+        """Wait for the lock, then watch until `stop`."""
+        while not self._is_stopping:
+            with try_lock(self._node.folder / _LOCK) as is_ours:
+                if is_ours:
+                    await self._watch()
+            if not self._is_stopping:  # there is little time then, and a pause has been woken
+                await self._pause(_RETRY_SECONDS)
+        if self._has_name:  # a process of this machine that goes on says that it is there
+            await last_turn(self._note_stopped, "the end of this machine")
+
+    async def _note_stopped(self) -> None:
+        of = self._node.name, self._identity, self._clock()
+        await self._database.write_relaxed(rows.note_stopped, *of)
+
+    async def _watch(self) -> None:
+        with suppress(Unavailable):  # of the database, as in `begin`
+            await self._note()
+        if not self._has_name:
+            return
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_repeat(each)) for each in self._watches]
+            tasks.append(group.create_task(_repeat(Watch("seen", rows.SEEN_SECONDS, self._note))))
+            while not self._is_stopping and self._has_name:
+                await self._pause(rows.LOST_SECONDS)
+            for each in tasks:
+                each.cancel()
+
+    def claim(self, tx: Connection) -> None:
+        """Say that this machine is there, unless it must not go on.
+
+        Raises:
+            Conflict: another machine has its name, or it fails the check.
+
+        """
+        now = self._clock()
+        self._check(tx, now)
+        rows.claim(tx, self._node, self._identity, now)
+
+    def _note_seen(self, tx: Connection) -> bool:
+        now = self._clock()
+        self._check(tx, now)
+        return rows.note_seen(tx, self._node.name, self._identity, now)
+
+    async def _note(self) -> None:
+        try:
+            if not await self._database.write_relaxed(self._note_seen):
+                await self._database.write(self.claim)
+        except Conflict as error:  # of what happened while this one was silent
+            _log.error("this machine looks after nothing any more: %s", error)
+            self._has_name = False
+            self._lost(error)
+            self.stop()
+
+
+async def _repeat(watch: Watch) -> None:
+    while True:
+        try:
+            await watch.turn()
+        except PlatformError as error:
+            _log.warning("%s is looked at again: %s", watch.name, error)
+        except Exception:  # noqa: BLE001 - the next turn tries again
+            _log.exception("%s failed, and is looked at again", watch.name)
+        await asyncio.sleep(watch.every_seconds)

@@ -1,0 +1,297 @@
+"""Renew the certificate of a server's own names: its files, when, and the last fault."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.x509.oid import NameOID
+
+from cloudcore.acme.client import AcmeRefused, AcmeUnreachable
+from cloudcore.errors import PlatformError
+from cloudcore.key_pairs import key_pem, write_private
+from cloudcore.own_certificate.paths import ORDERED, own_certificate, pause_file
+from cloudcore.serving.counters import Count
+from cloudcore.serving.tls.files import (
+    STAND_IN,
+    TlsFilesError,
+    TlsIdentity,
+    TlsNotYetValidError,
+    load_tls,
+)
+from cloudcore.serving.tls.paths import TlsFiles
+from cloudcore.serving.tls.validation import Validations
+
+_STAND_IN_LIFE: Final = timedelta(days=3650)
+_MOST_COMMON_NAME: Final = 64
+
+
+def prepare(folder: Path, name: str, now: float) -> bool:
+    """Make the folder; return True if it has a certificate of an authority that can be served.
+
+    Otherwise write one of our own, which no client trusts, so that the server can listen. `name`
+    is that of the server, `now` the Unix time in seconds.
+
+    Raises:
+        TlsNotYetValidError: there is one, and the clock is behind; it stays for when it is set.
+        OSError: the folder cannot be written.
+
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files = own_certificate(folder)
+    try:
+        return not load_tls(files, now).is_stand_in
+    except TlsNotYetValidError:
+        raise
+    except TlsFilesError:
+        key = ec.generate_private_key(ec.SECP256R1())
+        write_private(files.certificate, key_pem(key) + _stand_in(name, key, now))
+        return False
+
+
+def names_in(pem: bytes) -> set[str]:
+    """Return the host names and addresses that the first certificate in a PEM file is of."""
+    first = x509.load_pem_x509_certificates(pem)[0]
+    names = first.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    addresses = {str(each) for each in names.get_values_for_type(x509.IPAddress)}
+    return {*names.get_values_for_type(x509.DNSName), *addresses}
+
+
+def load_account_key(folder: Path) -> ec.EllipticCurvePrivateKey:
+    """Return the key of the account at the authority; make it if there is none."""
+    path = folder / "account.pem"
+    try:
+        key = load_pem_private_key(path.read_bytes(), None)
+    except FileNotFoundError:
+        key = ec.generate_private_key(ec.SECP256R1())
+        write_private(path, key_pem(key))
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return key
+
+
+def _stand_in(name: str, key: ec.EllipticCurvePrivateKey, now: float) -> bytes:
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, STAND_IN),
+            x509.NameAttribute(NameOID.COMMON_NAME, name[:_MOST_COMMON_NAME]),
+        ]
+    )
+    begins = datetime.fromtimestamp(now, UTC) - timedelta(hours=1)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(begins + _STAND_IN_LIFE)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+        .public_bytes(Encoding.PEM)
+    )
+
+
+FIRST_DELAY: Final = 120.0
+MOST_DELAY: Final = 6 * 3600.0
+"""Seconds between two orders that fail: five in the first hour, as much as public authorities
+take, then four a day."""
+_MOST_DOUBLINGS: Final = 20
+
+
+class Pause(NamedTuple):
+    """How often an order has failed, and until when none is made."""
+
+    wanted: str
+    """What was ordered; something else is ordered at once."""
+    failures: int = 0
+    until: float = 0.0
+    """Unix time in seconds."""
+
+    def longer(self, now: float, spread: float) -> Pause:
+        """Return the pause after one more failure; `spread` is from 0 to 1."""
+        delay = min(FIRST_DELAY * 2**self.failures, MOST_DELAY) * (1 + spread / 10)
+        return Pause(self.wanted, min(self.failures + 1, _MOST_DOUBLINGS), now + delay)
+
+
+_DECODER: Final = msgspec.json.Decoder(Pause)
+
+
+def read_pause(path: Path, wanted: str, now: float) -> Pause:
+    """Return the pause that a process before has kept, or none.
+
+    One that is longer than any is of a clock that was wrong.
+    """
+    none = Pause(wanted)
+    try:
+        found = _DECODER.decode(path.read_bytes())
+    except (OSError, msgspec.MsgspecError):
+        return none
+    is_ours = found.wanted == wanted and 0 <= found.failures <= _MOST_DOUBLINGS
+    return found if is_ours and found.until <= now + 2 * MOST_DELAY else none
+
+
+def keep_pause(path: Path, pause: Pause) -> None:
+    """Keep a pause; without a failure there is none. If that fails, a restart ends it."""
+    with suppress(OSError):
+        if pause.failures:
+            write_private(path, msgspec.json.encode(pause))
+        else:
+            path.unlink(missing_ok=True)
+
+
+logger = logging.getLogger("cloudcore.acme")
+
+_LONGEST_SLEEP: Final = 3600.0
+"""Seconds after which the clock is looked at again: it may be set, or the machine asleep."""
+_CLOCK: Final = "it is due again at once: is the clock of this machine right?"
+_ADVICE: Final = {
+    "rejectedIdentifier": "the authority signs no such name; correct {setting}",
+    "unauthorized": "another server answers at {reach}",
+    "connection": "the authority must reach {reach}",
+    "tls": "another server answers at {reach}",
+    "dns": "the authority cannot resolve the name: give it an address record",
+    "caa": "a CAA record of the domain allows other authorities only; add this one",
+    "externalAccountRequired": "this authority needs an account made beforehand, which Entrepot"
+    " does not support; name another directory",
+    "invalidContact": "correct {setting}_EMAIL",
+}
+
+
+class Subject(NamedTuple):
+    """What a server's certificate is for, and what is said of it."""
+
+    names: tuple[str, ...]
+    """Host names in lower case, or addresses."""
+    files: TlsFiles
+    authority: str
+    """Who signs."""
+    reach: str = ""
+    """What the authority must reach."""
+    setting: str = ""
+    """The variable of the names; those of the others begin so."""
+
+    @property
+    def listed(self) -> str:
+        """Return the names."""
+        return ", ".join(self.names)
+
+
+class OwnCertificate:
+    """Obtains and renews a server's certificate; `keep` runs in one worker."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        order: Callable[[], Awaitable[None]],
+        validations: Validations | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        spread: Callable[[], float] = random.random,
+    ) -> None:
+        """Keep the certificate that `order` writes.
+
+        `validations` are what its authority may look for. `clock` is the Unix time in seconds,
+        `spread` is from 0 to 1.
+        """
+        self._subject = subject
+        self._order = order
+        self._clock = clock
+        self._sleep = sleep
+        self._spread = spread
+        self.validations = validations
+
+    async def keep(self, count: Count) -> None:
+        """Order the certificate whenever it is due, until cancelled; count the orders."""
+        path = pause_file(self._subject.files)
+        none = Pause(f"{self._subject.listed} {self._subject.reach}")
+        pause = read_pause(path, none.wanted, self._clock())
+        if pause.until > self._clock():
+            logger.warning(
+                "the certificate of %s is ordered again in %.0f min (failed so far: %d); to order"
+                " it now, delete %s and restart",
+                *(self._subject.listed, (pause.until - self._clock()) / 60, pause.failures, path),
+            )
+        while True:
+            await self._sleep_until(max(self._due_at(), pause.until))
+            logger.info("ordering the certificate of %s", self._subject.listed)
+            problem, code = await self._try()
+            count(f"{ORDERED}.{'failed' if problem else 'succeeded'}", 1)
+            if not problem and not self.is_due:
+                pause = none
+                keep_pause(path, pause)
+                logger.info(
+                    "the certificate is signed and served: %s", self._subject.files.certificate
+                )
+                continue
+            pause = pause.longer(self._clock(), self._spread())
+            keep_pause(path, pause)
+            self._tell(problem or _CLOCK, code, pause.until - self._clock())
+
+    @property
+    def is_due(self) -> bool:
+        """Return True if it is to be ordered now."""
+        return self._due_at() <= self._clock()
+
+    async def _try(self) -> tuple[str, str]:
+        """Order once; return what is wrong, and the type of ACME's problem; both may be empty."""
+        try:
+            await self._order()
+        except AcmeRefused as error:
+            return str(error), error.code
+        except (AcmeUnreachable, PlatformError, OSError) as error:
+            return str(error) or type(error).__name__, ""
+        except Exception as error:
+            logger.exception("the order of a certificate failed")  # and is tried again all the same
+            return repr(error), ""
+        return "", ""
+
+    def _due_at(self) -> float:
+        """Return when to order: a third of the life before the end, or now."""
+        identity = self._served()
+        if identity is None or identity.is_stand_in or not self._names_all():
+            return 0.0
+        return identity.expires_at - (identity.expires_at - identity.begins_at) / 3
+
+    def _served(self) -> TlsIdentity | None:
+        try:
+            return load_tls(self._subject.files, self._clock())
+        except TlsFilesError:
+            return None
+
+    def _names_all(self) -> bool:
+        """Return True if the certificate is of all the names, and not of those set before."""
+        return set(self._subject.names) <= names_in(self._subject.files.certificate.read_bytes())
+
+    def _tell(self, problem: str, code: str, delay: float) -> None:
+        subject, serves = self._subject, self._served()
+        advice = _ADVICE.get(code, "if it goes on, see docs/how-to/tls.md").format(
+            setting=subject.setting, reach=subject.reach
+        )
+        stays = (
+            "clients refuse what is served until then"
+            if serves is None or serves.is_stand_in
+            else f"the one before stays, for {(serves.expires_at - self._clock()) / 3600:.0f} hours"
+        )
+        logger.error(
+            "%s signed no certificate of %s: %s; %s; it is asked again in %d minutes; %s",
+            *(subject.authority, subject.listed, json.dumps(problem)),
+            *(advice, round(delay / 60), stays),
+        )
+
+    async def _sleep_until(self, moment: float) -> None:
+        while (left := moment - self._clock()) > 0:
+            await self._sleep(min(left, _LONGEST_SLEEP))

@@ -1,0 +1,127 @@
+"""Wait for messages without a transaction and without polling the database.
+
+A send in this process wakes those who wait on its queue. Commits of other processes are seen by the
+database's version, which costs microseconds: only when that has changed is the queue read. So a
+thousand waiting consumers of quiet queues cost next to nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from cloudcore.clock import MICROSECONDS, Clock
+from cloudcore.db.base import Database
+
+T = TypeVar("T")
+
+POLL_SECONDS: Final = 0.1
+"""Average delay until what another process has sent is seen."""
+_BLIND_SECONDS: Final = 1.0
+"""Pause between looks at the queue while the database's version is not known."""
+
+
+class Bells:
+    """Those of this process who wait for messages, by queue."""
+
+    def __init__(self, database: Database) -> None:
+        self._waiting: dict[str, deque[asyncio.Event]] = {}
+        database.listen(self.ring_all)
+
+    def ring(self, queue_id: str, count: int) -> None:
+        """Wake those who have waited longest on a queue: one for each of `count` messages."""
+        waiting = self._waiting.get(queue_id)
+        if waiting is None:
+            return
+        asleep = [each for each in waiting if not each.is_set()]
+        for each in asleep[:count]:
+            each.set()
+
+    def ring_all(self) -> None:
+        """Wake all: a change was committed that announced itself."""
+        for waiting in self._waiting.values():
+            for each in waiting:
+                each.set()
+
+    @contextmanager
+    def waiting(self, queue_id: str) -> Iterator[asyncio.Event]:
+        """Yield an event that sends to a queue set."""
+        event = asyncio.Event()
+        self._waiting.setdefault(queue_id, deque()).append(event)
+        try:
+            yield event
+        finally:
+            waiting = self._waiting[queue_id]
+            waiting.remove(event)
+            if not waiting:
+                del self._waiting[queue_id]
+            elif event.is_set():  # it may have left without looking
+                self.ring(queue_id, 1)
+
+
+@dataclass(slots=True)
+class Waiter:
+    """Waits until a function finds something."""
+
+    database: Database
+    clock: Clock
+    bells: Bells
+
+    async def first(
+        self,
+        queue_id: str,
+        seconds: float,
+        due_at: Callable[[], Awaitable[int | None]],
+        check: Callable[[], Awaitable[None]],
+        take: Callable[[], Awaitable[list[T]]],
+    ) -> list[T]:
+        """Return what `take` returns as soon as that is not empty; after `seconds`, nothing.
+
+        `due_at` tells when it may be, in microseconds since the epoch, or None if that is unknown.
+        `take` is called only when that moment is over; after a wait, `check` before it, which
+        raises if the caller may have nothing any more.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        has_waited = False
+        with self.bells.waiting(queue_id) as woken:
+            while True:
+                woken.clear()
+                version = self.database.version()
+                due = await due_at()
+                if due is not None and due <= self.clock():
+                    if has_waited:
+                        try:
+                            await check()
+                        except BaseException:
+                            woken.set()  # so that another one who waits is woken in its place
+                            raise
+                    if taken := await take():
+                        return taken
+                    due = None  # another consumer was faster
+                left = end - loop.time()
+                if left <= 0:
+                    return []
+                if due is not None:
+                    left = min(left, (due - self.clock()) / MICROSECONDS)
+                await self._changed(woken, version, left)
+                has_waited = True
+
+    async def _changed(self, woken: asyncio.Event, version: int | None, seconds: float) -> None:
+        """Wait until somebody rings, another process commits, or `seconds` are over."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        blind_until = loop.time() + _BLIND_SECONDS
+        while (left := end - loop.time()) > 0 and not woken.is_set():
+            pause = min(left, POLL_SECONDS * (0.5 + random.random()))  # noqa: S311
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await woken.wait()
+            now = self.database.version()
+            if now != version if now is not None else loop.time() >= blind_until:
+                return

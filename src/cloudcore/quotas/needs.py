@@ -1,0 +1,107 @@
+"""The quotas of an install, and what an account has and may have of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from cloudcore.db.base import Connection
+from cloudcore.ports import Opening, Port
+from cloudcore.quotas.limits import Counted, Limits, put_limit, remove_limit, set_limits
+from cloudcore.quotas.quota import Quota
+
+
+class Known(NamedTuple):
+    """A quota, and what counts how much of it an account has."""
+
+    quota: Quota
+    counted: Counted | None
+    """None if an account has no single number of it."""
+
+
+QUOTAS: Final[Port[Sequence[Known]]] = Port("platform.quotas")
+QUOTA_DEFAULTS: Final[Port[Mapping[str, int]]] = Port("platform.quota_defaults")
+"""Defaults of the install's settings, by name, where they are not those of the quotas."""
+OPERATORS: Final[Port[frozenset[str]]] = Port("platform.operators")
+"""Handles of the accounts that act for the install."""
+
+
+class Allowance(NamedTuple):
+    """What an account has and may have of something."""
+
+    quota: Quota
+    limit: int
+    default: int
+    """The limit without one that was set for the account."""
+    used: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaNeeds:
+    """All quotas, by name."""
+
+    known: Mapping[str, Known]
+    defaults: Mapping[str, int] = field(default_factory=dict)
+    operators: frozenset[str] = frozenset()
+    """Handles of the accounts that may set limits of others."""
+
+    def names(self, after: str, limit: int) -> Sequence[str]:
+        """Return the names after one of those that accounts have, sorted."""
+        return [each for each in self.of_accounts if each > after][:limit]
+
+    @property
+    def of_accounts(self) -> Sequence[str]:
+        """Return the names of those that can be set for an account, sorted."""
+        return sorted(name for name, each in self.known.items() if each.quota.is_of_account)
+
+    def read(
+        self, tx: Connection, names: Sequence[str], account_id: str, region: str, now: int
+    ) -> list[Allowance]:
+        """Return what an account has and may have of each; one query counts one of them."""
+        found = set_limits(tx, account_id)
+        return [
+            self._allowance(
+                tx, self.known[name], found.get(name, Limits()), account_id, region, now
+            )
+            for name in names
+        ]
+
+    def change(
+        self,
+        tx: Connection,
+        account_id: str,
+        name: str,
+        limit: int | None,
+        region: str,
+        now: int,
+    ) -> bool:
+        """Set a limit of an account, or of `EVERY_ACCOUNT`; with None, forget the one that was set.
+
+        Return False if there was none to forget. An account is told if it has most of its new
+        limit already, or more than it. Call it last in a change.
+        """
+        if limit is None:
+            return remove_limit(tx, account_id, name)
+        put_limit(tx, account_id, name, limit, now)
+        counted = self.known[name].counted
+        if account_id and counted is not None:
+            use = counted.read(tx, account_id, region=region, now=now)
+            counted.tell(tx, account_id, use, now, added=0)
+        return True
+
+    def _allowance(
+        self, tx: Connection, known: Known, set_: Limits, account_id: str, region: str, now: int
+    ) -> Allowance:
+        quota, counted = known
+        default = self.defaults.get(quota.name, quota.default)
+        used = None
+        if counted is not None:
+            used = counted.read(tx, account_id, region=region, now=now).used
+        return Allowance(quota, set_.limit(default), set_._replace(own=None).limit(default), used)
+
+
+async def open_needs(opening: Opening) -> QuotaNeeds:
+    """Return the quotas of the families of this install."""
+    known = {each.quota.name: each for each in await opening.get(QUOTAS)}
+    return QuotaNeeds(known, await opening.get(QUOTA_DEFAULTS), await opening.get(OPERATORS))

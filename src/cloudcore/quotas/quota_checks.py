@@ -1,0 +1,30 @@
+"""Check quotas at most once a second per resource, as counting is expensive.
+
+A resource may exceed its quota by what is added within a second.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.clock import MICROSECONDS
+
+_FRESH: Final = MICROSECONDS
+_MOST: Final = 10_000
+
+
+class QuotaChecks:
+    """When each thing was last found to have room."""
+
+    def __init__(self) -> None:
+        self._checked: dict[str, int] = {}
+
+    def is_due(self, thing_id: str, now: int) -> bool:
+        """Return True if the next change of a thing must count."""
+        return not 0 <= now - self._checked.get(thing_id, -_FRESH) < _FRESH
+
+    def note(self, thing_id: str, now: int) -> None:
+        """Note that a change has counted, and that there was room."""
+        if len(self._checked) >= _MOST:
+            self._checked.clear()
+        self._checked[thing_id] = now

@@ -1,0 +1,300 @@
+"""Carry out in steps what an owner wants of a resource: a job runs the named steps one by one.
+
+A request stores what its owner wants, and steps bring it about. Each gets the record, does one
+thing outside, and returns its result; this is stored in one transaction with the name of the next
+step. So a process that dies between two steps loses nothing, and the step that it dies in is
+repeated: each is idempotent. One job at a time works on a record.
+
+The newest request wins: the result of a step is stored in any case, but the next one is the first
+step of the newer request. A record that is being deleted keeps that status, and is removed with the
+last step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+from msgspec import structs
+
+from cloudcore.clock import Clock
+from cloudcore.db.base import Connection, Database
+from cloudcore.errors import Conflict, NotFound, Unavailable
+from cloudcore.jobs.faults import Fault, add_fault
+from cloudcore.jobs.kinds import OUTBOUND_SLOTS, Done, JobKind, Next, doubled
+from cloudcore.jobs.queue import Job, NewJob, enqueue
+from cloudcore.jobs.worker import described
+from cloudcore.resources.resource import DELETING, Worked
+from cloudcore.resources.rows import Rows
+
+_OWN_CODES: Final = ("INTERNAL_ERROR", "SERVICE_UNAVAILABLE", "TIMEOUT")
+
+
+class WorkNeeds(Protocol):
+    """What the steps of any work depend on."""
+
+    @property
+    def database(self) -> Database:
+        """Return the database of the records."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """Return what tells the time."""
+        ...
+
+
+R = TypeVar("R", bound=Worked)
+N = TypeVar("N", bound=WorkNeeds)
+
+
+def _same(found: R, _now: int) -> R:
+    return found
+
+
+def _nothing(_tx: Connection, _before: R, _after: R) -> None:
+    pass
+
+
+class Wish(NamedTuple):
+    """What is to be done with a record: the step that begins it."""
+
+    step: str
+    generation: int = 0
+    """Another number is another wish."""
+
+
+class Turn(NamedTuple):
+    """A step's turn, kept as the cursor of the job."""
+
+    wish: Wish
+    step: str
+    """Empty after the last one."""
+    tries: int
+    """How often it was tried before."""
+    since: int
+    """When it was tried first, in microseconds since the epoch."""
+
+
+class Problem(NamedTuple):
+    """What becomes a fault of the record."""
+
+    code: str
+    message: str
+    subject: str = ""
+    """What of it has the fault; empty: the whole."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Came(Generic[R]):
+    """What a step came to: it is done."""
+
+    change: Callable[[R, int], R] = _same
+    """Returns the record, as it is in the transaction, with what the step changed; it also gets the
+    moment, and is pure."""
+    also: Callable[[Connection, R, R], None] = _nothing
+    """Stores or tells what else there is, given the record before and after."""
+    faults: Sequence[Problem] = ()
+    """Why it ended so; without any, those before are over."""
+    keeps_faults: bool = False
+    """Those before are not over, unless `change` takes them away."""
+    next: str | None = None
+    """The step that follows; None after the last one."""
+    seconds: float = 0
+    """Pause before that."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Again(Generic[R]):
+    """What a step came to: it is to be tried again. Faults stay."""
+
+    change: Callable[[R, int], R] = _same
+    also: Callable[[Connection, R, R], None] = _nothing
+    faults: Sequence[Problem] = ()
+    seconds: float | None = None
+    """Wait so long, which counts as no try. None: the pause of the step, doubled by each try."""
+
+
+@dataclass(frozen=True)
+class Step(Generic[R, N]):
+    """A step: what does it, and its pauses.
+
+    An exception becomes a fault, and the step is tried again; only the words of `StepFailed` and
+    of `Unavailable` are shown.
+    """
+
+    run: Callable[[R, N, Turn], Awaitable[Came[R] | Again[R]]]
+    first_retry_seconds: float = 5
+    longest_retry_seconds: float = 300
+
+
+class Work(Generic[R, N]):
+    """The work of a kind of resource."""
+
+    def __init__(
+        self,
+        rows: Rows[R],
+        *,
+        wish: Callable[[R, int], Wish | None],
+        steps: Mapping[str, Step[R, N]],
+        name: str = "",
+        slots: int | None = OUTBOUND_SLOTS,
+        step_seconds: float = 600,
+        node_of: Callable[[R], str] | None = None,
+    ) -> None:
+        """Make the work of `rows`.
+
+        `wish` returns what is to be done with a record at a moment, or None; it is pure. `name`,
+        `slots` and `step_seconds` are those of the kind of job. `node_of` returns the machine on
+        which the work is, if it is on one: only its processes do it.
+        """
+        # That of a machine is given up alone if the machine's name becomes another's.
+        assert node_of is None or slots is not None, "its jobs have a worker of their own"
+        self.name: Final = name or f"{rows.of.service}.{rows.of.one}.work"
+        self._rows: Final = rows
+        self._wish = wish
+        self._steps: Final = steps
+        self._slots: Final = slots
+        self._step_seconds: Final = step_seconds
+        self._node_of = node_of
+        self._argument: Final = f"{rows.of.one}_id"
+
+    def job_kind(self, needs: N, node: str = "") -> JobKind:
+        """Return the kind of job that does the work in a process with these needs.
+
+        `node` is the machine of the process, for work that is on machines.
+        """
+        return JobKind(
+            name=self._kind_on(node),
+            step=partial(self._step, needs),
+            max_attempts=None,
+            step_seconds=self._step_seconds + 60,  # more than a step may take
+            slots=self._slots,
+            node=node,
+        )
+
+    def begin(self, tx: Connection, new: R, old: R | None) -> R:
+        """Let the work look at a new or changed record (`before_save` of `Methods`).
+
+        Raise `Conflict` if it is being deleted.
+        """
+        if old is not None and old.status == DELETING:
+            raise Conflict(f"the {self._rows.of.noun} is being deleted", reason="being_deleted")
+        self.wake(tx, new, new.updated_at)
+        return new
+
+    def delete(self, tx: Connection, found: R, now: int) -> None:
+        """Let the work delete a locked record (`removal` of `Methods`)."""
+        if found.status != DELETING:
+            self._rows.save(tx, structs.replace(found, status=DELETING, updated_at=now))
+            self.wake(tx, found, now)
+
+    def wake(self, tx: Connection, found: R, now: int, *, hastens: bool = True) -> None:
+        """Let the work look at a record now, if it is not at it already.
+
+        A step that waits for another try goes on waiting unless this `hastens` it.
+        """
+        new = NewJob(
+            self._kind_on("" if self._node_of is None else self._node_of(found)),
+            {self._argument: found.id},
+            found.account_id,
+            self._rows.of.crn_of(found),
+            dedup_key=found.id,
+            hastens=hastens,
+        )
+        enqueue(tx, new, now)
+
+    def _kind_on(self, node: str) -> str:
+        assert bool(node) is (self._node_of is not None)
+        return f"{self.name}@{node}" if node else self.name
+
+    async def _step(self, needs: N, job: Job) -> Next | Done:
+        assert job.account_id is not None
+        place = job.account_id, job.arguments[self._argument]
+        found = await needs.database.read(self._rows.find, *place)
+        now = needs.clock()
+        wish = None if found is None else self._wish(found, now)
+        if found is None or wish is None:
+            return Done(partial(self._end, *place, now))
+        turn = self._turn(job.cursor, Turn(wish, wish.step, 0, now))
+        if not turn.step:  # the last one left the wish as it was: not at once again
+            pause = self._steps[wish.step].first_retry_seconds
+            return Next(turn._replace(step=wish.step), delay_seconds=pause)
+        step = self._steps[turn.step]
+        came = await self._run(job, step, found, needs, turn)
+        now = needs.clock()
+        store = partial(self._store, turn, found, came, now)
+        if isinstance(came, Came):
+            return Next(Turn(wish, came.next or "", 0, now), store, delay_seconds=came.seconds)
+        if came.seconds is not None:
+            return Next(turn, store, delay_seconds=came.seconds)
+        pause = doubled(step.first_retry_seconds, step.longest_retry_seconds, turn.tries)
+        return Next(turn._replace(tries=turn.tries + 1), store, delay_seconds=pause)
+
+    def _turn(self, cursor: object, first: Turn) -> Turn:
+        """Return the turn that a cursor says, or the first one of a newer wish."""
+        try:
+            turn = msgspec.convert(cursor, Turn)
+        except msgspec.ValidationError:
+            return first
+        is_ours = turn.wish == first.wish and turn.step in ("", *self._steps)
+        return turn._replace(wish=first.wish) if is_ours or turn.step == first.step else first
+
+    async def _run(
+        self, job: Job, step: Step[R, N], found: R, needs: N, turn: Turn
+    ) -> Came[R] | Again[R]:
+        try:
+            async with asyncio.timeout(self._step_seconds):
+                return await step.run(found, needs, turn)
+        except Unavailable as error:
+            return Again(faults=[Problem("SERVICE_UNAVAILABLE", error.message)])
+        except Exception as error:  # noqa: BLE001 - the owner sees that it stands, and it goes on
+            code, message, _ = described(job, error)
+            return Again(faults=[Problem(code, message)])
+
+    def _store(
+        self, turn: Turn, seen: R, came: Came[R] | Again[R], now: int, tx: Connection
+    ) -> None:
+        """Store what a step came to that has `seen` the record as it was before."""
+        try:
+            current = self._rows.lock(tx, seen.account_id, seen.id)
+        except NotFound:
+            return
+        is_last = isinstance(came, Came) and came.next is None and not came.faults
+        if is_last and seen.status == DELETING:
+            came.also(tx, current, current)
+            self._rows.remove(tx, current, now)
+            return
+        changed = came.change(current, now)
+        changed = structs.replace(changed, faults=_faults(changed.faults, came, now))
+        if current.status == DELETING:
+            changed = structs.replace(changed, status=DELETING)
+        if changed != current:
+            changed = self._rows.save(tx, structs.replace(changed, updated_at=now))
+        came.also(tx, current, changed)
+        if self._wish(current, now) != turn.wish:
+            self.wake(tx, changed, now)
+
+    def _end(self, account_id: str, found_id: str, now: int, tx: Connection) -> None:
+        """Begin a new job at the end of one if more is wanted meanwhile."""
+        found = self._rows.find(tx, account_id, found_id)
+        if found is None:
+            return
+        if self._wish(found, now) is not None:
+            self.wake(tx, found, now)
+        elif found.status == DELETING:
+            self._rows.remove(tx, found, now)
+
+
+def _faults(before: Sequence[Fault], came: Came[R] | Again[R], now: int) -> tuple[Fault, ...]:
+    faults = before
+    if isinstance(came, Came):
+        keeps = came.faults or came.keeps_faults
+        faults = [each for each in before if keeps and each.code not in _OWN_CODES]
+    for each in came.faults:
+        faults = add_fault(faults, each.code, each.message, now, subject=each.subject)
+    return tuple(faults)

@@ -1,0 +1,291 @@
+"""The cache of answers that are sent again while they are provably the same.
+
+The whole head of a request, with its credential, is the key. The application says of an answer
+which read proves it (`Keep`). If the data has the version at which that was read last, the answer
+is sent at once; else the one read is made again, and must find the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Sequence
+from typing import Any
+
+from cloudcore.db.base import Connection, Database
+from cloudcore.serving.kept.entry import (
+    ENTRY_BYTES,
+    MOST_ANSWER_BYTES,
+    MOST_HEAD_BYTES,
+    Answer,
+    AnswerKey,
+    Cover,
+    Covered,
+    Entry,
+    Group,
+    Keep,
+    Proof,
+    Reading,
+)
+from cloudcore.serving.record import RequestRecord
+
+
+class KeptAnswers:
+    """What one worker keeps, of at most some bytes; the least recently used goes first."""
+
+    def __init__(self, database: Database, clock: Callable[[], int], most_bytes: int) -> None:
+        """Keep answers that were made from `database`."""
+        self._version = database.version
+        self._read = database.read
+        self._clock = clock
+        self._most_bytes = most_bytes
+        self._entries: OrderedDict[bytes, Entry] = OrderedDict()
+        self._answers: dict[AnswerKey, Answer] = {}
+        self._covers: dict[Cover, Covered] = {}
+        self._groups: dict[Hashable, Group] = {}
+        self._readings: dict[Hashable, Reading] = {}
+        self.bytes = 0
+        """Memory of all that is kept."""
+        self._hits = self._confirmed = self._missed = 0
+
+    def find(self, head: bytes) -> Entry | None:
+        """Return the kept answer to exactly these bytes, or None."""
+        entry = self._entries.get(head)
+        if entry is None:
+            return None
+        if self._clock() >= entry.until:
+            self._drop(head)
+            return None
+        self._entries.move_to_end(head)
+        return entry
+
+    def prove(self, head: bytes, entry: Entry) -> bool | Awaitable[bool]:
+        """Return True if the answer is still the same; else it is dropped.
+
+        Return an awaitable of that if the database has to be waited for.
+        """
+        answer = entry.answer
+        proof = answer.proof
+        if proof is None:
+            self._hits += 1
+            return True
+        version = self._version()
+        if version is not None and version == answer.version:
+            self._hits += 1
+            if not answer.is_asked and answer.group is not None:
+                answer.group.ask(answer)
+            return True
+        if self._is_covered(answer, version):
+            return True
+        shared = proof.cover or answer.group
+        begun = None if shared is None else self._readings.get(shared)
+        if begun is not None and begun.version == version and begun.proves(answer):
+            return self._proved_beside(begun.task, head, answer, version)
+        answers = [answer] if answer.group is None else answer.group.take(answer, version)
+        if len(answers) == 1:
+            reading = self._read(_look, proof, answer.covered)
+        else:
+            reading = self._read(_look_together, answers, version)
+        try:
+            waits_for = reading.send(None)
+        except StopIteration as ended:
+            return self._conclude(head, answer, version, ended.value)
+        except Exception:  # noqa: BLE001 - the application meets it too, and says so
+            return False
+        proved = self._proved(head, answer, version, _Begun(reading, waits_for))
+        if shared is None or version is None:
+            return proved
+        return self._share(shared, version, answers, asyncio.create_task(proved))
+
+    def _is_covered(self, answer: Answer, version: int | None) -> bool:
+        """Return True if the cover of an answer's proof finds the same, as is known already."""
+        cover = None if answer.proof is None else answer.proof.cover
+        if cover is None or version is None:
+            return False
+        if self._covers.get(cover) != (answer.covered, version):
+            return False
+        answer.version = version
+        self._confirmed += 1
+        return True
+
+    def _share(
+        self, shared: Hashable, version: int, answers: list[Answer], task: asyncio.Task[bool]
+    ) -> Awaitable[bool]:
+        """Let others wait for a read that has to wait for the database, until it has ended."""
+        reading = self._readings[shared] = Reading(version, answers, task)
+
+        def end(_: object) -> None:
+            if self._readings.get(shared) is reading:
+                del self._readings[shared]
+
+        task.add_done_callback(end)
+        return asyncio.shield(task)  # whoever began it may leave
+
+    async def _proved_beside(
+        self, task: asyncio.Task[bool], head: bytes, answer: Answer, version: int | None
+    ) -> bool:
+        """Wait for the read of others, and make one of its own if that has not proved it."""
+        proof = answer.proof
+        assert proof is not None
+        await asyncio.wait((task,))
+        if answer.version == version:
+            self._confirmed += 1
+            return True
+        if self._is_covered(answer, version):
+            return True
+        reading = self._read(_look, proof, answer.covered)
+        try:
+            return self._conclude(head, answer, version, await reading)
+        except Exception:  # noqa: BLE001 - as in `prove`
+            return False
+
+    async def _proved(
+        self, head: bytes, answer: Answer, version: int | None, reading: _Begun
+    ) -> bool:
+        try:
+            return self._conclude(head, answer, version, await reading)
+        except Exception:  # noqa: BLE001 - as in `prove`
+            return False
+
+    def _conclude(
+        self, head: bytes, answer: Answer, version: int | None, looked: tuple[Hashable, Hashable]
+    ) -> bool:
+        proof = answer.proof
+        assert proof is not None
+        covered, found = looked
+        if proof.cover is not None and version is not None and covered is not None:
+            self._covers[proof.cover] = Covered(covered, version)
+        if found != proof.found:
+            entry = self._entries.get(head)
+            if entry is not None and entry.answer is answer:
+                self._drop(head)
+            return False
+        answer.version = version
+        answer.covered = covered
+        self._confirmed += 1
+        if not answer.is_asked and answer.group is not None:
+            answer.group.ask(answer)
+        return True
+
+    def keep(
+        self,
+        head: bytes,
+        keep: Keep,
+        status_line: bytes,
+        rendered: bytes,
+        record: RequestRecord,
+        server: object,
+    ) -> None:
+        """Keep the answer to `head`: its status line, and what follows the common header lines."""
+        if len(head) > MOST_HEAD_BYTES or len(rendered) > MOST_ANSWER_BYTES:
+            return
+        before, found, after = rendered.partition(record.request_id.encode() or b"\0")
+        if not found or found in after:
+            return  # its id cannot be told from the rest
+        if head in self._entries:
+            self._drop(head)
+        key = (keep.proof, status_line, before, after)
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = Answer(key, self._group_of(keep.proof))
+            self.bytes += answer.size
+        answer.users += 1
+        # The record has path and query again, and the log line has much of the path once more.
+        size = ENTRY_BYTES + len(head) + 2 * len(record.path) + len(record.query)
+        entry = Entry(answer, keep, record, server, size)
+        self._entries[head] = entry
+        self.bytes += entry.size
+        self._missed += 1
+        while self.bytes > self._most_bytes:
+            self._drop(next(iter(self._entries)))
+
+    def drop_ended(self) -> None:
+        """Drop what may not be given any more: nobody may ask for it again, and it may be secret.
+
+        It takes some 0.1 µs for each entry.
+        """
+        now = self._clock()
+        self._covers.clear()
+        for head in [head for head, entry in self._entries.items() if now >= entry.until]:
+            self._drop(head)
+
+    def take_counts(self) -> tuple[int, int, int]:
+        """Return the counts since the last call.
+
+        Answers that were given at once, those given after their proof was read again, and those
+        that the application gave, and that were kept.
+        """
+        counts = self._hits, self._confirmed, self._missed
+        self._hits = self._confirmed = self._missed = 0
+        return counts
+
+    def _drop(self, head: bytes) -> None:
+        entry = self._entries.pop(head)
+        answer = entry.answer
+        self.bytes -= entry.size
+        answer.users -= 1
+        if not answer.users:
+            del self._answers[answer.key]
+            self.bytes -= answer.size
+            self._leave_group(answer)
+
+    def _group_of(self, proof: Proof | None) -> Group | None:
+        if proof is None or proof.together is None:
+            return None
+        group = self._groups.setdefault((proof.together, proof.given[:-1]), Group())
+        group.users += 1
+        return group
+
+    def _leave_group(self, answer: Answer) -> None:
+        group, proof = answer.group, answer.proof
+        if group is None or proof is None:
+            return
+        group.leave(answer)
+        group.users -= 1
+        if not group.users:
+            del self._groups[(proof.together, proof.given[:-1])]
+
+
+def _look(tx: Connection, proof: Proof, covered: Hashable) -> tuple[Hashable, Hashable]:
+    """Read a proof, unless its cover finds what it found when that was read last.
+
+    Return what the cover finds, and what the proof does.
+    """
+    cover = proof.cover
+    if cover is None:
+        return None, proof.look(tx, *proof.given)
+    now_covered = cover.look(tx, *cover.given)
+    if now_covered is not None and now_covered == covered:
+        return covered, proof.found
+    return now_covered, proof.look(tx, *proof.given)
+
+
+def _look_together(
+    tx: Connection, answers: Sequence[Answer], version: int | None
+) -> tuple[Hashable, Hashable]:
+    """Read the proofs of answers of one group; return what `_look` returns for the first.
+
+    The others are confirmed if they are the same; if not, their own look will tell.
+    """
+    proofs = [answer.proof for answer in answers if answer.proof is not None]
+    first = proofs[0]
+    assert first.together is not None
+    found = first.together(tx, *first.given[:-1], [proof.given[-1] for proof in proofs])
+    for answer, proof in zip(answers[1:], proofs[1:], strict=True):
+        if found.get(proof.given[-1]) == proof.found:
+            answer.version = version
+    return None, found.get(first.given[-1])
+
+
+class _Begun:
+    """A coroutine that ran to its first wait outside of any task, for a task to go on with."""
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, tuple[Hashable, Hashable]], waits_for: object
+    ) -> None:
+        self._coroutine = coroutine
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, tuple[Hashable, Hashable]]:
+        yield self._waits_for
+        return (yield from self._coroutine.__await__())

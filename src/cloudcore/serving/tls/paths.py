@@ -1,0 +1,21 @@
+"""Paths of the server's certificate and key. Cheap to import, as settings are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+
+class TlsFiles(NamedTuple):
+    """Where a certificate is, in PEM: the server's own first, then those of its issuers."""
+
+    certificate: Path
+    key: Path
+
+    def find_version(self) -> object:
+        """Return what differs once a file has changed; None while one is missing."""
+        try:
+            found = [file.stat() for file in self]
+        except OSError:
+            return None
+        return tuple((each.st_ino, each.st_size, each.st_mtime_ns) for each in found)

@@ -1,0 +1,210 @@
+"""TLS over a socket that does not block, in the form of a socket's own calls.
+
+OpenSSL reads and writes the socket itself, and Python releases the interpreter's lock meanwhile. So
+a bulk thread encrypts or decrypts beside the event loop, without a copy of what is encrypted. A
+stream belongs to one thread at a time: see `cloudcore.serving.tls.transport.TlsTransport.lend`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+RECORD_BYTES: Final = 16 * 1024
+"""The most that one record holds (RFC 8446 §5.1)."""
+_HEAD_BYTES: Final = 5
+"""Of a record: its type, version and length."""
+MOST_PIECE_BYTES: Final = 128 * 1024
+"""Bytes that OpenSSL encrypts in one call: eight records, one system call each."""
+
+
+class TlsStream:
+    """A TLS connection of a server; its calls are those of a socket."""
+
+    __slots__ = ("_awaited", "_ended", "_socket", "owed", "piece_bytes", "waits_to_write")
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        """Take over a connected socket that does not block; the handshake is still to come."""
+        self._socket = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        self._ended = False
+        self._awaited = 0
+        self.waits_to_write = False
+        """Whether what raised BlockingIOError last waits for room in the socket, not for bytes."""
+        self.piece_bytes = MOST_PIECE_BYTES
+        """The most that the next call of `send` takes. Only one record after a call that blocked:
+        nobody knows how much of a piece a slow client has, until it has it all."""
+        self.owed = 0
+        """Bytes of a piece that is partly sent: the next call of `send` must begin with them."""
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return self._socket.fileno()
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        """Set an option of the socket."""
+        self._socket.setsockopt(level, option, value)
+
+    def begins_tls(self) -> bool | None:
+        """Return True if the client's first byte is that of a TLS hello; None if it has left.
+
+        Raises:
+            BlockingIOError: there is no byte yet.
+
+        """
+        first = socket.socket.recv(self._socket, 1, socket.MSG_PEEK)
+        return first == b"\x16" if first else None
+
+    def peek_hello(self) -> bytes:
+        """Return the client's hello, which stays to be read; less of it if it has several records.
+
+        Raises:
+            BlockingIOError: it has not come whole.
+
+        """
+        head = socket.socket.recv(self._socket, _HEAD_BYTES, socket.MSG_PEEK)
+        size = _HEAD_BYTES
+        if len(head) == _HEAD_BYTES:
+            size += min(int.from_bytes(head[3:]), RECORD_BYTES)
+        found = socket.socket.recv(self._socket, size, socket.MSG_PEEK)
+        if len(found) < size and self._awaited < size:
+            # Else the loop would tell again and again of what is there already. It tells of an
+            # end before: then this is all that comes.
+            self._awaited = size
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+            raise BlockingIOError
+        if self._awaited:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        return found
+
+    def change_context(self, context: ssl.SSLContext) -> None:
+        """Shake hands with other settings, before that has begun."""
+        self._socket.context = context
+
+    def shake_hands(self) -> None:
+        """Continue the handshake.
+
+        Raises:
+            BlockingIOError: the client has to go on.
+            ConnectionError: it left, or the two do not agree.
+
+        """
+        try:
+            self._socket.do_handshake()
+        except ssl.SSLWantReadError:
+            self.waits_to_write = False
+            raise BlockingIOError from None
+        except ssl.SSLWantWriteError:
+            self.waits_to_write = True
+            raise BlockingIOError from None
+        except ssl.SSLError as error:
+            raise ConnectionAbortedError(error.reason or str(error)) from None
+
+    @property
+    def is_pending(self) -> bool:
+        """Return True if the next read has something, of which the socket may not tell (again).
+
+        That is decrypted bytes, or the end, seen by the read before: the event loop may tell of a
+        reset but once.
+        """
+        return self._ended or self._socket.pending() > 0
+
+    def recv_into(self, buffer: memoryview | bytearray, count: int = 0) -> int:
+        """Read up to `count` bytes, or a full buffer: of as many records as there are.
+
+        Return 0 at the end.
+
+        Raises:
+            BlockingIOError: there are none yet.
+            ConnectionError: the connection is broken.
+
+        """
+        view = memoryview(buffer)
+        if count:
+            view = view[:count]
+        done = 0
+        try:
+            while done < len(view):
+                room = view[done:]
+                # With a buffer, it returns a number.
+                got = int(self._socket.read(len(room), room))
+                if not got:
+                    self._ended = True
+                    break
+                done += got
+        except ssl.SSLWantReadError:
+            self.waits_to_write = False
+        except ssl.SSLWantWriteError:  # an answer to a change of keys
+            self.waits_to_write = True
+        except ssl.SSLError as error:
+            if not done:
+                raise ConnectionAbortedError(error.reason or str(error)) from None
+            self._ended = True
+        else:
+            return done
+        if not done:
+            raise BlockingIOError
+        return done
+
+    def send(self, data: bytes | bytearray | memoryview) -> int:
+        """Send the first `piece_bytes`, or all if `data` are fewer; return how many.
+
+        After BlockingIOError, `data` of the next call must begin with the same `owed` bytes, which
+        may be elsewhere: OpenSSL has encrypted some of them.
+
+        Raises:
+            BlockingIOError: the socket has no room.
+            ConnectionError: the connection is broken.
+
+        """
+        piece = memoryview(data)[: self.owed or self.piece_bytes]
+        try:
+            sent = self._socket.send(piece)
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError) as error:
+            self.waits_to_write = isinstance(error, ssl.SSLWantWriteError)
+            self.owed = len(piece)
+            self.piece_bytes = RECORD_BYTES
+            raise BlockingIOError from None
+        except ssl.SSLError as error:
+            raise ConnectionAbortedError(error.reason or str(error)) from None
+        self.owed = 0
+        if self.piece_bytes < MOST_PIECE_BYTES:
+            self.piece_bytes *= 2
+        return sent
+
+    def end(self) -> socket.socket:
+        """Tell the client that no more comes; return the socket beneath."""
+        if not self.owed:
+            # It tells, then asks for the client's own farewell, which is not waited for.
+            with contextlib.suppress(OSError, ValueError):
+                self._socket.unwrap()
+        return self.strip()
+
+    def strip(self) -> socket.socket:
+        """Return the socket beneath, whose bytes are encrypted from here on; the stream ends."""
+        below = self._socket
+        return socket.socket(below.family, below.type, below.proto, fileno=below.detach())
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+
+class TlsLoan:
+    """A TLS connection in the hands of a bulk job; closing gives it back, on the event loop."""
+
+    __slots__ = ("_give_back", "stream")
+
+    def __init__(self, stream: TlsStream, give_back: Callable[[], None]) -> None:
+        self.stream = stream
+        self._give_back = give_back
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return self.stream.fileno()
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._give_back()

@@ -1,0 +1,126 @@
+"""Answer an authority that looks whether a name is ours: ``tls-alpn-01`` and ``http-01``.
+
+Whoever orders a certificate writes the proofs into a folder, which is there only meanwhile; every
+worker answers from it. Source: RFC 8737, and RFC 8555 §8.3.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from cloudcore.serving.asgi import Receive, Scope, Send
+from cloudcore.serving.planes import host_of
+
+_PROTOCOL: Final = "acme-tls/1"
+_OFFERED: Final = bytes([len(_PROTOCOL)]) + _PROTOCOL.encode()
+"""As a hello lists it."""
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
+_PLACE: Final = "/.well-known/acme-challenge/"
+
+
+def proof_file(folder: Path, name: str) -> Path:
+    """Return the file of the certificate that proves the control of a name, with its key."""
+    return folder / f"{name}.pem"
+
+
+def token_file(folder: Path, token: str) -> Path:
+    """Return the file with the answer to a challenge of this token.
+
+    Raises:
+        ValueError: the token is not 1 to 200 characters of base64url.
+
+    """
+    if _TOKEN.fullmatch(token) is None:
+        raise ValueError("a token is of base64url")
+    return folder / f"{token}.token"
+
+
+class Validations:
+    """The proofs that a server can give of its names."""
+
+    def __init__(self, folder: Path, names: Collection[str]) -> None:
+        """Answer for `names`, in lower case, from `folder`."""
+        self._folder = folder
+        self._names = names
+
+    @property
+    def are_awaited(self) -> bool:
+        """Return True while an authority may look."""
+        return self._folder.exists()
+
+    def context_for(self, hello: bytes) -> ssl.SSLContext | None:
+        """Return the TLS context for the handshake, or None if the hello is not an authority's.
+
+        That a hello has the protocol's name elsewhere than where it lists protocols does no harm:
+        such a client gets a certificate that proves nothing to it.
+        """
+        if _OFFERED not in hello:
+            return None
+        context = _context()
+        context.sni_callback = self._choose
+        return context
+
+    def find_answer(self, path: str) -> bytes | None:
+        """Return the answer to an authority's plain HTTP request, or None."""
+        token = path.removeprefix(_PLACE)
+        if token == path or _TOKEN.fullmatch(token) is None:
+            return None
+        try:
+            return token_file(self._folder, token).read_bytes()
+        except OSError:
+            return None
+
+    def _choose(
+        self, connection: ssl.SSLObject, name: str | None, _context_before: ssl.SSLContext
+    ) -> int | None:
+        if name is None or name.lower() not in self._names:
+            return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+        context = _context()
+        try:
+            context.load_cert_chain(proof_file(self._folder, name.lower()))
+        except OSError:  # it is answered already
+            return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+        connection.context = context
+        return None
+
+
+class ValidationApplication:
+    """An ASGI application for plain HTTP: it answers authorities, and sends all others to https."""
+
+    def __init__(self, validations: Validations, urls: Sequence[str]) -> None:
+        """Send clients to that of `urls` whose host they asked, any others to the first."""
+        self._validations = validations
+        self._url = urls[0]
+        self._urls = {host_of([(b"host", urlsplit(url).netloc.encode())]): url for url in urls}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Answer; a method that writes is refused, since its body came in the open."""
+        path = scope["path"]
+        kind = [(b"content-type", b"application/octet-stream")]
+        found = self._validations.find_answer(path) if path.startswith(_PLACE) else None
+        if scope["method"] not in ("GET", "HEAD"):
+            status, headers, body = 403, [], b"use https://\n"
+        elif found is not None:
+            status, headers, body = 200, kind, found
+        elif path.startswith(_PLACE):
+            status, headers, body = 404, [], b"not found\n"
+        else:
+            query = scope["query_string"]
+            url = self._urls.get(host_of(scope["headers"]), self._url)
+            target = url.encode() + scope["raw_path"] + (b"?" + query if query else b"")
+            status, headers, body = 308, [(b"location", target)], b""
+        headers = [*headers, (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols([_PROTOCOL])
+    return context

@@ -1,0 +1,82 @@
+"""Delete what nobody needs: abandoned uploads, and the bytes of objects that are gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import deletion
+from cloudcore.storage import multipart, piece_keys, piece_rows, upload_rows
+from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.piece_rows import Condemned
+from cloudcore.storage.tables import storage_uploads
+
+ABORT_SECONDS: Final = 3600
+DELETE_SECONDS: Final = 60
+SCAN_SECONDS: Final = 300
+CONDEMNED_FOR: Final = 3600 * MICROSECONDS
+"""Microseconds for which the bytes of an object that is gone stay, for those who read them."""
+_PAGE: Final = 200
+
+_log = logging.getLogger(__name__)
+
+_FORGET: Final = deletion(storage_uploads.c.ended_at, storage_uploads.c.ended_at.is_not(None))
+
+
+async def abort_abandoned(needs: StorageNeeds) -> None:
+    """Abort uploads that began long ago."""
+    before = needs.clock() - multipart.ABANDONED_SECONDS * MICROSECONDS
+    while found := await needs.database.read(upload_rows.list_abandoned, before, _PAGE):
+        for upload in found:
+            await needs.database.write(_abort, upload, needs.clock())
+
+
+async def delete_condemned(needs: StorageNeeds) -> None:
+    """Delete the bytes of pieces that were condemned an hour ago, and then their rows."""
+    before = needs.clock() - CONDEMNED_FOR
+    while found := await needs.database.read(piece_rows.list_condemned, before, _PAGE):
+        gone = await _delete(needs, found)
+        if gone:
+            await needs.database.write(piece_rows.forget_condemned, gone)
+        if len(gone) < len(found):
+            return
+
+
+async def shred_deleted_keys(needs: StorageNeeds) -> None:
+    """Delete the bytes of pieces whose key was deleted, and then their data keys.
+
+    Nothing opens them any more. Their objects stay, and can be deleted.
+    """
+    while found := await needs.database.read(piece_keys.list_closed, _PAGE):
+        shredded = await _delete(needs, found)
+        if shredded:
+            await needs.database.write(piece_keys.shred, shredded)
+            _log.warning("shredded %d pieces of buckets, whose keys were deleted", len(shredded))
+        if len(shredded) < len(found):
+            return
+
+
+async def _delete(needs: StorageNeeds, pieces: Sequence[Condemned]) -> list[str]:
+    """Delete the bytes of pieces; return the ids of those that have none any more."""
+    stored = [piece.id for piece in pieces if not piece.is_inline]
+    gone = await needs.bytes.delete(stored) if stored else ()
+    return [*gone, *(piece.id for piece in pieces if piece.is_inline)]
+
+
+async def scan_bytes(needs: StorageNeeds) -> None:
+    """Set aside stored bytes that no row names."""
+    await needs.bytes.scan(lambda ids: needs.database.read(piece_rows.owned, ids))
+
+
+def forget_completed(tx: Connection, now: int) -> int:
+    """Delete a batch of the rows of uploads that were completed a day ago."""
+    return tx.execute(_FORGET, before=now - multipart.KEPT_SECONDS * MICROSECONDS)
+
+
+def _abort(tx: Connection, seen: upload_rows.Upload, now: int) -> None:
+    upload = upload_rows.lock_upload(tx, seen.account_id, seen.bucket_id, seen.id)
+    if upload is not None and upload.ended_at is None:
+        multipart.abort(tx, upload, now)

@@ -1,0 +1,228 @@
+"""What headers say of an object: on the way in, and on the way out.
+
+Values of metadata are UTF-8, or encoded words (RFC 2047). Those are read in one pass, since a value
+may be as long as a head: the parser of `email` takes time that grows with the square. What is no
+encoded word is left as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import Error as Base64Error
+from binascii import a2b_base64, a2b_qp, b2a_base64
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from cloudcore.errors import InvalidInput
+from cloudcore.storage.bucket import (
+    DEFAULT_CONTENT_TYPE,
+    STORED_HEADERS,
+    check_storage_class,
+    check_tags,
+    checked_metadata,
+)
+from cloudcore.storage.conditions import Conditions, etags
+from cloudcore.storage.object_rows import Checksum, Facts, StoredObject
+from cloudcore.storage.s3.answers import Fields, http_time, quoted
+from cloudcore.storage.s3.errors import S3Error
+from cloudcore.web.query import parse_fields
+
+_CHARSETS: Final = ("us-ascii", "utf-8", "iso-8859-1")
+_ONE: Final = r"=\?[A-Za-z0-9-]{1,40}\?[bBqQ]\?[!->@-~]*\?="
+_WORD: Final = re.compile(_ONE)
+_WORDS: Final = re.compile(rf"{_ONE}(?:[ \t]+{_ONE})*")
+"""The blanks between two encoded words are not of the value."""
+
+
+def read_value(header: str) -> str:
+    """Return the value that a header gives, received as Latin-1."""
+    try:
+        value = header.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return header
+    try:
+        return _WORDS.sub(_decoded, value)
+    except (Base64Error, LookupError, UnicodeDecodeError):
+        return value
+
+
+def header_value(value: str) -> str:
+    """Return a value as a header can hold it: as it is, or as one encoded word.
+
+    `email.header.Header` would break it at U+0085 and other ends of lines.
+    """
+    if value.isascii() and value == value.strip() and read_value(value) == value:
+        return value
+    return f"=?utf-8?b?{b2a_base64(value.encode(), newline=False).decode()}?="
+
+
+def _decoded(words: re.Match[str]) -> str:
+    """Return the text of adjacent encoded words; a character may be split among those of a charset.
+
+    Raise `Base64Error`, `LookupError` or `UnicodeDecodeError` if they are none.
+    """
+    parts: list[tuple[str, bytes]] = []
+    for word in _WORD.findall(words[0]):
+        charset, encoding, text = word[2:-2].split("?")
+        charset = charset.lower()
+        if charset not in _CHARSETS:
+            raise LookupError(charset)
+        is_base64 = encoding in "bB"
+        part = a2b_base64(text, strict_mode=True) if is_base64 else a2b_qp(text, header=True)
+        if parts and parts[-1][0] == charset:
+            part = parts.pop()[1] + part
+        parts.append((charset, part))
+    return "".join(part.decode(charset) for charset, part in parts)
+
+
+METADATA: Final = "x-amz-meta-"
+_PRIVATE: Final = ("private", "bucket-owner-full-control")
+"""Canned access lists that say what is so: the owner of a bucket has full control of all in it."""
+_FULL_CONTROL: Final = "x-amz-grant-full-control"
+_UNSUPPORTED: Final = (
+    "x-amz-object-lock-",
+    "x-amz-server-side-encryption-",
+    "x-amz-website-redirect-location",
+    "x-amz-copy-source-server-side-encryption-",
+    "x-amz-write-offset-bytes",
+)
+_MAX_TAG_FIELDS: Final = 50
+
+
+def read_facts(headers: Mapping[str, str], owner_id: str) -> Facts:
+    """Return what the headers of an upload say of its object, in a bucket of an account.
+
+    Raise `S3Error` if they ask for what is not implemented, `InvalidInput` if metadata, tags or
+    storage class are malformed.
+    """
+    check_supported(headers, owner_id)
+    stored = {name: headers[name] for name in STORED_HEADERS if name in headers}
+    if "content-encoding" in stored:
+        encodings = [each.strip() for each in stored.pop("content-encoding").split(",")]
+        kept = ", ".join(each for each in encodings if each and each.lower() != "aws-chunked")
+        if kept:
+            stored["content-encoding"] = kept
+    storage_class = headers.get("x-amz-storage-class", "STANDARD")
+    check_storage_class(storage_class)
+    metadata = {
+        name.removeprefix(METADATA): read_value(value)
+        for name, value in headers.items()
+        if name.startswith(METADATA)
+    }
+    return Facts(
+        headers.get("content-type") or DEFAULT_CONTENT_TYPE,
+        stored,
+        checked_metadata(metadata),
+        read_tagging(headers.get("x-amz-tagging", "")),
+        storage_class,
+    )
+
+
+def check_supported(headers: Mapping[str, str], owner_id: str) -> None:
+    """Refuse headers that ask for what is not implemented.
+
+    `owner_id` is the account of the bucket, which may be granted the full control that it has.
+
+    Raise `S3Error` (NotImplemented, or AccessControlListNotSupported).
+    """
+    if headers.get("x-amz-acl", "private") not in _PRIVATE or any(
+        name != _FULL_CONTROL or not _is_owner(value, owner_id)
+        for name, value in headers.items()
+        if name.startswith("x-amz-grant-")
+    ):
+        raise acl_refusal()
+    if headers.get("x-amz-server-side-encryption", "AES256") != "AES256" or any(
+        name.startswith(_UNSUPPORTED) for name in headers
+    ):
+        raise S3Error("NotImplemented", "A header you provided asks for what is not implemented.")
+
+
+def _is_owner(grantees: str, owner_id: str) -> bool:
+    """Return True if the value of a header of grants names the owner alone."""
+    name, _, value = grantees.partition("=")
+    return name.strip().lower() == "id" and value.strip().strip('"') == owner_id
+
+
+def acl_refusal() -> S3Error:
+    """Return the refusal of access lists that let anybody else in, or the owner do less."""
+    return S3Error(
+        "AccessControlListNotSupported",
+        "Buckets do not allow ACLs: policies say who may read them.",
+    )
+
+
+def read_tagging(encoded: str) -> dict[str, str]:
+    """Return the tags of an ``x-amz-tagging``.
+
+    Raise `InvalidInput` if they are malformed, or too many.
+    """
+    if not encoded:
+        return {}
+    try:
+        found = parse_fields(
+            encoded.encode("latin-1"), max_fields=_MAX_TAG_FIELDS, unambiguous=True
+        )
+    except InvalidInput as error:
+        raise S3Error("InvalidTag", f"x-amz-tagging: {error.message}") from None
+    tags = dict(found)
+    check_tags(tags)
+    return tags
+
+
+def read_conditions(headers: Mapping[str, str], prefix: str = "") -> Conditions:
+    """Return the conditions of a request; with `prefix`, those on the source of a copy."""
+
+    def listed(name: str) -> tuple[str, ...] | None:
+        value = headers.get(prefix + name)
+        return None if value is None else etags(value)
+
+    return Conditions(
+        listed("if-match"),
+        listed("if-none-match"),
+        _seconds(headers.get(f"{prefix}if-modified-since")),
+        _seconds(headers.get(f"{prefix}if-unmodified-since")),
+        None if prefix else headers.get("if-range"),
+    )
+
+
+def named_fields(found: StoredObject) -> Fields:
+    """Return the headers that tell which content an object has."""
+    return [("etag", quoted(found.etag)), ("last-modified", http_time(found.created_at))]
+
+
+def object_fields(found: StoredObject) -> Fields:
+    """Return the headers that describe an object, without those of its length."""
+    facts = found.facts
+    fields = [
+        *named_fields(found),
+        ("accept-ranges", "bytes"),
+        ("content-type", facts.content_type),
+        *facts.headers.items(),
+    ]
+    fields += [(METADATA + name, header_value(value)) for name, value in facts.metadata.items()]
+    if facts.tags:
+        fields.append(("x-amz-tagging-count", str(len(facts.tags))))
+    if facts.storage_class != "STANDARD":
+        fields.append(("x-amz-storage-class", facts.storage_class))
+    return fields
+
+
+def checksum_fields(checksum: Checksum | None) -> Fields:
+    """Return the headers of a checksum."""
+    if checksum is None:
+        return []
+    return [
+        (f"x-amz-checksum-{checksum.algorithm.lower()}", checksum.value),
+        ("x-amz-checksum-type", checksum.kind),
+    ]
+
+
+def _seconds(header: str | None) -> int | None:
+    """Return a time of a header in seconds; None if there is none, as of a malformed one."""
+    if header is None:
+        return None
+    try:
+        return int(parsedate_to_datetime(header).timestamp())
+    except (ValueError, OverflowError):
+        return None

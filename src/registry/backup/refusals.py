@@ -1,9 +1,0 @@
-"""Why a dump of PostgreSQL is neither made nor restored."""
-
-
-class DumpRefused(Exception):
-    """The database cannot be dumped, or a dump cannot be restored into it, as asked."""
-
-
-class ProgramFailed(Exception):
-    """A program of PostgreSQL is missing, or has failed; the message says why."""

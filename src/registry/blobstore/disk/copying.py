@@ -1,0 +1,131 @@
+"""Copy the first bytes of a staged file or an object, to which a writer may still append."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+from registry.blobstore.base import DataKey, ObjectUnknown
+from registry.blobstore.disk.disk_io import check_room, disk_errors
+from registry.blobstore.disk.folders import Folders, object_path
+from registry.blobstore.sealed.frame_format import FRAME_BYTES, FrameCipher, SealBroken
+from registry.blobstore.sealed.frames import find_record, read_cipher, read_frame, read_layout
+from registry.blobstore.sealed.layout import Layout
+
+_PART_BYTES: Final = 1024 * 1024
+_LOOKS: Final = 3
+"""A writer may move the last record between two looks, once in a hold."""
+_NO_COPY: Final = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL})
+"""Errors of a system that cannot copy between these files by itself."""
+
+
+def copy_prefix(folders: Folders, source_id: str, target: int, size: int) -> None:
+    """Fill the empty file `target` with the first `size` bytes of an id.
+
+    Raises:
+        ObjectUnknown: there are fewer.
+        OSError: the disk failed.
+
+    """
+    source = _open_bytes(folders, source_id)
+    try:
+        check_room(target, size)
+        offset = 0
+        while offset < size:
+            copied = _copy_range(source, target, offset, size - offset)
+            if not copied:
+                raise ObjectUnknown(source_id)
+            offset += copied
+    finally:
+        os.close(source)
+
+
+def prefix_of(
+    folders: Folders, source_id: str, data_key: DataKey | None, size: int
+) -> Iterator[memoryview]:
+    """Yield the first `size` bytes of an id, sealed ones decrypted; each view until the next.
+
+    Raises:
+        ObjectUnknown: there are fewer, or they were not sealed with `data_key`.
+        StoreUnavailable: the disk failed.
+
+    """
+    with disk_errors():
+        source = _open_bytes(folders, source_id)
+        try:
+            if data_key is None:
+                yield from _plain_prefix(source, source_id, size)
+            elif size:
+                try:
+                    yield from _sealed_prefix(source, source_id, data_key, size)
+                except SealBroken as error:
+                    raise ObjectUnknown(source_id) from error
+        finally:
+            os.close(source)
+
+
+def _plain_prefix(source: int, source_id: str, size: int) -> Iterator[memoryview]:
+    buffer = memoryview(bytearray(min(size, _PART_BYTES)))
+    offset = 0
+    while offset < size:
+        count = os.preadv(source, [buffer[: size - offset]], offset)
+        if not count:
+            raise ObjectUnknown(source_id)
+        yield buffer[:count]
+        offset += count
+
+
+def _sealed_prefix(
+    source: int, source_id: str, data_key: DataKey, size: int
+) -> Iterator[memoryview]:
+    """Yield the bytes of whole frames, then the acknowledged ones of the frame they end in.
+
+    Raises:
+        SealBroken: a frame does not open.
+
+    """
+    cipher = read_cipher(source, data_key, source_id)
+    buffer = memoryview(bytearray(min(size, FRAME_BYTES)))
+    whole, rest = divmod(size, FRAME_BYTES)
+    layout = read_layout(source, whole, is_packed=cipher.is_packed)
+    if layout.before(os.fstat(source).st_size) < whole:
+        raise SealBroken("there are fewer bytes")
+    for number in range(whole):
+        yield read_frame(source, cipher, number, layout.record(number, FRAME_BYTES), buffer)
+    if rest:
+        yield _sealed_rest(source, cipher, layout, whole, rest)
+
+
+def _sealed_rest(
+    source: int, cipher: FrameCipher, layout: Layout, number: int, count: int
+) -> memoryview:
+    buffer = memoryview(bytearray(FRAME_BYTES))
+    for _ in range(_LOOKS):
+        if find_record(source, cipher, layout, number, count, buffer) is not None:
+            return buffer[:count]
+    raise SealBroken("there are fewer bytes")
+
+
+def _open_bytes(folders: Folders, object_id: str) -> int:
+    """Open a staged file, or the object it has become, for reading."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW
+    for is_object in (False, True, False):  # it may move between two looks
+        folder = folders.objects if is_object else folders.uploads
+        path = object_path(object_id) if is_object else object_id
+        with suppress(FileNotFoundError):
+            return os.open(path, flags, dir_fd=folder)
+    raise ObjectUnknown(object_id)
+
+
+def _copy_range(source: int, target: int, offset: int, count: int) -> int:
+    """Copy bytes to the same offset of another file; return how many, 0 at the end."""
+    try:
+        return os.copy_file_range(source, target, count, offset, offset)
+    except OSError as error:
+        if error.errno not in _NO_COPY:
+            raise
+    part = os.pread(source, min(count, _PART_BYTES), offset)
+    return os.pwrite(target, part, offset)

@@ -1,0 +1,235 @@
+"""Disk I/O: errors as `StoreUnavailable`, free space, flushed folders, writeback, cached lookups.
+
+`open_cached` opens a file whose name and inode are in the kernel's memory, without waiting for a
+disk. It calls ``openat2`` with ``RESOLVE_CACHED`` (Linux 5.12, openat2(2)), which Python does not
+offer. If the kernel or a sandbox refuses that, every lookup returns None.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from registry.errors import StoreUnavailable
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_RESERVE_BYTES: Final = 64 << 20
+_RESERVE_SHARE: Final = 16
+_UNSUPPORTED: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP})
+_NO_UNNAMED_FILES: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
+"""What file systems answer that have no files without a name (``O_TMPFILE``)."""
+_SYNC_FILE_RANGE_WRITE: Final = 2
+
+
+def unavailable(error: OSError) -> StoreUnavailable:
+    """Return the error for callers: it names the kind of `error`, never a path."""
+    if error.errno in _FULL:
+        return StoreUnavailable("the blob store is full")
+    if error.errno == errno.EROFS:
+        return StoreUnavailable("the disk is read-only")
+    name = errno.errorcode.get(error.errno or 0, "unknown error")
+    return StoreUnavailable(f"the blob store failed ({name})")
+
+
+class _DiskErrors:
+    """A context manager without state: ten times cheaper than one made of a generator."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Raise `StoreUnavailable` for an `OSError`."""
+        if isinstance(error, OSError):
+            raise unavailable(error) from error
+
+
+_DISK_ERRORS: Final = _DiskErrors()
+
+
+def disk_errors() -> _DiskErrors:
+    """Raise `StoreUnavailable` for an `OSError` in the block."""
+    return _DISK_ERRORS
+
+
+def check_room(
+    descriptor: int, count: int, most: int = _RESERVE_BYTES, share: int = _RESERVE_SHARE
+) -> None:
+    """Raise ENOSPC if `count` more bytes would use the reserve of the file system.
+
+    Freeing room needs some itself: the database writes rows of what is deleted, and some file
+    systems write to delete. So uploads leave 64 MiB, or a sixteenth of a small file system; others
+    leave `most`, or that `share` of it.
+
+    Raises:
+        OSError: ENOSPC.
+
+    """
+    found = os.fstatvfs(descriptor)
+    reserve = min(most, found.f_blocks * found.f_frsize // share)
+    # A file system that reports no size has no reserve.
+    if reserve and found.f_bavail * found.f_frsize < reserve + count:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def check_writable(folder: int) -> None:
+    """Check that a file can be made in a folder: a disk that fails may become read-only.
+
+    The file has no name, and is gone once it is closed. Only an attempt tells: neither the flags of
+    the file system nor `os.access` know of what ext4 does after an error.
+
+    Raises:
+        OSError: it cannot.
+
+    """
+    try:
+        os.close(os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o600, dir_fd=folder))
+    except OSError as error:
+        if error.errno not in _NO_UNNAMED_FILES:
+            raise
+
+
+def check_folder_room(folder: Path) -> None:
+    """Check that a folder can be written to, with more free room than the reserve.
+
+    Raises:
+        StoreUnavailable: the file system is full, is read-only, or failed.
+
+    """
+    with disk_errors():
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            check_room(descriptor, 1)
+            check_writable(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def open_folder(name: str, parent: int | None = None) -> int:
+    """Return a descriptor of folder `name`, looked up below the folder descriptor `parent`.
+
+    Without one it is a path that the operator has named, which may be a symbolic link.
+    """
+    no_links = 0 if parent is None else os.O_NOFOLLOW
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | no_links, dir_fd=parent)
+
+
+def names_in(name: str, parent: int) -> list[str]:
+    """Return the names of all entries of a folder, without opening the files."""
+    folder = open_folder(name, parent)
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - there is no path
+    finally:
+        os.close(folder)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder that only its owner may enter, and its missing parents, with durable entries.
+
+    Do nothing if it exists.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in missing:
+        flush_folder(str(folder.parent))
+
+
+def flush_folder(name: str, parent: int | None = None) -> None:
+    """Make the entries of a folder durable.
+
+    The descriptor is opened anew: the kernel reports an I/O error once per descriptor, so on a
+    shared one another thread's flush might get the error instead of this one.
+    """
+    descriptor = open_folder(name, parent)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    function = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
+    if function is None:
+        return None
+    function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    function.restype = ctypes.c_int
+    return function  # type: ignore[no-any-return] # ctypes is untyped
+
+
+_native: Final = _sync_file_range()
+
+
+def start_writeback(descriptor: int, offset: int, count: int) -> None:
+    """Begin to write dirty pages to the disk without waiting, if the system can.
+
+    It only shortens the later flush, and makes nothing durable. The waiting flags of
+    ``sync_file_range`` are not used: they would consume an I/O error that the flush must see.
+
+    Raises:
+        OSError: writing failed; treat it as a failed flush.
+
+    """
+    if _native is None or _native(descriptor, offset, count, _SYNC_FILE_RANGE_WRITE) == 0:
+        return
+    code = ctypes.get_errno()
+    if code not in _UNSUPPORTED:
+        raise OSError(code, os.strerror(code))
+
+
+_OPENAT2: Final = 437
+_RESOLVE_CACHED: Final = 0x20
+_HOW_BYTES: Final = 24
+"""Size of ``struct open_how``: flags, mode and resolve, 64 bits each."""
+
+
+def how(flags: int) -> bytes:
+    """Return the ``open_how`` of `open_cached` for flags of `os.open`."""
+    return struct.pack("=QQQ", flags, 0, _RESOLVE_CACHED)
+
+
+def open_cached(folder: int, path: str, how: bytes) -> int | None:
+    """Return a descriptor of `path` below a folder descriptor, or None.
+
+    None if the lookup may wait or has failed: then open the file in a thread, which raises the
+    error.
+    """
+    if _system_call is None:
+        return None
+    descriptor = _system_call(_OPENAT2, folder, path.encode(), how, _HOW_BYTES)
+    return None if descriptor < 0 else descriptor
+
+
+def _find_system_call() -> Callable[[int, int, bytes, bytes, int], int] | None:
+    if sys.platform != "linux":
+        return None
+    # PyDLL keeps the interpreter's lock: releasing it costs more than this call, which never waits.
+    function = ctypes.PyDLL(None).syscall
+    function.argtypes = [
+        ctypes.c_long,
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+    ]
+    function.restype = ctypes.c_long
+    folder = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        descriptor = function(_OPENAT2, folder, b".", how(os.O_RDONLY), _HOW_BYTES)
+    finally:
+        os.close(folder)
+    if descriptor < 0:
+        return None
+    os.close(descriptor)
+    return function
+
+
+_system_call: Final = _find_system_call()
+is_blind: Final = _system_call is None
+"""True if the system does not support this."""

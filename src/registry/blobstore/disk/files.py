@@ -1,0 +1,354 @@
+"""The files of a blob store on a local disk: one per object, opened by id below a folder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from registry.blobstore.backups import deleting
+from registry.blobstore.base import DataKey, ObjectUnknown, StageBusy
+from registry.blobstore.disk import orphans
+from registry.blobstore.disk.disk_io import (
+    check_room,
+    check_writable,
+    disk_errors,
+    names_in,
+    open_folder,
+)
+from registry.blobstore.disk.folders import (
+    SHARDS,
+    Folders,
+    object_path,
+    read_generation,
+    write_generation,
+)
+from registry.blobstore.disk.growing_file import GrowingFile, GrowingSealedFile
+from registry.blobstore.disk.staged_file import Shared, StagedFile, open_held
+from registry.blobstore.disk.stored_file import (
+    ColdFile,
+    StoredFile,
+    check_cached,
+    check_stored,
+    open_cached,
+    open_stored,
+)
+from registry.blobstore.locks import FleetLocks
+from registry.blobstore.sealed.frames import resumable_at
+from registry.blobstore.sealed.objects import SealedObject, unseal, unseal_cached
+from registry.blobstore.sealed.shared_frames import SharedFrames
+from registry.blobstore.staging import canonical_id, is_canonical_id
+from registry.blobstore.sweeper import Orphan, StoredObject
+
+
+class DiskFiles:
+    """Keep blobs below `root`, in files of mode 0600 and folders of mode 0700.
+
+    ::
+
+        uploads/<upload id>                              staged bytes
+        objects/<last two hex digits of id>/<object id>  objects; the 256 folders always exist
+        orphans/<moment>.<kind>.<object id>              bytes without a row, kept for some days
+        generation                                       the last generation of their database
+
+    An object's id is the id under which it was staged. A writer keeps its file locked (``flock``)
+    while it is open. So the orphan scan of any process of this machine skips the bytes of a push in
+    one request, which have no row yet. Who may write to an upload session is decided by the lease
+    in its row.
+    """
+
+    def __init__(
+        self, root: Path, *, compresses: bool = False, locks: FleetLocks | None = None
+    ) -> None:
+        """Open the folders; with `compresses`, compress what is sealed if that pays.
+
+        With `locks`, processes of other machines share the folders.
+        """
+        self.compresses: Final = compresses
+        self._locks = locks
+        self._folders = Folders(root)
+        self._shared = Shared(compresses=compresses)
+        self._frames = SharedFrames()
+
+    def close(self) -> None:
+        """Release the folders; what was opened can still be read."""
+        self._folders.close()
+
+    def open(
+        self, object_id: str, size: int | None = None, data_key: DataKey | None = None
+    ) -> StoredFile | SealedObject:
+        """Open an object (`BlobReader.open`)."""
+        path = object_path(canonical_id(object_id))
+        stored_size = size if data_key is None else None
+        try:
+            stored = open_stored(self._folders.objects, path, stored_size)
+        except ObjectUnknown:
+            if not self.take_back(object_id):
+                raise
+            stored = open_stored(self._folders.objects, path, stored_size)
+        return (
+            stored if data_key is None else unseal(stored, object_id, size, data_key, self._frames)
+        )
+
+    def open_cached(
+        self, object_id: str, size: int | None, data_key: DataKey | None = None
+    ) -> StoredFile | SealedObject | None:
+        """Open an object if what that needs of it is in the kernel's memory; never block.
+
+        Return None if it is not, or there is no such object: then call `open`.
+        """
+        path = object_path(canonical_id(object_id))
+        if data_key is None:
+            return open_cached(self._folders.objects, path, size)
+        stored = open_cached(self._folders.objects, path)
+        return (
+            None
+            if stored is None
+            else unseal_cached(stored, object_id, size, data_key, self._frames)
+        )
+
+    def open_staged(
+        self, upload_id: str, data_key: DataKey | None = None
+    ) -> StoredFile | SealedObject | GrowingFile | GrowingSealedFile:
+        """Open staged bytes that grow (`BlobReader.open_staged`)."""
+        name = canonical_id(upload_id)
+        with disk_errors():
+            growing = GrowingFile.open(self._folders, name)
+        if growing is None:
+            return self.open(name, data_key=data_key)
+        return growing if data_key is None else GrowingSealedFile(growing, name, data_key)
+
+    def open_stored(self, object_id: str, stored_size: int) -> ColdFile:
+        """Open the stored bytes of an object (`BlobReader.open_stored`)."""
+        path = object_path(canonical_id(object_id))
+        try:
+            return ColdFile(open_stored(self._folders.objects, path, stored_size))
+        except ObjectUnknown:
+            if not self.take_back(object_id):
+                raise
+        return ColdFile(open_stored(self._folders.objects, path, stored_size))
+
+    def check(self, object_id: str, stored_size: int) -> None:
+        """Check the presence and size of an object (`BlobReader.check`)."""
+        path = object_path(canonical_id(object_id))
+        try:
+            check_stored(self._folders.objects, path, stored_size)
+        except ObjectUnknown:
+            if not self.take_back(object_id):
+                raise
+            check_stored(self._folders.objects, path, stored_size)
+
+    def check_cached(self, object_id: str, stored_size: int) -> bool:
+        """Check an object if its inode is in the kernel's memory (`BlobReader.check_cached`)."""
+        path = object_path(canonical_id(object_id))
+        return check_cached(self._folders.objects, path, stored_size)
+
+    def stage(
+        self, upload_id: str, algorithm: str | None = None, data_key: DataKey | None = None
+    ) -> StagedFile:
+        """Begin to stage bytes under a new id (`BlobWriter.stage`)."""
+        name = canonical_id(upload_id)
+        with disk_errors():
+            if self._has_object(name):
+                raise StageBusy(name)  # a commit would replace the object's bytes
+            return StagedFile.create(self._folders, self._shared, name, algorithm, data_key)
+
+    def resume(self, upload_id: str) -> StagedFile:
+        """Hold staged bytes, or an object without a row, again (`BlobWriter.resume`)."""
+        name = canonical_id(upload_id)
+        with disk_errors():
+            try:
+                return StagedFile.take_up(self._folders, self._shared, name)
+            except ObjectUnknown:
+                if not orphans.take_back(self._folders, name):
+                    raise
+            return StagedFile.take_up(self._folders, self._shared, name)
+
+    def resume_cached(self, upload_id: str) -> StagedFile | None:
+        """Hold staged bytes again if their inode is in the kernel's memory; never block.
+
+        Return None if it is not, or they are not in ``uploads``: then call `resume`.
+
+        Raises:
+            StageBusy, StoreUnavailable: as `resume`.
+
+        """
+        with disk_errors():
+            return StagedFile.take_up_cached(self._folders, self._shared, canonical_id(upload_id))
+
+    def stage_copy(
+        self,
+        upload_id: str,
+        source_id: str,
+        size: int,
+        data_key: DataKey | None = None,
+        source_key: DataKey | None = None,
+    ) -> StagedFile:
+        """Begin to stage bytes with a copy of others (`BlobWriter.stage_copy`)."""
+        source = canonical_id(source_id)
+        staged = self.stage(upload_id, data_key=data_key)
+        try:
+            with disk_errors():
+                orphans.take_back(self._folders, source)
+            staged.copy_from(source, size, source_key)
+        except BaseException:
+            staged.discard()
+            raise
+        return staged
+
+    def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
+        """Return the offset at which an upload can continue (`BlobWriter.resumable`)."""
+        name = canonical_id(upload_id)
+        places = ((self._folders.uploads, name), (self._folders.objects, object_path(name)))
+        with disk_errors():
+            for folder, path in (*places, places[0]):  # the file may move between two of these
+                with suppress(FileNotFoundError):
+                    if is_sealed:
+                        return _resumable_at(folder, path, received)
+                    return min(received, os.stat(path, dir_fd=folder).st_size)
+            if not orphans.take_back(self._folders, name):
+                return 0
+        return self.resumable(name, received, is_sealed=is_sealed)
+
+    def discard(self, upload_id: str) -> None:
+        """Delete what is staged under an id (`BlobWriter.discard`)."""
+        name = canonical_id(upload_id)
+        with disk_errors(), suppress(FileNotFoundError):
+            descriptor = open_held(self._folders.uploads, name)
+            try:
+                os.unlink(name, dir_fd=self._folders.uploads)
+            finally:
+                os.close(descriptor)
+
+    def check_room(self) -> None:
+        """Check that one more byte can be stored (`BlobWriter.check_room`)."""
+        with disk_errors():
+            check_room(self._folders.uploads, 1)
+            check_writable(self._folders.uploads)
+
+    def partitions(self) -> Sequence[str]:
+        """Return the names of the folders of objects."""
+        return SHARDS
+
+    def list_objects(self, partition: str | None = None) -> Iterator[StoredObject]:
+        """Yield every object, folder by folder; skip files that are not named by an object id."""
+        for name in SHARDS if partition is None else (partition,):
+            yield from _entries(name, self._folders.objects)
+
+    def list_ids(self, partition: str) -> Iterator[str]:
+        """Yield the ids of a folder's objects (`BlobSweeper.list_ids`)."""
+        with disk_errors():
+            yield from filter(is_canonical_id, names_in(partition, self._folders.objects))
+
+    def list_staged(self) -> Iterator[StoredObject]:
+        """Yield all staged bytes by upload id."""
+        yield from _entries("uploads", self._folders.root)
+
+    @contextmanager
+    def deleting(self) -> Iterator[None]:
+        """Keep backups from beginning; raise DeletionsHeld if one is under way."""
+        with ExitStack() as held:
+            if self._locks is not None:
+                held.enter_context(self._locks.deleting())
+            held.enter_context(disk_errors())
+            held.enter_context(deleting(self._folders.root))
+            yield
+
+    def delete(self, object_id: str) -> None:
+        """Delete an object's bytes; do nothing if it is absent.
+
+        The folder is not flushed: if a power loss undoes the deletion, the object has no row, and
+        the orphan scan finds it.
+        """
+        path = object_path(canonical_id(object_id))
+        with disk_errors(), suppress(FileNotFoundError):
+            os.unlink(path, dir_fd=self._folders.objects)
+
+    def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
+        """Make an object, or staged bytes, an orphan (`BlobSweeper.set_aside`)."""
+        name = canonical_id(object_id)
+        with disk_errors():
+            return orphans.set_aside(self._folders, name, moment, staged_too=staged_too)
+
+    def list_orphans(self) -> Iterator[Orphan]:
+        """Yield every orphan."""
+        with disk_errors():
+            yield from orphans.listed(self._folders)
+
+    def take_back(self, object_id: str) -> bool:
+        """Put an orphan back where it was (`BlobSweeper.take_back`)."""
+        with disk_errors():
+            return orphans.take_back(self._folders, canonical_id(object_id))
+
+    def delete_orphan(self, orphan: Orphan) -> None:
+        """Delete the bytes of an orphan; do nothing if it is absent."""
+        with self.deleting():
+            orphans.delete(self._folders, orphan)
+
+    @contextmanager
+    def scan_alone(self) -> Iterator[bool]:
+        """Hold the lock of orphan scans in the block; give False if another process has it."""
+        with disk_errors():
+            folder = open_folder("orphans", self._folders.root)  # the lock is the descriptor's
+        try:
+            with ExitStack() as held:
+                is_alone = _is_locked(folder)
+                if is_alone and self._locks is not None:
+                    is_alone = held.enter_context(self._locks.scan_alone())
+                yield is_alone
+        finally:
+            os.close(folder)
+
+    def generation(self) -> str | None:
+        """Return the noted generation, or None."""
+        with disk_errors():
+            return read_generation(self._folders.root)
+
+    def note_generation(self, generation: str) -> None:
+        """Note the generation of the database (`BlobSweeper.note_generation`)."""
+        with disk_errors():
+            write_generation(self._folders.root, generation)
+
+    def _has_object(self, object_id: str) -> bool:
+        try:
+            os.stat(object_path(object_id), dir_fd=self._folders.objects)
+        except FileNotFoundError:
+            return False
+        return True
+
+
+def _resumable_at(folder: int, path: str, received: int) -> int:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        return resumable_at(descriptor, received)
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _entries(name: str, parent: int) -> Iterator[StoredObject]:
+    """Yield the files of a folder; skip those deleted meanwhile, and names that are no id."""
+    with disk_errors():
+        folder = open_folder(name, parent)
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if not is_canonical_id(entry.name):
+                        continue
+                    try:
+                        size = entry.stat(follow_symlinks=False).st_size
+                    except FileNotFoundError:
+                        continue
+                    yield StoredObject(entry.name, size)
+        finally:
+            os.close(folder)

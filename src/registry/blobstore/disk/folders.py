@@ -1,0 +1,107 @@
+"""The folders of a filesystem store, opened by descriptor, and the noted generation beside them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from registry.blobstore.disk.disk_io import make_folder, open_folder
+
+_FOLDER_MODE: Final = 0o700
+SHARDS: Final = tuple(f"{number:02x}" for number in range(256))
+"""Folders of objects, by the last two hex digits of their ids."""
+
+
+class Folders:
+    """Descriptors of the folders below one root; files are opened relative to them.
+
+    All folders of ``objects`` exist from the start, with durable entries, so that a commit flushes
+    one folder only.
+    """
+
+    def __init__(self, root: Path) -> None:
+        make_folder(root)
+        self.root: Final = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        for name in ("uploads", "objects", "orphans"):
+            _make(name, self.root)
+        self.uploads: Final = open_folder("uploads", self.root)
+        self.objects: Final = open_folder("objects", self.root)
+        self.orphans: Final = open_folder("orphans", self.root)
+        for name in SHARDS:
+            _make(name, self.objects)
+        # Not only when a folder was missing: an earlier start may have died before its flush.
+        os.fsync(self.objects)
+        os.fsync(self.root)
+
+    def close(self) -> None:
+        """Release the descriptors."""
+        for descriptor in (self.orphans, self.objects, self.uploads, self.root):
+            os.close(descriptor)
+
+
+def shard(object_id: str) -> str:
+    """Return the folder of an object: the last two digits, random in a UUID of any version."""
+    return object_id[-2:]
+
+
+def object_path(object_id: str) -> str:
+    """Return the path of an object below ``objects``."""
+    return f"{shard(object_id)}/{object_id}"
+
+
+def _make(name: str, parent: int) -> None:
+    try:
+        os.mkdir(name, _FOLDER_MODE, dir_fd=parent)
+    except FileExistsError:
+        return
+
+
+_GENERATION: Final = "generation"
+_NEW_GENERATION: Final = "generation.new"
+_LONGEST_GENERATION: Final = 64
+
+
+def read_generation(root: int) -> str | None:
+    """Return the generation in the file, or None if the file does not exist.
+
+    A damaged file gives a generation that no database knows.
+    """
+    try:
+        descriptor = os.open(_GENERATION, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=root)
+    except FileNotFoundError:
+        return None
+    try:
+        return os.read(descriptor, _LONGEST_GENERATION).decode("ascii", "replace").strip()
+    finally:
+        os.close(descriptor)
+
+
+def forget_generation(root: Path) -> None:
+    """Delete the file of the store at `root`, if there is one: its next database is the right one.
+
+    Only for a store that is being restored.
+    """
+    (root / _GENERATION).unlink(missing_ok=True)
+
+
+def write_generation(root: int, generation: str) -> None:
+    """Replace the generation in the file, atomically and durably."""
+    folder = open_folder(".", root)  # a new descriptor: it owns the lock
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):  # left by a process that died here
+            os.unlink(_NEW_GENERATION, dir_fd=folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        descriptor = os.open(_NEW_GENERATION, flags, 0o600, dir_fd=folder)
+        try:
+            os.write(descriptor, f"{generation}\n".encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(_NEW_GENERATION, _GENERATION, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,177 @@
+"""A staged file, plain or sealed, read while a writer of this process or another appends to it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Final
+
+from registry.blobstore.base import DataKey, StagedDropped
+from registry.blobstore.disk.disk_io import disk_errors
+from registry.blobstore.disk.folders import Folders, object_path
+from registry.blobstore.reading import BlockingGrowing, Growth
+from registry.blobstore.sealed.frame_format import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    FrameCipher,
+    SealBroken,
+)
+from registry.blobstore.sealed.frames import read_cipher, read_frame
+from registry.blobstore.sealed.layout import Layout, Record, Slots, layout_of, slot_bytes
+
+
+class GrowingFile(BlockingGrowing):
+    """A staged file. While its name is in ``uploads``, it may grow."""
+
+    def __init__(self, folders: Folders, upload_id: str, descriptor: int) -> None:
+        self._folders = folders
+        self._upload_id = upload_id
+        self.descriptor = descriptor
+        self._is_open = True
+
+    @classmethod
+    def open(cls, folders: Folders, upload_id: str) -> GrowingFile | None:
+        """Open a staged file, or return None if there is none."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with suppress(FileNotFoundError):
+            return cls(folders, upload_id, os.open(upload_id, flags, dir_fd=folders.uploads))
+        return None
+
+    def look(self) -> Growth:
+        """Return the size of the file, and whether it has become an object."""
+        with disk_errors():
+            # The file may move between two of these, but not twice: moving it needs the lock.
+            for is_object in (False, True, False):
+                if self._is_at(is_object=is_object):
+                    return Growth(os.fstat(self.descriptor).st_size, is_object)
+        raise StagedDropped(f"the upload {self._upload_id} was discarded")
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Return bytes that `look` has seen."""
+        with disk_errors():
+            found = os.pread(self.descriptor, count, offset)
+        if len(found) < count:
+            raise StagedDropped(f"the upload {self._upload_id} was cut off")
+        return found
+
+    def close(self) -> None:
+        """Release the file; calling it again does nothing."""
+        if self._is_open:
+            self._is_open = False
+            os.close(self.descriptor)
+
+    def _is_at(self, *, is_object: bool) -> bool:
+        folder = self._folders.objects if is_object else self._folders.uploads
+        path = object_path(self._upload_id) if is_object else self._upload_id
+        try:
+            there = os.stat(path, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(there, os.fstat(self.descriptor))
+
+
+_UNSURE: Final = 4
+"""A file that reaches so many frames further has a whole frame in its place: partial ones, and the
+sizes that tell the length of a last frame, end before."""
+
+
+class GrowingSealedFile(BlockingGrowing):
+    """A sealed staged file, of which one sees whole frames, and a last one at its end.
+
+    So bytes become visible 1 MiB at a time, and the rest when they are flushed or committed.
+    """
+
+    def __init__(self, file: GrowingFile, upload_id: str, data_key: DataKey) -> None:
+        self._file = file
+        self._upload_id = upload_id
+        self._data_key = data_key
+        self._cipher: FrameCipher | None = None
+        self._layout: Layout = Slots()
+        """The layout of the whole frames."""
+        self._whole = 0
+        self._rest = b""
+        """The bytes of the last frame that was seen; its writer may be moving it."""
+        self._plain = memoryview(bytearray(FRAME_BYTES))
+        self._held: tuple[Record, memoryview] | None = None
+        """The record that `_plain` has, and its bytes there."""
+
+    def look(self) -> Growth:
+        """Return the number of visible bytes, and whether they are all of an object."""
+        size, is_committed = self._file.look()
+        with disk_errors():
+            return Growth(self._visible(size), is_committed)
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Return bytes that `look` has seen."""
+        found = b""
+        with disk_errors():
+            while len(found) < count:
+                number, skipped = divmod(offset + len(found), FRAME_BYTES)
+                frame = self._frame(number)
+                if len(frame) <= skipped:
+                    raise StagedDropped(f"the upload {self._upload_id} was cut off")
+                found += frame[skipped : skipped + count - len(found)]
+        return found
+
+    def close(self) -> None:
+        """Release the file; calling it again does nothing."""
+        self._file.close()
+
+    def _visible(self, size: int) -> int:
+        if size < HEADER_BYTES:
+            self._layout.cut(0)
+            self._whole, self._rest = 0, b""
+            return 0
+        if self._cipher is None:
+            self._cipher = self._read_cipher()
+            self._layout = layout_of(is_packed=self._cipher.is_packed)
+        before = self._whole
+        if size < self._layout.start(before):
+            self._whole = self._layout.before(size)
+            self._layout.cut(self._whole)
+        while (record := self._seen(size, is_last=False)) is not None:
+            self._layout.add(record)
+            self._whole += 1
+        last = self._seen(size, is_last=True)
+        if last is not None:
+            self._rest = bytes(self._read(self._whole, last))
+        elif self._whole != before or size < self._layout.start(self._whole) + len(self._rest):
+            self._rest = b""
+        return self._whole * FRAME_BYTES + len(self._rest)
+
+    def _read_cipher(self) -> FrameCipher:
+        try:
+            return read_cipher(self._file.descriptor, self._data_key, self._upload_id)
+        except SealBroken as error:
+            raise StagedDropped(f"the upload {self._upload_id} has another key") from error
+
+    def _seen(self, size: int, *, is_last: bool) -> Record | None:
+        """Return the whole or the last frame behind those that were seen, if it is there."""
+        number = self._whole
+        certain = self._layout.start(number) + _UNSURE * slot_bytes(self._layout)
+        for record in self._layout.in_place(self._file.descriptor, number, size):
+            if record.is_last != is_last or record.end > size:
+                continue
+            if record.is_whole and size >= certain:
+                return record
+            with suppress(SealBroken):
+                self._read(number, record)
+                return record
+        return None
+
+    def _frame(self, number: int) -> memoryview:
+        """Return the bytes of a visible frame."""
+        if number >= self._whole:
+            return memoryview(self._rest if number == self._whole else b"")
+        try:
+            return self._read(number, self._layout.record(number, FRAME_BYTES))
+        except SealBroken as error:
+            raise StagedDropped(f"the upload {self._upload_id} was cut off") from error
+
+    def _read(self, number: int, record: Record) -> memoryview:
+        if self._held is None or self._held[0] != record:
+            assert self._cipher is not None
+            self._held = None
+            found = read_frame(self._file.descriptor, self._cipher, number, record, self._plain)
+            self._held = record, found
+        return self._held[1]

@@ -1,0 +1,70 @@
+"""The blob store on a local disk: files, opened and moved in threads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from registry.blobstore.base import DataKey, OpenObject, Staged
+from registry.blobstore.disk.files import DiskFiles
+from registry.blobstore.locks import FleetLocks
+from registry.blobstore.reading import ThreadedObject
+from registry.blobstore.threaded_store import GrowingStore
+from registry.blobstore.threads import Threads
+
+_LOOK_SECONDS: Final = 0.02
+
+
+class FilesystemStore(GrowingStore):
+    """Keep blobs below `root` (`DiskFiles`).
+
+    A file whose inode is in the kernel's memory is opened on the event loop. That takes a few
+    microseconds and does not wait; a thread would cost more than the rest of a small answer.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        look_seconds: float = _LOOK_SECONDS,
+        compresses: bool = False,
+        locks: FleetLocks | None = None,
+    ) -> None:
+        """Create the missing folders, and open all. Blocks.
+
+        With `compresses`, sealed objects are compressed if that pays. With `locks`, other machines
+        share the folders.
+        """
+        self.files: Final = DiskFiles(root, compresses=compresses, locks=locks)
+        self._threads: Final = Threads("files")
+        super().__init__(self.files, self._threads, look_seconds)
+
+    def close(self) -> None:
+        """Release the store and its threads; what it opened can still be read. Blocks."""
+        super().close()
+        self._threads.close()
+
+    async def open(
+        self, object_id: str, size: int | None = None, data_key: DataKey | None = None
+    ) -> OpenObject:
+        """Open an object (`BlobReader.open`)."""
+        stored = self.files.open_cached(object_id, size, data_key)
+        if stored is not None:
+            return ThreadedObject(stored, self._run)
+        return await super().open(object_id, size, data_key)
+
+    async def check(self, object_id: str, stored_size: int) -> None:
+        """Check the presence and size of an object (`BlobReader.check`)."""
+        if not self.check_cached(object_id, stored_size):
+            await self._run(self.files.check, object_id, stored_size)
+
+    def check_cached(self, object_id: str, stored_size: int) -> bool:
+        """Check an object if its inode is in the kernel's memory (`BlobReader.check_cached`)."""
+        return self.files.check_cached(object_id, stored_size)
+
+    async def resume(self, upload_id: str) -> Staged:
+        """Hold staged bytes, or an object without a row, again (`BlobWriter.resume`)."""
+        staged = self.files.resume_cached(upload_id)
+        return (
+            await super().resume(upload_id) if staged is None else self._staged(staged, upload_id)
+        )

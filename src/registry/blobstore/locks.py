@@ -1,0 +1,216 @@
+"""Locks of a store that several processes share: in PostgreSQL for many nodes, else of files.
+
+Nodes that share a PostgreSQL have their locks there (`FleetLocks`); stores on disk take those of
+files too (`registry.blobstore.backups`). On SQLite all processes are of one machine: the locks of a
+store in a bucket are of files in its data folder (``flock``), and end with their process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from cloudcore.db.opening import is_postgresql
+from cloudcore.errors import Unavailable
+from registry.blobstore.backups import HeldByAnother
+from registry.blobstore.base import DeletionsHeld
+from registry.blobstore.disk.disk_io import disk_errors, make_folder
+from registry.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from cloudcore.db.postgresql_locks import HeldLock
+
+_DELETIONS: Final = "deletions"
+_NOT_KNOWN: Final = "the database cannot say now whether other nodes let this happen"
+
+_log = logging.getLogger(__name__)
+
+
+class FleetLocks:
+    """The locks of one store, for the processes of all nodes. All calls block."""
+
+    def __init__(self, url: str, store: str) -> None:
+        """Take the URL of the database, and a name of the `store` that no other has."""
+        # Only installs on PostgreSQL load its driver.
+        from cloudcore.db.postgresql_locks import LockTaken, SharedLock  # noqa: PLC0415
+
+        self._taken = LockTaken
+        self._deletions = SharedLock(url, _DELETIONS)
+        self._scan = SharedLock(url, f"orphans of {store}")
+
+    @contextmanager
+    def deleting(self) -> Iterator[None]:
+        """Keep backups from beginning in the block, as long as the database can be reached.
+
+        Raises:
+            DeletionsHeld: a backup is under way, or begins.
+            StoreUnavailable: the database cannot tell.
+
+        """
+        with ExitStack() as held:
+            try:
+                held.enter_context(self._deletions.shared())
+            except self._taken:
+                raise DeletionsHeld from None
+            except Unavailable as error:
+                raise _not_known(error) from error
+            yield
+
+    @contextmanager
+    def scan_alone(self) -> Iterator[bool]:
+        """Hold the lock of orphan scans in the block; give False if another process has it.
+
+        Raises:
+            StoreUnavailable: the database cannot tell.
+
+        """
+        with ExitStack() as held:
+            try:
+                held.enter_context(self._scan.alone())
+            except self._taken:
+                yield False
+                return
+            except Unavailable as error:
+                raise _not_known(error) from error
+            yield True
+
+    @contextmanager
+    def deletions_held(self, patience_seconds: float) -> Iterator[HeldLock]:
+        """Hold the deletions of all nodes and stores in the block; give the lock, to be checked.
+
+        Raises:
+            HeldByAnother: another process holds them.
+            Unavailable: the database cannot be reached.
+
+        """
+        with ExitStack() as held:
+            try:
+                lock = held.enter_context(self._deletions.alone_within(patience_seconds))
+            except self._taken:
+                raise HeldByAnother from None
+            yield lock
+
+
+def fleet_locks(database: str, store: str) -> FleetLocks | None:
+    """Return the locks that nodes share by the database at a URL; None if one machine has it."""
+    return FleetLocks(database, store) if is_postgresql(database) else None
+
+
+def _not_known(error: Unavailable) -> StoreUnavailable:
+    _log.warning("%s", error)
+    return StoreUnavailable(_NOT_KNOWN)
+
+
+FOLDER: Final = "locks"
+_LOOK_SECONDS: Final = 0.02
+
+
+class HeldDeletions(Protocol):
+    """Deletions that are held."""
+
+    def check(self) -> None:
+        """Raise if they are not held any more."""
+        ...
+
+
+class StoreLocks(Protocol):
+    """The locks of one store."""
+
+    def deleting(self) -> AbstractContextManager[None]:
+        """Keep backups from beginning in the block.
+
+        Raises:
+            DeletionsHeld: a backup is under way, or begins.
+            StoreUnavailable: nobody can tell.
+
+        """
+        ...
+
+    def scan_alone(self) -> AbstractContextManager[bool]:
+        """Hold the lock of orphan scans in the block; give False if another process has it.
+
+        Raises:
+            StoreUnavailable: nobody can tell.
+
+        """
+        ...
+
+    def deletions_held(self, patience_seconds: float) -> AbstractContextManager[HeldDeletions]:
+        """Hold the deletions of all stores in the block.
+
+        Raises:
+            HeldByAnother: another process holds them.
+
+        """
+        ...
+
+
+class MachineLocks:
+    """The locks of a store that only processes of this machine use. All calls block."""
+
+    def __init__(self, data: Path, store: str) -> None:
+        """Take the data folder, and a name of the `store` that no other has."""
+        self._folder = data / FOLDER
+        self._scan = f"orphans of {store}"
+
+    @contextmanager
+    def deleting(self) -> Iterator[None]:
+        """Keep backups from beginning in the block (`StoreLocks.deleting`)."""
+        with self._opened(_DELETIONS) as descriptor:
+            if not _is_locked(descriptor, fcntl.LOCK_SH):
+                raise DeletionsHeld
+            yield
+
+    @contextmanager
+    def scan_alone(self) -> Iterator[bool]:
+        """Hold the lock of orphan scans in the block (`StoreLocks.scan_alone`)."""
+        with self._opened(self._scan) as descriptor:
+            yield _is_locked(descriptor, fcntl.LOCK_EX)
+
+    @contextmanager
+    def deletions_held(self, patience_seconds: float) -> Iterator[HeldDeletions]:
+        """Hold the deletions in the block (`StoreLocks.deletions_held`)."""
+        with self._opened(_DELETIONS) as descriptor:
+            given_up_at = time.monotonic() + patience_seconds
+            while not _is_locked(descriptor, fcntl.LOCK_EX):
+                if time.monotonic() > given_up_at:
+                    raise HeldByAnother
+                time.sleep(_LOOK_SECONDS)
+            yield _Held()
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[int]:
+        with disk_errors():
+            make_folder(self._folder)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(self._folder / name, flags, 0o600)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+class _Held:
+    """A lock of a file, which nobody can take away."""
+
+    def check(self) -> None:
+        """Do nothing."""
+
+
+def store_locks(database: str, data: Path, store: str) -> StoreLocks:
+    """Return the locks of a store in a bucket, by the database at a URL and the data folder."""
+    return fleet_locks(database, store) or MachineLocks(data, store)
+
+
+def _is_locked(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

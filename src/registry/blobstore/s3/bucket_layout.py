@@ -1,0 +1,172 @@
+"""Layout of a store in its bucket: the keys, all below its prefix, and the content of tails.
+
+::
+
+    objects/<last two hex digits of id>/<id>           objects, and what was sent of uploads
+    staged/<id>/tail-<offset>-<sent>-<stored>          the end of what an upload has acknowledged
+    orphans/<last two digits>/<id>.<moment>.<kind>.<size>   says that bytes have no row
+    generation                                         the last generation of their database
+
+Nothing is renamed: an upload sends its parts to the key of its object.
+
+The bytes of parts that were sent cannot be read before they are an object, nor can a part be
+smaller than 5 MiB. So a *tail*, an object of its own, has what lets any node continue an upload:
+which parts there are, the stored bytes behind them, and of a sealed upload the frame that is not
+full, sealed. It begins with the line ``ENTREPOT TAIL 1``::
+
+    first line | length of the description (4 bytes) | description | bytes | partial frame
+
+An upload may have two tails: the one that was acknowledged last, and one that may not be.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+import msgspec
+
+from registry.blobstore.s3.bucket import Part
+from registry.blobstore.staging import is_canonical_id
+from registry.blobstore.sweeper import Orphan
+
+OBJECTS: Final = "objects/"
+STAGED: Final = "staged/"
+ORPHANS: Final = "orphans/"
+GENERATION: Final = "generation"
+PARTITIONS: Final = tuple(f"{number:02x}" for number in range(256))
+"""By the last two hex digits of ids, which are random in a UUID of any version."""
+_TAIL: Final = re.compile(r"staged/([0-9a-f-]{36})/tail-([0-9]{1,19})-([0-9]{1,19})-([0-9]{1,19})")
+_ORPHAN: Final = re.compile(
+    r"orphans/[0-9a-f]{2}/([0-9a-f-]{36})\.([0-9]{1,19})\.(object|staged)\.([0-9]{1,19})"
+)
+
+
+class TailName(NamedTuple):
+    """What the key of a tail tells."""
+
+    upload_id: str
+    offset: int
+    """How many bytes of the upload there are up to its end, as they were pushed."""
+    sent: int
+    """How many stored bytes are in parts, before the tail."""
+    stored: int
+    """How many stored bytes there are with the tail."""
+
+    @property
+    def key(self) -> str:
+        """Return the key."""
+        return f"{tails_of(self.upload_id)}{self.offset}-{self.sent}-{self.stored}"
+
+
+def object_key(object_id: str) -> str:
+    """Return the key of an object."""
+    return f"{objects_in(object_id[-2:])}{object_id}"
+
+
+def objects_in(partition: str) -> str:
+    """Return what the keys of a partition's objects begin with."""
+    return f"{OBJECTS}{partition}/"
+
+
+def object_id_of(key: str) -> str | None:
+    """Return the id of an object by its key; None if it is none."""
+    name = key.rpartition("/")[2]
+    return name if is_canonical_id(name) and key == object_key(name) else None
+
+
+def tails_of(upload_id: str) -> str:
+    """Return what the keys of an upload's tails begin with."""
+    return f"{STAGED}{upload_id}/tail-"
+
+
+def tail_name(key: str) -> TailName | None:
+    """Return what a key tells of a tail; None if it is the key of none."""
+    match = _TAIL.fullmatch(key)
+    if match is None or not is_canonical_id(match[1]):
+        return None
+    return TailName(match[1], int(match[2]), int(match[3]), int(match[4]))
+
+
+def orphans_in(partition: str) -> str:
+    """Return what the keys of a partition's orphans begin with."""
+    return f"{ORPHANS}{partition}/"
+
+
+def orphans_of(object_id: str) -> str:
+    """Return what the keys of one id's orphans begin with."""
+    return f"{orphans_in(object_id[-2:])}{object_id}."
+
+
+def orphan_key(orphan: Orphan) -> str:
+    """Return the key of the mark that makes bytes an orphan."""
+    kind = "object" if orphan.is_object else "staged"
+    return f"{orphans_of(orphan.object_id)}{orphan.set_aside_at}.{kind}.{orphan.stored_size}"
+
+
+def orphan_of(key: str) -> Orphan | None:
+    """Return the orphan that a key marks; None if it is another key."""
+    match = _ORPHAN.fullmatch(key)
+    if match is None or not is_canonical_id(match[1]):
+        return None
+    return Orphan(match[1], int(match[2]), match[3] == "object", int(match[4]))
+
+
+_MAGIC: Final = b"ENTREPOT TAIL 1\n"
+_LENGTH_BYTES: Final = 4
+
+
+class TailBroken(Exception):
+    """An object is no tail."""
+
+
+class Description(msgspec.Struct, frozen=True):
+    """What is before the bytes of a tail."""
+
+    offset: int
+    upload: str | None = None
+    token: str = ""
+    """Of the upload in parts."""
+    parts: list[Part] = []
+    header: bytes | None = None
+    """Of sealed bytes."""
+    entries: bytes = b""
+    """Of packed frames: where they are."""
+    partial: int = 0
+    """How many bytes the partial frame has."""
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """A tail in memory."""
+
+    about: Description
+    stored: bytes
+    """The stored bytes behind the parts."""
+    partial: bytes = b""
+
+    def encoded(self) -> bytes:
+        """Return the object's bytes."""
+        about = msgspec.json.encode(self.about)
+        length = len(about).to_bytes(_LENGTH_BYTES, "big")
+        return b"".join((_MAGIC, length, about, self.stored, self.partial))
+
+
+def decoded(data: bytes) -> Tail:
+    """Return the tail that an object is.
+
+    Raises:
+        TailBroken: it is none.
+
+    """
+    start = len(_MAGIC) + _LENGTH_BYTES
+    length = int.from_bytes(data[len(_MAGIC) : start], "big")
+    if not data.startswith(_MAGIC):
+        raise TailBroken
+    try:
+        about = msgspec.json.decode(data[start : start + length], type=Description)
+    except msgspec.DecodeError as error:
+        raise TailBroken from error
+    end = len(data) - about.partial
+    if about.partial < 0 or end < start + length:
+        raise TailBroken
+    return Tail(about, data[start + length : end], data[end:])

@@ -1,0 +1,191 @@
+"""Objects of a bucket, read through the cache of this machine (`disk_cache`)."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from registry.blobstore.base import FileRegion
+from registry.blobstore.reading import BlockingObject
+from registry.blobstore.sealed.objects import StoredBytes
+from registry.blobstore.staging import checked_range
+from registry.errors import StoreUnavailable
+
+_READ_BYTES: Final = 256 * 1024
+_LOOK_SECONDS: Final = 0.002
+_PATIENCE_SECONDS: Final = 2.0
+"""Without a byte for so long, a reader goes on without the process that fetches."""
+_AHEAD_BYTES: Final = 8 << 20
+"""A reader further ahead of what was fetched does not wait for it."""
+
+
+class CachedObject(BlockingObject):
+    """An object whose bytes are in the cache; a read that fails forgets them.
+
+    So the next one takes those of the bucket, and nobody thinks that these are damaged.
+    """
+
+    def __init__(
+        self,
+        opened: BlockingObject,
+        forget: Callable[[], None],
+        served: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._opened = opened
+        self._forget = forget
+        self._served = served
+        self._sent = 0
+        """Bytes that the kernel sends, unless they are read after all."""
+
+    @property
+    def length(self) -> int:
+        """Return the number of bytes as they were pushed."""
+        return self._opened.length
+
+    @property
+    def closes_slowly(self) -> bool:
+        """Return True if `close` may block."""
+        return self._opened.closes_slowly
+
+    def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:
+        """Return a range as a region of the file, if it is stored as it was pushed."""
+        region = self._opened.file_region(start, stop)
+        if region is not None:
+            self._sent += region.count
+        return region
+
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range in order.
+
+        Raises:
+            StoreUnavailable: reading failed, or the bytes are others; the cache has them no more.
+
+        """
+        return self._read(self._opened.chunks(start, stop))
+
+    def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range for a client, as `chunks` does (`OpenObject.shared_chunks`)."""
+        return self._read(self._opened.shared_chunks(start, stop))
+
+    def _read(self, chunks: Iterator[memoryview]) -> Iterator[memoryview]:
+        self._sent = count = 0
+        try:
+            for chunk in chunks:
+                count += len(chunk)
+                yield chunk
+        except StoreUnavailable as error:
+            self._forget()
+            words = "this machine's cache had other bytes, or could not read them; try again"
+            raise StoreUnavailable(words) from error
+        finally:
+            self._served(count)
+
+    def close(self) -> None:
+        """Release the object; calling it again does nothing."""
+        sent, self._sent = self._sent, 0
+        if sent:
+            self._served(sent)
+        self._opened.close()
+
+
+class FollowingObject(StoredBytes):
+    """An object that is being fetched: its bytes are read as they come, from the growing file.
+
+    If they do not come, or it wants others, it opens the object itself.
+    """
+
+    closes_slowly = False
+
+    def __init__(self, descriptor: int, length: int, reopen: Callable[[], StoredBytes]) -> None:
+        self._descriptor = descriptor
+        self._length = length
+        self._reopen = reopen
+        self._lock = threading.Lock()
+        self._own: StoredBytes | None = None
+        self._expected = (0, 0)
+        self._waits = True
+        self._is_open = True
+
+    @property
+    def length(self) -> int:
+        """Return the number of stored bytes."""
+        return self._length
+
+    def file_region(self, start: int = 0, stop: int | None = None) -> None:
+        """Return None: the file may lack bytes of the range."""
+        checked_range(start, stop, self._length)
+
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range in order through one buffer of 256 KiB.
+
+        Raises:
+            StoreUnavailable: reading failed.
+
+        """
+        return self._read(*checked_range(start, stop, self._length))
+
+    def _read(self, offset: int, end: int) -> Iterator[memoryview]:
+        buffer = memoryview(bytearray(min(end - offset, _READ_BYTES)))
+        self.expect(offset, end - offset)
+        while offset < end:
+            view = buffer[: end - offset]
+            if not self.read_into(view, offset):
+                raise StoreUnavailable("a stored object is shorter than it was")
+            yield view
+            offset += len(view)
+
+    def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:
+        """Fill `view` (`StoredBytes`)."""
+        end = offset + len(view)
+        if end > self._length:
+            return False
+        if not self._is_open:  # another file may have the descriptor's number
+            raise ValueError("the stored object was closed")
+        if self._is_fetched(offset, end, wait=wait):
+            with suppress(OSError):
+                if os.preadv(self._descriptor, [view], offset) == len(view):
+                    return True
+        return wait and self._opened().read_into(view, offset)
+
+    def _is_fetched(self, offset: int, end: int, *, wait: bool) -> bool:
+        """Return True if the file has the bytes, or has got them while this waited."""
+        found = os.fstat(self._descriptor)
+        grew_at = time.monotonic()
+        while found.st_size < end:
+            is_far = offset > found.st_size + _AHEAD_BYTES
+            is_given_up = not found.st_nlink
+            if not (wait and self._waits) or is_far or is_given_up:
+                return False
+            time.sleep(_LOOK_SECONDS)
+            before, found = found, os.fstat(self._descriptor)
+            if found.st_size != before.st_size:
+                grew_at = time.monotonic()
+            elif time.monotonic() - grew_at > _PATIENCE_SECONDS:
+                self._waits = False
+        return True
+
+    def _opened(self) -> StoredBytes:
+        with self._lock:
+            if self._own is None:
+                self._own = self._reopen()
+                self._own.expect(*self._expected)
+            return self._own
+
+    def expect(self, offset: int, count: int) -> None:
+        """Prepare to read a large range in order."""
+        self._expected = (offset, count)
+        if self._own is not None:
+            self._own.expect(offset, count)
+
+    def close(self) -> None:
+        """Release the object; calling it again does nothing."""
+        with self._lock:
+            if self._is_open:
+                self._is_open = False
+                os.close(self._descriptor)
+                if self._own is not None:
+                    self._own.close()

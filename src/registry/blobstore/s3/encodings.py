@@ -1,0 +1,338 @@
+"""Encode the bytes of an upload as stored bytes: as they are, or sealed frame by frame.
+
+The stored bytes are those that a file of the disk would have (`registry.blobstore.sealed.staged`).
+But nothing is written twice: a frame that is not full stays in memory, and in the tail.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
+
+from blake3 import blake3
+
+from registry.blobstore.base import PLAIN, SEALED, DataKey
+from registry.blobstore.s3.bucket_layout import Tail
+from registry.blobstore.s3.parts import PartWriter
+from registry.blobstore.sealed.compression import pays
+from registry.blobstore.sealed.frame_format import FRAME_BYTES, FrameCipher, FrameKind, SealBroken
+from registry.blobstore.sealed.frames import open_frame, scratch, seal_frame
+from registry.blobstore.sealed.layout import Layout, Packed, Record, Slots, layout_of
+from registry.blobstore.sealed.table import sealed_table
+from registry.oci.digest import Hasher
+
+_PART_BYTES: Final = 256 * 1024
+
+
+class Sealed(NamedTuple):
+    """What a tail has of sealed bytes beside the stored ones."""
+
+    header: bytes | None = None
+    entries: bytes = b""
+    partial: bytes = b""
+
+
+class Form(Protocol):
+    """The bytes of an upload, appended to its `PartWriter`; another thread may `read` them."""
+
+    @property
+    def encoding(self) -> str:
+        """Return how the bytes are stored (`Stored.encoding`)."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """Return the number of bytes."""
+        ...
+
+    def restore(self, tail: Tail) -> bool:
+        """Go on behind a tail, whose stored bytes the writer has; return False if it is another's.
+
+        False too if it does not open.
+        """
+        ...
+
+    def append(self, view: memoryview, /) -> None:
+        """Append bytes; raise StoreUnavailable as the writer does."""
+        ...
+
+    def sealed(self) -> Sealed:
+        """Return what a tail needs of the bytes that are not stored yet."""
+        ...
+
+    def cut(self, offset: int) -> bool:
+        """Forget the bytes behind `offset`; return False if what is before is not in memory."""
+        ...
+
+    def finish(self) -> None:
+        """Append what an object needs at its end."""
+        ...
+
+    def checksum(self) -> str | None:
+        """Return the BLAKE3 digest of the stored bytes, if it is known, and they are sealed."""
+        ...
+
+    def hash_into(self, hashers: Mapping[str, Hasher]) -> bool:
+        """Hash all bytes; return False, with no byte hashed, if they are not in memory."""
+        ...
+
+    def read(self, offset: int, count: int) -> bytes | None:
+        """Return some of the bytes from `offset` on, at most `count`; None if they were sent."""
+        ...
+
+
+class PlainForm(Form):
+    """Bytes that are stored as they come."""
+
+    encoding = PLAIN
+
+    def __init__(self, writer: PartWriter) -> None:
+        self._writer = writer
+
+    @property
+    def length(self) -> int:
+        """Return the number of bytes."""
+        return self._writer.length
+
+    def restore(self, tail: Tail) -> bool:
+        """See `Form.restore`."""
+        return tail.about.header is None and self._writer.length == tail.about.offset
+
+    def append(self, view: memoryview, /) -> None:
+        """Append bytes."""
+        self._writer.append(view)
+
+    def sealed(self) -> Sealed:
+        """Return nothing."""
+        return Sealed()
+
+    def cut(self, offset: int) -> bool:
+        """See `Form.cut`."""
+        if not self._writer.sent <= offset <= self._writer.length:
+            return False
+        self._writer.cut(offset)
+        return True
+
+    def finish(self) -> None:
+        """Do nothing."""
+
+    def checksum(self) -> None:
+        """Return None."""
+
+    def hash_into(self, hashers: Mapping[str, Hasher]) -> bool:
+        """See `Form.hash_into`."""
+        if self._writer.sent:
+            return False
+        for start in range(0, self.length, _PART_BYTES):
+            part = self._writer.peek(start, min(start + _PART_BYTES, self.length))
+            assert part is not None
+            for hasher in hashers.values():
+                hasher.update(part)
+        return True
+
+    def read(self, offset: int, count: int) -> bytes | None:
+        """See `Form.read`."""
+        return self._writer.peek(offset, min(offset + count, self.length))
+
+
+class SealedForm(Form):
+    """Bytes that are sealed under a data key; those of the frame that is not full are in memory."""
+
+    encoding = SEALED
+
+    def __init__(
+        self, writer: PartWriter, object_id: str, data_key: DataKey, *, compresses: bool
+    ) -> None:
+        self._writer = writer
+        self._object_id = object_id
+        self._data_key = data_key
+        self._compresses = compresses
+        self._cipher: FrameCipher | None = None
+        """None until the first bytes are stored, which tell whether compression pays."""
+        self._layout: Layout = Slots()
+        self._number = 0
+        self._buffer = bytearray()
+        self._hasher: blake3 | None = blake3()
+        """Of the stored bytes; None if some are not known here."""
+
+    @property
+    def length(self) -> int:
+        """Return the number of bytes."""
+        return self._number * FRAME_BYTES + len(self._buffer)
+
+    def restore(self, tail: Tail) -> bool:
+        """See `Form.restore`."""
+        about = tail.about
+        if about.header is None:
+            return False
+        try:
+            self._cipher = FrameCipher.of_header(about.header, self._data_key, self._object_id)
+            self._layout = layout_before(self._cipher, about.entries)
+            self._number, count = divmod(about.offset, FRAME_BYTES)
+            self._buffer[:] = open_partial(self._cipher, self._number, count, tail.partial)
+            start = self._layout.start(self._number)
+        except (SealBroken, IndexError):
+            return False
+        self._hasher = None
+        return start == self._writer.length
+
+    def take_hasher(self, hasher: blake3) -> None:
+        """Go on with a hasher that has had the stored bytes."""
+        self._hasher = hasher
+
+    @property
+    def hasher(self) -> blake3 | None:
+        """Return the hasher of the stored bytes, if it has had all."""
+        return self._hasher
+
+    def append(self, view: memoryview, /) -> None:
+        """Append bytes; seal and append each frame that they fill."""
+        while view:
+            room = FRAME_BYTES - len(self._buffer)
+            self._buffer += view[:room]
+            view = view[room:]
+            if len(self._buffer) == FRAME_BYTES:
+                record = self._store(FrameKind.WHOLE)
+                self._layout.add(record)
+                self._number += 1  # before the buffer: `read` tells by both whose bytes those are
+                self._buffer = bytearray()
+
+    def sealed(self) -> Sealed:
+        """Return the header, the entries and the last frame, sealed as a partial one."""
+        if not self.length:
+            return Sealed()
+        cipher = self._begun()
+        packed = self._layout
+        entries = _big_endian(packed.entries).tobytes() if isinstance(packed, Packed) else b""
+        if not self._buffer:
+            return Sealed(cipher.header, entries)
+        out = scratch()
+        with memoryview(self._buffer) as piece:
+            _, length = seal_frame(cipher, FrameKind.PARTIAL, self._number, piece, out)
+        return Sealed(cipher.header, entries, bytes(out[:length]))
+
+    def cut(self, offset: int) -> bool:
+        """See `Form.cut`."""
+        number, count = divmod(offset, FRAME_BYTES)
+        if not 0 <= offset <= self.length:
+            return False
+        if number < self._number:
+            frame = self._frame(number)
+            if frame is None:
+                return False
+            self._writer.cut(self._layout.start(number))
+            self._layout.cut(number)
+            self._number, self._buffer, self._hasher = number, bytearray(frame), None
+        del self._buffer[count:]
+        return True
+
+    def finish(self) -> None:
+        """Append the last frame, and the table of packed ones."""
+        size = self.length
+        record = self._store(FrameKind.LAST)
+        packed = self._layout
+        if isinstance(packed, Packed):
+            assert self._cipher is not None
+            packed.add(record)
+            self._append(memoryview(sealed_table(self._cipher, packed, size)))
+
+    def checksum(self) -> str | None:
+        """Return the digest of what was stored."""
+        return None if self._hasher is None else self._hasher.hexdigest()
+
+    def hash_into(self, hashers: Mapping[str, Hasher]) -> bool:
+        """See `Form.hash_into`."""
+        if self._writer.sent:
+            return False
+        for number in range(self._number):
+            frame = self._frame(number)
+            assert frame is not None
+            for hasher in hashers.values():
+                hasher.update(frame)
+        for hasher in hashers.values():
+            hasher.update(bytes(self._buffer))
+        return True
+
+    def read(self, offset: int, count: int) -> bytes | None:
+        """See `Form.read`."""
+        number, skipped = divmod(offset, FRAME_BYTES)
+        buffer = self._buffer
+        if number == self._number and buffer is self._buffer:  # else the frame is stored by now
+            return bytes(buffer[skipped : skipped + count])
+        frame = self._frame(number)
+        return None if frame is None else frame[skipped : skipped + count]
+
+    def _frame(self, number: int) -> bytes | None:
+        """Return the bytes of a whole frame whose stored ones are in memory."""
+        if self._cipher is None or number >= self._number:
+            return None
+        record = self._layout.record(number, FRAME_BYTES)
+        stored = self._writer.peek(record.start, record.end)
+        if stored is None:
+            return None
+        out = memoryview(bytearray(FRAME_BYTES))
+        return bytes(open_frame(self._cipher, number, record, memoryview(stored), out))
+
+    def _store(self, kind: FrameKind) -> Record:
+        cipher = self._begun()
+        out = scratch()
+        with memoryview(self._buffer) as piece:
+            kind, length = seal_frame(cipher, kind, self._number, piece, out)
+        start = self._layout.start(self._number)
+        self._append(out[:length])
+        return Record(kind, start, length, len(self._buffer))
+
+    def _begun(self) -> FrameCipher:
+        """Return the cipher; with the first bytes, decide about compression, and store a header."""
+        if self._cipher is None:
+            with memoryview(self._buffer) as piece:
+                is_packed = self._compresses and pays(piece)
+            cipher = FrameCipher.new(self._data_key, self._object_id, is_packed=is_packed)
+            self._layout = layout_of(is_packed=is_packed)
+            self._append(memoryview(cipher.header))
+            self._cipher = cipher
+        return self._cipher
+
+    def _append(self, stored: memoryview) -> None:
+        self._writer.append(stored)
+        if self._hasher is not None:
+            self._hasher.update(stored)
+
+
+def layout_before(cipher: FrameCipher, entries: bytes) -> Layout:
+    """Return the layout of the whole frames that a tail tells of."""
+    if not cipher.is_packed:
+        return Slots()
+    found = array("I")
+    try:
+        found.frombytes(entries)
+    except ValueError as error:
+        raise SealBroken("the entries of a tail are cut off") from error
+    return Packed(_big_endian(found))
+
+
+def _big_endian(entries: array[int]) -> array[int]:
+    """Return entries of the processor's byte order in big-endian, or the reverse."""
+    found = entries[:]
+    if sys.byteorder == "little":
+        found.byteswap()
+    return found
+
+
+def open_partial(cipher: FrameCipher, number: int, count: int, sealed: bytes) -> bytes:
+    """Return the bytes of the partial frame of a tail.
+
+    Raises:
+        SealBroken: it is another one, or was changed.
+
+    """
+    if not count:
+        return b""
+    record = Record(FrameKind.PARTIAL, 0, len(sealed), count)
+    out = memoryview(bytearray(FRAME_BYTES))
+    found = open_frame(cipher, number, record, memoryview(sealed), out)
+    if len(found) != count:
+        raise SealBroken("a partial frame has another length")
+    return bytes(found)

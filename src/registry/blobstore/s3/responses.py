@@ -1,0 +1,161 @@
+"""Responses of an S3: errors as exceptions; a circuit breaker for a server that does not answer.
+
+A load balancer in front of it, or one that was named in its place, answers too: 404 for every key,
+or 200 with a page of its own. Neither may be taken for an absent object, an empty bucket or a
+stored part.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from registry.errors import StoreUnavailable
+
+_FAILURES: Final = 5
+"""Calls in a row without an answer after which it is asked no more."""
+_PAUSE_SECONDS: Final = 2.0
+
+
+class Circuit:
+    """Lets calls through; after five without an answer, one every two seconds.
+
+    The others fail at once, until one is answered.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._next_at = 0.0
+
+    def check(self) -> None:
+        """Raise StoreUnavailable if the server is not to be asked now."""
+        with self._lock:
+            if self._failures < _FAILURES:
+                return
+            now = self._clock()
+            if now < self._next_at:
+                raise StoreUnavailable("the blob store does not answer; it is asked again soon")
+            self._next_at = now + _PAUSE_SECONDS
+
+    def answered(self) -> None:
+        """Note that the server has answered, whatever it said."""
+        if self._failures:
+            with self._lock:
+                self._failures = 0
+
+    def failed(self) -> None:
+        """Note that the server did not answer."""
+        with self._lock:
+            self._failures += 1
+            self._next_at = self._clock() + _PAUSE_SECONDS
+
+
+MISSING: Final = frozenset({"NoSuchKey", "NoSuchUpload", "NotFound"})
+"""What S3 calls an absent key or upload. An absent bucket is not one of them."""
+_UNNAMED: Final = "404"
+"""What botocore makes of a 404 whose body is empty, or no document of S3."""
+_EXISTS: Final = frozenset({"412", "PreconditionFailed", "ConditionalRequestConflict"})
+_OUTSIDE: Final = frozenset({"416", "InvalidRange"})
+_DOCUMENTS: Final = {
+    "ListObjectsV2": "ListBucketResult",
+    "ListMultipartUploads": "ListMultipartUploadsResult",
+    "CreateMultipartUpload": "InitiateMultipartUploadResult",
+    "CompleteMultipartUpload": "CompleteMultipartUploadResult",
+    "DeleteObjects": "DeleteResult",
+}
+"""The root of the document that a call is answered with."""
+_BEGINNING: Final = 1024
+"""Bytes of a document in which its root begins."""
+_GOOD: Final = 300
+"""A status from here on is an error."""
+
+_log = logging.getLogger(__name__)
+
+
+class KeyMissing(Exception):
+    """The bucket has no such key, or no such upload."""
+
+
+class KeyExists(Exception):
+    """The bucket has such a key already, or another than was asked for."""
+
+
+class OutsideObject(Exception):
+    """A range begins behind the end of an object."""
+
+
+class Refused(StoreUnavailable):
+    """The store does not do what was asked; `code` is S3's word for why."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"the blob store refuses ({code})")
+        self.code = code
+
+
+class NoDocumentOfS3(ValueError):
+    """A good answer has no document, or another than its call has."""
+
+
+class Unnamed(Refused):
+    """A 404 to ``HEAD``: it has no body, so it may mean a missing key or a missing bucket."""
+
+
+@contextmanager
+def answered(what: str, circuit: Circuit) -> Iterator[None]:
+    """Raise an error of this module, or StoreUnavailable, for one of boto3 in the block.
+
+    The block reads what it needs of the answer: what is missing there is such an error too.
+    `circuit` is told whether the server answers.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
+    from botocore.parsers import ResponseParserError  # noqa: PLC0415
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415
+
+    try:
+        yield
+    except ClientError as error:
+        circuit.answered()
+        code = str(error.response.get("Error", {}).get("Code") or "without a code")
+        for words, found in (
+            (MISSING, KeyMissing),
+            (_EXISTS, KeyExists),
+            (_OUTSIDE, OutsideObject),
+        ):
+            if code in words:
+                raise found(what) from error
+        if code == _UNNAMED and what == "HeadObject":
+            raise Unnamed(code) from error
+        _log.error("the blob store refuses %s: %s", what, code)
+        raise Refused(code) from error
+    except (BotoCoreError, HTTPError, OSError) as error:
+        circuit.failed()
+        why = type(error).__name__
+        _log.error("the blob store does not answer to %s: %s", what, why)
+        raise StoreUnavailable(f"the blob store does not answer ({why})") from error
+    except (ResponseParserError, ValueError, LookupError, TypeError, AttributeError) as error:
+        circuit.answered()  # botocore raises these for an answer that it does not expect
+        why = type(error).__name__
+        _log.error("what answers to %s is no S3: %s", what, why)
+        raise StoreUnavailable(f"what answers is no S3 ({why})") from error
+    else:
+        circuit.answered()
+
+
+def check_document(*, operation_model: Any, response_dict: Mapping[str, Any], **_: object) -> None:  # noqa: ANN401 - botocore's
+    """Raise NoDocumentOfS3 if a good answer is not the document that its call has.
+
+    botocore takes any document, and none, for an empty list. It calls this before it parses one.
+    """
+    root = _DOCUMENTS.get(operation_model.name)
+    if root is None or response_dict["status_code"] >= _GOOD:
+        return
+    beginning = bytes(response_dict["body"]).lstrip()[:_BEGINNING]  # S3 sends spaces while it works
+    if re.search(rf"<(?:\w+:)?{root}[\s/>]".encode(), beginning) is None:
+        raise NoDocumentOfS3(root)

@@ -1,0 +1,256 @@
+"""Positions of the frames of sealed bytes: in slots of one size, or packed one behind the other.
+
+The frames of a packed object have different lengths, since they may be compressed. So each is
+preceded by its *entry*: its kind and the length of its payload, which is what is encrypted. Writers
+and readers of staged bytes go from entry to entry; an object has all entries in its table
+(`registry.blobstore.sealed.table`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate, chain
+from typing import Final, NamedTuple, Protocol
+
+from registry.blobstore.sealed.frame_format import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    OVERHEAD,
+    SLOT_BYTES,
+    FrameKind,
+    SealBroken,
+    frame_offset,
+)
+from registry.blobstore.staged_io import read_exactly
+
+ENTRY_BYTES: Final = 4
+_LENGTH_BITS: Final = 24
+_LENGTH_MASK: Final = (1 << _LENGTH_BITS) - 1
+# No sets: the hash of an enumeration's member is that of its name, by a function in Python.
+_WHOLE: Final = (FrameKind.WHOLE, FrameKind.WHOLE_ZSTD)
+_LAST: Final = (FrameKind.LAST, FrameKind.LAST_ZSTD)
+_ZSTD: Final = (FrameKind.WHOLE_ZSTD, FrameKind.LAST_ZSTD)
+_MARKED_SLOTS: Final = 3
+
+
+class Record(NamedTuple):
+    """A stored frame."""
+
+    kind: FrameKind
+    start: int
+    """Where it begins in the file, with its entry if it has one."""
+    stored: int
+    """How many bytes of the file it has."""
+    length: int
+    """Bytes of its piece of the object; of a compressed last one, the most that it can have."""
+
+    @property
+    def end(self) -> int:
+        """Return where it ends in the file."""
+        return self.start + self.stored
+
+    @property
+    def is_whole(self) -> bool:
+        """Return True if it has a whole piece."""
+        return self.kind in _WHOLE
+
+    @property
+    def is_last(self) -> bool:
+        """Return True if it is the last of an object."""
+        return self.kind in _LAST
+
+    @property
+    def is_compressed(self) -> bool:
+        """Return True if its payload is a zstd frame."""
+        return self.kind in _ZSTD
+
+
+class Layout(Protocol):
+    """Where frames are. It knows those before the frame that staged bytes end in, or all."""
+
+    entry_bytes: int
+    """Bytes before the nonce of each frame."""
+
+    def start(self, number: int) -> int:
+        """Return where a known frame, or the one behind them, begins."""
+        ...
+
+    def record(self, number: int, length: int) -> Record:
+        """Return a known frame, or in slots any, whose piece has `length` bytes.
+
+        Raises:
+            SealBroken: it cannot have so many.
+
+        """
+        ...
+
+    def add(self, record: Record) -> None:
+        """Note the frame behind the known ones."""
+        ...
+
+    def cut(self, number: int) -> None:
+        """Forget this frame and those behind it."""
+        ...
+
+    def before(self, size: int) -> int:
+        """Return how many known frames the first `size` bytes of the file hold."""
+        ...
+
+    def in_place(self, descriptor: int, number: int, size: int) -> Iterator[Record]:
+        """Yield what a file of `size` bytes may have in the place behind the known frames.
+
+        Whether it is there, only its key tells.
+        """
+        ...
+
+
+class Slots(Layout):
+    """Frames in slots: nothing needs to be known of them."""
+
+    entry_bytes = 0
+
+    def start(self, number: int) -> int:
+        """Return where a frame begins."""
+        return frame_offset(number)
+
+    def record(self, number: int, length: int) -> Record:
+        """Return a frame by the length of its piece."""
+        kind = FrameKind.WHOLE if length == FRAME_BYTES else FrameKind.LAST
+        return Record(kind, frame_offset(number), length + OVERHEAD, length)
+
+    def add(self, record: Record) -> None:
+        """Do nothing."""
+
+    def cut(self, number: int) -> None:
+        """Do nothing."""
+
+    def before(self, size: int) -> int:
+        """Return how many slots there are."""
+        return max(0, size - HEADER_BYTES) // SLOT_BYTES
+
+    def in_place(self, descriptor: int, number: int, size: int) -> Iterator[Record]:  # noqa: ARG002
+        """Yield last frames whose length the file's size tells, and a whole one."""
+        for length in (
+            size - frame_offset(number) - OVERHEAD,
+            size - marked_size(self, number, 0),
+        ):
+            if 0 <= length < FRAME_BYTES:
+                yield self.record(number, length)
+        yield self.record(number, FRAME_BYTES)
+
+
+class Packed(Layout):
+    """Frames one behind the other, each with its entry."""
+
+    entry_bytes = ENTRY_BYTES
+
+    def __init__(self, entries: array[int] | None = None) -> None:
+        """Know the frames with these entries, each an integer of 32 bits."""
+        self.entries: Final = array("I") if entries is None else entries
+        stored = ((entry & _LENGTH_MASK) + ENTRY_BYTES + OVERHEAD for entry in self.entries)
+        self._starts = array("Q", accumulate(chain((HEADER_BYTES,), stored)))
+
+    @classmethod
+    def walk(cls, descriptor: int, size: int, count: int) -> Packed:
+        """Return the layout of the first `count` whole frames in a file of `size` bytes, or fewer.
+
+        The file is believed; whether they are there, only their key tells.
+        """
+        found = cls()
+        for number in range(count):
+            record = next(found.in_place(descriptor, number, size), None)
+            if record is None or not record.is_whole:
+                break
+            found.add(record)
+        return found
+
+    def start(self, number: int) -> int:
+        """Return where a known frame, or the one behind them, begins."""
+        return self._starts[number]
+
+    def record(self, number: int, length: int) -> Record:
+        """Return a known frame, whose piece has `length` bytes."""
+        record = _record(self.entries[number], self._starts[number])
+        is_right = (
+            record is not None
+            and record.is_whole == (length == FRAME_BYTES)
+            and (record.length >= length if record.is_compressed else record.length == length)
+        )
+        if record is None or not is_right:
+            raise SealBroken(f"frame {number} has another length")
+        return record if record.length == length else record._replace(length=length)
+
+    def add(self, record: Record) -> None:
+        """Note the frame behind the known ones."""
+        self.entries.append(_entry(record.kind, record.stored - ENTRY_BYTES - OVERHEAD))
+        self._starts.append(record.end)
+
+    def cut(self, number: int) -> None:
+        """Forget this frame and those behind it."""
+        del self.entries[number:]
+        del self._starts[number + 1 :]
+
+    def before(self, size: int) -> int:
+        """Return how many known frames the first `size` bytes of the file hold."""
+        return max(0, bisect_right(self._starts, size) - 1)
+
+    def in_place(self, descriptor: int, number: int, size: int) -> Iterator[Record]:
+        """Yield the frame whose entry is there."""
+        entry = bytearray(ENTRY_BYTES)
+        start = self._starts[number]
+        if read_exactly(descriptor, memoryview(entry), start):
+            record = _record(int.from_bytes(entry, "big"), start)
+            if record is not None and record.end <= size:
+                yield record
+
+
+def layout_of(*, is_packed: bool) -> Layout:
+    """Return a layout that knows no frame."""
+    return Packed() if is_packed else Slots()
+
+
+def entry_of(kind: FrameKind, payload: int) -> bytes:
+    """Return the entry of a frame whose payload has so many bytes."""
+    return _entry(kind, payload).to_bytes(ENTRY_BYTES, "big")
+
+
+def slot_bytes(layout: Layout) -> int:
+    """Return the most bytes of a file that a frame can have."""
+    return SLOT_BYTES + layout.entry_bytes
+
+
+def partial(layout: Layout, number: int, place: int, length: int) -> Record:
+    """Return the partial frame that is `place` slots behind the beginning of its whole one."""
+    start = layout.start(number) + place * slot_bytes(layout)
+    return Record(FrameKind.PARTIAL, start, length + layout.entry_bytes + OVERHEAD, length)
+
+
+def marked_size(layout: Layout, number: int, length: int) -> int:
+    """Return a size of the file which tells that the last frame, in its place, has `length` bytes.
+
+    It is beyond all places where a partial frame `number` may be.
+    """
+    return layout.start(number) + _MARKED_SLOTS * slot_bytes(layout) + 1 + length
+
+
+def _entry(kind: FrameKind, payload: int) -> int:
+    return kind << _LENGTH_BITS | payload
+
+
+def _record(entry: int, start: int) -> Record | None:
+    """Return the frame of an entry, or None if no frame of an object has it."""
+    kind, payload = entry >> _LENGTH_BITS, entry & _LENGTH_MASK
+    stored = ENTRY_BYTES + OVERHEAD + payload
+    if kind == FrameKind.WHOLE and payload == FRAME_BYTES:
+        return Record(FrameKind.WHOLE, start, stored, payload)
+    if payload >= FRAME_BYTES:
+        return None
+    if kind == FrameKind.LAST:
+        return Record(FrameKind.LAST, start, stored, payload)
+    if kind == FrameKind.WHOLE_ZSTD:
+        return Record(FrameKind.WHOLE_ZSTD, start, stored, FRAME_BYTES)
+    if kind == FrameKind.LAST_ZSTD:
+        return Record(FrameKind.LAST_ZSTD, start, stored, FRAME_BYTES - 1)
+    return None

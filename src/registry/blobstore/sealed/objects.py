@@ -1,0 +1,243 @@
+"""A sealed object, open for reading: its frames are decrypted as they are read.
+
+It reads the stored bytes of any store (`StoredBytes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from registry.blobstore.base import DataKey, ObjectChanged, ObjectDamaged
+from registry.blobstore.reading import BlockingObject
+from registry.blobstore.sealed.frame_format import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    FrameCipher,
+    SealBroken,
+    says_packed,
+    unsealed_size,
+)
+from registry.blobstore.sealed.frames import open_frame, scratch
+from registry.blobstore.sealed.layout import Layout, Slots
+from registry.blobstore.sealed.shared_frames import SharedFrames
+from registry.blobstore.sealed.table import read_table
+from registry.blobstore.staging import check_size, checked_range
+from registry.errors import StoreUnavailable
+
+
+class StoredBytes(BlockingObject, Protocol):
+    """The bytes of an object as they are stored."""
+
+    def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:
+        """Fill `view`; return False if the bytes end before, or without `wait`, if it may block.
+
+        Raises:
+            StoreUnavailable: reading failed.
+
+        """
+        ...
+
+    def expect(self, offset: int, count: int) -> None:
+        """Prepare to read a large range in order."""
+        ...
+
+
+class SealedObject(BlockingObject):
+    """A sealed object over its stored bytes."""
+
+    __slots__ = ("_cipher", "_frames", "_layout", "_length", "_stored")
+
+    def __init__(
+        self,
+        stored: StoredBytes,
+        cipher: FrameCipher,
+        layout: Layout,
+        length: int,
+        frames: SharedFrames | None,
+    ) -> None:
+        self._stored = stored
+        self._cipher = cipher
+        self._layout = layout
+        self._length = length
+        self._frames = frames
+
+    @property
+    def length(self) -> int:
+        """Return the number of bytes, unsealed."""
+        return self._length
+
+    @property
+    def closes_slowly(self) -> bool:
+        """Return True if `close` may block."""
+        return self._stored.closes_slowly
+
+    def file_region(self, start: int = 0, stop: int | None = None) -> None:
+        """Return None, as the stored bytes are others."""
+        checked_range(start, stop, self._length)
+
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range in order, in parts of at most 1 MiB; only its frames are decrypted.
+
+        No byte of a frame is given before its tag is checked. If the range reaches the end of the
+        object, an empty last frame is checked first: without it, the object was cut off.
+
+        Raises:
+            ObjectChanged: a frame does not open.
+            StoreUnavailable: reading failed.
+
+        """
+        return self._read(*checked_range(start, stop, self._length))
+
+    def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range as `chunks` does; frames may be those that another reader has decrypted."""
+        offset, end = checked_range(start, stop, self._length)
+        if self._frames is None:
+            return self._read(offset, end)
+        return self._read_shared(self._frames, offset, end)
+
+    def _read(self, offset: int, end: int) -> Iterator[memoryview]:
+        plain = memoryview(bytearray(min(self._length, FRAME_BYTES)))
+        self._begin(offset, end)
+        while offset < end:
+            number, skipped = divmod(offset, FRAME_BYTES)
+            frame = self._checked(number, plain)
+            view = frame[skipped : skipped + end - offset]
+            offset += len(view)
+            yield view
+
+    def _read_shared(self, frames: SharedFrames, offset: int, end: int) -> Iterator[memoryview]:
+        self._begin(offset, end)
+        first, behind = offset // FRAME_BYTES, -(-end // FRAME_BYTES)
+        with frames.reading(self._cipher.header, first, behind) as reader:
+            while offset < end:
+                number, skipped = divmod(offset, FRAME_BYTES)
+                frame = reader.frame(number, self._checked)
+                view = frame[skipped : skipped + end - offset]
+                offset += len(view)
+                yield view
+
+    def _begin(self, offset: int, end: int) -> None:
+        """Prepare to read a range; check an empty last frame behind it."""
+        first = self._layout.start(offset // FRAME_BYTES)
+        self._stored.expect(first, self._layout.start(-(-end // FRAME_BYTES)) - first)
+        if end == self._length and not end % FRAME_BYTES:
+            self._checked(end // FRAME_BYTES, memoryview(bytearray()))
+
+    def check_end(self) -> None:
+        """Check the last frame, which tells the size.
+
+        Raises:
+            SealBroken: the object was cut off, or its end was changed.
+            StoreUnavailable: reading failed.
+
+        """
+        number, rest = divmod(self._length, FRAME_BYTES)
+        self._frame(number, memoryview(bytearray(rest)))
+
+    def _checked(self, number: int, plain: memoryview) -> memoryview:
+        try:
+            return self._frame(number, plain)
+        except SealBroken as error:
+            raise ObjectChanged("a stored object is damaged") from error
+
+    def _frame(self, number: int, plain: memoryview) -> memoryview:
+        """Return the bytes of a frame, decrypted into `plain`."""
+        last, rest = divmod(self._length, FRAME_BYTES)
+        record = self._layout.record(number, rest if number == last else FRAME_BYTES)
+        stored = scratch()[: record.stored]
+        if not self._stored.read_into(stored, record.start):
+            raise StoreUnavailable("a stored object is shorter than it was")
+        found = open_frame(self._cipher, number, record, stored, plain)
+        if len(found) != record.length:
+            raise SealBroken(f"frame {number} has another length")
+        return found
+
+    def close(self) -> None:
+        """Release the object; calling it again does nothing."""
+        self._stored.close()
+
+
+def unseal(
+    stored: StoredBytes,
+    object_id: str,
+    size: int | None,
+    data_key: DataKey,
+    frames: SharedFrames | None = None,
+) -> SealedObject:
+    """Return the sealed object of `size` bytes that is stored so; on an error, close it.
+
+    Without a size, the last frame is checked, since the number of stored bytes may be wrong.
+    `shared_chunks` shares what it decrypts in `frames`.
+
+    Raises:
+        ObjectDamaged: it has another size, or was not sealed with this key for this object.
+        StoreUnavailable: the store failed.
+
+    """
+    with _closing_on_error(stored):
+        found = _unsealed(stored, object_id, size, data_key, frames, wait=True)
+        if found is None:
+            raise SealBroken("there are fewer bytes")
+        if size is None:
+            found.check_end()
+    return found
+
+
+def unseal_cached(
+    stored: StoredBytes,
+    object_id: str,
+    size: int | None,
+    data_key: DataKey,
+    frames: SharedFrames | None = None,
+) -> SealedObject | None:
+    """Do as `unseal`, or return None and close it if that might wait for the disk."""
+    if size is not None:
+        with _closing_on_error(stored):
+            found = _unsealed(stored, object_id, size, data_key, frames, wait=False)
+        if found is not None:
+            return found
+    stored.close()
+    return None
+
+
+def _unsealed(
+    stored: StoredBytes,
+    object_id: str,
+    size: int | None,
+    data_key: DataKey,
+    frames: SharedFrames | None,
+    *,
+    wait: bool,
+) -> SealedObject | None:
+    """Return the object, or None if there are fewer bytes, or without `wait`, it might wait."""
+
+    def read(view: memoryview, offset: int) -> bool:
+        return stored.read_into(view, offset, wait=wait)
+
+    header = bytearray(HEADER_BYTES)
+    if not read(memoryview(header), 0):
+        return None
+    is_packed = says_packed(header)
+    if not is_packed:
+        length = unsealed_size(stored.length)
+        check_size(length, size)
+    cipher = FrameCipher.of_header(bytes(header), data_key, object_id)
+    if not is_packed:
+        return SealedObject(stored, cipher, Slots(), length, frames)
+    found = read_table(cipher, stored.length, size, read, wait=wait)
+    return None if found is None else SealedObject(stored, cipher, *found, frames)
+
+
+@contextmanager
+def _closing_on_error(stored: StoredBytes) -> Iterator[None]:
+    """Close the object if the block raises; raise ObjectDamaged for SealBroken."""
+    try:
+        yield
+    except SealBroken as error:
+        stored.close()
+        raise ObjectDamaged(str(error)) from error
+    except BaseException:
+        stored.close()
+        raise

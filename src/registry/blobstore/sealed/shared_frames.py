@@ -1,0 +1,186 @@
+"""Decrypt a frame once for all who read the same object at about the same time.
+
+A fleet that starts pulls the same layers. A reader that comes to a frame which others have still to
+read, and are not far from, leaves it in memory for them. All is bounded, in memory alone, and gone
+with the last reader. Only frames whose tag was checked are ever there, and only who has opened the
+object with its key is a reader of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+from registry.blobstore.sealed.frame_format import FRAME_BYTES
+
+FRAMES: Final = 16
+"""Frames that are kept at most, each of 1 MiB."""
+
+Make = Callable[[int, memoryview], memoryview]
+"""Decrypt the frame of a number into a buffer; return the part of it that was written."""
+
+
+class _Slot:
+    """A frame that several may read, or a buffer for one."""
+
+    __slots__ = ("buffer", "filling", "found", "users")
+
+    def __init__(self, buffer: memoryview) -> None:
+        self.buffer: Final = buffer
+        self.filling: Final = threading.Lock()
+        self.found: memoryview | None = None
+        self.users = 1
+
+    def fill(self, number: int, make: Make) -> memoryview:
+        """Return the frame; decrypt it if nobody has, and wait while another thread does."""
+        with self.filling:
+            if self.found is None:
+                self.found = make(number, self.buffer)
+            return self.found
+
+
+class FrameReader:
+    """Who reads the frames ``[position, end)`` of an object in order, in a ``with`` block."""
+
+    __slots__ = ("_own", "_shared", "end", "held", "position", "seal")
+
+    def __init__(self, shared: SharedFrames, seal: bytes, position: int, end: int) -> None:
+        self._shared = shared
+        self._own: memoryview | None = None
+        self.seal: Final = seal
+        self.position = position
+        self.end: Final = end
+        self.held: tuple[int, _Slot] | None = None
+        """The number and the slot of the frame that was given last."""
+
+    def frame(self, number: int, make: Make) -> memoryview:
+        """Return a frame, which is valid until the next call, by `make` if nobody has left it.
+
+        What `make` raises is raised here, in each reader that needs the frame.
+        """
+        slot = self._shared.take(self, number)
+        if slot is not None:
+            try:
+                return slot.fill(number, make)
+            except BaseException:
+                self._shared.give_back(self)
+                raise
+        if self._own is None:
+            self._own = memoryview(bytearray(FRAME_BYTES))
+        return make(number, self._own)
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End; the last frame is not valid any more."""
+        self._shared.leave(self)
+
+
+class SharedFrames:
+    """The frames that readers of this process share. Safe for threads."""
+
+    def __init__(self, limit: int = FRAMES) -> None:
+        """Keep at most `limit` frames."""
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._readers: dict[bytes, set[FrameReader]] = defaultdict(set)
+        self._slots: OrderedDict[tuple[bytes, int], _Slot] = OrderedDict()
+        self._spare: list[memoryview] = []
+
+    @property
+    def kept(self) -> int:
+        """Return the number of frames that are kept."""
+        return len(self._slots)
+
+    def reading(self, seal: bytes, first: int, end: int) -> FrameReader:
+        """Return a reader of the frames ``[first, end)``, to be used in a ``with`` block.
+
+        `seal` is the header of the object, whose salt and commitment no two keys have in common.
+        """
+        reader = FrameReader(self, seal, first, end)
+        with self._lock:
+            self._readers[seal].add(reader)
+        return reader
+
+    def take(self, reader: FrameReader, number: int) -> _Slot | None:
+        """Return the slot of a frame, or None if no other reader needs one.
+
+        The one that the reader had before is given back.
+        """
+        with self._lock:
+            self._give_back(reader)
+            reader.position = number + 1
+            key = (reader.seal, number)
+            slot = self._slots.get(key)
+            if slot is not None:
+                slot.users += 1
+            elif self._is_wanted(reader.seal, number):
+                slot = self._new(key)
+            if slot is not None:
+                reader.held = number, slot
+            return slot
+
+    def give_back(self, reader: FrameReader) -> None:
+        """Stop to use the slot that a reader has, if it has one."""
+        with self._lock:
+            self._give_back(reader)
+
+    def leave(self, reader: FrameReader) -> None:
+        """Forget a reader; with the last of an object its frames, and with the last the memory."""
+        with self._lock:
+            self._give_back(reader)
+            others = self._readers[reader.seal]
+            others.discard(reader)
+            if others:
+                return
+            del self._readers[reader.seal]
+            for key in [at for at in self._slots if at[0] == reader.seal]:
+                self._forget(key)
+            if not self._readers:
+                self._spare.clear()
+
+    def _give_back(self, reader: FrameReader) -> None:
+        """Stop to use a slot; forget its frame if no reader comes to it, or it does not open."""
+        if reader.held is None:
+            return
+        number, slot = reader.held
+        reader.held = None
+        slot.users -= 1
+        if slot.users:
+            return
+        key = (reader.seal, number)
+        if slot.found is None or not self._is_wanted(reader.seal, number):
+            self._forget(key)
+        else:
+            self._slots.move_to_end(key)
+
+    def _new(self, key: tuple[bytes, int]) -> _Slot | None:
+        """Return an empty slot, in the place of the one that was used longest ago if need be."""
+        if not self._spare and len(self._slots) >= self._limit:
+            unused = next((at for at, slot in self._slots.items() if not slot.users), None)
+            if unused is None:
+                return None
+            self._forget(unused)
+        buffer = self._spare.pop() if self._spare else memoryview(bytearray(FRAME_BYTES))
+        slot = self._slots[key] = _Slot(buffer)
+        return slot
+
+    def _forget(self, key: tuple[bytes, int]) -> None:
+        self._spare.append(self._slots.pop(key).buffer)
+
+    def _is_wanted(self, seal: bytes, number: int) -> bool:
+        """Return True if a reader comes to the frame soon."""
+        for each in self._readers.get(seal, ()):
+            if each.position <= number < each.end and number - each.position < self._limit:
+                return True
+        return False

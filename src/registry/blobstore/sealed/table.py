@@ -1,0 +1,138 @@
+"""The end of a packed object: a sealed table of its frames, and its size.
+
+The table is sealed in blocks, so that a reader believes nothing, and takes no memory for it, before
+a tag is checked::
+
+    block 0 | block 1 | … | size (8 bytes)
+
+A small object is sealed at once, with its table (`compressed_bytes`).
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable
+from typing import Final
+
+from registry.blobstore.base import DataKey
+from registry.blobstore.sealed.compression import pays
+from registry.blobstore.sealed.frame_format import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    OVERHEAD,
+    FrameCipher,
+    FrameKind,
+    SealBroken,
+    sealed_bytes,
+)
+from registry.blobstore.sealed.frames import scratch, seal_frame
+from registry.blobstore.sealed.layout import ENTRY_BYTES, Packed, Record
+from registry.blobstore.staging import check_size
+
+
+def compressed_bytes(data: bytes, data_key: DataKey, object_id: str) -> bytes:
+    """Return the stored bytes of a small object, compressed if that pays."""
+    if not pays(memoryview(data)[:FRAME_BYTES]):
+        return sealed_bytes(data, data_key, object_id)
+    cipher = FrameCipher.new(data_key, object_id, is_packed=True)
+    return packed_bytes(cipher, data)
+
+
+def packed_bytes(cipher: FrameCipher, data: bytes) -> bytes:
+    """Return the stored bytes of a small object, with the frames and the table of a packed one."""
+    packed, stored = Packed(), [cipher.header]
+    last = len(data) // FRAME_BYTES
+    for number in range(last + 1):
+        piece = memoryview(data)[number * FRAME_BYTES : (number + 1) * FRAME_BYTES]
+        kind = FrameKind.LAST if number == last else FrameKind.WHOLE
+        kind, length = seal_frame(cipher, kind, number, piece, scratch())
+        packed.add(Record(kind, packed.start(number), length, len(piece)))
+        stored.append(bytes(scratch()[:length]))
+    return b"".join((*stored, sealed_table(cipher, packed, len(data))))
+
+
+SIZE_BYTES: Final = 8
+BLOCK_ENTRIES: Final = 16 * 1024
+"""Frames of which a block tells: those of 16 GiB."""
+_SMALL_BYTES: Final = 16 * 1024
+"""A table up to this size, of an object of 4 GiB, is read without a thread if it is in memory."""
+
+Read = Callable[[memoryview, int], bool]
+"""Fill a view from an offset; return False if that is not possible."""
+
+
+def sealed_table(cipher: FrameCipher, packed: Packed, size: int) -> bytes:
+    """Return the end of an object of `size` bytes whose frames are all known."""
+    end = size.to_bytes(SIZE_BYTES, "big")
+    blocks = []
+    for number, start in enumerate(range(0, len(packed.entries), BLOCK_ENTRIES)):
+        entries = _swapped(packed.entries[start : start + BLOCK_ENTRIES])
+        plaintext = memoryview(end + entries.tobytes())
+        block = memoryview(bytearray(len(plaintext) + OVERHEAD))
+        cipher.seal(FrameKind.TABLE, number, plaintext, block)
+        blocks.append(block)
+    return b"".join((*blocks, end))
+
+
+def read_table(
+    cipher: FrameCipher, stored_size: int, size: int | None, read: Read, *, wait: bool = True
+) -> tuple[Packed, int] | None:
+    """Return the layout and the size of a packed object by its stored bytes.
+
+    Return None if `read` fails, or without `wait`, if the table is large. `size` is that which the
+    object should have.
+
+    Raises:
+        ObjectDamaged: it has another.
+        SealBroken: the table was not made for this object, or was changed.
+
+    """
+    if stored_size < HEADER_BYTES + SIZE_BYTES:
+        raise SealBroken("there is no table")
+    end = memoryview(bytearray(SIZE_BYTES))
+    if not read(end, stored_size - SIZE_BYTES):
+        return None
+    claimed = int.from_bytes(end, "big")
+    check_size(claimed, size)
+    count = claimed // FRAME_BYTES + 1
+    if HEADER_BYTES + count * (ENTRY_BYTES + OVERHEAD) + table_bytes(count) > stored_size:
+        raise SealBroken("there are fewer frames than the object's size needs")
+    start = stored_size - SIZE_BYTES - table_bytes(count)
+    if not wait and stored_size - start > _SMALL_BYTES:
+        return None
+    entries = array("I")
+    offset = start
+    for number, first in enumerate(range(0, count, BLOCK_ENTRIES)):
+        length = SIZE_BYTES + ENTRY_BYTES * min(BLOCK_ENTRIES, count - first)
+        block = memoryview(bytearray(length + OVERHEAD))
+        if not read(block, offset):
+            return None
+        found = cipher.open(FrameKind.TABLE, number, block, memoryview(bytearray(length)))
+        if found[:SIZE_BYTES] != end:
+            raise SealBroken("the table is that of an object of another size")
+        entries.frombytes(found[SIZE_BYTES:])
+        offset += len(block)
+    packed = Packed(_swapped(entries))
+    if packed.start(count) != start:
+        raise SealBroken("the frames do not end where the table begins")
+    return packed, claimed
+
+
+def claimed_size(stored: bytes) -> int:
+    """Return the size that the stored bytes of a packed object claim, whether or not it is true."""
+    return int.from_bytes(stored[-SIZE_BYTES:], "big")
+
+
+def table_bytes(count: int) -> int:
+    """Return how many bytes the table of so many frames has, without the size behind it."""
+    blocks = -(-count // BLOCK_ENTRIES)
+    return ENTRY_BYTES * count + blocks * (SIZE_BYTES + OVERHEAD)
+
+
+def _swapped(entries: array[int]) -> array[int]:
+    """Return entries of the processor's byte order in big-endian, or the reverse."""
+    found = entries[:]
+    if sys.byteorder == "little":
+        found.byteswap()
+    return found

@@ -1,0 +1,319 @@
+"""The client of the control plane for commands: signed in, with JSON bodies and paged lists."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from shutil import copyfileobj
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeVar
+from urllib.parse import urlencode, urlsplit
+from uuid import uuid4
+
+import msgspec
+
+from cloudcore.command_line import Invocation, TokenClaims
+from registry.cli.client.credentials import Credential, changing, credentials_path, load
+from registry.cli.client.environment_key import KeyTokens, find_key
+from registry.cli.client.sign_in import (
+    SignIn,
+    assume_role,
+    bearer,
+    choose_registry,
+    claims_of,
+    transport_to,
+)
+from registry.cli.client.transport import PULL, Lost, RequestRefused, Transport, base_url
+from registry.cli.failure import NotSignedIn
+
+PAGE_ROWS: Final = 200
+"""The largest page that ``/v1`` returns."""
+_COPIED_BYTES: Final = 1 << 20
+
+T = TypeVar("T")
+Record = dict[str, Any]
+Query = Mapping[str, str | int | bool | None]
+
+
+_Send = Callable[[str, str, Mapping[str, str], bytes | None], T]
+
+
+class _ApiRequest(NamedTuple):
+    """A request without its token."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes | None
+
+
+class ApiTokens(Protocol):
+    """A source of access tokens."""
+
+    def token(self) -> str:
+        """Return a token that has not expired."""
+
+    def renewed_token(self, refused: str | None) -> str:
+        """Return a token other than `refused`, which the registry did not take."""
+
+    def advice(self) -> str:
+        """Return what to do after a 403, or an empty string."""
+
+
+class ApiClient:
+    """Calls ``/v1`` of one registry with the tokens of the sign-in.
+
+    Every call raises `RequestRefused` when the registry answers an error, `NotSignedIn` when the
+    sign-in has ended, and another `CommandFailure` when there is no answer; `main` turns them
+    into a line and an exit status.
+    """
+
+    def __init__(self, transport: Transport, tokens: ApiTokens) -> None:
+        self._transport = transport
+        self._tokens = tokens
+
+    @property
+    def url(self) -> str:
+        """Return the registry's base URL."""
+        return self._transport.url
+
+    @property
+    def host(self) -> str:
+        """Return the registry's host and port as image references have them."""
+        return urlsplit(self._transport.own_urls.get(PULL, self.url)).netloc
+
+    @property
+    def own_urls(self) -> Mapping[str, str]:
+        """Return the base URLs of families that the registry has elsewhere."""
+        return self._transport.own_urls
+
+    @property
+    def account_id(self) -> str | None:
+        """Return the id of the account that commands act in; None for a person without a role."""
+        return claims_of(self._tokens.token()).acc
+
+    def call(
+        self, method: str, path: str, document: object = None, query: Query | None = None
+    ) -> Record:
+        """Send `document` as JSON, and `query` without its Nones; return the answer."""
+        request = _request(method, path, document, query)
+        return self._signed(self._transport.send, request)
+
+    def put_if(self, condition: Mapping[str, str], path: str, document: object) -> Record:
+        """Send a PUT with conditional headers, such as ``If-Match``; return the answer."""
+        request = _request("PUT", path, document, None)
+        return self._signed(
+            self._transport.send, request._replace(headers={**condition, **request.headers})
+        )
+
+    def create(self, path: str, document: object = None, query: Query | None = None) -> Record:
+        """Send a POST that takes effect once (``Idempotency-Key``); return the answer."""
+        request = _request("POST", path, document, query)
+        return self._signed(
+            self._transport.send,
+            request._replace(headers={"Idempotency-Key": str(uuid4()), **request.headers}),
+        )
+
+    def fetch(self, path: str) -> bytes:
+        """Return the bytes of the answer at `path`."""
+        return self._signed(self._transport.fetch, _request("GET", path, None, None))
+
+    def send_file(self, path: str, file: BinaryIO, size: int, content_type: str) -> Record:
+        """PUT the `size` bytes of a file, which can be read again; return the answer."""
+        headers = {"Content-Type": content_type, "Content-Length": str(size)}
+
+        def send(
+            method: str, target: str, headers: Mapping[str, str], _body: bytes | None
+        ) -> Record:
+            file.seek(0)
+            return self._transport.send(method, target, headers, file)
+
+        return self._signed(send, _ApiRequest("PUT", path, headers, None))
+
+    def receive_file(self, path: str, file: BinaryIO) -> int:
+        """Write the bytes of the answer at `path` to a file; return how many.
+
+        If the answer breaks off, it is asked for again from the beginning, into the same file.
+        """
+
+        def receive(
+            method: str, target: str, headers: Mapping[str, str], body: bytes | None
+        ) -> int:
+            def copy(response: http.client.HTTPResponse) -> int:
+                file.seek(0)
+                file.truncate()
+                copyfileobj(response, file, _COPIED_BYTES)
+                return file.tell()
+
+            return self._transport.read(method, target, {**headers, "Accept": "*/*"}, body, copy)
+
+        return self._signed(receive, _request("GET", path, None, None))
+
+    def _signed(self, send: _Send[T], request: _ApiRequest) -> T:
+        """Send a request with a token; on 401, once more with a renewed one."""
+        token = self._tokens.token()
+        try:
+            return self._sent(send, request, token)
+        except RequestRefused as error:
+            if error.status == 403 and (advice := self._tokens.advice()):
+                raise RequestRefused(f"{error}; {advice}", error.status, error.code) from None
+            if error.status != 401:
+                raise
+        # A 401 has no effect, so the same request may be sent again.
+        return self._sent(send, request, self._tokens.renewed_token(token))
+
+    def _sent(self, send: _Send[T], request: _ApiRequest, token: str) -> T:
+        """Send a request; if its answer was lost and repeating it is safe, send it once more."""
+        headers = request.headers | bearer(token)
+        try:
+            return send(request.method, request.target, headers, request.body)
+        except Lost:
+            if not _is_repeatable(request):
+                raise
+        return send(request.method, request.target, headers, request.body)
+
+    def rows(self, path: str, field: str, query: Query | None = None) -> Iterator[Record]:
+        """Yield the rows of all pages of a list, from `field` of each answer."""
+        for page in self.pages("GET", path, query=query):
+            yield from page[field]
+
+    def pages(
+        self, method: str, path: str, document: object = None, query: Query | None = None
+    ) -> Iterator[Record]:
+        """Yield the pages of a list."""
+        wanted: dict[str, str | int | bool | None] = {"limit": PAGE_ROWS, **(query or {})}
+        while True:
+            page = self.call(method, path, document, wanted)
+            yield page
+            wanted["marker"] = page["meta"].get("marker")
+            if wanted["marker"] is None:
+                return
+
+
+def open_client(options: argparse.Namespace) -> ApiClient:
+    """Return a client of the registry that ``--registry``, the environment or the sign-in names."""
+    environ = os.environ
+    given: str | None = options.registry
+    if given is None and (key := find_key(environ)) is not None:
+        return client_for(key.url, environ)
+    return client_for(choose_registry(given, environ, credentials_path(environ)), environ)
+
+
+def client_of(run: Invocation) -> ApiClient:
+    """Return the client by which a command runs."""
+    assert isinstance(run.client, ApiClient)
+    return run.client
+
+
+def send_public(
+    options: argparse.Namespace, method: str, path: str, document: object = None
+) -> dict[str, Any]:
+    """Send a request that needs no sign-in, a GET with one if there is one; return the answer."""
+    stored = credentials_path(os.environ)
+    transport = transport_to(choose_registry(options.registry, os.environ, stored), stored)
+    request = _request(method, path, document, None)
+    if method == "GET":
+        with suppress(NotSignedIn):
+            request.headers.update(bearer(SignIn(transport, stored).token()))
+    return transport.send(method, request.target, request.headers, request.body)
+
+
+def client_for(url: str, environ: Mapping[str, str]) -> ApiClient:
+    """Return a client of a registry, signed in by the environment's access key if it is for it."""
+    transport = transport_to(url, credentials_path(environ))
+    key = find_key(environ, transport.url)
+    if key is not None:
+        return ApiClient(transport, KeyTokens(transport, key))
+    return ApiClient(transport, SignIn(transport, credentials_path(environ)))
+
+
+def _is_repeatable(request: _ApiRequest) -> bool:
+    """Return True if a request may be sent again after it may have taken effect.
+
+    A conditional PUT may not: after it took effect its condition no longer holds, so the second
+    one would fail.
+    """
+    if request.method == "PUT":
+        return request.headers.keys().isdisjoint({"If-Match", "If-None-Match"})
+    return request.method == "GET" or "Idempotency-Key" in request.headers
+
+
+def _request(method: str, path: str, document: object, query: Query | None) -> _ApiRequest:
+    body = None if document is None else msgspec.json.encode(document)
+    headers = {} if body is None else {"Content-Type": "application/json"}
+    return _ApiRequest(method, path + _query_string(query or {}), headers, body)
+
+
+def _query_string(query: Query) -> str:
+    """Return the query string with its question mark; booleans are ``true`` and ``false``."""
+    given = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in query.items()
+        if value is not None
+    }
+    return f"?{urlencode(given)}" if given else ""
+
+
+class StoredSignIn:
+    """The sign-in to the registry that the command line chooses: the stored one.
+
+    An access key in the environment comes first, as everywhere.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._path = credentials_path(os.environ)
+        named: str | None = options.registry
+        self._key = find_key(os.environ, None if named is None else base_url(named))
+        url = self._key.url if self._key else choose_registry(named, os.environ, self._path)
+        self._transport = transport_to(url, self._path)
+        if self._key is None:  # one that is stored may be of the environment's registry
+            self._key = find_key(os.environ, self._transport.url)
+        self._key_tokens = KeyTokens(self._transport, self._key) if self._key else None
+
+    @property
+    def url(self) -> str:
+        """Return the registry's base URL."""
+        return self._transport.url
+
+    @property
+    def credential(self) -> Credential | None:
+        """Return the stored credential, or None."""
+        return load(self._path).get(self.url)
+
+    @property
+    def is_program(self) -> bool:
+        """Return True if a service account signed in, which gets no refresh token."""
+        if self._key is not None:
+            return True
+        credential = self.credential
+        return credential is not None and credential.refresh_token is None
+
+    def tokens(self, *, in_role: bool) -> ApiTokens:
+        """Return the tokens of the role, or of the person or program that signed in."""
+        if self._key_tokens is not None:
+            return self._key_tokens
+        return SignIn(self._transport, self._path, in_role=in_role)
+
+    def client(self, *, in_role: bool) -> ApiClient:
+        """Return a client that acts in the role, or as the person or program that signed in."""
+        return ApiClient(self._transport, self.tokens(in_role=in_role))
+
+    @property
+    def role(self) -> str | None:
+        """Return the role that the person took, as it was written."""
+        credential = None if self._key else self.credential
+        return None if credential is None else credential.role
+
+    def claims(self) -> TokenClaims:
+        """Return what the token says by which commands act; renew it if necessary."""
+        return claims_of(self.tokens(in_role=True).token())
+
+    def assume(self, role: str | None) -> None:
+        """Let commands act in a role from now on, or as the person."""
+        source = self.tokens(in_role=False).token()  # raises if nobody is signed in
+        token = None if role is None else assume_role(self._transport, source, role)
+        with changing(self._path) as credentials:
+            kept = credentials[self.url]
+            credentials[self.url] = msgspec.structs.replace(kept, role=role, role_token=token)

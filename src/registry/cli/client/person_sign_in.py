@@ -1,0 +1,240 @@
+"""Sign a person in by authorization code with PKCE (RFC 7636, RFC 8252).
+
+The browser of this machine brings the code back by a redirect to loopback. A browser elsewhere
+shows the code, to be pasted. Whichever comes first counts.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import secrets
+import select
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from threading import Thread
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
+from urllib.parse import urlencode
+
+from registry.cli.client.credentials import Credential
+from registry.cli.client.sign_in import CLIENT, bearer, post_form, token_of
+from registry.cli.client.transport import Transport
+from registry.cli.failure import CommandFailure, Misuse
+from registry.cli.output.prompts import checked_secret, prompting, read_secret
+from registry.cli.output.records import printable, write_now
+
+if TYPE_CHECKING:
+    from registry.cli.client.loopback_redirect import LoopbackRedirect
+
+
+OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
+_PATH: Final = "/v1/oauth/authorize"
+_PROMPT: Final = "Code: "
+_WAIT_SECONDS: Final = 600
+"""As long as the registry's form is valid."""
+
+_Open = Callable[[str], object]
+
+
+class _Received(NamedTuple):
+    """A code, and the `redirect_uri` it was issued for."""
+
+    code: str
+    redirect_uri: str
+
+
+def sign_in_person(transport: Transport, *, with_browser: bool = True) -> Credential:
+    """Return the tokens of a person who signs in on the registry's page.
+
+    Raises:
+        RequestRefused: the registry has no such page, or does not take the code.
+        Misuse: no code was given.
+        CommandFailure: nobody signs in in time.
+
+    """
+    verifier = secrets.token_urlsafe(48)
+    pasting = _page(verifier, OUT_OF_BAND)
+    transport.fetch("GET", pasting, {"Accept": "text/html"})  # fails here if there is no such page
+    open_page = _browser() if with_browser else None
+    if open_page is None:
+        received = _by_pasting(f"{transport.url_for(_PATH)}{pasting}")
+    else:
+        received = _by_browser(transport.url_for(_PATH), pasting, verifier, open_page)
+    form = {
+        "grant_type": "authorization_code",
+        "code": received.code,
+        "code_verifier": verifier,
+        "client_id": CLIENT,
+        "redirect_uri": received.redirect_uri,
+    }
+    answer = post_form(transport, "/v1/oauth/token", form)
+    return Credential(token_of(answer), answer.get("refresh_token"))
+
+
+def _page(verifier: str, redirect_uri: str, state: str = "") -> str:
+    """Return path and query of the page.
+
+    Out of band there is no `state`, as there is no redirect to protect: the verifier, which leaves
+    this process only together with the code, binds the code to it.
+    """
+    digest = hashlib.sha256(verifier.encode()).digest()
+    query = {
+        "response_type": "code",
+        "client_id": CLIENT,
+        "redirect_uri": redirect_uri,
+        "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
+        "code_challenge_method": "S256",
+    }
+    return f"{_PATH}?{urlencode(query | ({'state': state} if state else {}))}"
+
+
+def _browser() -> _Open | None:
+    """Return a function that opens a page in a window; None if this machine shows no windows.
+
+    ``BROWSER`` names a program of the person's choice. Without it a browser that runs in the
+    terminal is none: it would take the terminal from this command.
+    """
+    import webbrowser  # noqa: PLC0415 - needed by this command alone
+
+    chosen = os.environ.get("BROWSER")
+    screens = ("DISPLAY", "WAYLAND_DISPLAY")
+    if not chosen and sys.platform != "darwin" and not any(map(os.environ.get, screens)):
+        return None
+    try:
+        found = webbrowser.get()
+    except webbrowser.Error:
+        return None
+    return None if not chosen and type(found) is webbrowser.GenericBrowser else found.open
+
+
+def _by_pasting(page: str) -> _Received:
+    write_now(f"Open this page, sign in, and copy the code it shows:\n\n  {page}\n\n")
+    return _Received(read_secret(_PROMPT, "code", None), OUT_OF_BAND)
+
+
+def _by_browser(url: str, pasting: str, verifier: str, open_page: _Open) -> _Received:
+    """Open the page here and wait for its redirect, or for a code that is pasted."""
+    from registry.cli.client.loopback_redirect import LoopbackRedirect  # noqa: PLC0415 - a server
+
+    try:
+        redirect = LoopbackRedirect()
+    except OSError:  # a machine without loopback
+        return _by_pasting(f"{url}{pasting}")
+    page = f"{url}{_page(verifier, redirect.uri, redirect.state)}"
+    with redirect:
+        write_now(
+            "Your browser opens the page to sign in. If it does not, open it yourself:\n\n"
+            f"  {page}\n\n"
+            "In a browser on another machine open this one, and paste the code it shows:\n\n"
+            f"  {url}{pasting}\n\n"
+        )
+        # In a thread, as some browsers end only when their window is closed.
+        Thread(target=open_page, args=(page,), daemon=True).start()
+        with prompting(_PROMPT):
+            return _first(redirect)
+
+
+def _first(redirect: LoopbackRedirect) -> _Received:
+    """Return the code of the redirect or of the standard input, whichever comes first."""
+    watched: list[LoopbackRedirect | TextIO] = [redirect]
+    try:
+        sys.stdin.fileno()
+        watched.append(sys.stdin)
+    except (OSError, ValueError):  # closed, or no file
+        pass
+    while True:
+        ready, _, _ = select.select(watched, [], [], _WAIT_SECONDS)
+        if redirect in ready:
+            return _Received(redirect.code, redirect.uri)
+        if not ready:
+            raise CommandFailure("nobody signed in within 10 minutes; run the command again")
+        try:
+            line = sys.stdin.readline()
+        except UnicodeDecodeError:
+            line = "\n"  # no code
+        if not line:  # at the end of the input the redirect may still come
+            watched.remove(sys.stdin)
+            continue
+        pasted = checked_secret(line, "code")
+        code = redirect.code_in(pasted) if pasted.startswith(redirect.uri) else None
+        # The address of a redirect that did not reach this machine may be pasted too.
+        return _Received(pasted, OUT_OF_BAND) if code is None else _Received(code, redirect.uri)
+
+
+class AssignedRole(NamedTuple):
+    """A role that is assigned to the person."""
+
+    name: str
+    account: str
+    """The handle."""
+    crn: str
+
+    @property
+    def shown(self) -> str:
+        """Return name and account for a person to read."""
+        return f"{printable(self.name)} of {printable(self.account)}"
+
+
+def choose_role(transport: Transport, access_token: str) -> AssignedRole | None:
+    """Return the person's only role, or the one picked at the terminal.
+
+    Print what there is to choose from, and return None, if there is no role, or several and
+    nobody to ask.
+
+    Raises:
+        Misuse: something else was picked.
+
+    """
+    roles = list(_assigned(transport, access_token))
+    if len(roles) == 1:
+        return roles[0]
+    if not roles:
+        write_now(
+            "No role is assigned to you, and a person acts in an account by a role: "
+            "ask its administrator for one.\n"
+        )
+        return None
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        return pick(roles)
+    write_now("You can act in several roles. Choose one:\n")
+    for role in roles:
+        write_now(f"  entrepot login {transport.url} --role {_option(role, roles)}\n")
+    return None
+
+
+def pick(roles: Sequence[AssignedRole]) -> AssignedRole:
+    """Ask which role; return it.
+
+    Raises:
+        Misuse: something else was typed.
+
+    """
+    for number, role in enumerate(roles, 1):
+        sys.stderr.write(f"  {number}  {role.shown}\n")
+    sys.stderr.write(f"In which role do you want to act? [1-{len(roles)}] ")
+    sys.stderr.flush()
+    typed = sys.stdin.readline().strip()
+    if not typed.isascii() or not typed.isdigit() or not 1 <= int(typed) <= len(roles):
+        raise Misuse("you are signed in without a role; 'entrepot login URL --role ROLE' takes one")
+    return roles[int(typed) - 1]
+
+
+def _option(role: AssignedRole, roles: Sequence[AssignedRole]) -> str:
+    """Return what ``--role`` takes for a role: its name, or its CRN if others have the name."""
+    names = Counter(each.name for each in roles)
+    return printable(role.name if names[role.name] == 1 else role.crn)
+
+
+def _assigned(transport: Transport, access_token: str) -> Iterator[AssignedRole]:
+    query = {"limit": "200"}
+    while True:
+        path = f"/v1/users/me/roles?{urlencode(query)}"
+        page = transport.send("GET", path, bearer(access_token))
+        for role in page["roles"]:
+            yield AssignedRole(role["name"], role["account"]["name"], role["crn"])
+        marker = page["meta"].get("marker")
+        if marker is None:
+            return
+        query["marker"] = marker

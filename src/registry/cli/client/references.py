@@ -1,0 +1,315 @@
+"""Repositories, images and CRNs as people write them, and paths on ``/v1``.
+
+app   team/app   acme/team/app   registry.example.com/acme/team/app   <id of a repository>
+app:1.0   app@sha256:…   app@<id of an image>   app:1.0@sha256:… (the digest counts)
+app@1234567890ab   app@sha256:123456 (the beginning of one digest alone)
+
+A CRN may name the caller's account by its id or by its handle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+from cloudcore.resource_names import Crn, parse_uuid
+from registry.cli.client.api import ApiClient, Record
+from registry.cli.client.transport import RequestRefused
+from registry.cli.failure import Missing, Misuse
+from registry.cli.output.records import printable
+from registry.errors import DigestInvalid
+from registry.oci.digest import Digest
+from registry.oci.reference import is_tag
+
+_SHORT: Final = re.compile(r"(?:sha256:)?[0-9a-f]{6,63}")
+_NAME_PARTS: Final = 2
+"""The most components that may precede a repository's name: host and account."""
+
+
+class TypedReference(NamedTuple):
+    """A parsed reference."""
+
+    repository: str
+    """As written: a name, with or without host and account, or an id."""
+    tag: str | None = None
+    digest: str | None = None
+    """Or the beginning of one, or the id of an image."""
+
+
+def parse_typed_reference(text: str) -> TypedReference:
+    """Parse a reference.
+
+    Raises:
+        Misuse: the repository is missing, or the tag or digest is malformed.
+
+    """
+    name, at, digest = text.partition("@")
+    head, colon, tag = name.rpartition(":")
+    if not colon or "/" in tag:  # the colon of a port
+        head, tag = name, ""
+    if name.endswith(":"):
+        raise Misuse(f"no tag follows the colon of {printable(text)!r}")
+    if not head:
+        raise Misuse(f"no repository is named in {printable(text)!r}")
+    if at and not (is_image(digest) or is_short_digest(digest)):
+        raise Misuse(
+            f"what follows the @ is no digest: {printable(digest)!r}; "
+            "write six hex digits of it or more, in lower case"
+        )
+    return TypedReference(head, check_tag(tag) if tag else None, digest or None)
+
+
+def is_image(text: str) -> bool:
+    """Return True if a text has the form of a digest or an id."""
+    try:
+        Digest.parse(text)
+    except DigestInvalid:
+        return is_id(text)
+    return True
+
+
+def is_short_digest(text: str) -> bool:
+    """Return True if a text may be the beginning of a sha256, which a tag may look like too."""
+    return _SHORT.fullmatch(text) is not None
+
+
+def is_id(text: str) -> bool:
+    """Return True if a text is a UUID."""
+    return parse_uuid(text) is not None
+
+
+def check_tag(text: str) -> str:
+    """Return the text if it is a valid tag.
+
+    Raises:
+        Misuse: it is not.
+
+    """
+    if not is_tag(text):
+        raise Misuse(
+            f"{printable(text)!r} is no tag: 1 to 128 letters, digits, '_', '.' and '-', "
+            "not beginning with '.' or '-'"
+        )
+    return text
+
+
+def repository_path(client: ApiClient, written: str) -> str:
+    """Return the path of a repository; by its id, it may belong to another account."""
+    if is_id(written):
+        return f"/v1/repositories/{written}"
+    return f"/v1/repositories/{find_repository(client, written)['id']}"
+
+
+def find_repository(client: ApiClient, written: str) -> Record:
+    """Return a repository of the account by its name or id.
+
+    Raises:
+        Misuse: the text names an image.
+        Missing: there is no such repository.
+
+    """
+    if set(":@") & set(written.rpartition("/")[2]):
+        raise Misuse(f"a repository is named without tag or digest, not {printable(written)!r}")
+    if is_id(written):
+        found: Record = client.call("GET", f"/v1/repositories/{written}")["repository"]
+        return found
+    full = written.removeprefix(f"{client.host}/")
+    refused = None
+    # Names may be nested, so the first component may be part of the name or the account.
+    for skipped in range(0 if full == written else 1, _NAME_PARTS + 1):
+        parts = full.split("/", skipped)
+        if len(parts) <= skipped:
+            break
+        try:
+            rows = client.call("GET", "/v1/repositories", query={"name": parts[skipped]})
+        except RequestRefused as error:
+            refused = refused or error
+            continue
+        for row in rows["repositories"]:
+            is_full = not skipped or f"/{row['uri']}".endswith(f"/{full}")
+            if row["name"] == parts[skipped] and is_full:
+                return dict(row)
+    if refused is not None:
+        raise refused
+    raise Missing(
+        f"the account has no repository {printable(written)!r}; "
+        "'entrepot repositories list' shows those it has, and one of another account goes by its id"
+    )
+
+
+def image_path(client: ApiClient, written: str) -> str:
+    """Return the path of an image that is written as ``REPO:TAG`` or ``REPO@DIGEST``.
+
+    Raises:
+        Misuse: the text has neither tag nor digest.
+        Missing: there is no such repository or tag.
+
+    """
+    reference = parse_typed_reference(written)
+    if reference.digest is None and reference.tag is None:
+        raise Misuse(f"which image of {printable(written)}? write REPO:TAG or REPO@DIGEST")
+    path = repository_path(client, reference.repository)
+    return f"{path}/images/{digest_of(client, path, reference)}"
+
+
+def digest_of(client: ApiClient, path: str, reference: TypedReference) -> str:
+    """Return the digest (or id) that a reference names in the repository at `path`."""
+    if reference.digest is not None:
+        return full_digest(client, path, reference.digest)
+    assert reference.tag is not None
+    try:
+        digest: str = client.call("GET", tag_path(path, reference.tag))["tag"]["digest"]
+    except RequestRefused as error:
+        if error.status != 404:
+            raise
+        raise Missing(no_tag(reference)) from None
+    return digest
+
+
+def full_digest(client: ApiClient, repository: str, digest: str) -> str:
+    """Return the digest that a short digest begins, in the repository at a path; any other as is.
+
+    Raises:
+        RequestRefused: no image has it, or several have.
+
+    """
+    if not is_short_digest(digest):
+        return digest
+    found: str = client.call("GET", f"{repository}/images/{digest}")["image"]["digest"]
+    return found
+
+
+def tag_path(repository: str, tag: str) -> str:
+    """Return the path of a tag in the repository at a path."""
+    return f"{repository}/tags/{quote(tag, safe='')}"
+
+
+def no_tag(reference: TypedReference) -> str:
+    """Return that there is no such tag, and what tells those there are."""
+    return (
+        f"there is no tag {reference.tag!r} in {reference.repository}; "
+        f"'entrepot tags list {reference.repository}' shows those there are"
+    )
+
+
+class Items(NamedTuple):
+    """Images, and tags without their images."""
+
+    digests: list[str]
+    tags: list[str]
+
+
+def named_items(first: str, others: Iterable[str]) -> tuple[TypedReference, list[str]]:
+    """Return what the first argument of a command names, and all items, its own the first."""
+    reference = parse_typed_reference(first)
+    items = items_in(reference.repository, others)
+    own = reference.digest or reference.tag
+    return reference, [own, *items] if own else items
+
+
+def check_item(text: str) -> None:
+    """Raise `Misuse` if a text is no digest, no beginning of one, no id and no tag."""
+    if not is_image(text) and not is_short_digest(text):
+        check_tag(text)
+
+
+def items_in(repository: str, texts: Iterable[str]) -> list[str]:
+    """Return the tags and digests that texts name, which may repeat the repository.
+
+    Raises:
+        Misuse: one is of another repository, or malformed.
+
+    """
+    return [_item_in(repository, text) for text in texts]
+
+
+def _item_in(repository: str, text: str) -> str:
+    if is_image(text) or is_short_digest(text) or not {":", "@"} & set(text):
+        return text
+    reference = parse_typed_reference(text)
+    if reference.repository != repository:
+        raise Misuse(
+            f"{text!r} is of another repository than {repository!r}; name those of one at a time"
+        )
+    item = reference.digest or reference.tag
+    if item is None:
+        raise Misuse(f"{text!r} names neither tag nor digest")
+    return item
+
+
+def find_items(client: ApiClient, repository: str, items: Iterable[str]) -> Items:
+    """Return the items of the repository at a path as digests and tags.
+
+    A text that may be a tag or a short digest is the tag if there is one.
+
+    Raises:
+        Misuse: one is neither.
+        RequestRefused: a short digest belongs to several images.
+
+    """
+    found = Items([], [])
+    for item in items:
+        digest = _digest_of(client, repository, item)
+        if digest is None:
+            found.tags.append(check_tag(item))
+        else:
+            found.digests.append(digest)
+    return found
+
+
+def _digest_of(client: ApiClient, repository: str, item: str) -> str | None:
+    """Return the digest of the image that an item names; None if it is a tag."""
+    if is_image(item) and not is_id(item):
+        return item
+    if not is_id(item) and not is_short_digest(item):
+        return None
+    is_certain = is_id(item) or ":" in item
+    if not is_certain and _is_tag(client, repository, item):
+        return None
+    try:
+        digest: str = client.call("GET", f"{repository}/images/{item}")["image"]["digest"]
+    except RequestRefused as error:
+        if error.status != 404 or is_certain:
+            raise
+        return None
+    return digest
+
+
+def _is_tag(client: ApiClient, repository: str, text: str) -> bool:
+    try:
+        client.call("GET", tag_path(repository, text))
+    except RequestRefused as error:
+        if error.status != 404:
+            raise
+        return False
+    return True
+
+
+def own_crn(client: ApiClient, crn: Crn) -> Crn | None:
+    """Return a CRN as answers have it, with the account's id; None if it is of another account.
+
+    Raises:
+        Misuse: it has a handle, and the caller's rights do not show that of its own account.
+
+    """
+    own_id = client.account_id
+    if own_id is None:  # a person without a role, whom the registry refuses
+        return crn
+    if (given := parse_uuid(crn.account)) is None and crn.account == _handle(client, own_id):
+        given = own_id
+    return crn._replace(account=own_id) if given == own_id else None
+
+
+def _handle(client: ApiClient, account_id: str) -> str:
+    try:
+        handle: str = client.call("GET", f"/v1/accounts/{account_id}")["account"]["handle"]
+    except RequestRefused as error:
+        if error.status != 403:
+            raise
+        raise Misuse(
+            "your rights do not show the handle of your account; write its id in the CRN instead,"
+            f" {account_id}"
+        ) from None
+    return handle

@@ -1,0 +1,198 @@
+"""Use a stored sign-in: choose the registry, and return a token that has not expired.
+
+The registry verifies tokens. Here their claims only tell a person who they act as.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from cloudcore.command_line import TokenClaims
+from registry.cli.client.credentials import ApiToken, Credential, changing, load
+from registry.cli.client.transport import TIMEOUT_SECONDS, RequestRefused, Transport, base_url
+from registry.cli.failure import CommandFailure, Misuse, NotSignedIn
+
+CLIENT: Final = "cli"
+_EARLY_SECONDS: Final = 30
+"""A token that expires sooner is renewed before it is used."""
+
+
+class SignIn:
+    """The sign-in to one registry, stored in the credentials file.
+
+    Its tokens are of the role, if there is one; with `in_role=False`, or without a role, of the
+    person or program that signed in.
+    """
+
+    def __init__(self, transport: Transport, path: Path, *, in_role: bool = True) -> None:
+        self._transport = transport
+        self._path = path
+        self._in_role = in_role
+
+    def token(self) -> str:
+        """Return an access token, renewed if it has expired.
+
+        Raises:
+            NotSignedIn: there is none, and a new one needs a new sign-in.
+            CommandFailure: the registry does not renew it, or cannot be reached.
+
+        """
+        credential = load(self._path).get(self._transport.url)
+        acting = None if credential is None else self._acting(credential)
+        return acting.access_token if acting and _is_live(acting) else self.renewed_token(None)
+
+    def renewed_token(self, refused: str | None) -> str:
+        """Return a token other than `refused`; raise what `token` raises.
+
+        Of several commands at once only one renews, as a refresh token is good for one use.
+        """
+        with changing(self._path) as credentials:
+            credential = credentials.get(self._transport.url)
+            if credential is None:
+                raise NotSignedIn(f"not signed in to {self._transport.url}: {self._advice}")
+            acting = self._acting(credential)
+            if acting and _is_live(acting) and acting.access_token != refused:
+                return acting.access_token
+            return self._renew(credentials, credential).access_token
+
+    def advice(self) -> str:
+        """Return the advice to assume a role, without which a person may do little; else empty."""
+        if not self._in_role:
+            return ""
+        credential = load(self._path).get(self._transport.url)
+        if credential is None or credential.refresh_token is None or credential.role is not None:
+            return ""
+        return (
+            "a person acts in an account by a role: "
+            f"run 'entrepot login {self._transport.url} --role ROLE'"
+        )
+
+    def _acting(self, credential: Credential) -> ApiToken | None:
+        return credential.acting if self._in_role else credential.token
+
+    def _renew(self, kept: dict[str, Credential], credential: Credential) -> ApiToken:
+        """Return a new token to send; store each new token in `kept` as it arrives."""
+        source = credential.token
+        if self._in_role and credential.role is not None and _is_live(source):
+            try:
+                return self._act(kept, credential)
+            except RequestRefused as error:
+                if error.status != 401:
+                    raise
+        # From here on the old refresh token is spent, so the new one is stored at once.
+        credential = kept[self._transport.url] = self._refreshed(credential)
+        return self._act(kept, credential)
+
+    def _act(self, kept: dict[str, Credential], credential: Credential) -> ApiToken:
+        if not self._in_role or credential.role is None:
+            return credential.token
+        token = assume_role(self._transport, credential.token.access_token, credential.role)
+        kept[self._transport.url] = msgspec.structs.replace(credential, role_token=token)
+        return token
+
+    def _refreshed(self, credential: Credential) -> Credential:
+        over = NotSignedIn(f"the sign-in to {self._transport.url} is over: {self._advice}")
+        if credential.refresh_token is None:
+            raise over
+        form = {
+            "grant_type": "refresh_token",
+            "refresh_token": credential.refresh_token,
+            "client_id": CLIENT,
+        }
+        try:
+            answer = post_form(self._transport, "/v1/oauth/token", form)
+        except RequestRefused as error:
+            raise (over if error.code == "invalid_grant" else error) from None
+        return msgspec.structs.replace(
+            credential, token=token_of(answer), refresh_token=answer.get("refresh_token")
+        )
+
+    @property
+    def _advice(self) -> str:
+        return f"run 'entrepot login {self._transport.url}'"
+
+
+def choose_registry(given: str | None, environ: Mapping[str, str], path: Path) -> str:
+    """Return the URL of the registry: as given, from the environment, or the only sign-in's.
+
+    Raises:
+        Misuse: there are several; one must be named.
+        NotSignedIn: there is none.
+
+    """
+    named = given or environ.get("ENTREPOT_REGISTRY")
+    if named:
+        return base_url(named)
+    urls = sorted(load(path))
+    if len(urls) > 1:
+        raise Misuse(f"name one of the registries you are signed in to: {', '.join(urls)}")
+    if not urls:
+        raise NotSignedIn("not signed in: run 'entrepot login URL'")
+    return urls[0]
+
+
+def transport_to(url: str, path: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> Transport:
+    """Return what sends requests to a registry, whose base URLs a sign-in may have stored."""
+    stored = load(path).get(base_url(url))
+    own_urls = None if stored is None else stored.own_urls
+    return Transport(url, timeout_seconds=timeout_seconds, own_urls=own_urls)
+
+
+def assume_role(transport: Transport, access_token: str, role: str) -> ApiToken:
+    """Assume a role; return its token."""
+    headers = {"Content-Type": "application/json", **bearer(access_token)}
+    body = msgspec.json.encode({"role": role})
+    return token_of(transport.send("POST", "/v1/assume-role", headers, body))
+
+
+def post_form(
+    transport: Transport,
+    path: str,
+    fields: Mapping[str, str],
+    basic: tuple[str, str] | None = None,
+) -> dict[str, Any]:
+    """Post a form to an OAuth endpoint, with Basic credentials if given; return the answer."""
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    if basic is not None:
+        pair = base64.b64encode(f"{basic[0]}:{basic[1]}".encode()).decode()
+        headers["Authorization"] = f"Basic {pair}"
+    return transport.send("POST", path, headers, urlencode(fields).encode())
+
+
+def bearer(access_token: str) -> dict[str, str]:
+    """Return the ``Authorization`` header of a token."""
+    return {"Authorization": f"Bearer {access_token}"}
+
+
+def token_of(answer: Mapping[str, Any]) -> ApiToken:
+    """Return the access token of an answer, with its expiry by this machine's clock."""
+    return ApiToken(answer["access_token"], int(time.time()) + answer["expires_in"])
+
+
+def _is_live(token: ApiToken) -> bool:
+    return time.time() < token.expires_at - _EARLY_SECONDS
+
+
+def claims_of(token: str) -> TokenClaims:
+    """Return the claims of a token (RFC 7519 §3).
+
+    Raises:
+        CommandFailure: the token is not one that this registry issues.
+
+    """
+    _, _, rest = token.partition(".")
+    payload, _, _ = rest.partition(".")
+    try:
+        text = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
+        return msgspec.json.decode(text, type=TokenClaims)
+    except (ValueError, msgspec.DecodeError):
+        raise CommandFailure(
+            "the stored token cannot be read; sign in again with 'entrepot login'"
+        ) from None

@@ -1,0 +1,300 @@
+"""Send one request by HTTP to the base URL that serves its path, and read one JSON answer.
+
+``GET /v1/regions`` of a registry names the base URL of each family. Every failure is one line of
+text.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any, BinaryIO, Final, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from cloudcore.command_failures import RequestRefused as RequestRefused  # noqa: PLC0414
+from registry.cli.failure import CommandFailure, Misuse
+from registry.cli.output.records import printable
+from registry.composition.families import FAMILIES
+
+T = TypeVar("T")
+
+TIMEOUT_SECONDS: Final = 30
+
+
+class Lost(CommandFailure):
+    """The connection broke after the request was sent; it may or may not have taken effect."""
+
+
+class _Answer(dict[str, Any]):
+    """A JSON object that a registry answered; raises `CommandFailure` for a missing field."""
+
+    def __init__(self, url: str, document: dict[str, Any]) -> None:
+        super().__init__(document)
+        self._url = url
+
+    def __missing__(self, name: str) -> None:
+        raise CommandFailure(
+            f"the answer of {self._url} has no {name!r}: it is no registry, "
+            "or its version is another than 'entrepot --version' tells"
+        )
+
+
+class Transport:
+    """Sends requests to one registry, of which families may have base URLs of their own.
+
+    Redirects are not followed, so credentials go there alone.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        own_urls: Mapping[str, str] | None = None,
+    ) -> None:
+        """Send to `url`, and what is elsewhere to `own_urls`, which are asked for after a 404."""
+        self.url = base_url(url)
+        self.own_urls: Mapping[str, str] = own_urls or {}
+        self._has_looked = False
+        self._timeout = timeout_seconds
+        self._opener = urllib.request.build_opener(_NoRedirects)
+
+    def url_for(self, path: str) -> str:
+        """Return the base URL of a path."""
+        return url_for(path, self.url, self.own_urls)
+
+    def look(self) -> None:
+        """Ask the registry, once, which families have base URLs of their own."""
+        if self._has_looked:
+            return
+        self._has_looked = True
+        with suppress(RequestRefused):
+            self.own_urls = own_urls_in(self.send("GET", PLACE, {}), self.url)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | BinaryIO | None = None,
+    ) -> dict[str, Any]:
+        """Send a request; return the JSON object of the answer, or ``{}`` for an empty body.
+
+        Raise what `read` raises, and `CommandFailure` if the answer is no JSON object.
+        """
+        text = self.fetch(method, path, headers, body)
+        try:
+            document = msgspec.json.decode(text, type=dict[str, Any]) if text else {}
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise CommandFailure(
+                f"what answers at {self.url} is no registry; check the URL"
+            ) from None
+        return _Answer(self.url, document)
+
+    def fetch(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | BinaryIO | None = None,
+    ) -> bytes:
+        """Send a request; return the bytes of the answer. Raise what `read` raises."""
+        return self.read(method, path, headers, body, _content)
+
+    def read(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | BinaryIO | None,
+        reading: Callable[[http.client.HTTPResponse], T],
+    ) -> T:
+        """Send a request; return what `reading` makes of the answer.
+
+        After a 404 it is sent again if the registry has the path elsewhere than is known.
+
+        Raises:
+            RequestRefused: the registry answered an error.
+            Lost: the connection broke; the request may have taken effect.
+            CommandFailure: the registry cannot be reached, or does not answer in time; then the
+                request may have taken effect too.
+
+        """
+        base = self.url_for(path)
+        try:
+            return self._read(base, method, path, headers, body, reading)
+        except RequestRefused as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            self.look()
+            if self.url_for(path) == base:
+                raise
+        if body is not None and not isinstance(body, bytes):
+            body.seek(0)
+        return self._read(self.url_for(path), method, path, headers, body, reading)
+
+    def _read(
+        self,
+        base: str,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | BinaryIO | None,
+        reading: Callable[[http.client.HTTPResponse], T],
+    ) -> T:
+        advice = "try again later" if method == "GET" else "check whether it was done nevertheless"
+        request = urllib.request.Request(  # noqa: S310 - `base_url` has checked the scheme
+            base + path,
+            data=body,
+            headers={"Accept": "application/json", **headers},
+            method=method,
+        )
+        try:
+            with self._opener.open(request, timeout=self._timeout) as response:
+                return reading(response)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(base, error) from None
+        except ConnectionError:
+            raise Lost(f"{base} hung up before it had answered; {advice}") from None
+        except TimeoutError:  # after the request was sent; before that, it is within a `URLError`
+            raise CommandFailure(f"no answer of {base} in time; {advice}") from None
+        except http.client.IncompleteRead as error:
+            raise Lost(_trouble(base, error)) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise CommandFailure(_trouble(base, error)) from None
+
+
+def base_url(url: str) -> str:
+    """Return a registry's URL normalized, as credentials are stored under it.
+
+    Raises:
+        Misuse: it is not the HTTP URL of a host.
+
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+        parts = urlsplit("")
+    is_plain = url.isascii() and url.isprintable()
+    if not is_plain or parts.scheme not in ("http", "https") or not host:
+        raise Misuse(f"a registry's URL is like https://registry.example.com, not {url!r}")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise Misuse(f"a registry's URL is scheme and host, nothing more: {parts.scheme}://{host}")
+    shown = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{shown}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}"
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_args: object, **_kwargs: object) -> None:
+        return None
+
+
+def _content(response: http.client.HTTPResponse) -> bytes:
+    return response.read()
+
+
+def _code_and_message(document: dict[str, Any]) -> tuple[str, str]:
+    """Return code and message of an error.
+
+    It has the form of ``/v1``, of OAuth (RFC 6749 §5.2) or of ``/v2`` (distribution-spec).
+    """
+    match document.get("errors"):
+        case [{"code": str(code), "message": str(message)}, *_]:
+            return code, printable(f"{code}: {message}")
+    error = document.get("error")
+    if isinstance(error, dict):
+        code, message = str(error.get("code", "")), str(error.get("message", ""))
+        params = error.get("params")
+        field = params.get("field") if isinstance(params, dict) else None
+        needs_field = isinstance(field, str) and not message.startswith(field)
+        where = f"{field}: " if needs_field else ""
+        request = f" (request {error['request_id']})" if "request_id" in error else ""
+        return code, printable(f"{code}: {where}{message}{request}")
+    if isinstance(error, str):
+        described = document.get("error_description")
+        return error, printable(f"{error}: {described}" if described else error)
+    return "", ""
+
+
+def _refusal(url: str, error: urllib.error.HTTPError) -> RequestRefused:
+    status, target = error.code, error.headers.get("Location")
+    if 300 <= status < 400 and target:
+        return RequestRefused(f"{url} redirects to {printable(target)}; use that URL", status)
+    try:
+        document = msgspec.json.decode(error.read(), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError, http.client.HTTPException):
+        return RequestRefused(
+            f"{url} answered {status} without saying why; "
+            "is it the URL of the registry, and is there a proxy before it?",
+            status,
+        )
+    code, message = _code_and_message(document)
+    if status == HTTPStatus.TOO_MANY_REQUESTS and (seconds := error.headers.get("Retry-After")):
+        message += f"; try again in {printable(seconds)} seconds, not before"
+    return RequestRefused(message or f"the registry answered {status}", status, code)
+
+
+def _trouble(url: str, error: Exception) -> str:
+    """Return why there was no answer, and what to do about it if that is known."""
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    match reason:
+        case ssl.SSLCertVerificationError():
+            advice = "name the file of its authority in SSL_CERT_FILE"
+            return f"the certificate of {url} is not trusted: {reason.verify_message}; {advice}"
+        case ssl.SSLError():
+            return f"{url} does not speak TLS as it should; is it an http:// URL?"
+        case http.client.HTTPException() if not isinstance(reason, OSError):
+            return f"{url} does not speak HTTP; is it an https:// URL?"
+        case TimeoutError():
+            words = "no answer in time"
+        case OSError(strerror=str(words)):
+            pass
+        case _:
+            words = str(reason)
+    return f"cannot reach {url}: {printable(words)}; check the URL, or try again later"
+
+
+PLACE: Final = "/v1/regions"
+PULL: Final = "pull"
+_MAIN: Final = "api"
+_PARTS: Final[Mapping[str, str]] = {
+    "/v2": PULL,
+    **{path: each.host for each in FAMILIES if each.host for path in each.paths},
+}
+"""What serves a path, by its first segments."""
+
+
+def url_for(path: str, url: str, own_urls: Mapping[str, str]) -> str:
+    """Return the base URL of a path with its query, of those at `url` or elsewhere."""
+    segments = path.partition("?")[0].split("/")
+    part = _PARTS.get("/".join(segments[:2])) or _PARTS.get("/".join(segments[:3]), _MAIN)
+    return own_urls.get(part) or own_urls.get(_MAIN) or url
+
+
+def own_urls_in(document: Mapping[str, Any], url: str) -> Mapping[str, str]:
+    """Return where families are, by the regions of the registry at `url`; empty: all are there.
+
+    A registry that is reached by a name which it does not tell serves all there. Nothing is sent by
+    plain HTTP that would not be at `url`.
+    """
+    scheme = url.partition("://")[0]
+    for region in document.get("regions", ()):
+        endpoints: Mapping[str, str] = region.get("endpoints", {})
+        if url in endpoints.values():
+            known = {
+                part: found
+                for part, found in endpoints.items()
+                if part in (_MAIN, *_PARTS.values()) and found.partition("://")[0] == scheme
+            }
+            return known if {*known.values()} != {url} else {}
+    return {}

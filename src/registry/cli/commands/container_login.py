@@ -1,0 +1,340 @@
+"""``entrepot docker-login``: log container clients in, by their files or as a pull secret."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from registry.cli.client.api import ApiClient, open_client
+from registry.cli.client.container_passwords import (
+    ContainerPassword,
+    current_password,
+    find_source,
+    new_password,
+)
+from registry.cli.failure import CommandFailure, Misuse
+from registry.cli.output.records import printable, write_now, write_record
+from registry.cli.parser import Verbs, add_output, add_registry
+
+_TYPE: Final = "kubernetes.io/dockerconfigjson"
+_LABEL: Final = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_NAMESPACE: Final = re.compile(_LABEL)
+_NAME: Final = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:[.]{_LABEL})*")
+HELPER: Final = "entrepot"
+_TAB: Final = "\t"
+"""Docker's own indentation."""
+_PROGRAM: Final = f"docker-credential-{HELPER}"
+
+
+def pull_secret(name: str, namespace: str | None, login: ContainerPassword) -> dict[str, Any]:
+    """Return the Secret's manifest.
+
+    Raises:
+        Misuse: Kubernetes does not take the name or the namespace (RFC 1123 §2.1).
+
+    """
+    if not _NAME.fullmatch(name):
+        raise Misuse(
+            f"the name of a Secret is of a-z 0-9 - . and begins with the first, not {name!r}"
+        )
+    if namespace is not None and not _NAMESPACE.fullmatch(namespace):
+        raise Misuse(f"a namespace is at most 63 of a-z 0-9 -, not {namespace!r}")
+    pair = base64.b64encode(f"{login.username}:{login.password}".encode()).decode()
+    auth = {"username": login.username, "password": login.password, "auth": pair}
+    config = msgspec.json.encode({"auths": {login.registry: auth}})
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name} | ({} if namespace is None else {"namespace": namespace}),
+        "type": _TYPE,
+        "data": {".dockerconfigjson": base64.b64encode(config).decode()},
+    }
+
+
+def yaml_of(manifest: Mapping[str, Any]) -> str:
+    """Return a manifest as YAML; each text is quoted as in JSON, which YAML 1.2 contains."""
+    lines = []
+    for key, value in manifest.items():
+        if isinstance(value, str):
+            lines.append(f"{key}: {_quoted(value)}")
+        else:
+            lines.append(f"{key}:")
+            lines += [f"  {name}: {_quoted(text)}" for name, text in value.items()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()
+
+
+def config_path(environ: Mapping[str, str]) -> Path:
+    """Return docker's ``config.json``, which the other clients read too."""
+    folder = environ.get("DOCKER_CONFIG")
+    return (Path(folder) if folder else Path.home() / ".docker") / "config.json"
+
+
+def add_helper(path: Path, hosts: Iterable[str]) -> bool:
+    """Make the helper give the passwords of hosts; return False if it did so already.
+
+    All other settings stay. The file is replaced at once, and keeps its mode.
+
+    Raises:
+        CommandFailure: the file holds something else, or cannot be written.
+
+    """
+    target = path.resolve()  # a link stays one
+    config = _read(target)
+    helpers = config.setdefault("credHelpers", {})
+    if not isinstance(helpers, dict):
+        raise CommandFailure(f"{path}: credHelpers is no JSON object; mend the file first")
+    missing = [host for host in hosts if helpers.get(host) != HELPER]
+    if not missing:
+        return False
+    helpers.update(dict.fromkeys(missing, HELPER))
+    try:
+        _replace(target, f"{json.dumps(config, indent=_TAB, ensure_ascii=False)}\n")
+    except OSError as error:
+        raise CommandFailure(f"cannot write {path}: {error.strerror}") from None
+    return True
+
+
+def missing_program(environ: Mapping[str, str]) -> str:
+    """Return where the helper's program is, if clients would not find it; else an empty string."""
+    if shutil.which(_PROGRAM, path=environ.get("PATH")):
+        return ""
+    return str(Path(sys.executable).with_name(_PROGRAM))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise CommandFailure(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        config = None
+    if not isinstance(config, dict):
+        raise CommandFailure(f"{path} holds no JSON object; mend the file first")
+    return config
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".config-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+_CLIENT: str = "docker"
+_EXAMPLES = """\
+examples:
+  entrepot docker-login                       docker, for 12 hours
+  entrepot docker-login --client podman
+  entrepot docker-login --credential-helper   docker and others, for as long as you are signed in
+  entrepot docker-login --print-password |
+    crane auth login --username token --password-stdin registry.example.com
+  entrepot docker-login --kubernetes-secret entrepot | kubectl apply -f -
+"""
+
+
+def add_parsers(commands: Verbs) -> None:
+    """Add ``docker-login``."""
+    words = "sign a container client in for 12 hours, without asking for a secret again"
+    parser = commands.add_parser(
+        "docker-login",
+        help=words,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_registry(parser)
+    add_output(parser)
+    ways = parser.add_mutually_exclusive_group()
+    add_client(ways)
+    ways.add_argument(
+        "--credential-helper",
+        action="store_true",
+        help="have clients ask docker-credential-entrepot for passwords (~/.docker/config.json)",
+    )
+    ways.add_argument("--print", action="store_true", help="print username and password")
+    ways.add_argument(
+        "--print-password",
+        action="store_true",
+        help="print the password alone; the username is 'token'",
+    )
+    ways.add_argument(
+        "--kubernetes-secret", metavar="NAME", help="print a pull secret for 'kubectl apply -f -'"
+    )
+    parser.add_argument("--namespace", metavar="NAME", help="of the pull secret")
+    parser.set_defaults(run=_run)
+
+
+def add_client(parser: argparse._ActionsContainer) -> None:
+    """Add ``--client``, the container client."""
+    parser.add_argument(
+        "--client",
+        default=_CLIENT,
+        metavar="PROGRAM",
+        help=f"the container client ({_CLIENT}): {', '.join(CLIENTS)}, or another with their form",
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.namespace is not None and options.kubernetes_secret is None:
+        raise Misuse("--namespace is for --kubernetes-secret NAME")
+    client = open_client(options)
+    if options.credential_helper:
+        return _name_helper(client)
+    made = new_password(client)
+    if options.print:
+        write_record(_record(made), options.output)
+    elif options.print_password:
+        write_now(f"{made.password}\n")
+    elif options.kubernetes_secret is not None:
+        _print_secret(options, made)
+    else:
+        log_in(client.url, options.client, made)
+    return 0
+
+
+def _record(made: ContainerPassword) -> dict[str, Any]:
+    return {
+        "registry": made.registry,
+        "username": made.username,
+        "password": made.password,
+        "expires_at": _expiry(made),
+    }
+
+
+def _print_secret(options: argparse.Namespace, made: ContainerPassword) -> None:
+    manifest = pull_secret(options.kubernetes_secret, options.namespace, made)
+    if options.output == "json":
+        write_record(manifest, options.output)
+    else:
+        write_now(f"# Its password expires at {_expiry(made)}.\n{yaml_of(manifest)}")
+
+
+def _expiry(made: ContainerPassword) -> str:
+    moment = datetime.fromtimestamp(made.expires_at, UTC)
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _name_helper(client: ApiClient) -> int:
+    """Try the sign-in, and name the helper for the registry's host."""
+    source = find_source(client.url, os.environ)
+    if source is None:
+        raise CommandFailure(f"nothing makes passwords for {client.host}; sign in to it first")
+    made = current_password(source, os.environ)
+    path = config_path(os.environ)
+    hosts = dict.fromkeys((client.host, made.registry))
+    is_new = add_helper(path, hosts)
+    words = "asks" if is_new else "asked before"
+    write_now(f"{path} {words} docker-credential-entrepot for {', '.join(hosts)}.\n")
+    if program := missing_program(os.environ):
+        sys.stderr.write(
+            "entrepot: warning: clients look for docker-credential-entrepot in PATH, where it is "
+            f"not; put it there, such as by: sudo ln -s {program} /usr/local/bin/\n"
+        )
+    return 0
+
+
+class _LoginCommand(NamedTuple):
+    """How a program is told to log in; the host follows."""
+
+    words: tuple[str, ...] = ("login",)
+    username: str = "--username"
+    password: str = "--password-stdin"  # noqa: S105 - an option
+    plain_http: tuple[str, ...] = ()
+    """Options for a registry without TLS; docker and crane need none on loopback."""
+    before_plain_http: tuple[str, ...] = ()
+    """What is run first for a registry without TLS; the host follows."""
+
+
+_DOCKER: Final = _LoginCommand()
+_CONTAINERS: Final = _LoginCommand(plain_http=("--tls-verify=false",))
+_COMMANDS: Final[Mapping[str, _LoginCommand]] = {
+    "docker": _DOCKER,
+    "nerdctl": _DOCKER,
+    "podman": _CONTAINERS,
+    "buildah": _CONTAINERS,
+    "skopeo": _CONTAINERS,
+    "oras": _LoginCommand(plain_http=("--plain-http",)),
+    "crane": _LoginCommand(("auth", "login")),
+    "helm": _LoginCommand(("registry", "login"), plain_http=("--plain-http",)),
+    "regctl": _LoginCommand(
+        ("registry", "login"),
+        "--user",
+        "--pass-stdin",
+        before_plain_http=("registry", "set", "--tls", "disabled"),
+    ),
+}
+CLIENTS: Final = tuple(_COMMANDS)
+
+
+def login_commands(url: str, program: str, username: str, host: str) -> list[list[str]]:
+    """Return the commands that log a client in; an unknown one is told as docker is.
+
+    The last one takes the password on its standard input.
+    """
+    how = _COMMANDS.get(Path(program).name, _DOCKER)
+    is_plain = url.startswith("http://")
+    before = [[program, *how.before_plain_http, host]] if is_plain and how.before_plain_http else []
+    options = how.plain_http if is_plain else ()
+    return [*before, [program, *how.words, how.username, username, how.password, *options, host]]
+
+
+def log_in(url: str, program: str, login: ContainerPassword) -> None:
+    """Log a client in to the registry at `url`; the password goes to its standard input only.
+
+    Raises:
+        CommandFailure: the client cannot be run, or fails.
+
+    """
+    *before, last = login_commands(url, program, login.username, login.registry)
+    try:
+        for command in before:
+            _run_client(program, command, "")
+        _run_client(program, last, login.password)
+    except OSError as error:
+        if Path(program).name not in _COMMANDS:
+            raise CommandFailure(
+                f"cannot run {printable(program)}: {error.strerror}; name a container client with "
+                f"--client, such as {', '.join(CLIENTS)}"
+            ) from None
+        by_hand = f"entrepot docker-login --registry {shlex.quote(url)} --print-password"
+        lines = [*map(shlex.join, before), f"{by_hand} | {shlex.join(last)}"]
+        raise CommandFailure(
+            f"cannot run {program}: {error.strerror}; name another client with --client, "
+            f"or run where it is: {'; '.join(lines)}"
+        ) from None
+
+
+def _run_client(program: str, command: list[str], given: str) -> None:
+    ended = subprocess.run(  # noqa: S603 - the program the person named
+        command, input=given, text=True, check=False
+    )
+    if ended.returncode != 0:
+        raise CommandFailure(f"{program} did not sign in; this command is signed in nevertheless")

@@ -1,0 +1,165 @@
+"""``entrepot encryption``: under which key a repository, or the account, stores its blobs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record, argument
+from registry.cli.client.api import client_of
+from registry.cli.client.references import repository_path
+from registry.cli.output.progress import COLUMNS, WAIT, started, tell_ended
+
+_REASONS: Final = {
+    "repository": "its own binding",
+    "account": "the account's default",
+    "platform": "nothing is bound to another",
+}
+_STAYED: Final = {
+    "plain": "are stored plain ('entrepot seal' seals them)",
+    "key_disabled": "have a key that is disabled, or whose deletion is pending",
+    "key_deleted": "had a key that was deleted: push them again",
+    "unreadable": "have a data key that no key opens: push them again",
+}
+"""Why blobs have not moved, by the names of the run's fields."""
+_SCOPE: Final = Option(
+    "repository", "of this repository (of all without a key of their own)", metavar="REPOSITORY"
+)
+_REPOSITORY: Final = argument("repository", "its name (app, team/app, HOST/ACCOUNT/app) or id")
+
+
+def _name_of(key: Record) -> str:
+    """Return the name of a key, or the id of a deleted one."""
+    return str(key.get("name") or key["id"])
+
+
+_BINDINGS: Final = (
+    Cell("KEY", shown=lambda row: _name_of(row["kms_key"])),
+    "status",
+    Cell("SINCE", "created_at", "time"),
+    "ended_at",
+    Cell("KEY ID", "kms_key.id", "whole"),
+)
+_RUNS: Final = (
+    *COLUMNS,
+    Cell("DONE", "done", "number"),
+    Cell("TOTAL", "total", "number"),
+    Cell("MOVED", "moved", "number"),
+    "fault",
+)
+
+
+def _path(run: Invocation) -> str:
+    repository = run.values.get("repository")
+    if repository is None:
+        return "/v1/encryption-binding"
+    return f"{repository_path(client_of(run), repository)}/encryption-binding"
+
+
+def _show(run: Invocation) -> bool:
+    return _tell(run, run.client.call("GET", _path(run))["encryption_binding"])
+
+
+def _set(run: Invocation) -> bool:
+    body = {"kms_key": run.values["kms_key"]}
+    return _tell(run, run.client.call("PUT", _path(run), body)["encryption_binding"])
+
+
+def _reset(run: Invocation) -> bool:
+    path = _path(run)
+    run.client.call("DELETE", path)
+    return _tell(run, run.client.call("GET", path)["encryption_binding"])
+
+
+def _list_history(run: Invocation) -> bool:
+    run.show_rows(run.client.rows(f"{_path(run)}s", "encryption_bindings"), _BINDINGS)
+    return True
+
+
+def _tell(run: Invocation, binding: Record) -> bool:
+    """Print in a line which key seals what; for a program the record."""
+    whose = run.values.get("repository") or "Repositories without a key of their own"
+    if "kms_key" not in binding:
+        run.say(f"{whose}: not encrypted; this registry has no keys", binding)
+        return True
+    words = f"{whose}: {_name_of(binding['kms_key'])} ({_REASONS[binding['source']]})"
+    if binding["status"] != "active":
+        state = binding["status"].removeprefix("key_")
+        words += f"; the key is {state}, so nothing can be pushed"
+    run.say(words, binding)
+    return True
+
+
+def _rewrap(run: Invocation) -> bool:
+    path, repository = f"{_path(run)}/rewrap", run.values["repository"]
+    said = (
+        f"Started run {{id}}; 'entrepot encryption rewraps {repository}' shows how far it has come"
+    )
+    ended = started(run, path, said, _progress, f"{path}/runs")
+    if ended is None:
+        return True
+    tell_ended(run, ended, f"{ended['moved']} of {ended['done']} blobs have the new key")
+    for name, words in _STAYED.items():
+        if ended[name]:
+            run.say(f"{ended[name]} blobs {words}")
+    return True
+
+
+def _progress(run: Record) -> str:
+    return f"{run['done']} of {run['total'] or '?'} blobs"
+
+
+def _list_runs(run: Invocation) -> bool:
+    run.show_rows(run.client.rows(f"{_path(run)}/rewrap/runs", "runs"), _RUNS, "id")
+    return True
+
+
+ENCRYPTION: Final = Noun(
+    noun="encryption",
+    words="under which key blobs are stored encrypted",
+    path="/v1/encryption-binding",
+    is_single=True,
+    acts=(
+        Act(
+            verb="show",
+            words="show the key that seals what is pushed, and what binds it",
+            options=(_SCOPE,),
+            run=_show,
+        ),
+        Act(
+            verb="set",
+            words="seal later pushes under a key; what is stored stays under its own",
+            options=(
+                argument("kms_key", "an aes-256 key: its name, id or CRN", metavar="KEY"),
+                _SCOPE,
+            ),
+            run=_set,
+        ),
+        Act(
+            verb="reset",
+            words="seal later pushes under the account's default again, or the platform's key",
+            options=(_SCOPE,),
+            run=_reset,
+        ),
+        Act(
+            verb="history",
+            words="list what was bound, newest first",
+            options=(_SCOPE,),
+            run=_list_history,
+        ),
+        Act(
+            verb="rewrap",
+            words="let all blobs of a repository be read through the key that seals its pushes now",
+            options=(_REPOSITORY, WAIT),
+            run=_rewrap,
+        ),
+        Act(
+            verb="rewraps",
+            words="list these runs, the newest first",
+            options=(_REPOSITORY,),
+            row_name="id",
+            run=_list_runs,
+        ),
+    ),
+)
+
+COMMANDS: Final = (ENCRYPTION,)

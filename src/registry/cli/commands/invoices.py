@@ -1,0 +1,33 @@
+"""``entrepot invoices``: what the organization owes; an operator decides on the machine."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.billing.commands import INVOICES
+from registry.cli.nouns.commands import CommandTable
+from registry.cli.parser import later
+from registry.cli.server.options import add_local
+
+_VERBS: Final = {
+    "void": ("let nobody owe an invoice", "It stays in the list, and nothing is charged for it."),
+    "settle": ("note that an invoice was paid otherwise", "As by a transfer to the bank."),
+    "retry": (
+        "let an invoice be tried anew",
+        "Count its declined payments from the beginning, and try to charge it at once.",
+    ),
+}
+
+
+def add_parsers(commands: CommandTable) -> None:
+    """Add ``invoices`` and its commands."""
+    verbs = commands.add_described(INVOICES)
+    for verb, (words, more) in _VERBS.items():
+        parser = add_local(
+            verbs,
+            verb,
+            later("invoice_decisions", f"run_{verb}"),
+            f"{words}, on the registry's machine",
+            f"{words[:1].upper()}{words[1:]}. {more} For an invoice that is open or has failed.",
+        )
+        parser.add_argument("invoice", metavar="ID", help="id of the invoice")

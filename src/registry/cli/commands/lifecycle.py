@@ -1,0 +1,203 @@
+"""``entrepot lifecycle``: which images of a repository expire, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
+from registry.cli.client.api import client_of
+from registry.cli.commands.repositories import REPOSITORIES
+from registry.cli.output.progress import COLUMNS, WAIT, started, tell_ended
+from registry.cli.output.records import size_text
+
+_CONDITIONS: Final = {
+    "older_than_days": "older than {} days",
+    "not_pulled_for_days": "not pulled for {} days",
+    "keep_last": "all but the newest {}",
+}
+_HELD: Final = (
+    "No rule expires what was pushed or restored less than an hour ago, what is pinned, the parts"
+    " of an index that stays, or what is attached to an image that stays"
+)
+"""Why fewer images expire than the rules alone say; see `registry.services.lifecycle.selection`."""
+
+
+def _selected_tags(rule: Record) -> list[str]:
+    return [*(f"{each}*" for each in rule["tag_prefixes"]), *rule["tag_patterns"]]
+
+
+def _condition(rule: Record) -> str:
+    words = _CONDITIONS
+    if rule["action"] == "keep":
+        words = {**_CONDITIONS, "keep_last": "the newest {}"}
+    given = [text.format(rule[name]) for name, text in words.items() if rule[name] is not None]
+    return ", ".join(given) or "all"
+
+
+_RULES: Final = (
+    Cell("PRIORITY", "priority", "number"),
+    "action",
+    "selector",
+    Cell("TAGS", shown=_selected_tags),
+    Cell("WHICH", shown=_condition),
+    "description",
+)
+_PREVIEWED: Final = (
+    Cell("RULE", "rule", "number"),
+    "digest",
+    "tags",
+    "size_bytes",
+    "pushed_at",
+    "last_pulled_at",
+    Cell("EXPIRES WITH", "expires_with", "digest"),
+)
+
+
+def _show(run: Invocation, policy: Record) -> None:
+    run.show_rows(policy["rules"], _RULES)
+    run.say(run.text("Runs next at {next_run_at}", policy))
+
+
+def _rules(run: Invocation) -> dict[str, Any] | None:
+    """Return the policy that is given in a file."""
+    document: dict[str, Any] | None = run.values.get("document")
+    # The output of 'lifecycle show' has more fields, which the registry would reject.
+    is_shown = document is not None and "revision" in document
+    return {"rules": document["rules"]} if document and is_shown else document
+
+
+def _set(run: Invocation) -> bool:
+    policy = run.client.call("PUT", run.path, _rules(run))["lifecycle_policy"]
+    advice = f"'entrepot lifecycle preview {run.above.written}' shows what would expire"
+    run.say(run.text("Set; it runs at {next_run_at}: ", policy) + advice, policy)
+    return True
+
+
+def _preview(run: Invocation) -> bool:
+    """Show what a run by a given policy, or the repository's own, would delete."""
+    pages = client_of(run).pages("POST", f"{run.path}/preview", _rules(run))
+    first = next(pages)
+    images = [*first["images"], *(image for page in pages for image in page["images"])]
+    if run.is_for_program:
+        run.show({"images": images, "summary": first["summary"]})
+    else:
+        run.show_rows(images, _PREVIEWED)
+        run.say(_summary(first["summary"]))
+        run.say(_HELD)
+    return True
+
+
+def _summary(summary: Record) -> str:
+    """Return the totals of a run in one line."""
+    expired = f"{summary['expired']} of {summary['evaluated']} images would expire"
+    by_rule, kept = _by_rule(summary["expired_by_rule"]), _by_rule(summary["kept_by_rule"])
+    freed = _freed(summary["freed_bytes"])
+    return (
+        f"{expired}{f' ({by_rule})' if by_rule else ''}, {freed}{f'; kept: {kept}' if kept else ''}"
+    )
+
+
+def _by_rule(counts: Mapping[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda each: int(each[0]))
+    return ", ".join(f"rule {rule}: {count}" for rule, count in ordered)
+
+
+def _freed(size: int) -> str:
+    """Return a clause with the bytes freed, which are not freed while images can be restored."""
+    return f"which frees {size_text(size)} once they can no longer be restored"
+
+
+def _run(run: Invocation) -> bool:
+    if "dry_run" in run.values:
+        return _preview(run)
+    repository = run.above.written
+    run.confirm(f"Delete what expires in {repository}?")
+    said = f"Started run {{id}}; 'entrepot lifecycle runs {repository}' shows how far it has come"
+    ended = started(run, f"{run.path}/runs", said, _progress)
+    if ended is None:
+        return True
+    words = f"expired {ended['expired']} of {ended['evaluated']} images"
+    tell_ended(run, ended, f"{words}, {_freed(ended['freed_bytes'])}")
+    if not ended["expired"]:
+        run.say(_HELD)
+    return True
+
+
+def _progress(run: Record) -> str:
+    return f"expired {run['expired']} images, looked at {run['evaluated']}"
+
+
+_FILE: Final = argument("document", "", "document", metavar="FILE")
+LIFECYCLE: Final = Noun(
+    noun="lifecycle",
+    words="which images of a repository expire, and when",
+    path="lifecycle-policy",
+    parent=REPOSITORIES,
+    is_single=True,
+    one="lifecycle_policy",
+    singular="repository's lifecycle policy",
+    shown=_show,
+    missing=dict.fromkeys(
+        ("show", "preview", "run"),
+        "{repository} has no lifecycle policy, so nothing in it expires; "
+        "'entrepot lifecycle set {repository} FILE' gives it one",
+    ),
+    delete=Deletion(
+        words="delete a repository's lifecycle policy",
+        question="Take the lifecycle policy of {repository} away?",
+        said="{repository} has no lifecycle policy any more",
+    ),
+    acts=(
+        Act(
+            verb="set",
+            words="give a repository a policy, which runs every day",
+            options=(
+                _FILE._replace(
+                    words="the policy, or what 'lifecycle show --output json' printed; - reads the "
+                    "standard input"
+                ),
+            ),
+            run=_set,
+        ),
+        Act(
+            verb="preview",
+            words="show what would expire now; deletes nothing",
+            options=(
+                _FILE._replace(
+                    words="a policy to try instead of the repository's own; - reads the standard "
+                    "input",
+                    is_optional=True,
+                ),
+            ),
+            columns=_PREVIEWED,
+            run=_preview,
+        ),
+        Act(
+            verb="run",
+            words="run a repository's lifecycle policy now",
+            options=(
+                WAIT._replace(group="how"),
+                Option("dry_run", "the same as 'lifecycle preview'", "flag", group="how"),
+            ),
+            asks=True,
+            run=_run,
+        ),
+        Act(
+            verb="runs",
+            words="list runs, the newest first",
+            path="runs",
+            answer="runs",
+            columns=(
+                *COLUMNS,
+                Cell("EVALUATED", "evaluated", "number"),
+                Cell("EXPIRED", "expired", "number"),
+                "freed_bytes",
+                "fault",
+            ),
+            row_name="id",
+        ),
+    ),
+)
+
+COMMANDS: Final = (LIFECYCLE,)

@@ -1,0 +1,132 @@
+"""``entrepot repositories``: the repositories of the account."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
+from cloudcore.resource_names import parse_uuid
+from registry.cli.client.api import client_of
+from registry.cli.client.references import repository_path
+from registry.cli.failure import Missing, Misuse
+from registry.cli.output.records import acting, printable, time_text
+
+_FIELDS: Final = (
+    Option("description", 'for persons; "" takes it away', "clearable"),
+    Option("tags", "a tag of the repository itself", "tags"),
+    Option(
+        "tag_mutability", "whether image tags may move (mutable)", choices=("mutable", "immutable")
+    ),
+    Option(
+        "immutable_tag_exclusions",
+        "image tags that may move all the same, such as 'latest' or 'dev-*'",
+        "texts",
+        "immutable-tag-exclusion",
+        metavar="PATTERN",
+    ),
+)
+
+
+def _question(run: Invocation, found: Record) -> str:
+    """Return what is asked before a repository is deleted.
+
+    Raises:
+        Misuse: it holds images, and ``--force`` is not given.
+
+    """
+    if found["image_count"] and "force" not in run.values:
+        raise Misuse(
+            run.text("{name} holds images ({image_count}); --force deletes it with them", found)
+        )
+    return run.text("Delete the repository {name} and the images it holds ({image_count})?", found)
+
+
+def _restore(run: Invocation) -> bool:
+    """Restore the deleted repository of a name or id."""
+    found = _find_deleted(run, run.values["repository"])
+    restored = run.client.create(f"{run.path}/{found['id']}/restore")["repository"]
+    run.say(run.text("Restored {name}; images in it: {image_count}", restored), restored)
+    return True
+
+
+def _find_deleted(run: Invocation, written: str) -> Record:
+    """Return the deleted repository of a name or id.
+
+    Raises:
+        Missing: there is none.
+        Misuse: several have the name.
+
+    """
+    rows = run.client.rows(f"{run.path}/deleted", "repositories")
+    sought = parse_uuid(written) or written
+    found = [row for row in rows if sought in (row["name"], row["id"])]
+    if not found:
+        raise Missing(
+            f"no deleted repository {printable(written)!r} can be restored; "
+            "'entrepot repositories deleted' lists those that can"
+        )
+    if len(found) > 1:
+        ids = ", ".join(f"{row['id']} ({time_text(row['deleted_at'])})" for row in found)
+        raise Misuse(f"several repositories of that name were deleted; name one by its id: {ids}")
+    return found[0]
+
+
+REPOSITORIES: Final = Noun(
+    noun="repositories",
+    words="repositories of the account",
+    one="repository",
+    known_by="its name (app, team/app, HOST/ACCOUNT/app) or id",
+    locate=lambda run, written: repository_path(client_of(run), written),
+    columns=("name", "image_count", "tag_count", "size_bytes", "visibility", "last_pushed_at"),
+    filters=(Option("name_prefix", "only names that begin with TEXT"),),
+    create=(
+        argument("name", "without the account's handle"),
+        Option(
+            "kms_key", "seals its blobs: name, id or CRN (the account's default)", metavar="KEY"
+        ),
+        *_FIELDS,
+    ),
+    created="Created {name}; push to {uri}:TAG",
+    update=_FIELDS,
+    delete=Deletion(
+        words="delete a repository; it can be restored",
+        question=_question,
+        said="Deleted {name}; 'entrepot repositories deleted' shows how long it can be restored",
+        options=(Option("force", "with the images it holds", "flag"),),
+    ),
+    acts=(
+        Act(
+            verb="storage",
+            words="show the bytes a repository uses, and those that deleting it would free",
+            path="storage",
+            method="GET",
+            answer="storage",
+        ),
+        Act(
+            verb="deleted",
+            words="list deleted repositories that can be restored",
+            path="deleted",
+            is_of_all=True,
+            answer="repositories",
+            columns=(
+                "name",
+                "image_count",
+                "size_bytes",
+                "deleted_at",
+                acting("deleted_by", "deleted_by_source"),
+                Cell("RESTORABLE UNTIL", "restorable_until", "time"),
+                "id",
+            ),
+            row_name="id",
+        ),
+        Act(
+            verb="restore",
+            words="restore a deleted repository with its images",
+            is_of_all=True,
+            options=(argument("repository", "name or id it had"),),
+            run=_restore,
+        ),
+    ),
+)
+
+COMMANDS: Final = (REPOSITORIES,)

@@ -1,0 +1,294 @@
+"""The commands of nouns that families describe (`cloudcore.command_line.Noun`)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from cloudcore.command_failures import Missing, RequestRefused
+from cloudcore.command_line import Act, Columns, Deletion, Naming, Noun, Record, Told
+from registry.cli.client.api import send_public
+from registry.cli.failure import FAILED, Misuse
+from registry.cli.nouns.invocation import NounInvocation, columns_of, one_of
+from registry.cli.nouns.options import (
+    add_options,
+    document_of,
+    flags_of,
+    is_given,
+    query_of,
+    sent_of,
+)
+from registry.cli.output.prompts import add_confirmation, confirm
+from registry.cli.output.records import add_full_digests, add_quiet
+from registry.cli.parser import Commands, Verbs, add_noun, add_verb
+
+_Answer = dict[str, Any]
+_T = TypeVar("_T")
+
+
+def add_described(commands: Verbs, noun: Noun) -> Verbs:
+    """Add a noun with the commands of its description; return what others are added to."""
+    verbs = add_noun(commands, noun.noun, noun.words)
+    one = one_of(noun)
+    own = {each.verb for each in noun.acts}
+    if noun.columns and "list" not in own:
+        words = f"list {noun.plural or noun.many.replace('_', ' ')}"
+        listing = add_verb(verbs, "list", partial(_list, noun), words)
+        _add_parents(listing, noun)
+        add_options(listing, noun.filters)
+        _add_row_options(listing, noun.columns, noun.quiet or noun.name)
+    if noun.has_show and "show" not in own:
+        show = add_verb(verbs, "show", partial(_show, noun), f"show {one}")
+        _add_named(show, noun)
+    if noun.create is not None:
+        create = add_verb(verbs, "create", partial(_create, noun), f"create {one}")
+        _add_parents(create, noun)
+        add_options(create, noun.create)
+        if noun.secret is not None:
+            add_quiet(create, noun.secret.words)
+    if noun.update is not None:
+        update = add_verb(verbs, "update", partial(_update, noun), f"change {one}")
+        _add_named(update, noun)
+        add_options(update, noun.update)
+    if noun.delete is not None:
+        deletion = add_verb(verbs, "delete", partial(_delete, noun, noun.delete), noun.delete.words)
+        _add_named(deletion, noun, is_needed=True)
+        add_options(deletion, noun.delete.options)
+        add_confirmation(deletion)
+    for act in noun.acts:
+        add_act(verbs, noun, act)
+    return verbs
+
+
+def add_act(verbs: Verbs, noun: Noun, act: Act) -> None:
+    """Add a command of a noun."""
+    parser = add_verb(verbs, act.verb, partial(_act, noun, act), act.words)
+    if not act.path.startswith("/"):
+        (_add_parents if act.is_of_all else _add_named)(parser, noun)
+    add_options(parser, act.options)
+    _add_row_options(parser, act.columns, act.row_name, has_digests=act.has_digests)
+    if act.secret is not None:
+        add_quiet(parser, act.secret.words)
+    if act.question or act.asks:
+        add_confirmation(parser)
+
+
+def _add_row_options(
+    parser: argparse.ArgumentParser,
+    columns: Columns,
+    name: Naming,
+    *,
+    has_digests: bool = False,
+) -> None:
+    """Add ``--quiet`` if rows have names, and ``--full-digests`` if they have digests."""
+    if name:
+        add_quiet(parser, "how others name each" if callable(name) else f"{_last(name)}s")
+    if has_digests or any(each.has_digests for each in columns_of(columns)):
+        add_full_digests(parser)
+
+
+def add_command(commands: Verbs, act: Act) -> None:
+    """Add a command that is of no noun."""
+    nothing = Noun(noun="", words="", columns=())
+    add_act(commands, nothing, act._replace(is_of_all=True))
+
+
+def _list(noun: Noun, parsed: argparse.Namespace) -> int:
+    run = NounInvocation(noun, parsed, noun.filters, verb="list", is_of_all=True)
+    rows = run.client.rows(run.path, noun.many, run.values)
+    run.show_rows(rows, noun.columns, noun.quiet or noun.name)
+    return 0
+
+
+def _show(noun: Noun, parsed: argparse.Namespace) -> int:
+    run = NounInvocation(noun, parsed, verb="show")
+    # Also after a search for the name: a list may show less of each.
+    path = run.path
+    record = _advised(noun, run, lambda: run.client.call("GET", path))[noun.one]
+    if noun.shown is None or run.is_for_program:
+        run.show(record)
+    else:
+        noun.shown(run, record)
+    return 0
+
+
+def _create(noun: Noun, parsed: argparse.Namespace) -> int:
+    options = noun.create or ()
+    run = NounInvocation(noun, parsed, options, verb="create", is_of_all=True)
+    path = run.path
+    document, query = document_of(sent_of(run.values, options)), query_of(run.values, options)
+    answer = _advised(noun, run, lambda: run.client.create(path, document, query))
+    made = {**answer.pop(noun.one), **answer}
+    words = _told(noun.created, run, made)
+    if noun.secret is not None:
+        run.say_secret(words, made, noun.secret)
+    else:
+        run.say(words, made)
+    return 0
+
+
+def _update(noun: Noun, parsed: argparse.Namespace) -> int:
+    options = noun.update or ()
+    if not any(is_given(parsed, each) for each in options if not each.is_query):
+        *flags, last = flags_of(options)
+        raise Misuse(f"say what is to change: {', '.join(flags)}{' or ' if flags else ''}{last}")
+    run = NounInvocation(noun, parsed, options, verb="update")
+    path = run.path
+    document, query = document_of(sent_of(run.values, options)), query_of(run.values, options)
+    changed = run.client.call("PATCH", path, document, query)[noun.one]
+    if noun.is_single and not noun.updated:
+        run.show(changed)
+        return 0
+    words = noun.updated or f"Changed {{{noun.name}}}"
+    run.say(_told(words, run, changed), changed)
+    return 0
+
+
+def _delete(noun: Noun, deletion: Deletion, parsed: argparse.Namespace) -> int:
+    run = NounInvocation(noun, parsed, deletion.options, verb="delete")
+    record = _known(run) if noun.is_single else run.record
+    confirm(parsed, _told(deletion.question, run, record))
+    path = run.path
+    gone = _advised(noun, run, lambda: run.client.call("DELETE", path, query=run.values))
+    left = gone.get(noun.one) if gone else None
+    run.say(_told(deletion.said, run, left or record), left)
+    return 0
+
+
+def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
+    run = NounInvocation(
+        noun, parsed, act.options, verb=act.verb, is_of_all=act.is_of_all, caller=act.caller
+    )
+    if act.question:
+        is_read = not (act.is_of_all or noun.is_named_in_path)
+        known = run.record if is_read else _known(run)
+        confirm(parsed, run.text(act.question, known))
+    return _advised(noun, run, lambda: _carry_out(act, run, parsed))
+
+
+def _carry_out(act: Act, run: NounInvocation, parsed: argparse.Namespace) -> int:
+    """Do what a command says; return the exit status."""
+    if act.run is not None:
+        return 0 if act.run(run) else FAILED
+    path = act.path if act.path.startswith("/") else "/".join(filter(None, (run.path, act.path)))
+    if act.row_name:
+        rows = run.client.rows(path, act.answer, run.values)
+        run.show_rows(rows, act.columns, act.row_name)
+        return 0
+    answer = _send_public(parsed, run, act) if act.is_public else _send(run, act, path)
+    found: Any = answer[act.answer] if act.answer else answer
+    if act.columns:
+        run.show_rows(found, act.columns)
+    elif act.said:
+        run.say(run.text(act.said, _known(run) | (found or {})), found or None)
+    elif found:
+        run.show(found)
+    sys.stdout.flush()
+    return 0
+
+
+def _send_public(parsed: argparse.Namespace, run: NounInvocation, act: Act) -> _Answer:
+    return send_public(parsed, act.method, act.path, document_of(run.values) or None)
+
+
+def _send(run: NounInvocation, act: Act, path: str) -> _Answer:
+    if act.method in ("GET", "DELETE"):
+        return run.client.call(act.method, path, query=run.values)
+    document = document_of(sent_of(run.values, act.options)) | dict(act.document)
+    query = query_of(run.values, act.options)
+    sent = document if act.options or act.document else None
+    if act.takes_key:
+        return run.client.create(path, sent, query)
+    return run.client.call(act.method, path, sent, query)
+
+
+def _advised(noun: Noun, run: NounInvocation, send: Callable[[], _T]) -> _T:
+    """Return what is answered; after a CONFLICT tell what may be done, and what a 404 means."""
+    try:
+        return send()
+    except RequestRefused as error:
+        advice, missing = noun.conflicts.get(run.verb), noun.missing.get(run.verb)
+        if missing is not None and error.status == HTTPStatus.NOT_FOUND:
+            if noun.is_single and noun.parent is not None:
+                _ = run.above.record  # which may be what is missing
+            raise Missing(_told(missing, run, run.names)) from None
+        if advice is not None and error.code == "CONFLICT":
+            raise error.with_advice(run.text(advice, run.names)) from None
+        raise
+
+
+def _known(run: NounInvocation) -> dict[str, Any]:
+    """Return the resource if it was read, else what the command line calls it."""
+    return dict(run.record) if "record" in vars(run) else run.names
+
+
+def _told(words: Told, run: NounInvocation, record: Record) -> str:
+    """Return what is told of a record."""
+    return words(run, record) if callable(words) else run.text(words, record)
+
+
+def _add_named(parser: argparse.ArgumentParser, noun: Noun, *, is_needed: bool = False) -> None:
+    """Add the arguments that name a resource: those above it first."""
+    if noun.locate is None:
+        _add_parents(parser, noun)
+    if noun.is_single:
+        return
+    has_id = noun.name != "id" and not noun.is_named_in_path
+    known = noun.known_by or f"{noun.name}{', id' if has_id else ''} or CRN"
+    if noun.find is None or is_needed:
+        parser.add_argument(noun.one, metavar=metavar_of(noun), help=known)
+    else:
+        parser.add_argument(
+            noun.one, metavar=metavar_of(noun), nargs="?", default="", help=f"{known} (the obvious)"
+        )
+
+
+def _add_parents(parser: argparse.ArgumentParser, noun: Noun) -> None:
+    if noun.parent is None:
+        return
+    if noun.is_below_option:
+        flag = f"--{noun.parent.one.replace('_', '-')}"
+        parser.add_argument(
+            flag, dest=noun.parent.one, metavar="NAME", default="", help=noun.parent.known_by
+        )
+    else:
+        _add_named(parser, noun.parent)
+
+
+def metavar_of(noun: Noun) -> str:
+    """Return what the help calls the argument that names such a resource."""
+    return noun.metavar or noun.one.upper().replace("_", "-")
+
+
+def _last(field: str) -> str:
+    return field.rpartition(".")[2].replace("_", " ")
+
+
+class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type parameters at run time
+    """The top-level commands."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - of argparse
+        super().__init__(*args, **kwargs)
+        self.described: list[Noun] = []
+        """The nouns added by `add_described`."""
+
+    def add_module(self, module: Any) -> None:  # noqa: ANN401 - of either kind
+        """Add the commands that a module describes (``COMMANDS``), or that it adds itself."""
+        if hasattr(module, "add_parsers"):
+            module.add_parsers(self)
+            return
+        for each in module.COMMANDS:
+            (self.add_described if isinstance(each, Noun) else self.add_command)(each)
+
+    def add_described(self, noun: Noun) -> Verbs:
+        """Add a noun with its commands; return what has them."""
+        self.described.append(noun)
+        return add_described(self, noun)
+
+    def add_command(self, act: Act) -> None:
+        """Add a command that is of no noun."""
+        add_command(self, act)

@@ -1,0 +1,388 @@
+"""One run of a command of a described noun (`cloudcore.command_line.Invocation`)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from string import Formatter
+from typing import Any, Final
+from urllib.parse import quote
+
+from cloudcore.command_failures import RequestRefused
+from cloudcore.command_line import (
+    ApiCalls,
+    Caller,
+    Cell,
+    CellForm,
+    Columns,
+    Naming,
+    Noun,
+    Option,
+    Record,
+    Secret,
+)
+from cloudcore.errors import InvalidInput
+from cloudcore.resource_names import Crn, parse_uuid, with_article
+from registry.cli.client.api import ApiClient, StoredSignIn, open_client
+from registry.cli.client.container_passwords import ContainerPassword
+from registry.cli.client.references import find_repository, own_crn
+from registry.cli.commands.container_login import log_in
+from registry.cli.failure import Missing, Misuse
+from registry.cli.nouns.options import ASKED, values_of
+from registry.cli.output.prompts import confirm, read_new_password, read_secret
+from registry.cli.output.records import (
+    TABLE,
+    Column,
+    digests_shown,
+    duration_text,
+    echo,
+    printable,
+    shaped,
+    show_rows,
+    show_secret,
+    size_text,
+    text_of,
+    time_text,
+    write_record,
+)
+
+_FORMS: Final = {"time": time_text, "size": size_text, "duration": duration_text}
+_ENDS: Final[Mapping[str, tuple[CellForm, str]]] = {
+    "at": ("time", ""),
+    "bytes": ("size", ""),
+    "count": ("number", "s"),
+}
+"""The last word of a field that tells its form, and how the heading ends instead."""
+
+
+class NounInvocation:
+    """One run of a command."""
+
+    def __init__(
+        self,
+        noun: Noun,
+        parsed: argparse.Namespace,
+        options: Sequence[Option] = (),
+        *,
+        verb: str = "",
+        is_of_all: bool = False,
+        written: str | None = None,
+        caller: Caller | None = None,
+    ) -> None:
+        self.verb = verb
+        self._options = options
+        self._noun = noun
+        self._parsed = parsed
+        self._is_of_all = is_of_all
+        self._given = written
+        self._caller = caller or noun.caller
+        if not any(each.kind in ASKED for each in options):
+            _ = self.values  # what is wrong with them is told before a sign-in is looked for
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """Return what was given, by field; secrets are asked for now."""
+        return values_of(self._parsed, self._options)
+
+    @cached_property
+    def sign_in(self) -> StoredSignIn:
+        """Return the sign-in."""
+        return StoredSignIn(self._parsed)
+
+    @cached_property
+    def client(self) -> ApiCalls:
+        """Return the client."""
+        if self._caller is not None:
+            return self._caller(self)
+        return open_client(self._parsed)
+
+    @cached_property
+    def path(self) -> str:
+        """Return the path of the resource that the command names, or that of the list."""
+        noun, written = self._noun, self.written
+        if noun.locate is not None and not self._is_of_all:
+            return noun.locate(self, written)
+        path = self.list_path
+        if self._is_of_all or noun.is_single:
+            return path
+        if noun.find is None:
+            if noun.is_named_in_path:
+                name = self._named(written) if self._crn is None else self._crn.name
+                return f"{path}/{quote(name, safe='')}"
+            if (found := parse_uuid(self._named(written))) is not None:
+                return f"{path}/{found}"
+        return f"{path}/{_inside(noun, self.record)['id']}"
+
+    @cached_property
+    def list_path(self) -> str:
+        """Return the path of the list."""
+        path = self._noun.path
+        return path if path.startswith("/") else f"{self.above.path}/{path}"
+
+    @cached_property
+    def above(self) -> NounInvocation:
+        """Return the same run for the resource above the one of the command."""
+        assert self._noun.parent is not None
+        return NounInvocation(
+            self._noun.parent, self._parsed, verb=self.verb, caller=lambda _run: self.client
+        )
+
+    @property
+    def written(self) -> str:
+        """Return what the command line calls the resource; empty if it names none."""
+        given = self._given
+        return getattr(self._parsed, self._noun.one, "") if given is None else given
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """Return what the command line calls the resource and those above it."""
+        above = {} if self._noun.parent is None else self.above.names
+        return {**above, self._noun.one: self.written, self._noun.name: self.written}
+
+    @cached_property
+    def record(self) -> Record:
+        """Return the resource that the command names."""
+        noun, written = self._noun, self.written
+        if noun.find is not None:
+            return noun.find(self, written)
+        is_at_path = noun.is_single or noun.locate is not None or noun.is_named_in_path
+        if is_at_path or (noun.has_show and parse_uuid(written) is not None):
+            found: Record = self.client.call("GET", self.path)[noun.one]
+            return found
+        self._named(written)
+        crn = self._crn
+        name = written.lower() if noun.is_lower else written
+        known = {str(crn)} if crn else {name, parse_uuid(written)}
+        query = {noun.name_filter: crn.name if crn else name} if noun.name_filter else None
+        try:
+            for row in self.client.rows(self.list_path, noun.many, query):
+                inside = _inside(noun, row)
+                names = {inside["crn"]} if crn else {field_of(row, noun.name), inside["id"]}
+                if names & known:
+                    return row
+        except RequestRefused as error:
+            if error.status != 403:
+                raise
+            words = f"the id of the {words_of(noun)} is found without a list: give that"
+            raise error.with_advice(words) from None
+        raise Missing(self._missing)
+
+    def find(self, noun: Noun, written: str, client: ApiCalls | None = None) -> Record:
+        """Return another resource by its name, id or CRN.
+
+        Raises:
+            Missing: there is none.
+
+        """
+        caller: Caller = lambda _run: self.client if client is None else client  # noqa: E731
+        return NounInvocation(noun, self._parsed, written=written, caller=caller).record
+
+    def crn_of(self, written: str) -> str:
+        """Return the CRN of a repository; a CRN as it is.
+
+        That of a name that is not taken yet is the one in a ready-made policy on this name.
+        """
+        if written.startswith("crn:"):
+            return written
+        assert isinstance(self.client, ApiClient)
+        try:
+            return str(find_repository(self.client, written)["crn"])
+        except Missing:
+            answer = self.client.call("GET", "/v1/policy-templates", query={"names": written})
+        return str(answer["policy_templates"][0]["document"]["statements"][0]["resources"][0])
+
+    @property
+    def _missing(self) -> str:
+        """Return that there is no such resource, and what tells those there are."""
+        noun, shown = self._noun, printable(self.written)
+        if noun.parent is None or noun.is_below_option:
+            return (
+                f"there is no {words_of(noun)} {shown!r}; "
+                f"'entrepot {noun.noun} list' shows those there are"
+            )
+        above = printable(self.above.written)
+        return (
+            f"{above} has no {words_of(noun)} {shown!r}; "
+            f"'entrepot {noun.noun} list {above}' shows those it has"
+        )
+
+    def _named(self, written: str) -> str:
+        if not written:
+            raise Misuse(f"which {words_of(self._noun)}? an empty text names none")
+        return written
+
+    @cached_property
+    def _crn(self) -> Crn | None:
+        """Return the CRN by which the command line calls the resource, or None if it is a name.
+
+        Raises:
+            Misuse: it is one of another kind of resource.
+            Missing: it is of another account.
+
+        """
+        written = self.written
+        if not written.startswith("crn:"):
+            return None
+        crn = _crn_of(self._noun, written)
+        if not self._noun.is_of_account:
+            return crn
+        assert isinstance(self.client, ApiClient)
+        own = own_crn(self.client, crn)
+        if own is None:
+            raise Missing(f"{printable(written)!r} is {one_of(self._noun)} of another account")
+        return own
+
+    def confirm(self, question: str) -> None:
+        """Ask, unless ``--yes`` is given or there is nobody to ask; return if the answer is yes."""
+        confirm(self._parsed, question)
+
+    def ask_secret(self, name: str, *, is_new: bool = False) -> str:
+        """Return a secret that is typed, if it `is_new` twice, or read from the standard input."""
+        return read_new_password() if is_new else read_secret(f"{name.capitalize()}: ", name)
+
+    def log_in(self, program: str, username: str, password: str, host: str) -> None:
+        """Log a container client of this machine in."""
+        now = time.time()
+        login = ContainerPassword(username, password, host, now, now)
+        log_in(self.sign_in.url, program, login)
+
+    def text(self, words: str, record: Record) -> str:
+        """Return words with fields of a record, or of the one above, in place of the braces."""
+        above = {"above": self.above.record} if "{above." in words else {}
+        return _Filling().vformat(words, (), {**record, **above})
+
+    def say(self, text: str, record: Record | None = None) -> None:
+        """Print a line for a person; for a program the record, if there is one."""
+        echo(text, self._parsed.output, record)
+
+    def say_secret(
+        self, text: str, record: Record, secret: Secret, document: Record | None = None
+    ) -> None:
+        """Print a line and a new secret for a person; for a program the document, or the record."""
+        show_secret(self._parsed, text, record, secret.labels, document)
+
+    @property
+    def form(self) -> str:
+        """Return how to print: ``table``, ``json``, ``jsonl`` or ``yaml``."""
+        return str(self._parsed.output)
+
+    @property
+    def is_for_program(self) -> bool:
+        """Return True if the output is a document, not text for a person."""
+        return self.form != TABLE
+
+    def warn(self, text: str) -> None:
+        """Print a line to the standard error."""
+        sys.stdout.flush()
+        sys.stderr.write(f"entrepot: {printable(text)}\n")
+
+    def for_each(self, items: Iterable[str], act: Callable[[str], None]) -> bool:
+        """Call `act` with each item; tell which were refused, and return False if any was."""
+        is_done = True
+        for item in items:
+            try:
+                act(item)
+            except RequestRefused as error:
+                self.warn(f"{item}: {error}")
+                is_done = False
+        return is_done
+
+    def show(self, record: Record) -> None:
+        """Print a record."""
+        write_record(record, self._parsed.output)
+
+    def show_rows(self, rows: Iterable[Record], columns: Columns, name: Naming = "") -> None:
+        """Print rows as they come; with ``--quiet`` the `name` of each."""
+
+        def name_of(row: Record) -> str:
+            return name(self, row) if callable(name) else str(field_of(row, name))
+
+        show_rows(self._parsed, rows, columns_of(columns), name_of if name else None)
+
+    def shortened(self, text: str) -> str:
+        """Return a text with its digests cut, unless ``--full-digests`` is given."""
+        return digests_shown(self._parsed, text)
+
+
+class _Filling(Formatter):
+    """Puts fields of a record, as persons read them, in place of braces."""
+
+    def get_field(self, field_name: str, _args: object, kwargs: Record) -> tuple[str, str]:
+        """Return the text of a field, or of a field of a field."""
+        return text_of(shaped(field_name, field_of(kwargs, field_name))), field_name
+
+
+def columns_of(columns: Columns) -> list[Column]:
+    """Return the columns of a table as `registry.cli.output.records` draws them."""
+    cells = [_named_cell(each) if isinstance(each, str) else each for each in columns]
+    return [
+        Column(
+            each.heading,
+            partial(_cell, each),
+            is_number=each.form in ("number", "size", "duration"),
+            is_whole=each.form in ("whole", "digest"),
+            has_digests=each.form in ("digest", "digests"),
+        )
+        for each in cells
+    ]
+
+
+def _named_cell(field: str) -> Cell:
+    name = field.rpartition(".")[2]
+    stem, _, kind = name.rpartition("_")
+    form, end = _ENDS.get(kind, ("text", "")) if stem else ("text", "")
+    heading = name if form == "text" else stem + end
+    if form == "text":
+        form = "digest" if name == "digest" else "whole" if name.endswith("id") else "text"
+    return Cell(heading.replace("_", " ").upper(), field, form)
+
+
+def _cell(cell: Cell, record: Record) -> object:
+    value: Any = field_of(record, cell.field) if cell.shown is None else cell.shown(record)
+    shape: Any = _FORMS.get(cell.form)
+    return value if shape is None or value is None else shape(value)
+
+
+def field_of(record: Record, field: str) -> Any:  # noqa: ANN401 - of any kind
+    """Return a field of a record, or a field of a field (``user.name``); None if it is absent."""
+    value: Any = record
+    for name in field.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    return value
+
+
+def _inside(noun: Noun, record: Record) -> Record:
+    """Return what has the id and the CRN of a record."""
+    inside: Record = record[noun.within] if noun.within else record
+    return inside
+
+
+def _crn_of(noun: Noun, written: str) -> Crn:
+    """Return the CRN of a resource.
+
+    Raises:
+        Misuse: it is no CRN, or one of another kind of resource.
+
+    """
+    try:
+        crn = Crn.parse(written)
+    except InvalidInput:
+        crn = None
+    if crn is None or crn.type != (noun.within or noun.one).replace("_", "-"):
+        raise Misuse(f"{printable(written)!r} is no CRN of {one_of(noun)}")
+    return crn
+
+
+def words_of(noun: Noun) -> str:
+    """Return what people call one of a kind of resource."""
+    return noun.singular or noun.one.replace("_", " ")
+
+
+def one_of(noun: Noun) -> str:
+    """Return the same with its article."""
+    return with_article(words_of(noun))

@@ -1,0 +1,1 @@
+"""Print to the terminal or to a program, show progress, and ask before what is hard to undo."""

@@ -1,0 +1,132 @@
+"""Ask at the terminal: before what is hard to undo or sent in the clear, and for secrets."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from registry.cli.failure import CommandFailure, Misuse
+from registry.cli.output.records import printable
+
+
+def add_confirmation(parser: argparse.ArgumentParser) -> None:
+    """Add ``--yes``, which answers the question in advance."""
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+
+
+def confirm(options: argparse.Namespace, question: str) -> None:
+    """Ask at a terminal; without a terminal, or with ``--yes``, return at once.
+
+    Raises:
+        CommandFailure: the answer is not yes.
+
+    """
+    if options.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    sys.stderr.write(f"{printable(question)} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandFailure("nothing was changed")
+
+
+def leaves_readable(url: str) -> bool:
+    """Return True if what is sent to a base URL leaves this machine unencrypted."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme != "http" or host == "localhost" or host.endswith(".localhost"):
+        return False
+    try:
+        return not ip_address(host).is_loopback
+    except ValueError:
+        return True
+
+
+def check_readers(url: str, *, is_accepted: bool) -> None:
+    """Return if a secret may be sent to `url`; ask at a terminal unless that is accepted already.
+
+    Raises:
+        CommandFailure: the person declines.
+        Misuse: there is nobody to ask.
+
+    """
+    if not leaves_readable(url):
+        return
+    words = f"{url} is plain HTTP: anybody on the way to it can read your sign-in and use it"
+    if is_accepted:
+        sys.stderr.write(f"entrepot: warning: {words}\n")
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise Misuse(f"{words}; use its https:// URL, or accept that with --insecure-http")
+    sys.stderr.write(f"{words}.\nSend it nevertheless? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandFailure("nothing was sent; use the https:// URL of the registry")
+
+
+_LINE_ENDS: Final = "\r\n"
+
+
+def read_secret(prompt: str, name: str, ends: str | None = _LINE_ENDS) -> str:
+    """Return a secret typed at the terminal, or one line of the standard input.
+
+    `ends` are the characters that are no part of it, at its ends; None: white space.
+
+    Raises:
+        Misuse: there is none.
+
+    """
+    try:
+        typed = getpass.getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline()
+    except (EOFError, UnicodeDecodeError):
+        typed = ""
+    return checked_secret(typed, name, ends)
+
+
+def read_new_password() -> str:
+    """Return a new password: typed twice at a terminal, or a line of the standard input.
+
+    Raises:
+        Misuse: there is none, or the two differ.
+
+    """
+    password = read_secret("New password: ", "new password")
+    if sys.stdin.isatty() and read_secret("The same again: ", "new password") != password:
+        raise Misuse("the two passwords differ; nothing was changed, try again")
+    return password
+
+
+def checked_secret(typed: str, name: str, ends: str | None = None) -> str:
+    """Return what was typed without its `ends`; raise `Misuse` if nothing is left."""
+    secret = typed.strip(ends)
+    if not secret:
+        raise Misuse(f"no {name} was given; type it, or pipe it to the standard input")
+    return secret
+
+
+@contextmanager
+def prompting(prompt: str) -> Iterator[None]:
+    """Show a prompt at the terminal, which meanwhile does not show what is typed."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios  # noqa: PLC0415 - not on all systems that have getpass
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    silent = termios.tcgetattr(terminal)
+    silent[3] &= ~termios.ECHO
+    try:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, silent)
+        sys.stderr.write(prompt)
+        sys.stderr.flush()
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)  # a half of a secret is no command
+        sys.stderr.write("\n")
+        sys.stderr.flush()

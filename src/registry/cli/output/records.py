@@ -1,0 +1,288 @@
+"""Print records as a table for persons, or as JSON, JSON lines or YAML for programs.
+
+Names and descriptions come from other people, so control characters in them are escaped. New
+secrets are printed once, in a form that pipes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple, TextIO
+
+import msgspec
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.command_line import Cell, Record
+from registry.cli.output.table import Heading, write_table
+
+TABLE: Final = "table"
+FORMS: Final = (TABLE, "json", "jsonl", "yaml")
+"""The values of ``--output``."""
+
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
+_DIGEST: Final = re.compile(r"\b(sha256|sha512|blake3):([0-9a-f]{12})[0-9a-f]{52,116}\b")
+
+
+class Column(NamedTuple):
+    """One column of a table."""
+
+    heading: str
+    cell: Callable[[Record], object]
+    """Returns the value of a record's cell, which `text_of` formats."""
+    is_number: bool = False
+    is_whole: bool = False
+    """Never folded, so that it can be copied; the table may become wider than the terminal."""
+    has_digests: bool = False
+    """Digests in it may be shortened."""
+
+
+def column(
+    heading: str,
+    name: str,
+    shape: Callable[[Any], str] | None = None,
+    *,
+    is_number: bool = False,
+    is_whole: bool = False,
+    has_digests: bool = False,
+) -> Column:
+    """Return the column of the field `name`, shaped by a function such as `size_text`."""
+
+    def cell(record: Record) -> object:
+        value = record.get(name)
+        return value if shape is None or value is None else shape(value)
+
+    return Column(heading, cell, is_number, is_whole, has_digests)
+
+
+def write_records(
+    records: Iterable[Record], columns: Sequence[Column], form: str, out: TextIO | None = None
+) -> None:
+    """Write rows as they come: as a table, or with every field in one of the other `FORMS`."""
+    out = out or sys.stdout
+    if form != TABLE:
+        out.writelines(_list_parts(records, form))
+        return
+    headings = [Heading(each.heading, each.is_number, each.is_whole) for each in columns]
+    rows = ([text_of(_brief(each.cell(record))) for each in columns] for record in records)
+    write_table(headings, rows, out)
+
+
+def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
+    """Write one record: a line for each field, or its document."""
+    out = out or sys.stdout
+    if form != TABLE:
+        out.write(document_text(record, form))
+        return
+    headings = (Heading("FIELD"), Heading("VALUE", is_whole=True))
+    rows = [[printable(name), text_of(shaped(name, record[name]))] for name in record]
+    write_table(headings, rows, out)
+
+
+def echo(text: str, form: str, record: Record | None = None) -> None:
+    """Write the text for a person; for a program write the record, if there is one."""
+    if form != TABLE:
+        if record is not None:
+            write_record(record, form)
+        return
+    sys.stdout.write(f"{printable(text)}\n")
+
+
+def write_now(text: str) -> None:
+    """Write a text to the standard output, and flush it."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def document_text(value: object, form: str) -> str:
+    """Return a value as a document in a form other than ``table``, with a newline at its end."""
+    if form == "yaml":
+        return msgspec.yaml.encode(value).decode()
+    if form == "jsonl":
+        return f"{msgspec.json.encode(value).decode()}\n"
+    return f"{_indented(value)}\n"
+
+
+def _list_parts(records: Iterable[Record], form: str) -> Iterator[str]:
+    """Yield the parts of the document of a list: a part for each record, as they come."""
+    if form == "jsonl":
+        yield from (document_text(record, form) for record in records)
+        return
+    count = 0
+    for count, record in enumerate(records, start=1):
+        if form == "yaml":
+            yield document_text([record], form)
+        else:
+            yield f"{'[' if count == 1 else ','}\n{_indented(record)}"
+    if not count:
+        yield "[]\n"
+    elif form == "json":
+        yield "\n]\n"
+
+
+def _indented(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def text_of(value: object) -> str:
+    """Return a JSON value as the text of a cell."""
+    if value in (None, "", [], {}):
+        return "-"
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(map(text_of, value))
+        case dict():
+            return ", ".join(f"{printable(str(name))}={_inner(value[name])}" for name in value)
+        case _:
+            return printable(str(value))
+
+
+def _brief(value: object) -> object:
+    """Return the name alone of another resource that a record refers to."""
+    match value:
+        case {"id": _, "crn": _, "name": str(name), **more} if name and not more:
+            return name
+        case list():
+            return [_brief(each) for each in value]
+        case _:
+            return value
+
+
+def _inner(value: object) -> str:
+    """Return a value within an object as text; a further object in braces."""
+    return f"{{{text_of(value)}}}" if value and isinstance(value, dict) else text_of(value)
+
+
+def printable(text: str) -> str:
+    """Return a text with control characters and marks of text direction escaped."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def shaped(name: str, value: object) -> object:
+    """Format sizes and times, told by the end of the field's name; leave others as they are."""
+    if isinstance(value, int) and name.endswith("_bytes"):
+        return size_text(value)
+    if isinstance(value, str) and name.endswith(("_at", "_until", "as_of")):
+        return time_text(value)
+    return value
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes with a unit, in powers of 1000."""
+    amount, unit = float(size), _UNITS[0]
+    for following in _UNITS[1:]:
+        if round(amount, 1) < 1000:
+            break
+        amount, unit = amount / 1000, following
+    return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def duration_text(seconds: int) -> str:
+    """Return a duration in hours, minutes or seconds: the largest unit that divides it."""
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds and seconds % length == 0:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
+def utc_text(moment: int) -> str:
+    """Return a moment in microseconds since the epoch as RFC 3339 text, to the second."""
+    return datetime.fromtimestamp(moment // MICROSECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def time_text(moment: str) -> str:
+    """Return a time of the API to the second, in UTC."""
+    return f"{moment[:19].replace('T', ' ')}Z"
+
+
+def add_quiet(parser: argparse.ArgumentParser, words: str) -> None:
+    """Add ``--quiet``, which prints only how other commands name each row."""
+    parser.add_argument("--quiet", "-q", action="store_true", help=f"print only {words}")
+
+
+def add_full_digests(parser: argparse.ArgumentParser) -> None:
+    """Add ``--full-digests``, without which tables have short digests."""
+    parser.add_argument(
+        "--full-digests",
+        "--no-trunc",
+        action="store_true",
+        help="whole digests in the table, not their first 12 digits",
+    )
+
+
+def show_rows(
+    options: argparse.Namespace,
+    rows: Iterable[Record],
+    columns: Sequence[Column],
+    name_of: Callable[[Record], str] | None = None,
+) -> None:
+    """Print rows as they come; with ``--quiet`` a line with the name of each."""
+    if name_of is not None and options.quiet:
+        sys.stdout.writelines(f"{printable(name_of(row))}\n" for row in rows)
+        return
+    shown = [_shortened(options, each) if each.has_digests else each for each in columns]
+    write_records(rows, shown, options.output)
+
+
+def digests_shown(options: argparse.Namespace, text: str) -> str:
+    """Return a text, its digests short unless the options say otherwise."""
+    return text if getattr(options, "full_digests", False) else _DIGEST.sub(_cut, text)
+
+
+def _cut(found: re.Match[str]) -> str:
+    """Return a digest as docker shows it: its first 12 digits; only ``sha256:`` is left out."""
+    algorithm, digits = found.groups()
+    return digits if algorithm == "sha256" else f"{algorithm}:{digits}"
+
+
+def _shortened(options: argparse.Namespace, column: Column) -> Column:
+    return column._replace(cell=lambda row: digests_shown(options, text_of(column.cell(row))))
+
+
+def acting(principal: str, source: str) -> Cell:
+    """Return the column BY of the fields of a principal and of the source behind it."""
+
+    def shown(record: Record) -> object:
+        crn, behind = record.get(principal), record.get(source)
+        if not crn or not behind:
+            return crn
+        name, session = behind["name"], behind["session_name"]
+        if session is None:
+            kind = crn.rpartition(":")[2].partition("/")[0]
+            return name if kind == "user" else f"{name} ({kind.replace('-', ' ')})"
+        return f"{name} ({crn})" if session == name else f"{name}, session {session} ({crn})"
+
+    return Cell("BY", shown=shown)
+
+
+def show_secret(
+    options: argparse.Namespace,
+    words: str,
+    record: Record,
+    labels: Mapping[str, str],
+    document: Record | None = None,
+) -> None:
+    """Print a record with a new secret; its last label names the field of the secret.
+
+    As a table: the words, and a line for each label. With ``--quiet`` the standard output has the
+    secret and nothing else, so that it can be piped. In other forms: the document, or the record.
+    """
+    if options.output != TABLE:
+        write_record(record if document is None else document, options.output)
+        return
+    *_, secret = labels.values()
+    if options.quiet:
+        sys.stderr.write(f"{printable(words)}\n")
+        sys.stdout.write(f"{record[secret]}\n")
+        return
+    width = max(map(len, labels))
+    lines = [f"  {label:<{width}}  {printable(record[field])}" for label, field in labels.items()]
+    shown_once = "Keep it now: it is shown this once."
+    sys.stdout.writelines(f"{line}\n" for line in (printable(words), "", *lines, "", shown_once))

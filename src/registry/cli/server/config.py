@@ -1,0 +1,95 @@
+"""``entrepot config show``: the settings in force, and where each comes from."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Final
+
+import msgspec
+
+from registry.cli.output.records import write_now
+from registry.cli.parser import Verbs, add_noun
+from registry.cli.server.options import (
+    add_acme,
+    add_allowed_hosts,
+    add_data,
+    add_s3,
+    add_serving,
+    config_path,
+    given_options,
+    settings_of,
+)
+from registry.settings.reading import GROUPS, LISTS, NAMES, read_config
+from registry.settings.settings import Settings
+from registry.settings.texts import PREFIX, SettingsError
+
+_HIDDEN: Final = "***"
+_PASSWORD: Final = re.compile(r"(?<=://)([^/:@]*:)[^/]+@")
+"""Also one with characters that ``urlsplit`` takes for the end of the host, and libpq does not."""
+_SECRET_PARAMETER: Final = re.compile(r"(password=)[^&\s]*")
+
+
+def add_parsers(commands: Verbs) -> None:
+    """Add ``config`` and its commands."""
+    verbs = add_noun(commands, "config", "the settings of a server (on the registry's machine)")
+    words = "show the settings in force, without secrets, and where each comes from"
+    show = verbs.add_parser("show", help=words, description=f"{words.capitalize()}.")
+    add_serving(show)
+    add_acme(show)
+    add_s3(show)
+    add_allowed_hosts(show)
+    add_data(show)
+    show.set_defaults(run=_show)
+
+
+def _show(options: argparse.Namespace) -> int:
+    from registry.cli.server.setting_checks import refusals  # noqa: PLC0415 - this command's alone
+
+    settings = settings_of(options)
+    path = config_path(options)
+    origins = _origins(options, {} if path is None else read_config(path), str(path))
+    values = _values(settings)
+    width = max(len(_line(name, values[name])) for name in NAMES if len(str(values[name])) < 40)
+    lines = [f"{_line(name, values[name]):<{width}}  # {origins[name]}" for name in NAMES]
+    write_now("\n".join([f"# clients reach it at {settings.url}", *lines, ""]))
+    problems = list(refusals(settings))
+    if problems:
+        raise SettingsError("serve would refuse these settings: " + "; ".join(problems))
+    return 0
+
+
+def _origins(
+    options: argparse.Namespace, config: Mapping[str, object], path: str
+) -> Mapping[str, str]:
+    """Return where the value of each setting comes from."""
+    origins = dict.fromkeys(NAMES, "default") | dict.fromkeys(config, path)
+    for name in NAMES:
+        if PREFIX + name.upper() in os.environ:
+            origins[name] = PREFIX + name.upper()
+    return origins | dict.fromkeys(given_options(options), "command line")
+
+
+def _values(settings: Settings) -> Mapping[str, object]:
+    values: dict[str, object] = {}
+    groups = (settings, *(getattr(settings, each) for each in GROUPS))
+    for group in groups:
+        values |= {each.name: getattr(group, each.name) for each in fields(group)}
+    for name in ("database_url", "smtp_url"):
+        values[name] = _without_password(str(values[name]))
+    for name in LISTS:
+        values[name] = [part.strip() for part in str(values[name]).split(",") if part.strip()]
+    return {name: str(value) if name == "data" else value for name, value in values.items()}
+
+
+def _line(name: str, value: object) -> str:
+    """Return a line of TOML: its strings, numbers and lists of strings are those of JSON."""
+    return f"{name} = {msgspec.json.encode(value).decode()}"
+
+
+def _without_password(url: str) -> str:
+    shown = _PASSWORD.sub(rf"\g<1>{_HIDDEN}@", url)
+    return _SECRET_PARAMETER.sub(rf"\g<1>{_HIDDEN}", shown)

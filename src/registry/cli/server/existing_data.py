@@ -1,0 +1,57 @@
+"""Prepare the data of a registry, and its keys, for a command that expects them to be there."""
+
+from __future__ import annotations
+
+from cloudcore.keyring import KeyringError, load_keyring
+from cloudcore.kms.vault import Vault
+from registry.cli.failure import CommandFailure
+from registry.composition.main import prepare
+from registry.composition.ports import key_providers
+from registry.composition.unfinished_restoration import check_is_whole
+from registry.metadata.database import has_tables
+from registry.services.context import ServiceContext
+from registry.services.data_keys import DataKeys
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
+
+
+def prepare_existing(settings: Settings) -> None:
+    """Bring the database up to date, but create nothing where there is none.
+
+    A mistyped folder would become an empty registry, in which nothing is wrong.
+
+    Raises:
+        SettingsError: no registry is there, or a restoration into the folder was interrupted.
+
+    """
+    check_is_whole(settings)
+    if not settings.data.exists() or not has_tables(settings.database):
+        raise no_account(settings)
+    prepare(settings)
+
+
+def no_account(settings: Settings) -> SettingsError:
+    """Return the error for an install without an account."""
+    place = str(settings.data)
+    if settings.database_url and settings.data.exists():  # it is not shown: it may hold a password
+        place = "the database of ENTREPOT_DATABASE_URL (is it the right one?)"
+    return SettingsError(
+        f"there is no account in {place}; first run "
+        "'entrepot init --account HANDLE --admin-email ADDRESS'"
+    )
+
+
+def find_data_keys(settings: Settings, ctx: ServiceContext) -> DataKeys | None:
+    """Return the data keys, or None if there is no root key, as with `entrepot dev`.
+
+    Raises:
+        CommandFailure: the root key cannot be read, or others can read it.
+
+    """
+    if not settings.root_key.exists():
+        return None
+    try:
+        keyring = load_keyring(settings.root_key)
+    except KeyringError as error:
+        raise CommandFailure(str(error)) from None
+    return DataKeys(Vault(ctx.database, key_providers(settings, keyring), ctx.clock))

@@ -1,0 +1,204 @@
+"""New credentials, or the rights of an administrator, given on the host itself.
+
+``entrepot reset-password``, ``new-access-key`` and ``restore-admin``; the audit log has each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+from cloudcore.audit.log import record
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, InvalidInput, NotFound
+from cloudcore.iam.audit import AuditEvent
+from cloudcore.iam.passwords import hash_password, salt_of
+from cloudcore.identity.audit import organizations_of
+from cloudcore.identity.names import email_address, iam_crn, person_crn
+from cloudcore.identity.recovery import (
+    HostChange,
+    add_key,
+    find_person_by_email,
+    find_program,
+    reset_password,
+    restore_admin,
+)
+from cloudcore.identity.rows.accounts import Account
+from cloudcore.identity.services.service_accounts import new_access_key
+from cloudcore.identity.services.users import new_password
+from cloudcore.resource_names import lower_ids
+from cloudcore.serving.logs import configure_logging
+from registry.cli.failure import Missing, Misuse
+from registry.cli.output.records import write_now
+from registry.cli.server.existing_data import prepare_existing
+from registry.cli.server.options import settings_of
+from registry.cli.server.run_server import find_console, find_url
+from registry.cli.server.serve import check_install
+from registry.composition.main import Registry
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
+
+_log = logging.getLogger(__name__)
+
+
+def run_reset_password(options: argparse.Namespace) -> int:
+    """Give a person a new one-time password and print it; return the exit status."""
+    settings = settings_of(options)
+    try:
+        email = email_address(options.address)
+    except InvalidInput as error:
+        raise SettingsError(f"{options.address!r}: {error}") from None
+    configure_logging()
+    prepare_existing(settings)
+    password = new_password()
+    try:
+        asyncio.run(_reset_password(settings, email, password, options))
+    except NotFound as error:
+        raise Missing(str(error)) from None
+    except Conflict as error:
+        raise Misuse(str(error)) from None
+    _log.warning("the password of %s was reset on this machine; its sessions have ended", email)
+    write_now(
+        "All sessions of the person have ended. The password is shown only once:\n\n"
+        f"  person              {email}\n"
+        f"  one-time password   {password}\n\n"
+        f"Next, as the person, in a browser: {find_console(settings)}\n"
+    )
+    return 0
+
+
+def run_new_access_key(options: argparse.Namespace) -> int:
+    """Add an access key to a service account and print it; return the exit status."""
+    settings, name, replaces = settings_of(options), options.service_account, options.replace
+    configure_logging()
+    prepare_existing(settings)
+    key = new_access_key()
+
+    async def add() -> Account:
+        async with Registry(settings).open() as process:
+            ctx = process.ctx
+            keyring = await check_install(settings, ctx)
+            key_id, now = uuid7(), ctx.clock()
+
+            def change(tx: Connection) -> Account:
+                account, program = find_program(tx, options.account, name)
+                add_key(tx, keyring, key, key_id, program, now, replaces=replaces)
+                crn = iam_crn(account.id, "service-account", program.name)
+                action, command = "iam:CreateAccessKey", "entrepot new-access-key"
+                record_on_host(tx, action, [account.id], crn, command, now)
+                return account
+
+            return await ctx.database.write(change)
+
+    try:
+        account = asyncio.run(add())
+    except NotFound as error:
+        raise Missing(str(error)) from None
+    except Conflict as error:
+        raise Misuse(str(error)) from None
+    what = "replaced the keys of" if replaces else "was added to"
+    _log.warning(
+        "the access key %s %s %s of %s on this machine",
+        key.access_key_id,
+        what,
+        name,
+        account.handle,
+    )
+    write_now(
+        f"A key of the service account {name} of {account.handle}. It is shown only once:\n\n"
+        f"  access key id       {key.access_key_id}\n"
+        f"  secret access key   {key.secret}\n\n"
+        "Next:\n"
+        f"  entrepot login {find_url(settings)} --access-key-id {key.access_key_id}\n"
+    )
+    return 0
+
+
+async def _reset_password(
+    settings: Settings, email: str, password: str, options: argparse.Namespace
+) -> None:
+    async with Registry(settings).open() as process:
+        ctx = process.ctx
+        named = options.organization and lower_ids(options.organization)
+        person = await ctx.database.read(find_person_by_email, email, named)
+        kept = hash_password(password, salt=salt_of(person.password))
+        now = ctx.clock()
+
+        def change(tx: Connection) -> None:
+            reset_password(tx, person.id, kept, now, resumes=options.resume)
+            owners, crn = (
+                organizations_of(person.id, tx),
+                person_crn(person.organization_id, person.id),
+            )
+            record_on_host(tx, "iam:ChangePassword", owners, crn, "entrepot reset-password", now)
+
+        await ctx.database.write(change)
+
+
+def record_on_host(
+    tx: Connection, action: str, owners: Sequence[str], resource: str, command: str, now: int
+) -> None:
+    """Record the change of a command, in its transaction, for each owner."""
+    for owner_id in owners:
+        event = AuditEvent(
+            id=uuid7(now),
+            owner_id=owner_id,
+            occurred_at=now,
+            action=action,
+            resources=(resource,),
+            principal="",
+            source=None,
+            client=None,
+            details={"command": command},
+        )
+        record(tx, event)
+
+
+def run_restore_admin(options: argparse.Namespace) -> int:
+    """Give a person the role `admin` of an account, with all rights; return the exit status."""
+    settings, handle, address = settings_of(options), options.account, options.email
+    try:
+        email = email_address(address)
+    except InvalidInput as error:
+        raise SettingsError(f"--email {address!r}: {error}") from None
+    configure_logging()
+    prepare_existing(settings)
+    try:
+        changes = asyncio.run(_restore(settings, handle, email))
+    except NotFound as error:
+        raise Missing(str(error)) from None
+    except Conflict as error:
+        raise Misuse(str(error)) from None
+    url = find_url(settings)
+    next_step = (
+        "Next, as the person:\n"
+        f"  entrepot login {url} --role admin\n"
+        f"or, in a browser: {find_console(settings)}\n"
+    )
+    if not changes:
+        write_now(f"{email} has all rights in {handle} already; nothing was changed.\n{next_step}")
+        return 0
+    _log.warning("%s got the role admin of %s, with all rights, on this machine", email, handle)
+    done = "".join(f"  {each.action:<20}{each.resource}\n" for each in changes)
+    write_now(f"{email} has all rights in {handle}, by the role admin:\n\n{done}\n{next_step}")
+    return 0
+
+
+async def _restore(settings: Settings, handle: str, email: str) -> list[HostChange]:
+    async with Registry(settings).open() as process:
+        ctx = process.ctx
+        await check_install(settings, ctx)
+        now = ctx.clock()
+
+        def change(tx: Connection) -> list[HostChange]:
+            account, changes = restore_admin(tx, handle, email, partial(uuid7, now), now)
+            for each in changes:
+                command = "entrepot restore-admin"
+                record_on_host(tx, each.action, [account.id], each.resource, command, now)
+            return changes
+
+        return await ctx.database.write(change)

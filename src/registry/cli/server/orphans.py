@@ -1,0 +1,145 @@
+"""``entrepot gc``: list and put back files without a row, and blobs in quarantine."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from cloudcore.errors import NotFound
+from registry.blobstore.opening import open_store
+from registry.blobstore.sweeper import Orphan
+from registry.cli.client.api import Record
+from registry.cli.failure import CommandFailure, Missing, Misuse
+from registry.cli.output.records import (
+    column,
+    duration_text,
+    size_text,
+    time_text,
+    utc_text,
+    write_now,
+    write_records,
+)
+from registry.cli.server.existing_data import find_data_keys, prepare_existing
+from registry.cli.server.options import settings_of
+from registry.composition.main import Registry
+from registry.errors import BlobUnknown, DigestMismatch
+from registry.gc.generations import accept_database
+from registry.gc.orphans import list_orphans, take_back_owned
+from registry.gc.recovery import recover_blob
+from registry.oci.digest import Digest
+from registry.oci.reference import Name, parse_name
+from registry.services.repositories.names import get_named_repository
+from registry.settings.settings import Settings
+
+_COLUMNS: Final = (
+    column("ID", "id", is_whole=True),
+    column("WAS", "kind"),
+    column("BYTES", "bytes", size_text, is_number=True),
+    column("SET ASIDE", "set_aside_at", time_text),
+    column("KEPT UNTIL", "kept_until", time_text),
+)
+_NOT_THERE: Final = (
+    "it was not swept yet (then a push of the same bytes takes it back), it was recovered or"
+    " pushed again, or its bytes are gone"
+)
+
+
+def run_listing(options: argparse.Namespace) -> int:
+    """Print every orphan, the next to be deleted first."""
+    settings = settings_of(options)
+    prepare_existing(settings)
+    orphans = asyncio.run(_list(settings))
+    write_records(
+        [_record(orphan, settings.delays.orphan) for orphan in orphans], _COLUMNS, options.output
+    )
+    return 0
+
+
+def run_restoration(options: argparse.Namespace) -> int:
+    """Move the orphans of these ids, or all, back to where they were, with or without a row."""
+    if bool(options.ids) == options.are_all:
+        raise Misuse("name the orphans by their ids or give --all, not both")
+    settings = settings_of(options)
+    prepare_existing(settings)
+    count = asyncio.run(_restore(settings, None if options.are_all else options.ids))
+    rest = "those that no row owns are set aside anew by the next scan"
+    write_now(f"{count} files put back; {rest}\n")
+    return 0
+
+
+def run_acceptance(options: argparse.Namespace) -> int:
+    """Accept the database as the right one from now on."""
+    settings = settings_of(options)
+    prepare_existing(settings)
+    asyncio.run(_accept(settings))
+    write_now(
+        "The database is accepted: collection and the scan for orphans go on. Blobs that it does"
+        " not know are set aside, and can be put back for some days ('entrepot gc orphans')\n"
+    )
+    return 0
+
+
+async def _list(settings: Settings) -> Sequence[Orphan]:
+    async with open_store(settings) as sweeper:
+        return await list_orphans(sweeper)
+
+
+async def _restore(settings: Settings, ids: Sequence[str] | None) -> int:
+    async with open_store(settings) as sweeper:
+        known = {orphan.object_id for orphan in await list_orphans(sweeper)}
+        unknown = [each for each in ids or () if each not in known]
+        if unknown:
+            raise Missing(f"no orphan has the id {unknown[0]}; 'entrepot gc orphans' lists them")
+        count = 0
+        for each in sorted(known) if ids is None else dict.fromkeys(ids):
+            count += await sweeper.take_back(each)
+        return count
+
+
+async def _accept(settings: Settings) -> None:
+    async with Registry(settings).open() as process:
+        ctx, sweeper = process.ctx, process.store
+        await take_back_owned(ctx, sweeper)
+        await accept_database(ctx, sweeper)
+
+
+def _record(orphan: Orphan, kept: int) -> Record:
+    return {
+        "id": orphan.object_id,
+        "kind": "object" if orphan.is_object else "staged",
+        "bytes": orphan.stored_size,
+        "set_aside_at": utc_text(orphan.set_aside_at),
+        "kept_until": utc_text(orphan.set_aside_at + kept),
+    }
+
+
+def run_recovery(options: argparse.Namespace) -> int:
+    """Recover the blob of this digest into a repository, ``ACCOUNT/NAME``."""
+    settings = settings_of(options)
+    name, wanted = parse_name(options.repository), Digest.parse(options.digest)
+    if wanted.algorithm != "sha256":
+        raise Misuse("the quarantine knows blobs by their sha256")
+    prepare_existing(settings)
+    try:
+        asyncio.run(_recover(settings, name, wanted))
+    except BlobUnknown as error:
+        raise Missing(f"{error}: {_NOT_THERE}") from None
+    except NotFound as error:
+        raise Missing(str(error)) from None
+    except DigestMismatch as error:
+        raise CommandFailure(f"{wanted} is damaged and stays in quarantine: {error}") from None
+    grace = duration_text(settings.delays.gc_grace_seconds)
+    write_now(
+        f"Recovered {wanted}: {name} keeps it for {grace}, and while a manifest references it\n"
+    )
+    return 0
+
+
+async def _recover(settings: Settings, name: Name, digest: Digest) -> None:
+    async with Registry(settings).open() as process:
+        ctx = replace(process.ctx, data_keys=find_data_keys(settings, process.ctx))
+        found = await ctx.database.read(get_named_repository, name)
+        await recover_blob(ctx, found.account_id, found.id, digest)

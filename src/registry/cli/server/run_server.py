@@ -1,0 +1,127 @@
+"""Run an application until the process is told to stop; ``dev`` and ``serve`` share this.
+
+``serve`` leaves its URL in the data folder, for the commands beside it, which do not have its
+options. There it stays when the server stops: the next one will most likely have the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from cloudcore.db.base import CommitMark
+from cloudcore.db.refusals import is_read_only
+from cloudcore.errors import Unavailable
+from cloudcore.serving.dispatch import Dispatcher
+from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.logs import configure_logging
+from cloudcore.serving.processes.server import run
+from cloudcore.serving.tls.files import CertificateKeeper, TlsFilesError
+from registry.composition.main import Edition, Registry
+from registry.composition.metrics import WATCHED
+from registry.composition.planes import planes_of
+from registry.settings.settings import Settings
+from registry.settings.texts import CONSOLE, SettingsError
+
+_FILE: Final = "served-url"
+_MAX_CHARACTERS: Final = 500
+_log = logging.getLogger(__name__)
+
+
+def check_disk(settings: Settings) -> None:
+    """Check that a prepared data folder can be written to, before workers fail at it.
+
+    A disk of the blobs alone may be read-only: what is there can be pulled.
+
+    Raises:
+        Unavailable: the disk is read-only, and that of the database, which was opened, is not.
+
+    """
+    if is_read_only(settings.data):
+        raise Unavailable(
+            f"the disk that holds {settings.data} is read-only; look in the system's log whether"
+            " the disk has failed, and mount it writable"
+        )
+
+
+def load_before_fork(settings: Settings, edition: Edition) -> None:
+    """Load what the workers need into this process, so that they share it if there are several."""
+    if settings.workers > 1:
+        asyncio.run(Registry(settings, edition).rehearse())
+
+
+def serve_application(
+    settings: Settings,
+    create: Callable[[Settings, CommitMark], Dispatcher],
+    on_ready: Callable[[str], None],
+    keeper: CertificateKeeper | None = None,
+) -> int:
+    """Serve the application that `create` returns in each worker; return the exit status."""
+    configure_logging()
+    http = None if keeper is None else settings.acme.http_address
+    try:
+        return run(
+            partial(create, settings, CommitMark()),
+            settings.host,
+            settings.port,
+            planes=planes_of(settings),
+            watched=WATCHED,
+            workers=settings.workers,
+            limits=ServerLimits(
+                request_seconds=settings.limits.request_seconds,
+                leaving_seconds=settings.limits.drain_seconds,
+            ),
+            metrics_bind=settings.metrics_address,
+            on_ready=on_ready,
+            tls=settings.tls_files,
+            keeper=keeper,
+            validation=(http, settings.urls) if http is not None else None,
+            more_ports=[settings.s3_port] if settings.s3_port else (),
+        )
+    except TlsFilesError as error:
+        raise SettingsError(str(error)) from None
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise SettingsError(
+            f"another process listens on {error.filename}; "
+            "name another port (--port, --metrics, --s3-port, --tls-acme-http), or 0 for a free one"
+        ) from None
+
+
+def note_url(settings: Settings, url: str) -> None:
+    """Leave the URL that clients reach the server at; a failure is logged, and serving goes on."""
+    try:
+        _path(settings).write_text(f"{url}\n")
+    except OSError as error:
+        _log.warning("cannot write the URL of the registry to %s: %s", _path(settings), error)
+
+
+def find_url(settings: Settings) -> str:
+    """Return the URL that the settings name; if they name none, that of the last server."""
+    if names_url(settings):
+        return settings.url
+    try:
+        noted = _path(settings).read_text()[:_MAX_CHARACTERS].strip()
+    except (OSError, ValueError):
+        return settings.url
+    return noted if noted.startswith("http") and noted.isprintable() else settings.url
+
+
+def find_console(settings: Settings) -> str:
+    """Return the URL of the console."""
+    return f"{settings.own_urls.get(CONSOLE) or find_url(settings)}/console"
+
+
+def names_url(settings: Settings) -> bool:
+    """Return True if the settings say at which URL clients reach the registry."""
+    return bool(settings.public_url or settings.hosts)
+
+
+def _path(settings: Settings) -> Path:
+    return settings.data / _FILE

@@ -1,0 +1,106 @@
+"""Find out which settings ``entrepot serve`` would refuse, without touching its data."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+from cloudcore.billing.stripe_processor import StripeMissing, StripeProcessor
+from cloudcore.catalog.documents import CatalogInvalid, load_catalog
+from cloudcore.family import skus_of
+from cloudcore.kms.providers import AwsMissing, AwsProvider
+from cloudcore.serving.tls.files import TlsFilesError, load_tls
+from registry.blobstore.opening import open_bucket
+from registry.blobstore.s3.bucket_check import refusals_of
+from registry.composition.drivers import check_drivers
+from registry.composition.families import FAMILIES
+from registry.composition.planes import planes_of
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
+
+
+def refusals(settings: Settings) -> Iterator[str]:
+    """Yield why ``serve`` would refuse these settings; each names its setting.
+
+    Addresses are tried without their ports, which a server that runs already may have.
+    """
+    try:
+        settings.check_has_url()
+    except SettingsError as error:
+        yield f"host: {error}"
+    try:
+        planes_of(settings)
+    except SettingsError as error:
+        yield str(error)
+    makes_own = settings.acme_folder is not None or settings.own_folder is not None
+    if settings.tls_files is not None and not makes_own:
+        try:
+            load_tls(settings.tls_files, time.time())
+        except TlsFilesError as error:
+            yield f"tls_certificate: {error}"
+    addresses = {
+        "host": (settings.host, settings.port),
+        "metrics": settings.metrics_address,
+        "tls_acme_http": settings.acme.http_address,
+        "dns_listen": settings.certificates.dns_address,
+        "bounce_listen": settings.email.bounce_address,
+    }
+    for name, address in addresses.items():
+        if address is not None and (problem := _address_problem(address[0])):
+            yield f"{name}: this machine cannot listen on {address[0]!r}: {problem}"
+    try:
+        check_drivers(settings)
+    except SettingsError as error:
+        yield str(error)
+    try:
+        load_catalog(
+            settings.catalog,
+            settings.region,
+            settings.url,
+            skus_of(FAMILIES),
+            settings.own_urls.items(),
+        )
+    except CatalogInvalid as error:
+        yield f"catalog_file: {error}"
+    yield from _client_refusals(settings)
+
+
+def _client_refusals(settings: Settings) -> Iterator[str]:
+    """Yield what is wrong with the clients of other services, which are extras of the package."""
+    if settings.billing.payment_processor == "stripe":
+        try:
+            StripeProcessor(settings.billing.read_key(), settings.billing.stripe_endpoint).close()
+        except (StripeMissing, ValueError) as error:
+            yield f"payment_processor: {error}"
+    if settings.kms_aws_key:
+        try:
+            AwsProvider(settings.kms_aws_key, settings.kms_aws_endpoint)
+        except AwsMissing as error:
+            yield f"kms_aws_key: {error}"
+    if settings.store.store_s3_bucket:
+        yield from _bucket_refusals(settings)
+
+
+def _bucket_refusals(settings: Settings) -> Iterator[str]:
+    """Yield what the bucket of the blobs does not do: it is tried, with an object of a trial."""
+    try:
+        bucket = open_bucket(settings)
+    except SettingsError as error:
+        yield str(error)
+        return
+    with closing(bucket):
+        for refusal in refusals_of(bucket):
+            yield f"store_s3_bucket: {refusal}"
+
+
+def _address_problem(host: str) -> str:
+    """Return why this machine cannot listen on an address, or an empty string if it can."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with closing(socket.socket(family, socket.SOCK_STREAM)) as listener:
+            listener.bind((host, 0))
+    except (OSError, UnicodeError) as error:  # of a name that cannot be one of a host
+        return getattr(error, "strerror", None) or str(error)
+    return ""

@@ -1,0 +1,49 @@
+"""Backups of database clusters on this machine, through the install's own S3 endpoint."""
+
+from __future__ import annotations
+
+from cloudcore.databases.archive.archive import Archive, BackupTarget
+from cloudcore.databases.archive.archives import Archives
+from cloudcore.databases.archive.pgbackrest import ServerPlace
+from cloudcore.databases.archive.s3_bridge import Bridge, S3Endpoint
+from cloudcore.databases.servers.driver import ServerDriver, ServerSpec
+from cloudcore.iam.service_roles import ServiceRoles
+from cloudcore.nodes.node import Node
+from cloudcore.storage.needs import StorageNeeds
+from registry.settings.settings import Settings
+from registry.settings.texts import is_every_address
+
+
+def archive_of(
+    settings: Settings,
+    node: Node,
+    storage: StorageNeeds,
+    roles: ServiceRoles,
+    servers: ServerDriver | None,
+) -> tuple[Archive, Bridge | None]:
+    """Return it, and the bridge that is to be closed at the end, if there is an endpoint."""
+    endpoint = s3_endpoint(settings)
+    bridge = None if endpoint is None else Bridge(endpoint)
+
+    def place(target: BackupTarget) -> ServerPlace:
+        assert servers is not None, "the cluster is on a machine that runs servers"
+        spec = ServerSpec(target.cluster_id, target.version, 0, 0, 0, target.port)
+        paths = servers.paths(spec)
+        return ServerPlace(paths.data, paths.user, paths.socket_folder, target.port)
+
+    networks = settings.node.registered_networks
+    return Archives(storage, roles, bridge, node.folder / "archive", place, networks), bridge
+
+
+def s3_endpoint(settings: Settings) -> S3Endpoint | None:
+    """Return where this machine reaches the S3 endpoint that it serves; None if it serves none."""
+    port = settings.s3_port or (settings.port if settings.s3_host else 0)
+    if not port:
+        return None
+    files = settings.tls_files
+    return S3Endpoint(
+        "127.0.0.1" if is_every_address(settings.host) else settings.host,
+        port,
+        settings.s3_host or "localhost",
+        None if files is None else files.certificate,
+    )

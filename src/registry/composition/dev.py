@@ -1,0 +1,111 @@
+"""``entrepot dev``: one account without sign-in, on this machine alone, and the key of its data.
+
+The key lets it seal blobs as ``entrepot serve`` does.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final, cast
+
+from cloudcore.clock import uuid7
+from cloudcore.db.base import CommitMark
+from cloudcore.family import Family
+from cloudcore.kernel_families import KERNEL
+from cloudcore.keyring import create_root_key, load_keyring
+from cloudcore.kms.providers import EmbeddedProvider, Providers
+from cloudcore.kms.services import KeyMaker
+from cloudcore.kms.vault import Vault
+from cloudcore.ports import Opening
+from cloudcore.serving.dispatch import Application, Dispatcher
+from cloudcore.web import envelope
+from cloudcore.web.app import ControlPlane, Routes
+from cloudcore.web.health import HEALTH, Readiness, health_routes
+from registry.composition.cross_origin import LoopbackGuard
+from registry.composition.family import REGISTRY
+from registry.composition.main import Edition, PlaneApplications, Registry, application
+from registry.composition.process import STORES, Process
+from registry.distribution import errors
+from registry.distribution.app import DataPlane
+from registry.distribution.auth import OpenAccess
+from registry.distribution.routing import Mirrors
+from registry.metadata.repositories.live import add_account, find_account
+from registry.services.data_keys import DataKeys
+from registry.settings.settings import Settings
+
+DEV_ACCOUNT = "dev"
+_ABSENT = (
+    "there is nothing at this path: `entrepot dev` serves /v2 alone. The control plane and the "
+    "console come with `entrepot init` and `entrepot serve`"
+)
+FILE_NAME: Final = "dev.key"
+"""Not ``root.key``: that file marks the folder of an install with accounts."""
+
+
+async def with_keys(process: Process) -> Process:
+    """Return the process with the keys of its data folder; make them if they are needed.
+
+    Without sealing, they are only opened if they exist, to read what was sealed before.
+
+    Raises:
+        KeyringError: the file of the root key cannot be used.
+
+    """
+    settings, ctx = process.settings, process.ctx
+    path = settings.data / FILE_NAME
+    if settings.seals:
+        with suppress(FileExistsError):  # another worker process may be faster
+            create_root_key(path)
+    elif not path.exists():
+        return process
+    providers = Providers(EmbeddedProvider(load_keyring(path)))
+    maker = KeyMaker(providers, settings.region, ctx.new_id)
+    await maker.add_missing_platform_keys(ctx.database, ctx.clock())
+    keys = DataKeys(Vault(ctx.database, providers, ctx.clock))
+    return replace(process, ctx=replace(ctx, data_keys=keys, seals=settings.seals))
+
+
+async def _open_dev(opening: Opening) -> Process:
+    """Create the account of ``entrepot dev``, and its keys, if they do not exist."""
+    process = await opening.get(STORES)
+    ctx = process.ctx
+    if await ctx.database.read(find_account, DEV_ACCOUNT) is None:
+        await ctx.database.write(add_account, uuid7(), DEV_ACCOUNT, ctx.clock())
+    return await with_keys(process)
+
+
+@cache
+def _dev_routes() -> Routes:
+    """Return the routes of ``entrepot dev``, made once per process."""
+    return Routes([health_routes()])
+
+
+async def _make_dev_planes(
+    opening: Opening, _families: tuple[Family[Any], ...], readiness: Readiness
+) -> PlaneApplications:
+    """Make an open data plane and a control plane with only health, for this machine alone."""
+    process = await opening.needs_of(DEV_REGISTRY)
+    settings = process.settings
+    control = ControlPlane(_dev_routes(), needs={HEALTH: readiness}, absent=_ABSENT)
+    hosts = (*settings.hosts, settings.pull_host)
+    mirrors = Mirrors(settings.mirrored)
+    data = DataPlane(process.ctx, OpenAccess(DEV_ACCOUNT), mirrors=mirrors)
+    return PlaneApplications(
+        LoopbackGuard(data, errors.refuse, hosts),
+        LoopbackGuard(cast("Application", control), envelope.refuse, hosts),
+    )
+
+
+DEV_REGISTRY: Final = replace(REGISTRY, open=_open_dev, offers=tuple)
+"""The registry without sign-in."""
+
+
+DEV: Final = Edition((KERNEL, DEV_REGISTRY), (), _make_dev_planes)
+"""``entrepot dev``: one account, no sign-in, data plane and health."""
+
+
+def create_dev_app(settings: Settings, mark: CommitMark | None = None) -> Dispatcher:
+    """Return the ASGI application of ``entrepot dev``; any ASGI server can run it."""
+    return application(Registry(settings, DEV, mark=mark))

@@ -1,0 +1,186 @@
+"""Join the nodes that serve the same install: same settings, same root key, same blobs.
+
+What a client gets must not depend on the node that answers. So a node that differs in a setting
+that matters to clients, or to what one node decides for another, is refused at its start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from typing import Final
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.opening import is_postgresql
+from cloudcore.errors import Conflict, PlatformError, Unavailable
+from cloudcore.nodes.fleet import Difference, Differs, check_same, join
+from cloudcore.nodes.rows import note_stopped
+from cloudcore.nodes.watcher import Check, identity_of, open_folder
+from registry.blobstore.sweeper import BlobSweeper
+from registry.composition.process import Process
+from registry.metadata.collector import generations
+from registry.services.context import ServiceContext
+from registry.settings.reading import GROUPS
+from registry.settings.settings import Settings
+from registry.settings.texts import SettingsError
+
+SAME: Final = (
+    *("public_url", "allowed_hosts", "family_hosts", "s3_host", "s3_any_region", "region"),
+    *("founders", "operators", "container_password_seconds", "audit_seconds"),
+    *("sealing", "kms_provider", "kms_aws_key", "cors_origins", "mirrors"),
+    *("oidc_internal_origins", "upstream_allowed", "webhook_allowed", "smtp_from"),
+    *("certificate_grants", "certificate_zone", "certificate_url", "dns_name_servers"),
+    *("certificate_acme_directory", "payment_processor", "stripe_endpoint"),
+    *("email_sending", "email_rate", "bounce_domain", "store_s3_bucket", "store_s3_prefix"),
+    *("max_blob_bytes", "upload_idle_seconds", "max_open_uploads", "max_bucket_bytes"),
+    *("max_open_uploads_per_repository", "inline_max_bytes", "touch_after_seconds"),
+    *("gc_grace_seconds", "gc_condemned_seconds", "gc_quarantine_seconds", "gc_orphan_seconds"),
+    # Whichever node takes the request gives them to what is then placed on another.
+    *("database_ports", "network_ipv6_ranges", "balancer_vips"),
+)
+"""The settings that are the same on all nodes, none of which is secret."""
+_BUCKETS: Final = "buckets"
+"""Name, beside those of settings, of the folder of the bytes of buckets."""
+_LOOKS: Final = 50
+_LOOK_SECONDS: Final = 0.1
+_OLD: Final = 15 * 60 * MICROSECONDS
+"""Age of a generation, before the newest one, that no store in use has."""
+
+_log = logging.getLogger(__name__)
+
+
+def shared_settings(settings: Settings) -> Mapping[str, str]:
+    """Return the settings that are the same on all nodes, as text."""
+    groups = (settings, *(getattr(settings, name) for name in GROUPS))
+    found = {
+        name: str(getattr(group, name)) for name in SAME for group in groups if hasattr(group, name)
+    }
+    if not settings.public_url:
+        found["public_url"] = settings.url
+    catalog = "the program's"  # one version may have other prices than the next beside it
+    if settings.catalog_file:
+        catalog = f"SHA-256 {sha256(settings.catalog.read_bytes()).hexdigest()[:16]}"
+    return found | {"contents of catalog_file": catalog}
+
+
+async def join_fleet(settings: Settings, process: Process) -> None:
+    """Say that this node is there, if it is one of those that run.
+
+    Raises:
+        SettingsError: another node has its name, a setting is another one than on those that run,
+            or the blobs are; or the database that several nodes share cannot tell.
+
+    """
+    ctx = process.ctx
+    node = settings.node.node(settings.data)
+    try:
+        identity = open_folder(node)  # nothing is served yet that would wait
+        joined = await ctx.database.write(
+            join, node, identity, _own_settings(settings), ctx.clock()
+        )
+    except Conflict as error:
+        raise SettingsError(f"node_name: {error}") from None
+    except (OSError, Unavailable) as error:
+        if is_postgresql(settings.database):  # who is not told of now would never be asked again
+            raise SettingsError(
+                f"whether this node may join is not known: {error}; start it again"
+            ) from None
+        # A full disk, on which what is there is served. All processes are of one machine.
+        _log.warning("whether other nodes run with other settings is not known: %s", error)
+        return
+    if joined.differences:
+        raise SettingsError(_refusal(joined.differences, joined.others))
+    if joined.others:
+        try:
+            await _check_store(settings, process, joined.others)
+        except (SettingsError, PlatformError):
+            with suppress(Unavailable):
+                await ctx.database.write(note_stopped, node.name, identity, ctx.clock())
+            raise
+
+
+def check_of(settings: Settings) -> Check:
+    """Return what keeps this node from going on if others began with other settings meanwhile."""
+    shared: Mapping[str, str] = {}
+    if is_postgresql(settings.database):  # else all processes are of one machine
+        with suppress(OSError):  # the disk is full: `join_fleet` told
+            shared = _own_settings(settings)
+    return partial(check_same, settings=shared)
+
+
+def end_if_differs(error: Conflict) -> None:
+    """End this process in order if its settings keep it from going on; a new one is refused."""
+    if isinstance(error, Differs):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _own_settings(settings: Settings) -> Mapping[str, str]:
+    """Return what this node compares: the shared settings, and which folder of buckets it has."""
+    shared = dict(shared_settings(settings))
+    if not settings.store.store_s3_bucket:
+        shared[_BUCKETS] = f"the folder {identity_of(settings.buckets)}"
+    return shared
+
+
+async def _check_store(settings: Settings, process: Process, others: Sequence[str]) -> None:
+    """Raise `SettingsError` if the blobs are not those of the `others` that run."""
+    if await _is_their_store(process.ctx, process.store):
+        return
+    bucket = settings.store.store_s3_bucket
+    place = f"the bucket {bucket} of store_s3_endpoint" if bucket else str(settings.blobs)
+    raise SettingsError(
+        f"{place} has not the blobs of the nodes that run ({_listed(others)}):"
+        f" all nodes have one store{'' if bucket else '; is its disk mounted?'}"
+    )
+
+
+async def _is_their_store(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
+    """Return False if the other nodes note their generations in another store.
+
+    They begin one every five minutes at least, each by its own clock. One that the database does
+    not know is told of elsewhere (`registry.gc.generations`).
+    """
+    for _ in range(_LOOKS):
+        newest_at = await ctx.database.read(generations.newest_at)
+        noted = await sweeper.generation()
+        if newest_at is None:
+            return True  # nobody has used a store yet
+        if noted is not None:
+            began_at = await ctx.database.read(generations.began_at, noted)
+            # A clock that was ahead for a while may have begun one in the future.
+            is_old = began_at is not None and began_at <= min(newest_at, ctx.clock()) - _OLD
+            return not is_old or not await _can_note(sweeper, noted)
+        await asyncio.sleep(_LOOK_SECONDS)  # another node may just write the first one
+    return False
+
+
+async def _can_note(sweeper: BlobSweeper, noted: str) -> bool:
+    """Return False if a store keeps an old note because nobody can write to it now."""
+    try:
+        await sweeper.note_generation(noted)
+    except Unavailable as error:
+        _log.warning("whether the blobs are those of the other nodes is not known: %s", error)
+        return False
+    return True
+
+
+def _refusal(differences: Sequence[Difference], others: Sequence[str]) -> str:
+    told = "; ".join(
+        f"{each.name} is {each.here!r}, not {each.there!r}"
+        f"{' (is its disk mounted?)' if each.name == _BUCKETS else ''}"
+        for each in differences
+    )
+    return (
+        f"this node differs from those that run ({_listed(others)}): {told}. Give all nodes the"
+        " same; to change it, stop all of them first (docs/how-to/fleet.md)"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,423 @@
+"""Open the stores and families of one process, make its planes, and run its background work.
+
+Implementations are constructed only in this room; `families` lists the families. What only
+``entrepot dev`` needs is in `dev`, and what only ``entrepot serve`` needs in `serve`, whose imports
+take 0.3 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cloudcore.clock import Clock, system_clock, uuid7
+from cloudcore.db.base import CommitMark, Database
+from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
+from cloudcore.db.rows import forget_all
+from cloudcore.db.statement import compile_all
+from cloudcore.errors import Conflict, PlatformError
+from cloudcore.events import TOLD_CHANGES
+from cloudcore.family import Family, skus_of
+from cloudcore.jobs.background import last_turn, repeated, running
+from cloudcore.jobs.dead_holders import DeadHolders, WorkerLocks, noticing_deaths
+from cloudcore.jobs.schedule import Scheduled, Scheduler
+from cloudcore.jobs.worker import JobPace, JobWorker, divide_by_slots
+from cloudcore.metering.needs import METER
+from cloudcore.metering.sampling import SAMPLES
+from cloudcore.metering.sku import SKUS
+from cloudcore.nodes.node import NODE
+from cloudcore.nodes.rows import PLACINGS
+from cloudcore.nodes.watcher import begin as begin_watching
+from cloudcore.ports import Install, Offer, Opening, known
+from cloudcore.quotas.needs import QUOTAS, Known
+from cloudcore.serving.asgi import Receive, Scope, Send
+from cloudcore.serving.counters import Count, Gauge, Measure, count_nothing, measure_nothing
+from cloudcore.serving.dispatch import Application, Dispatcher
+from cloudcore.serving.kept.cache import KeptAnswers
+from cloudcore.serving.planes import Planes
+from cloudcore.web.health import Readiness
+from registry.blobstore.base import BlobStore, ObjectUnknown
+from registry.blobstore.disk.disk_io import check_folder_room, make_folder
+from registry.blobstore.opening import make_folders, open_links, open_store
+from registry.blobstore.sweeper import BlobSweeper
+from registry.composition.fleet import check_of, end_if_differs
+from registry.composition.metrics import ChorePeriods, folders_of, measure
+from registry.composition.planes import dispatcher, planes_of
+from registry.composition.process import STORES, Process
+from registry.composition.unfinished_restoration import check_is_whole
+from registry.counters import DAMAGED, JOBS
+from registry.gc import generations
+from registry.gc.generations import Generations
+from registry.gc.orphans import take_back_owned
+from registry.metadata.collector.generations import accepted_at
+from registry.metadata.database import migrate
+from registry.services.blobs.upload_leases import RENEW_SECONDS, Leases
+from registry.services.changes import RegistryHost
+from registry.services.context import ServiceContext
+from registry.services.images.pulls import PullLog
+from registry.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from registry.console.app import Console
+
+
+_PULL_FLUSH_SECONDS = 10
+_FORGET_SECONDS = 3600
+
+_log = logging.getLogger(__name__)
+
+
+def prepare(settings: Settings, *, is_restoration: bool = False) -> None:
+    """Make the data folder and bring the database up to date; done once, before any worker.
+
+    Raises:
+        SettingsError: a restoration into the folder was interrupted, and this is no other.
+
+    """
+    if not is_restoration:
+        check_is_whole(settings)
+    make_folder(settings.data)
+    migrate(settings.database)
+    make_folders(settings)
+
+
+@asynccontextmanager
+async def _ready_to_collect(ctx: ServiceContext, sweeper: BlobSweeper) -> AsyncIterator[None]:
+    """Put back orphans that have rows, and record store generations during the block."""
+    history = Generations(ctx, sweeper)
+    await history.begin()
+    try:
+        await take_back_owned(ctx, sweeper)
+    except PlatformError as error:  # the next scan tries again
+        _log.warning("no orphan was put back: %s", error)
+    # This process's own, from start to stop: under a lease, a dead holder would leave a gap.
+    async with repeated(generations.EVERY_SECONDS, history.go_on):
+        yield
+    await history.end()
+
+
+class PlaneApplications(NamedTuple):
+    """The two applications of a worker process."""
+
+    data: Application
+    control: Application
+    console: Console | None = None
+    """The web console, a client of the control plane."""
+    objects: Application | None = None
+    """The S3 endpoint."""
+
+
+@dataclass(frozen=True)
+class Edition:
+    """What one command serves: its families, what they get, and what makes its planes."""
+
+    families: tuple[Family[Any], ...]
+    offers: tuple[Offer, ...]
+    """What families get besides what they offer each other."""
+    make_planes: Callable[
+        [Opening, tuple[Family[Any], ...], Readiness], Awaitable[PlaneApplications]
+    ]
+    audits: bool = False
+    """There is an audit log."""
+
+
+class Registry:
+    """What one worker process runs: the stores, both planes, and background work.
+
+    Without an `edition` it has only the stores, for commands that work on them. The caller closes a
+    `database` or `store` that it passes. Workers of one server get the same `mark`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        edition: Edition | None = None,
+        *,
+        database: Database | None = None,
+        mark: CommitMark | None = None,
+        store: BlobStore | None = None,
+        clock: Clock = system_clock,
+        new_id: Callable[[], str] = uuid7,
+        pace: JobPace | None = None,
+    ) -> None:
+        self._settings = settings
+        self._edition = edition
+        self._database = database
+        self._mark = mark
+        self._store = store
+        self._clock = clock
+        self._new_id = new_id
+        self._pace = pace
+        self._stopping = Event()
+        self._resources = AsyncExitStack()
+        self._planes: PlaneApplications | None = None
+        self.on_event: Count = count_nothing
+        self.kept: KeptAnswers | None = None
+        """Answers of the planes that may be given again; None before the start."""
+        self._measure: Measure = measure_nothing
+        self._is_leaving = False
+
+    @asynccontextmanager
+    async def open(self, leases: Leases | None = None) -> AsyncIterator[Process]:
+        """Open the stores, and close them at the end; a worker holds uploads by its `leases`."""
+        settings = self._settings
+        async with AsyncExitStack() as resources:
+            database, store = self._database, self._store
+            if database is None:
+                database = open_database(settings.database, self._mark, self._stopping, self.count)
+                resources.push_async_callback(database.close)
+            if store is None:
+                store = await resources.enter_async_context(open_store(settings, self.count))
+            links = resources.enter_context(open_links(settings, store))
+            pulls = PullLog(database, self._clock, settings.region)
+            ctx = ServiceContext(
+                database=database,
+                reader=store,
+                writer=store,
+                links=links,
+                clock=self._clock,
+                new_id=self._new_id,
+                limits=settings.limits,
+                pulls=pulls,
+                registry_host=RegistryHost(settings.region, settings.pull_host),
+                delays=settings.delays,
+                leases=leases or Leases(self._new_id()),
+                audits=self._edition is not None and self._edition.audits,
+                on_damage=partial(self.count, DAMAGED, 1),
+                count=self.count,
+                upstream_allowed=settings.allowed_upstreams,
+            )
+            resources.push_async_callback(ctx.manifest_fetches.aclose)
+            resources.push_async_callback(ctx.referrer_fetches.aclose)
+            resources.push_async_callback(ctx.tag_list_fetches.aclose)
+            yield Process(settings=settings, ctx=ctx, store=store)
+            await last_turn(pulls.flush, "pulls")
+
+    @asynccontextmanager
+    async def open_planes(self) -> AsyncIterator[tuple[Opening, PlaneApplications]]:
+        """Open the stores, families and planes of the edition, without background work."""
+        async with self.open() as stores, AsyncExitStack() as resources:
+            yield await self._make_planes(stores, resources)
+
+    async def _make_planes(
+        self, stores: Process, resources: AsyncExitStack
+    ) -> tuple[Opening, PlaneApplications]:
+        edition = self._edition
+        assert edition is not None
+        families, ctx, settings = edition.families, stores.ctx, stores.settings
+        install = Install(
+            ctx.database,
+            ctx.clock,
+            ctx.new_id,
+            settings.region,
+            settings.url,
+            settings.own_urls,
+        )
+        own = [each for family in families for each in family.offers()]
+        told = {action: each for family in families for action, each in family.told_changes.items()}
+        offers = (
+            known(STORES, stores),
+            known(TOLD_CHANGES, told),
+            known(SKUS, skus_of(families)),
+            known(SAMPLES, tuple(family.samples for family in families)),
+            known(METER, ctx.pulls.meter),
+            known(QUOTAS, quotas_of(families)),
+            known(PLACINGS, [each for family in families for each in family.placings()]),
+            known(NODE, settings.node.node(settings.data)),
+            *own,
+            *edition.offers,
+        )
+        opening = Opening(install, resources, offers)
+        for family in families:
+            await opening.needs_of(family)
+        planes = await edition.make_planes(opening, families, self.readiness(ctx))
+        return opening, planes
+
+    async def rehearse(self) -> None:
+        """Load and make what `start` does, then close it, without any background work.
+
+        A process does so before it forks workers, which then share what was loaded and compiled.
+        """
+        async with self.open_planes() as (opening, _planes):
+            assert self._edition is not None
+            for family in self._edition.families:
+                needs = await opening.needs_of(family)
+                family.job_kinds(needs)
+                family.schedule(needs)
+                family.on_node(needs)
+                family.expiry()
+        compile_all(for_postgresql=is_postgresql(self._settings.database))
+
+    async def start(self) -> None:
+        """Open the stores, make the planes, and start background work; if that fails, undo it."""
+        async with AsyncExitStack() as resources:
+            await self._start(resources)
+            self._resources = resources.pop_all()
+
+    async def _start(self, resources: AsyncExitStack) -> None:
+        assert self._edition is not None
+        enter, families = resources.enter_async_context, self._edition.families
+        locks, worker_id = WorkerLocks(self._settings.data / "workers"), uuid7()
+        resources.enter_context(locks.hold(worker_id))
+        own_database = not is_postgresql(self._settings.database)
+        leases = Leases(worker_id, locks.is_dead, has_own_database=own_database)
+        stores = await enter(self.open(leases))
+        ctx = stores.ctx
+        resources.push_async_callback(ctx.fills.aclose)
+        await enter(_ready_to_collect(ctx, stores.store))
+        opening, self._planes = await self._make_planes(stores, resources)
+        self.kept = self._keep_answers(ctx)
+        opened = [(family, await opening.needs_of(family)) for family in families]
+        for family, needs in opened:
+            await family.begin(needs, resources)
+        # This process's own: what it noted in memory, and the uploads that it holds.
+        await enter(repeated(_PULL_FLUSH_SECONDS, ctx.pulls.flush))
+        await enter(repeated(RENEW_SECONDS, partial(leases.renew, ctx.database, ctx.clock)))
+        kinds = [kind for family, needs in opened for kind in family.job_kinds(needs)]
+        watches = [each for family, needs in opened for each in family.on_node(needs)]
+        node = await opening.get(NODE)
+        divided = [*divide_by_slots(kinds, self._pace or JobPace())]
+        workers = [
+            JobWorker(
+                ctx.database,
+                chosen,
+                clock=ctx.clock,
+                new_id=ctx.new_id,
+                pace=pace,
+                ended=lambda state: self.count(f"{JOBS}.{state}", 1),
+                holder=worker_id,
+            )
+            for chosen, pace in divided
+        ]
+
+        def give_up(error: Conflict) -> None:
+            for worker, (chosen, _) in zip(workers, divided, strict=True):
+                if any(kind.node for kind in chosen):
+                    worker.give_up()
+            end_if_differs(error)
+
+        check = await asyncio.to_thread(check_of, self._settings)
+        watchers = await begin_watching(ctx.database, ctx.clock, node, watches, give_up, check)
+        chores = [chore for family, needs in opened for chore in family.schedule(needs)]
+        chores.append(expiry(families, ctx.database, ctx.clock))
+        scheduler = Scheduler(
+            ctx.database, chores, clock=ctx.clock, new_id=ctx.new_id, holder=worker_id
+        )
+        periods = ChorePeriods({each.name: each.every_seconds for each in chores}, ctx.clock())
+        self._measure = partial(measure, self._settings, ctx, folders_of(self._settings), periods)
+        await enter(noticing_deaths(DeadHolders(ctx.database, ctx.clock, locks.dead), worker_id))
+        await enter(running(*watchers, *workers, scheduler))
+
+    def count(self, key: str, amount: int) -> None:
+        """Count an event (`registry.counters`)."""
+        self.on_event(key, amount)
+
+    def _keep_answers(self, ctx: ServiceContext) -> KeptAnswers | None:
+        most_bytes = self._settings.limits.kept_answers_bytes
+        return KeptAnswers(ctx.database, ctx.clock, most_bytes) if most_bytes else None
+
+    async def measure(self) -> Sequence[Gauge]:
+        """Return the gauges of the registry; none before it has started."""
+        return await self._measure()
+
+    async def stop(self) -> None:
+        """Undo `start`, in reverse; if the database is away, without what cannot be written."""
+        self._stopping.set()
+        await self._resources.aclose()
+
+    def readiness(self, ctx: ServiceContext) -> Readiness:
+        """Return the probes of the database and the store."""
+
+        async def database() -> None:
+            await ctx.database.read(accepted_at)  # any query will do
+
+        async def reads() -> None:
+            with suppress(ObjectUnknown):
+                await ctx.reader.check(ctx.new_id(), 0)
+
+        async def writes() -> None:
+            await ctx.writer.check_room()
+            if not is_postgresql(self._settings.database):
+                folder = sqlite_path(self._settings.database).parent
+                await asyncio.to_thread(check_folder_room, folder)
+
+        probes = {"database": database, "reads": reads, "writes": writes}
+        return Readiness(probes, lambda: self._is_leaving)
+
+    def leave(self) -> None:
+        """Say that the server is about to stop, to who asks whether it is ready."""
+        self._is_leaving = True
+
+    def data_plane(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve a request to ``/v2``."""
+        assert self._planes is not None
+        return self._planes.data(scope, receive, send)
+
+    async def objects_plane(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request of S3."""
+        assert self._planes is not None
+        assert self._planes.objects is not None, "the settings name its port or host"
+        await self._planes.objects(scope, receive, send)
+
+    @property
+    def planes(self) -> Planes:
+        """Return the planes of this install."""
+        return planes_of(self._settings)
+
+    async def control_plane(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve any other request; confirm ASGI lifespan events."""
+        if scope["type"] != "lifespan":
+            assert self._planes is not None
+            console = self._planes.console
+            plane = console if console and console.owns(scope) else self._planes.control
+            await plane(scope, receive, send)
+            return
+        for event in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{event}.complete"})
+
+
+def quotas_of(families: Sequence[Family[Any]]) -> Sequence[Known]:
+    """Return the quotas of families, with what counts them."""
+    counted = {each.quota.name: each for family in families for each in family.uses()}
+    return [Known(quota, counted.get(quota.name)) for family in families for quota in family.quotas]
+
+
+def expiry(families: Sequence[Family[Any]], database: Database, clock: Clock) -> Scheduled:
+    """Return the scheduled chore that deletes expired rows of all families."""
+    forget = partial(forget_ended, database, clock, families)
+    return Scheduled("platform.ended_rows", _FORGET_SECONDS, forget)
+
+
+async def forget_ended(database: Database, clock: Clock, families: Sequence[Family[Any]]) -> None:
+    """Delete the expired rows of all families."""
+    for family in families:
+        for forget in family.expiry():
+            await forget_all(database, forget, clock())
+
+
+def application(registry: Registry) -> Dispatcher:
+    """Return the ASGI application of a registry; its lifespan starts and stops the registry."""
+
+    async def start() -> None:
+        await registry.start()
+        made.kept = registry.kept
+
+    made = dispatcher(
+        registry.data_plane,
+        registry.control_plane,
+        registry.objects_plane,
+        planes=registry.planes,
+        startup=start,
+        shutdown=registry.stop,
+    )
+    registry.on_event = made.count
+    made.leave = registry.leave
+    made.measure = registry.measure
+    return made

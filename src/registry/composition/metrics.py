@@ -1,0 +1,320 @@
+"""Metrics of a registry: which events its workers count, and gauges that are measured at a scrape.
+
+The gauges are of disk, database, jobs, chores, nodes, backups and uploads. Each query reads a
+bounded number of rows, so a scrape costs the same in every registry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.opening import is_postgresql, sqlite_path
+from cloudcore.jobs.tables import ChoreFigure, JobFigure, chores, unfinished_jobs
+from cloudcore.nodes.rows import Seen, list_nodes
+from cloudcore.own_certificate.paths import ORDER_EVENTS
+from cloudcore.serving.counters import QUOTAS, CountedEvent, Gauge, Watched
+from cloudcore.serving.tls.files import HANDSHAKE_EVENT
+from registry import counters
+from registry.blobstore.backups import BackupTimes, backup_times
+from registry.blobstore.opening import folder_of_notes
+from registry.composition.families import FAMILIES
+from registry.metadata.collector.plain_objects import MOST_COUNTED, PlainTotals, estimate_plain
+from registry.metadata.collector.scrub import oldest_verified_at
+from registry.metadata.metrics import MOST_UPLOADS, open_uploads, postgresql_bytes
+from registry.metadata.pull_through.rules import Totals, totals_of_all
+from registry.services.context import ServiceContext
+from registry.settings.settings import Settings
+
+STEP: Final = 2000
+"""Files and folders that a call looks at: some 10 ms, unless the disk is busy."""
+_FORGOTTEN_AFTER: Final = 7 * 24 * 3600 * MICROSECONDS
+"""Time after which a machine that was not seen is taken for one that was taken away."""
+_BLOCK: Final = 512
+"""Bytes of the unit of ``st_blocks``, whatever the file system has (POSIX)."""
+
+
+class FolderSize:
+    """Adds up the disk space of all files below some folders, over as many calls as it takes.
+
+    So a call costs the same for every registry. Each file that has two names counts twice.
+    """
+
+    def __init__(self, folders: Sequence[Path], step: int = STEP) -> None:
+        self._folders = folders
+        self._step = step
+        self._walk: Iterator[int] = iter(())
+        self._sum = 0
+        self._total: int | None = None
+        self._has_begun = False
+
+    def count_on(self) -> int | None:
+        """Look at the next files; return the bytes of the last complete count. Blocks.
+
+        None until the first count is complete.
+        """
+        if not self._has_begun:
+            self._walk, self._sum, self._has_begun = self._sizes(), 0, True
+        looked_at = 0
+        for size in islice(self._walk, self._step):
+            self._sum += size
+            looked_at += 1
+        if looked_at < self._step:
+            self._total, self._has_begun = self._sum, False
+        return self._total
+
+    def _sizes(self) -> Iterator[int]:
+        folders = [str(folder) for folder in self._folders]
+        while folders:
+            # What is gone meanwhile takes no space.
+            with suppress(FileNotFoundError), os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):
+                        found = entry.stat(follow_symlinks=False)
+                        if entry.is_dir(follow_symlinks=False):
+                            folders.append(entry.path)
+                        yield found.st_blocks * _BLOCK
+
+
+class Folders(NamedTuple):
+    """The folders whose sizes are counted."""
+
+    data: FolderSize
+    cache: FolderSize
+    """Of a bucket, on this machine."""
+
+
+class ChorePeriods(NamedTuple):
+    """How often the chores of a process are due, by name, and since when it runs them."""
+
+    seconds: Mapping[str, float]
+    since: int
+    """Microseconds since the epoch."""
+
+
+async def measure(
+    settings: Settings, ctx: ServiceContext, folders: Folders, periods: ChorePeriods
+) -> Sequence[Gauge]:
+    """Return the gauges of a registry.
+
+    Raises:
+        Unavailable: the database cannot be read.
+        OSError: the data folder cannot.
+
+    """
+    now, database = ctx.clock(), ctx.database
+    place = folder_of_notes(settings)
+    gauges = await asyncio.to_thread(lambda: [*_disk(place)])
+    data_bytes = await asyncio.to_thread(folders.data.count_on)
+    if data_bytes is not None:
+        gauges.append(
+            Gauge(
+                "entrepot_data_size_bytes",
+                "Disk space of all in the data folder, as of the last complete count.",
+                data_bytes,
+            )
+        )
+    gauges += _disk_cache(settings, await asyncio.to_thread(folders.cache.count_on))
+    if is_postgresql(settings.database):
+        size = await database.read(postgresql_bytes)
+    else:
+        size = await asyncio.to_thread(_file_bytes, sqlite_path(settings.database))
+    gauges.append(Gauge("entrepot_database_size_bytes", "Size of the database on its disk.", size))
+    gauges += _scrub(settings, await database.read(oldest_verified_at), now)
+    gauges += _plain(await database.read(estimate_plain))
+    gauges += _cache(await database.read(totals_of_all))
+    gauges += _jobs(await database.read(unfinished_jobs, now), now)
+    gauges += _chores(await database.read(chores), periods, now)
+    gauges += _nodes(settings.node.name, await database.read(list_nodes), now)
+    gauges += _backups(await asyncio.to_thread(backup_times, place), now)
+    gauges.append(
+        Gauge(
+            "entrepot_uploads_open",
+            f"Upload sessions that are open; counted up to {MOST_UPLOADS}.",
+            await database.read(open_uploads),
+        )
+    )
+    limits = (
+        ("account", settings.limits.max_open_uploads),
+        ("repository", settings.limits.max_open_uploads_per_repository),
+    )
+    gauges += [
+        Gauge(
+            "entrepot_uploads_open_limit",
+            "Upload sessions that one account, or one repository, may have open.",
+            limit,
+            {"of": whose},
+        )
+        for whose, limit in limits
+    ]
+    return gauges
+
+
+def folders_of(settings: Settings) -> Folders:
+    """Return the data folder, with the blobs if a link leads to another place, and the cache."""
+    data, blobs = settings.data.resolve(), settings.blobs.resolve()
+    all_data = FolderSize([data] if blobs.is_relative_to(data) else [data, blobs])
+    return Folders(all_data, FolderSize([settings.cache]))
+
+
+def _disk_cache(settings: Settings, size: int | None) -> Iterator[Gauge]:
+    store = settings.store
+    yield Gauge(
+        "entrepot_disk_cache_limit_bytes",
+        "Bytes that this machine keeps of a bucket on its disk; 0: none.",
+        store.cache_bytes if store.store_s3_bucket else 0,
+    )
+    if size is not None:
+        yield Gauge(
+            "entrepot_disk_cache_size_bytes",
+            "Disk space of what it keeps, as of the last complete count.",
+            size,
+        )
+
+
+def _disk(folder: Path) -> Iterator[Gauge]:
+    """Yield the figures of the file system of the blobs, or of the data without them. Blocks."""
+    found = os.statvfs(folder)
+    yield Gauge(
+        "entrepot_disk_size_bytes",
+        "Size of the file system of the blobs.",
+        found.f_blocks * found.f_frsize,
+    )
+    yield Gauge(
+        "entrepot_disk_free_bytes",
+        "Free bytes of the file system of the blobs; uploads leave the last 64 MiB.",
+        found.f_bavail * found.f_frsize,
+    )
+    yield Gauge(
+        "entrepot_disk_free_inodes", "Files that the file system can still hold.", found.f_favail
+    )
+
+
+def _file_bytes(path: Path) -> int:
+    """Return the size of an SQLite database with its log. Blocks."""
+    files = (path, path.with_name(f"{path.name}-wal"))
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+def _scrub(settings: Settings, oldest: int | None, now: int) -> Iterator[Gauge]:
+    scrubbing = settings.scrubbing
+    yield Gauge(
+        "entrepot_scrub_period_seconds",
+        "Time within which the scrub reads every blob once; 0: it is turned off.",
+        scrubbing.scrub_every_seconds if scrubbing.scrub_rate_bytes else 0,
+    )
+    yield Gauge(
+        "entrepot_scrub_oldest_seconds",
+        "Time since the bytes of the blob that was verified longest ago were verified.",
+        0 if oldest is None else (now - oldest) / MICROSECONDS,
+    )
+
+
+def _plain(plain: PlainTotals) -> Iterator[Gauge]:
+    yield Gauge(
+        "entrepot_plain_blobs",
+        f"Blobs that are stored plain; counted up to {MOST_COUNTED}.",
+        plain.object_count,
+    )
+    yield Gauge("entrepot_plain_bytes", "Bytes of these blobs.", plain.stored_bytes)
+
+
+def _cache(totals: Totals) -> Iterator[Gauge]:
+    for metric, documentation, value in (
+        ("pulls", "Pulls of cached images, under all pull-through cache rules.", totals.pulls),
+        ("misses", "Those for which a manifest was fetched.", totals.misses),
+        ("fetched_bytes", "Bytes that came from upstreams.", totals.fetched_bytes),
+        ("served_bytes", "Bytes of cached blobs that clients got.", totals.served_bytes),
+    ):
+        yield Gauge(f"entrepot_cache_{metric}", documentation, value)
+
+
+def _jobs(figures: Sequence[JobFigure], now: int) -> Iterator[Gauge]:
+    for figure in figures:
+        yield Gauge(
+            "entrepot_jobs_unfinished",
+            "Jobs that a worker could begin (due), has (running), or that wait for their time.",
+            figure.jobs,
+            {"kind": figure.kind, "stage": figure.stage},
+        )
+    late = [now - figure.first_due_at for figure in figures if figure.stage == "due"]
+    yield Gauge(
+        "entrepot_jobs_late_seconds",
+        "Time for which the job due first has waited for a worker.",
+        max(late, default=0) / MICROSECONDS,
+    )
+
+
+def _nodes(own: str, nodes: Sequence[Seen], now: int) -> Iterator[Gauge]:
+    yield Gauge(
+        "entrepot_node_info", "1, with the name of the machine that says so.", 1, {"node": own}
+    )
+    for each in (one for one in nodes if one.seen_at > now - _FORGOTTEN_AFTER):
+        yield Gauge(
+            "entrepot_node_seen_seconds",
+            "Time since a machine of the install said last that it is there.",
+            max(0, now - each.seen_at) / MICROSECONDS,
+            {"node": each.name},
+        )
+
+
+def _backups(times: BackupTimes, now: int) -> Iterator[Gauge]:
+    begun_at = now if times.begun_at is None else times.begun_at
+    yield Gauge(
+        "entrepot_backup_running_seconds",
+        "How long the backup under way has taken; 0 if none runs.",
+        max(0, now - begun_at) / MICROSECONDS,
+    )
+    if times.finished_at is not None:
+        yield Gauge(
+            "entrepot_backup_finished_timestamp_seconds",
+            "When the last complete backup ended.",
+            times.finished_at / MICROSECONDS,
+        )
+
+
+def _chores(figures: Sequence[ChoreFigure], periods: ChorePeriods, now: int) -> Iterator[Gauge]:
+    for figure in figures:
+        if figure.ended_at is not None:
+            yield Gauge(
+                "entrepot_chore_ended_timestamp_seconds",
+                "When the last turn of a periodic chore ended.",
+                figure.ended_at / MICROSECONDS,
+                {"chore": figure.name},
+            )
+        yield Gauge(
+            "entrepot_chore_failed",
+            "1 if the last turn of a periodic chore failed.",
+            int(figure.is_failed),
+            {"chore": figure.name},
+        )
+        period = periods.seconds.get(figure.name)
+        if period is not None:
+            last = periods.since if figure.ended_at is None else figure.ended_at
+            yield Gauge(
+                "entrepot_chore_late_seconds",
+                "Time since the last turn of a periodic chore ended, beyond its period.",
+                max(0.0, (now - last) / MICROSECONDS - period),
+                {"chore": figure.name},
+            )
+
+
+_REACHED: Final = tuple(
+    CountedEvent(
+        f"{QUOTAS}.{quota.name}",
+        "entrepot_quota_refusals",
+        "Requests refused because a quota is reached.",
+        {"quota": quota.name},
+    )
+    for family in FAMILIES
+    for quota in family.quotas
+)
+WATCHED: Final = Watched(
+    (*counters.EVENTS, HANDSHAKE_EVENT, *ORDER_EVENTS, *_REACHED), counters.OUTCOMES
+)

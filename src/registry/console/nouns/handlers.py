@@ -1,0 +1,214 @@
+"""Handlers of the pages that all nouns have: a list, one, its change, and its actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from litestar import get, post
+from litestar.handlers import HTTPRouteHandler
+
+from registry.console.addresses import address_of
+from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, complaint_of
+from registry.console.nouns.noun_pages import Act, NounPages, Shown, WrongInput, read_inputs
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+
+_PAGE: Final = 50
+_HELD: Final = 409
+"""As things are now, it cannot be done: the page of the resource says why."""
+
+
+def handlers_of(noun: NounPages) -> Sequence[HTTPRouteHandler]:
+    """Return the handlers of a noun."""
+
+    @get(noun.path)
+    async def list_all(page: InjectedPage) -> PageResponse:
+        return await show_list(page, noun)
+
+    @post(noun.path)
+    async def create(page: InjectedPage) -> PageResponse:
+        return await _create(page, noun)
+
+    @get(noun.path_of_one)
+    async def show(page: InjectedPage) -> PageResponse:
+        return await show_one(page, noun)
+
+    @post(noun.path_of_one)
+    async def change(page: InjectedPage) -> PageResponse:
+        return await _change(page, noun)
+
+    return (
+        list_all,
+        show,
+        *((create,) if noun.creates else ()),
+        *((change,) if noun.updates else ()),
+        *(_handler_of(noun, act) for act in noun.acts),
+    )
+
+
+def _handler_of(noun: NounPages, act: Act) -> HTTPRouteHandler:
+    @post(f"{noun.path_of_one}/{act.verb}")
+    async def do(page: InjectedPage) -> PageResponse:
+        if act.asks and "confirmed" not in page.form:
+            return await _ask(page, noun, act)
+        return await _do(page, noun, act)
+
+    return do
+
+
+async def show_list(
+    page: PageRequest, noun: NounPages, complaint: Complaint = NO_COMPLAINT, **more: object
+) -> PageResponse:
+    """Return the list of a noun; `complaint` is about the form of a new one."""
+    asked = {each.field: page.query.get(each.field) for each in noun.filters}
+    wrong = NO_COMPLAINT
+    try:
+        found = await page.api.get(noun.api, **asked, marker=page.query.get("marker"), limit=_PAGE)
+    except Refused as error:
+        if error.status != 400 or not any(asked.values()):
+            raise
+        wrong = complaint_of(error)
+        found = {noun.many: [], "meta": {"total": 0, "has_more": False}}
+    order = page.query.get("sort", "")
+    return page.show(
+        "nouns.html",
+        max(complaint.status, wrong.status),
+        noun=noun,
+        rows=_sorted(found[noun.many], order),
+        meta=found["meta"],
+        address=address_of({**asked, "sort": order}),
+        asked=asked,
+        complaint=complaint,
+        wrong=wrong,
+        **{**await noun.more_of_all(page), **more},
+    )
+
+
+def _sorted(rows: Sequence[Shown], order: str) -> Sequence[Shown]:
+    """Return the rows of a page by a field; those without a value are last."""
+    field = order.removeprefix("-")
+    known = [each for each in rows if isinstance(each.get(field), str | int)]
+    others = [each for each in rows if each not in known]
+    known.sort(key=lambda each: _sort_key(each[field]), reverse=order.startswith("-"))
+    return [*known, *others]
+
+
+def _sort_key(value: str | int) -> tuple[int, str]:
+    return (value, "") if isinstance(value, int) else (0, value.lower())
+
+
+async def _create(page: PageRequest, noun: NounPages) -> PageResponse:
+    try:
+        body = read_inputs(noun.creates, page.form)
+    except WrongInput as wrong:
+        return await show_list(page, noun, wrong.complaint)
+    return await send_new(page, noun, noun.api, body, noun.created)
+
+
+async def send_new(
+    page: PageRequest, noun: NounPages, api: str, body: Mapping[str, object], said: str
+) -> PageResponse:
+    """Create one, and go to its page; if that is refused, return the list with the complaint."""
+    try:
+        made = await page.api.post(api, body, once=page.form.get("once", ""))
+    except Refused as error:
+        return await show_list(page, noun, complaint_of(error))
+    return page.go(f"{noun.path}/{made[noun.one][noun.key]}", said)
+
+
+async def show_one(
+    page: PageRequest, noun: NounPages, complaint: Complaint = NO_COMPLAINT
+) -> PageResponse:
+    """Return the page of one; `complaint` is about what was sent from there."""
+    record = await read_one(page, noun)
+    crn = crn_of(page, noun, record)
+    page.asks_about(*noun.asked_about(crn))
+    more = dict(await noun.more(page, record))
+    headers = more.pop("headers", {})
+    shown = page.show(
+        "noun.html",
+        complaint.status,
+        noun=noun,
+        record=record,
+        crn=crn,
+        base=path_of(page, noun),
+        complaint=complaint,
+        **more,
+    )
+    shown.headers.update(headers)
+    return shown
+
+
+async def _change(page: PageRequest, noun: NounPages) -> PageResponse:
+    try:
+        changes = read_inputs(noun.updates, page.form, is_change=True)
+        await page.api.change("PATCH", api_of(page, noun), changes)
+    except WrongInput as wrong:
+        return await show_one(page, noun, wrong.complaint)
+    except Refused as error:
+        return await show_one(page, noun, complaint_of(error))
+    return page.go(path_of(page, noun), noun.updated)
+
+
+async def _ask(
+    page: PageRequest, noun: NounPages, act: Act, complaint: Complaint = NO_COMPLAINT
+) -> PageResponse:
+    """Return the page that asks whether to do something."""
+    record = await read_one(page, noun)
+    await page.require(act.action, crn_of(page, noun, record))
+    return page.show(
+        "noun_question.html",
+        complaint.status,
+        noun=noun,
+        act=act,
+        record=record,
+        base=path_of(page, noun),
+        complaint=complaint,
+        **await noun.more(page, record) if act.inputs else {},
+    )
+
+
+async def _do(page: PageRequest, noun: NounPages, act: Act) -> PageResponse:
+    api, there = api_of(page, noun), path_of(page, noun)
+    try:
+        given = read_inputs(act.inputs, page.form)
+        if act.is_deletion:
+            answer = await page.api.change("DELETE", api, **given)
+        else:
+            path, once = f"{api}/{act.path or act.verb}", page.form.get("once", "")
+            answer = await page.api.post(path, once=once, **given)
+    except WrongInput as wrong:
+        return await _ask(page, noun, act, wrong.complaint)
+    except Refused as error:
+        if act.inputs and error.status == 400:
+            return await _ask(page, noun, act, complaint_of(error))
+        if error.status != _HELD:
+            raise
+        return await show_one(page, noun, complaint_of(error))
+    if act.answered is not None:
+        return act.answered(page, answer, there)
+    return page.go(noun.path if act.is_deletion and not act.stays else there, act.said)
+
+
+async def read_one(page: PageRequest, noun: NounPages) -> Shown:
+    """Return the record that the path names."""
+    found: Shown = (await page.api.get(api_of(page, noun)))[noun.one]
+    return found
+
+
+def crn_of(page: PageRequest, noun: NounPages, record: Mapping[str, Any]) -> str:
+    """Return the CRN of one as policies see it, which have the id of one that was deleted."""
+    if record.get("crn"):
+        return str(record["crn"])
+    region = page.console.settings.region
+    return f"crn:{noun.service}:{region}:{page.acting.account_id}:{noun.type}/{record['id']}"
+
+
+def path_of(page: PageRequest, noun: NounPages) -> str:
+    """Return the path of the page of one."""
+    return f"{noun.path}/{page.parameters[noun.one]}"
+
+
+def api_of(page: PageRequest, noun: NounPages) -> str:
+    """Return the path of one on ``/v1``."""
+    return f"{noun.api}/{page.parameters[noun.one]}"

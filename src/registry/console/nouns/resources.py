@@ -1,0 +1,178 @@
+"""The pages of a kind of resource, from its description."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, get_args, get_origin
+
+from msgspec import NODEFAULT, Meta
+
+from cloudcore.resources.resource import Described, Filter, Resource
+from registry.console.nouns.noun_pages import (
+    CREATED,
+    TAGS,
+    Act,
+    Column,
+    Form,
+    Input,
+    InputKind,
+    NounPages,
+)
+
+_ENDS: Final = ("_seconds", "_at")
+"""Ends of names that say the unit, which is shown with the value."""
+_WORDS: Final = {
+    **{each.lower(): each for each in ("VPC", "VIP", "CIDR", "IPv4", "IPv6", "IP", "ID", "CPU")},
+    **{each.lower(): each for each in ("HTML", "PEM", "KMS", "URL", "CRN")},
+    "mb": "(MiB)",
+    "millis": "(thousandths)",
+}
+"""How persons write words of names."""
+_YES_OR_NO: Final = {True: "yes", False: "no"}
+
+
+def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
+    """Return the pages of a resource."""
+    visible = [each for each in of.fields.values() if not each.use.hidden]
+    facts = [
+        each
+        for each in visible
+        if each.name not in (of.label, "description", "tags")
+        and not (each.use.is_long or each.is_faults)  # which have places of their own
+    ]
+    has = of.methods
+    changeable = [each for each in of.of_use("given") if _is_writable(each)]
+    return NounPages(
+        service=of.service,
+        one=of.one,
+        many=of.many,
+        noun=of.noun,
+        plural=of.nouns,
+        api=of.path,
+        intro=intro or (of.record.__doc__ or "").partition("\n")[0],
+        label=of.label,
+        list_action=of.action("list"),
+        create_action=of.action("create"),
+        update_action=of.action("update"),
+        columns=(*(_column(each) for each in facts if each.use.heading), CREATED),
+        facts=(*map(_column, facts), CREATED),
+        filters=tuple(_filter(of, each) for each in of.filters),
+        creates=tuple(
+            _input(of, each) for each in of.of_use("given", "fixed") if _is_writable(each)
+        )
+        if "create" in has
+        else (),
+        updates=tuple(_input(of, each) for each in changeable) if "update" in has else (),
+        acts=(deletion(of.noun, of.action("delete")),) if "delete" in has else (),
+    )
+
+
+def deletion(noun: str, action: str, asks: str = "It cannot be had back.", said: str = "") -> Act:
+    """Return the deletion of a noun."""
+    done = f"The {noun} was deleted{said and ', '}{said}."
+    return Act("delete", "Delete", action, done, asks=asks, is_deletion=True, is_grave=True)
+
+
+def _label(name: str) -> str:
+    for end in _ENDS:
+        name = name.removesuffix(end)
+    words = " ".join(_WORDS.get(each, each) for each in name.removeprefix("is_").split("_"))
+    return words[:1].upper() + words[1:]
+
+
+def _column(each: Described) -> Column:
+    form: Form = "reference" if each.is_reference else _FORMS.get(each.use.form, "text")
+    if get_origin(each.plain) is list:
+        form = "texts"
+    elif each.name.endswith("_seconds"):
+        form = "duration"
+    words: Any = _YES_OR_NO if each.plain is bool else {}
+    none = "never" if each.is_moment else ""
+    return Column(_label(each.name), each.name, form, words, none=none)
+
+
+_FORMS: Final[dict[str, Form]] = {
+    "number": "number",
+    "time": "time",
+    "size": "size",
+    "duration": "duration",
+}
+
+
+def _filter(of: Resource[Any], by: Filter) -> Input:
+    name = by.name
+    choices = tuple(map(str, get_args(of.fields[name].plain))) if name in of.fields else ()
+    kind: InputKind = "choice" if choices else "code"
+    usual = f"All but {by.hides}" if by.hides else ""
+    return Input(name, _label(name), kind, choices=choices, default=usual)
+
+
+def _input(of: Resource[Any], each: Described) -> Input:
+    is_required = each.default is NODEFAULT
+    longest, least, most = _bounds(each)
+    help_words = each.use.words.partition(";")[0]
+    unit = "seconds" if each.name.endswith("_seconds") else ""
+    if each.name == TAGS.field:
+        return TAGS
+    return Input(
+        each.name,
+        f"{_label(each.name)}{' (UTC)' if each.is_moment else ''}",
+        _kind(of, each),
+        _sentence(help_words, unit),
+        longest,
+        least,
+        most,
+        is_required=is_required,
+        is_optional=each.is_optional,
+        choices=tuple(map(str, get_args(each.plain))) if get_origin(each.plain) else (),
+        default=each.default if isinstance(each.default, str | int) else "",
+        is_more=not is_required and each.name != "description" and not each.use.is_long,
+    )
+
+
+def _sentence(words: str, unit: str) -> str:
+    if not words or words.startswith(("the ", "for persons")):
+        return ""
+    if unit and unit not in words:
+        words = f"{words}, in {unit}"
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+def _is_writable(each: Described) -> bool:
+    """Return True if a person can write it in a field of a form."""
+    is_texts = get_origin(each.plain) is list and get_args(each.plain)[0] is str
+    return not each.is_document or each.name == TAGS.field or is_texts
+
+
+def _kind(of: Resource[Any], each: Described) -> InputKind:
+    if each.is_moment:
+        return "moment"
+    if each.use.is_long:
+        return "lines"
+    if each.plain is bool:
+        return "flag"
+    if each.plain is int:
+        return "number"
+    if each.is_document:
+        return "texts"
+    if get_args(each.plain):
+        return "choice"
+    return "code" if each.is_reference or each.name == of.label else "line"
+
+
+def _bounds(each: Described) -> tuple[int, int | None, int | None]:
+    """Return the most characters of a text, and the least and greatest value of a number."""
+    longest, least, most = 0, None, None
+    for meta in _metas(each.kind):
+        longest = meta.max_length or longest
+        least = int(meta.ge) if meta.ge is not None else least
+        most = int(meta.le) if meta.le is not None else most
+    return longest, least, most
+
+
+def _metas(kind: Any) -> Iterator[Meta]:  # noqa: ANN401 - a type
+    for each in get_args(kind):
+        if isinstance(each, Meta):
+            yield each
+        elif each is not kind:
+            yield from _metas(each)

@@ -1,0 +1,100 @@
+"""The accounts of the person's organizations: found one, work in it, suspend and resume it.
+
+These pages act as the person who has signed in, since a role acts in one account.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from litestar import get, post
+
+from registry.console.addresses import ACCOUNTS
+from registry.console.admission import Requires
+from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, complaint_of
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.sessions import list_roles
+
+_PERSON: Final = {"requires": Requires.PERSON}
+_API: Final = "/v1/accounts"
+_ONE: Final = f"{ACCOUNTS}/{{account:str}}"
+_PAGE: Final = 50
+
+
+@get(ACCOUNTS, opt=_PERSON)
+async def show_accounts(page: InjectedPage) -> PageResponse:
+    """Show the accounts and, to who may found one, the form for another."""
+    return await _show(page)
+
+
+@post(ACCOUNTS, opt=_PERSON)
+async def create_account(page: InjectedPage) -> PageResponse:
+    """Create an account, whose first role the person may assume."""
+    form = page.form
+    body = {"handle": form.get("handle", "").strip(), "organization": form.get("organization", "")}
+    try:
+        await page.person.post(_API, body, once=form.get("once", ""))
+    except Refused as error:
+        return await _show(page, complaint_of(error))
+    return page.go(ACCOUNTS, "account-created")
+
+
+@post(f"{_ONE}/suspend", opt=_PERSON)
+async def suspend_account(page: InjectedPage) -> PageResponse:
+    """Ask whether to suspend the account; with ``confirmed`` in the form, do it."""
+    if "confirmed" not in page.form:
+        account = (await page.person.get(_path(page)))["account"]
+        return page.show("account_suspension.html", account=account)
+    return await _set_status(page, "suspended", "account-suspended")
+
+
+@post(f"{_ONE}/resume", opt=_PERSON)
+async def resume_account(page: InjectedPage) -> PageResponse:
+    """Let the account work again."""
+    return await _set_status(page, "active", "account-resumed")
+
+
+def _path(page: PageRequest) -> str:
+    return f"{_API}/{page.parameters['account']}"
+
+
+async def _set_status(page: PageRequest, status: str, said: str) -> PageResponse:
+    try:
+        await page.person.change("PATCH", _path(page), {"status": status})
+    except Refused as error:
+        return await _show(page, complaint_of(error))
+    return page.go(ACCOUNTS, said)
+
+
+async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+    accounts = await page.person.get(_API, marker=page.query.get("marker"), limit=_PAGE)
+    joined = (await page.person.get("/v1/organizations", limit=200))["organizations"]
+    owned = [each for each in joined if each["role"] == "owner"]
+    return page.show(
+        "accounts.html",
+        complaint.status,
+        accounts=accounts,
+        roles=_by_account(await list_roles(page.person)),
+        owned={each["id"] for each in owned},
+        founding=_founding(page, owned),
+        complaint=complaint,
+    )
+
+
+def _by_account(roles: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the person's roles by the id of their account."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for role in roles:
+        found.setdefault(role["account"]["id"], []).append(role)
+    return found
+
+
+def _founding(page: PageRequest, owned: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the organizations in which the operator lets the person found accounts."""
+    match page.console.settings.founders:
+        case "anyone":
+            return owned
+        case "owners":
+            return [each for each in owned if not each["is_personal"]]
+        case _:
+            return []

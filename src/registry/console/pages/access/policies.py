@@ -1,0 +1,287 @@
+"""The policies of the account: list, create, edit and delete them, and ask what one may do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from litestar import get, post
+
+from registry.console.addresses import POLICIES, SIMULATOR
+from registry.console.control_plane import (
+    NO_COMPLAINT,
+    Complaint,
+    Refused,
+    complaint_of,
+    is_outdated,
+    unless_refused,
+)
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+
+
+def parse_document(written: str) -> dict[str, Any]:
+    """Return the JSON object of a form.
+
+    Raises:
+        ValueError: it is none.
+
+    """
+    try:
+        found: dict[str, Any] = msgspec.json.decode(written, type=dict[str, Any])
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"The document is no JSON object: {error}.") from None
+    return found
+
+
+def written_document(document: object) -> str:
+    """Return a document as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def complaint_about(error: Refused, written: str) -> Complaint:
+    """Return what to say about a refused document, with the line of the value that is wrong."""
+    found = complaint_of(error)
+    value = error.params.get("value")
+    line = line_of(value, written) if isinstance(value, str) else 0
+    return found._replace(text=f"Line {line}: {found.text}") if line else found
+
+
+def line_of(value: str, written: str) -> int:
+    """Return the number of the first line that has this string, or 0."""
+    wanted = msgspec.json.encode(value).decode()
+    for number, line in enumerate(written.splitlines(), 1):
+        if wanted in line:
+            return number
+    return 0
+
+
+FIND: Final = "find"
+"""The parameter of the query, or the field of the form, with the words to search for."""
+
+
+class PolicyVocabulary(NamedTuple):
+    """Actions and resources that contain the words of a search."""
+
+    actions: Sequence[dict[str, Any]]
+    resources: Sequence[dict[str, Any]]
+    conditions: Sequence[dict[str, Any]]
+    principals: Sequence[dict[str, Any]]
+    find: str
+
+
+async def read_vocabulary(page: PageRequest) -> PolicyVocabulary:
+    """Return what policies can name, as far as it matches the page's search."""
+    find = (page.form.get(FIND) or page.query.get(FIND, "")).strip()
+    found = await page.api.get("/v1/actions")
+    actions = [each for each in found["actions"] if matches(find, each["name"], each["summary"])]
+    kinds = {each["resource"] for each in actions}
+    resources = [each for each in found["resources"] if not find or each["crn"] in kinds]
+    return PolicyVocabulary(actions, resources, found["conditions"], found["principals"], find)
+
+
+def matches(find: str, *texts: str) -> bool:
+    """Return True if each word of `find` is in one of the texts, in any case."""
+    whole = " ".join(texts).lower()
+    return all(word in whole for word in find.lower().split())
+
+
+_API: Final = "/v1/policies"
+_ONE: Final = f"{POLICIES}/{{policy:str}}"
+_PAGE: Final = 50
+
+
+@get(POLICIES)
+async def list_account_policies(page: InjectedPage) -> PageResponse:
+    """List the policies by name."""
+    found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
+    return page.show("account_policies.html", policies=found["policies"], meta=found["meta"])
+
+
+@get(f"{POLICIES}/new")
+async def begin_policy(page: InjectedPage) -> PageResponse:
+    """Show an empty editor, and the form for a ready-made policy."""
+    await page.require_some("iam:CreatePolicy")
+    return await _new(page)
+
+
+@post(f"{POLICIES}/new")
+async def create_policy(page: InjectedPage) -> PageResponse:
+    """Create a policy from a template or a document; with ``search`` in the form, only search."""
+    form = page.form
+    if "search" in form:
+        return await _new(page)
+    body: dict[str, Any] = {
+        "name": form.get("name", "").strip(),
+        "description": form.get("description", "").strip(),
+    }
+    written = form.get("document", "")
+    try:
+        if form.get("template"):
+            names = form.get("names", "").replace(",", " ").split()
+            body["template"] = {"name": form["template"], "names": names}
+        else:
+            body["document"] = parse_document(written)
+        made = await page.api.post(_API, body)
+    except ValueError as error:
+        return await _new(page, Complaint(400, str(error), "document"))
+    except Refused as error:
+        return await _new(page, complaint_about(error, written))
+    return page.go(f"{POLICIES}/{made['policy']['id']}", "policy-created")
+
+
+@get(_ONE)
+async def show_account_policy(page: InjectedPage) -> PageResponse:
+    """Show a policy in the editor, and what it is attached to."""
+    return await _show(page)
+
+
+@post(_ONE)
+async def save_account_policy(page: InjectedPage) -> PageResponse:
+    """Change the policy; with ``search`` in the form, only search the list beside it."""
+    form = page.form
+    if "search" in form:
+        return await _show(page)
+    written = form.get("document", "")
+    description = form.get("description", "").strip()
+    try:
+        changes = {"document": parse_document(written), "description": description}
+        await page.api.change("PATCH", _api(page), changes, revision=form.get("revision"))
+    except ValueError as error:
+        return await _show(page, Complaint(400, str(error), "document"))
+    except Refused as error:
+        if is_outdated(error):
+            return await _show(page, complaint_of(error), outdated=True)
+        return await _show(page, complaint_about(error, written))
+    return page.go(f"{POLICIES}/{page.parameters['policy']}", "policy-saved")
+
+
+@post(f"{_ONE}/delete")
+async def delete_account_policy(page: InjectedPage) -> PageResponse:
+    """Ask whether to delete the policy; with ``confirmed`` in the form, do it."""
+    if "confirmed" not in page.form:
+        policy = (await page.api.get(_api(page)))["policy"]
+        await page.require("iam:DeletePolicy", policy["crn"])
+        return page.show("account_policy_deletion.html", policy=policy)
+    try:
+        await page.api.change("DELETE", _api(page))
+    except Refused as error:
+        return await _show(page, complaint_of(error))
+    return page.go(POLICIES, "policy-deleted")
+
+
+def _api(page: PageRequest) -> str:
+    return f"{_API}/{page.parameters['policy']}"
+
+
+async def _new(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+    region = page.console.settings.region
+    example = {
+        "version": "1",
+        "statements": [
+            {
+                "effect": "allow",
+                "actions": ["registry:PullImage"],
+                "resources": [f"crn:registry:{region}:{page.acting.account}:repository/web/*"],
+            }
+        ],
+    }
+    return page.show(
+        "account_policy_creation.html",
+        complaint.status,
+        templates=(await page.api.get("/v1/policy-templates"))["policy_templates"],
+        vocabulary=await read_vocabulary(page),
+        find_field=FIND,
+        written=page.form.get("document", written_document(example)),
+        complaint=complaint,
+    )
+
+
+async def _show(
+    page: PageRequest, complaint: Complaint = NO_COMPLAINT, *, outdated: bool = False
+) -> PageResponse:
+    policy = (await page.api.get(_api(page)))["policy"]
+    revision = str(policy["revision"])
+    page.asks_about(policy["crn"])
+    path = f"{_api(page)}/attachments"
+    found = await unless_refused(page.api.get(path, marker=page.query.get("marker"), limit=_PAGE))
+    return page.show(
+        "account_policy.html",
+        complaint.status,
+        policy=policy,
+        attachments=found,
+        vocabulary=await read_vocabulary(page),
+        find_field=FIND,
+        description=page.form.get("description", policy["description"]),
+        written=page.form.get("document", written_document(policy["document"])),
+        saved=written_document(policy["document"]) if outdated else "",
+        revision=revision if outdated else page.form.get("revision", revision),
+        complaint=complaint,
+    )
+
+
+_ACTIONS: Final = ("registry:PullImage", "registry:PushImage")
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]*")
+_REPOSITORY: Final = re.compile(r"[a-z0-9][a-z0-9._/-]*")
+_DECISIONS: Final = {
+    "allowed": "Yes",
+    "denied": "No, denied",
+    "implicitly_denied": "No, nothing allows it",
+    "unknown": "Unknown",
+}
+
+
+@get(SIMULATOR)
+async def show_simulator(page: InjectedPage) -> PageResponse:
+    """Show the form; with a principal in the query, the decisions too. Nothing is changed."""
+    asked = {
+        "principal": page.query.get("principal", "").strip(),
+        "actions": page.query.get("actions", " ".join(_ACTIONS)),
+        "resource": page.query.get("resource", "").strip(),
+        "source_ip": page.query.get("source_ip", "").strip(),
+    }
+    complaint, simulation = NO_COMPLAINT, None
+    if asked["principal"] and asked["resource"]:
+        try:
+            answer = await page.api.post("/v1/policy-simulations", _question(page, asked))
+            simulation = answer["simulation"]
+        except Refused as error:
+            complaint = complaint_of(error)
+    return page.show(
+        "simulator.html",
+        complaint.status,
+        asked=asked,
+        complaint=complaint,
+        simulation=simulation,
+        decisions=_DECISIONS,
+        known_actions=(await page.api.get("/v1/actions"))["actions"],
+    )
+
+
+def _question(page: PageRequest, asked: dict[str, str]) -> dict[str, Any]:
+    """Return the body of a simulation."""
+    region = page.console.settings.region
+    body: dict[str, Any] = {
+        "principal": principal_of(asked["principal"], page.acting.account),
+        "actions": asked["actions"].replace(",", " ").split(),
+        "resource": resource_of(asked["resource"], page.acting.account, region),
+    }
+    if asked["source_ip"]:
+        body["source_ip"] = asked["source_ip"]
+    return body
+
+
+def principal_of(written: str, account: str) -> str:
+    """Return the CRN of a principal; a bare name is that of a service account."""
+    kind, _, name = written.rpartition("/")
+    if kind in ("", "role", "service-account") and _NAME.fullmatch(name):
+        return f"crn:iam::{account}:{kind or 'service-account'}/{name}"
+    return written
+
+
+def resource_of(written: str, account: str, region: str) -> str:
+    """Return the CRN of a resource; a bare name is that of a repository."""
+    if _REPOSITORY.fullmatch(written):
+        return f"crn:registry:{region}:{account}:repository/{written}"
+    return written

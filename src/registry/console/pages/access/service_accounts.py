@@ -1,0 +1,191 @@
+"""Service accounts: the programs of the account, and what each may do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from litestar import get, post
+
+from registry.console.addresses import SERVICE_ACCOUNTS
+from registry.console.control_plane import (
+    NO_COMPLAINT,
+    Complaint,
+    Refused,
+    complaint_of,
+    unless_refused,
+)
+from registry.console.nouns import handlers
+from registry.console.nouns.handlers import show_list, show_one
+from registry.console.nouns.noun_pages import CREATED, DESCRIPTION, Column, Input, NounPages, Shown
+from registry.console.nouns.resources import deletion
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.access.attached_policies import (
+    handlers_of,
+    read_policies,
+    read_templates,
+)
+
+
+def end_of_form(form: Mapping[str, str]) -> dict[str, str]:
+    """Return the body of a new key: with its end, the midnight (UTC) in which its day begins."""
+    day = form.get("expires", "").strip()
+    return {"expires_at": f"{day}T00:00:00Z"} if day else {}
+
+
+def show_new_key(page: PageRequest, key: Mapping[str, Any], back: str) -> PageResponse:
+    """Show a key and its secret, with lines that use it; like every page, not to be stored."""
+    settings = page.console.settings
+    return page.show("new_access_key.html", key=key, back=back, registry_url=settings.url)
+
+
+async def _read_access(page: PageRequest, account: Shown) -> Mapping[str, Any]:
+    """Return the keys and policies of a service account, None if the role may not list them."""
+    keys = await unless_refused(page.api.get(f"{_api(page)}/access-keys", limit=200))
+    return {
+        "keys": None if keys is None else keys["access_keys"],
+        "policies": await read_policies(page, account["id"]),
+    }
+
+
+async def _read_templates(page: PageRequest) -> Mapping[str, Any]:
+    return {"templates": await read_templates(page)}
+
+
+_COLUMNS: Final = (
+    Column("Status", "status", "mark", usual="active"),
+    Column("Last used", "last_used_at", "time", none="never"),
+    CREATED,
+)
+SERVICE_ACCOUNT: Final = NounPages(
+    service="iam",
+    one="service_account",
+    many="service_accounts",
+    title="Programs",
+    section="access",
+    path=SERVICE_ACCOUNTS,
+    intro="A service account is what a program signs in as, such as a CI job or a cluster that"
+    " pulls. It may do what its policies allow.",
+    order="by name",
+    columns=_COLUMNS,
+    facts=_COLUMNS,
+    updates=(
+        DESCRIPTION,
+        Input(
+            "status",
+            "Status",
+            "choice",
+            "While it is suspended, its keys and tokens do not work.",
+            choices=("active", "suspended"),
+        ),
+    ),
+    acts=(
+        deletion(
+            "service account",
+            "iam:DeleteServiceAccount",
+            "Its access keys go with it, and programs that use them are refused at once. It cannot"
+            " be restored; its policies stay.",
+            "with its access keys",
+        ),
+    ),
+    parts="noun_service_account.html",
+    more=_read_access,
+    more_of_all=_read_templates,
+)
+
+
+@post(SERVICE_ACCOUNTS)
+async def create_service_account(page: InjectedPage) -> PageResponse:
+    """Create a service account, with a ready-made policy and a key if the form asks for them."""
+    form = page.form
+    body: dict[str, Any] = {
+        "name": form.get("name", "").strip(),
+        "description": form.get("description", "").strip(),
+    }
+    if form.get("template"):
+        names = form.get("names", "").replace(",", " ").split()
+        body["grants"] = [{"template": form["template"], "names": names}]
+    if "key" in form:
+        body["access_key"] = end_of_form(form)
+    try:
+        made = await page.api.post(SERVICE_ACCOUNT.api, body, once=form.get("once", ""))
+    except Refused as error:
+        return await show_list(page, SERVICE_ACCOUNT, complaint_of(error))
+    there = f"{SERVICE_ACCOUNTS}/{made['service_account']['id']}"
+    if "access_key" in made:
+        return show_new_key(page, made["access_key"], there)
+    return page.go(there, "The service account was created.")
+
+
+async def show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+    """Return the page of a service account."""
+    return await show_one(page, SERVICE_ACCOUNT, complaint)
+
+
+def path_of(page: PageRequest) -> str:
+    """Return the path of the service account that a page is about."""
+    return handlers.path_of(page, SERVICE_ACCOUNT)
+
+
+def _api(page: PageRequest) -> str:
+    return handlers.api_of(page, SERVICE_ACCOUNT)
+
+
+_attach, _detach = handlers_of(SERVICE_ACCOUNTS, "service_account", show)
+
+_KEYS: Final = f"{SERVICE_ACCOUNTS}/{{service_account:str}}/keys"
+_KEY: Final = f"{_KEYS}/{{key:str}}"
+
+
+@post(_KEYS)
+async def create_key(page: InjectedPage) -> PageResponse:
+    """Create a key, and show its secret."""
+    description = page.form.get("description", "").strip()
+    body = {"description": description, **end_of_form(page.form)}
+    try:
+        made = await page.api.post(_keys_api(page), body, once=page.form.get("once", ""))
+    except Refused as error:
+        return await show(page, complaint_of(error))
+    return show_new_key(page, made["access_key"], path_of(page))
+
+
+@get(_KEYS)
+async def leave_new_key(page: InjectedPage) -> PageResponse:
+    """Redirect to the service account a browser that reloads the page of a new key."""
+    return page.go(path_of(page))
+
+
+@post(f"{_KEY}/status")
+async def change_status(page: InjectedPage) -> PageResponse:
+    """Make the key active or inactive."""
+    return await _change(page, {"status": page.form.get("status", "")})
+
+
+@post(f"{_KEY}/end")
+async def change_end(page: InjectedPage) -> PageResponse:
+    """Change the day on which the key ends; an empty one means that it does not."""
+    return await _change(page, {"expires_at": None, **end_of_form(page.form)})
+
+
+@post(f"{_KEY}/delete")
+async def delete_key(page: InjectedPage) -> PageResponse:
+    """Ask whether to delete the key; with ``confirmed`` in the form, do it."""
+    path = f"{_keys_api(page)}/{page.parameters['key']}"
+    if "confirmed" not in page.form:
+        key = (await page.api.get(path))["access_key"]
+        await page.require("iam:DeleteAccessKey", key["service_account"]["crn"])
+        return page.show("access_key_deletion.html", key=key, base=path_of(page))
+    await page.api.change("DELETE", path)
+    return page.go(path_of(page), "key-deleted")
+
+
+async def _change(page: PageRequest, changes: dict[str, Any]) -> PageResponse:
+    try:
+        await page.api.change("PATCH", f"{_keys_api(page)}/{page.parameters['key']}", changes)
+    except Refused as error:
+        return await show(page, complaint_of(error))
+    return page.go(path_of(page), "key-saved")
+
+
+def _keys_api(page: PageRequest) -> str:
+    return f"/v1/service-accounts/{page.parameters['service_account']}/access-keys"

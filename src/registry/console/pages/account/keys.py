@@ -1,0 +1,173 @@
+"""Keys: what encrypts the account's blobs, what each protects, and what is bound to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from cloudcore.kms import key
+from registry.console.addresses import KEYS
+from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, unless_refused
+from registry.console.nouns.noun_pages import (
+    CREATED,
+    DESCRIPTION,
+    TAGS,
+    Act,
+    Column,
+    Input,
+    Shown,
+    name_of,
+)
+from registry.console.nouns.resources import noun_of
+from registry.console.page_request import PageRequest
+
+FIELD: Final = "kms_key"
+"""The field of the form that binds a key."""
+_SHOWN: Final = 20
+"""Earlier bindings on a page."""
+_MOST_KEYS: Final = 200
+
+
+class EncryptionCard(NamedTuple):
+    """What the card shows."""
+
+    binding: dict[str, Any]
+    history: list[dict[str, Any]]
+    """Its first, newest first."""
+    bound_count: int
+    keys: list[str] | None
+    """Names of the keys that can seal blobs, or None if the role may not list them."""
+    complaint: Complaint
+
+
+async def read_card(
+    page: PageRequest, scope: str, complaint: Complaint = NO_COMPLAINT
+) -> EncryptionCard | None:
+    """Return the card of ``/v1`` or of the repository at a path; None if the role may not."""
+    found = await unless_refused(page.api.get(f"{scope}/encryption-binding"))
+    if found is None:
+        return None
+    past = await page.api.get(f"{scope}/encryption-bindings", limit=_SHOWN)
+    keys = await unless_refused(page.api.get("/v1/keys", state="enabled", limit=_MOST_KEYS))
+    return EncryptionCard(
+        found["encryption_binding"],
+        past["encryption_bindings"],
+        past["meta"]["total"],
+        keys and [each["name"] for each in keys["keys"] if each["key_spec"] == "aes-256"],
+        complaint,
+    )
+
+
+async def save_card(page: PageRequest, scope: str) -> None:
+    """Bind what is at a path to the key of the form; an empty field ends its binding.
+
+    Raises:
+        Refused: by ``/v1``.
+
+    """
+    path, key = f"{scope}/encryption-binding", page.form.get(FIELD, "").strip()
+    if key:
+        await page.api.change("PUT", path, {FIELD: key})
+        return
+    try:
+        await page.api.change("DELETE", path)
+    except Refused as error:
+        if error.status != 404:  # there may be none to end, as after a reload
+            raise
+
+
+_STATES: Final = {
+    "enabled": "enabled",
+    "disabled": "disabled",
+    "pending_deletion": "deletion pending",
+    "deleted": "deleted",
+}
+_COLUMNS: Final = (
+    Column("State", "state", "mark", _STATES, usual="enabled"),
+    Column("Kind", "key_spec"),
+    Column("Version", "current_version", "number"),
+)
+
+
+async def _read_usage(page: PageRequest, record: Shown) -> Mapping[str, Any]:
+    """Return what the key protects, None if the role may not read it."""
+    found = await unless_refused(page.api.get(f"/v1/key-usage/{record['id']}"))
+    return {"usage": found and found["key_usage"]}
+
+
+def _is_owned(key: Shown, *states: str) -> bool:
+    return key["origin"] != "platform" and key["state"] in states
+
+
+KEY: Final = replace(
+    noun_of(
+        key.KEY,
+        "A key seals what is pushed to the repositories that are bound to it; the key “platform”"
+        " seals the rest. What only a deleted key opened can never be read again.",
+    ),
+    section="settings",
+    path=KEYS,
+    unnamed="A deleted key",
+    columns=(*_COLUMNS, CREATED),
+    facts=(*_COLUMNS, Column("Use", "key_usage"), CREATED),
+    creates=(name_of(63), DESCRIPTION, TAGS),
+    can_change=lambda key: key["state"] != "deleted",
+    created="The key was created. Repositories can be bound to it now.",
+    acts=(
+        Act(
+            "rotate",
+            "Rotate",
+            "kms:RotateKey",
+            "The key has new material, which seals from now on. The old still opens.",
+            can=lambda key: key["state"] == "enabled" and key["key_spec"] == "aes-256",
+        ),
+        Act(
+            "enable",
+            "Enable",
+            "kms:EnableKey",
+            "The key is enabled.",
+            can=lambda key: key["state"] == "disabled",
+        ),
+        Act(
+            "cancel-deletion",
+            "Cancel the deletion of",
+            "kms:CancelKeyDeletion",
+            "The key stays. It is disabled: enable it to use it again.",
+            can=lambda key: key["state"] == "pending_deletion",
+        ),
+        Act(
+            "disable",
+            "Disable",
+            "kms:DisableKey",
+            "The key is disabled. What it seals can be neither pulled nor pushed.",
+            warns="What it seals can be neither pulled nor pushed, from the next request on, until"
+            " it is enabled again.",
+            can=lambda key: _is_owned(key, "enabled"),
+        ),
+        Act(
+            "delete",
+            "Delete",
+            "kms:ScheduleKeyDeletion",
+            "The key will be deleted. Until then, the deletion can be cancelled.",
+            asks="It stops all use of the key at once.",
+            can=lambda key: _is_owned(key, "enabled", "disabled"),
+            inputs=(
+                Input(
+                    "pending_window_days",
+                    "Days in which the deletion can be cancelled",
+                    "number",
+                    "A whole number from 7 to 30.",
+                    longest=2,
+                    is_required=True,
+                    default=30,
+                ),
+            ),
+            is_deletion=True,
+            is_grave=True,
+            stays=True,
+        ),
+    ),
+    parts="noun_key.html",
+    more=_read_usage,
+)

@@ -1,0 +1,1 @@
+"""Pages of repositories, images, tags, lifecycle policies, mirrors and storage."""

@@ -1,0 +1,243 @@
+"""The contents of an image from ``/v1``: manifest, layers, and what an SBOM or attestation says."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from litestar import get
+
+from registry.console.addresses import IMAGE
+from registry.console.control_plane import Refused
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.repositories.image_rows import kind_of_image
+from registry.console.pages.repositories.repositories import api_path, read_repository
+from registry.oci.image_contents import ContentDescriptor, ManifestContents, parse_contents
+
+
+class Layer(NamedTuple):
+    """A layer, and the build step that made it."""
+
+    descriptor: ContentDescriptor
+    made_by: str
+
+
+MAX_SHOWN: Final = 64 * 1024
+"""Maximum bytes of a document that a page shows; the page of one of 4 MiB would take seconds."""
+MAX_INDENTED: Final = 4 * MAX_SHOWN
+"""Maximum bytes of the indented text; one that would be longer is shown as it was stored."""
+_INDENT: Final = 2
+_QUOTE, _BACKSLASH = b'"\\'
+_OPENING, _CLOSING, _BETWEEN = b"[{", b"]}", b",:"
+
+
+class RawDocument(NamedTuple):
+    """A JSON document as a page shows it."""
+
+    text: str
+    """Indented, if it is JSON and not too long for it; cut to `MAX_SHOWN`."""
+    size: int
+    """Bytes of the whole document."""
+    is_whole: bool
+    is_indented: bool
+
+
+async def read_manifest(page: PageRequest, repository_id: str, digest: str) -> bytes:
+    """Return the manifest of an image, as it was pushed."""
+    return await page.api.read(f"/v1/repositories/{repository_id}/images/{digest}/manifest")
+
+
+def contents_of(manifest: bytes) -> ManifestContents:
+    """Return the contents of a manifest; empty ones if it is malformed."""
+    return parse_contents(manifest) or ManifestContents()
+
+
+def shown(document: bytes) -> RawDocument:
+    """Return a document as a page shows it.
+
+    Indenting multiplies the length of what is deeply nested: 64 KiB can become 60 MB. So the length
+    is counted first.
+    """
+    text, size = document[:MAX_SHOWN], len(document)
+    is_indented = False
+    if size <= MAX_SHOWN and indented_length(document) <= MAX_INDENTED:
+        with suppress(ValueError, RecursionError):
+            text, is_indented = msgspec.json.format(document, indent=_INDENT), True
+    return RawDocument(text.decode("utf-8", "replace"), size, size <= MAX_SHOWN, is_indented)
+
+
+def indented_length(document: bytes) -> int:
+    """Return at least the length of a JSON document once it is indented.
+
+    White space that it has already is counted too. A document that is no JSON has any length.
+    """
+    length, depth, is_text, is_escaped = len(document), 0, False, False
+    for byte in document:
+        if is_text:
+            if is_escaped:
+                is_escaped = False
+            elif byte == _BACKSLASH:
+                is_escaped = True
+            elif byte == _QUOTE:
+                is_text = False
+        elif byte == _QUOTE:
+            is_text = True
+        elif byte in _OPENING:
+            depth += 1
+            length += 1 + _INDENT * depth
+        elif byte in _CLOSING:
+            depth = max(0, depth - 1)
+            length += 1 + _INDENT * depth
+        elif byte in _BETWEEN:
+            length += 1 + _INDENT * depth
+    return length
+
+
+def layers_of(manifest: ManifestContents, configuration: Mapping[str, Any] | None) -> list[Layer]:
+    """Return the layers, with their build steps if the history has exactly one for each."""
+    history = configuration["history"] if configuration else []
+    steps = [step["created_by"] for step in history if not step["empty_layer"]]
+    layers = manifest.layers or []
+    if len(steps) != len(layers):
+        steps = [""] * len(layers)
+    return [Layer(*pair) for pair in zip(layers, steps, strict=True)]
+
+
+_MOST_ROWS: Final = 500
+_MOST_LAYERS: Final = 20
+
+
+class Summary(NamedTuple):
+    """What a document says, as a page shows it."""
+
+    format: str
+    """Such as ``SPDX``; empty if it is none of the known."""
+    facts: Sequence[tuple[str, str]]
+    packages: Sequence[tuple[str, str, str]]
+    """Name, version and licence of each package."""
+    subjects: Sequence[tuple[str, str]]
+    """Name and digest of each thing that an attestation is about."""
+
+
+@get(f"{IMAGE}/attachment")
+async def show_attachment(page: InjectedPage) -> PageResponse:
+    """Show a layer of an artifact."""
+    digest = page.parameters["digest"]
+    written = page.query.get("layer", "0")
+    layer = int(written) if written.isascii() and written.isdigit() and len(written) < 4 else 0
+    repository = await read_repository(page)
+    path = f"{api_path(page)}/images/{digest}"
+    image = (await page.api.get(path))["image"]
+    layers = contents_of(await read_manifest(page, repository["id"], digest)).layers or []
+    content, complaint = b"", ""
+    try:
+        content = await page.api.read(f"{path}/attachment", layer=layer)
+    except Refused as error:
+        if error.status not in (403, 404):
+            raise
+        complaint = error.sentence
+    return page.show(
+        "attachment.html",
+        repository=repository,
+        image=image,
+        kind=kind_of_image(image),
+        layers=layers[:_MOST_LAYERS],
+        layer=layer,
+        document=shown(content),
+        summary=summary_of(content),
+        most_rows=_MOST_ROWS,
+        complaint=complaint,
+    )
+
+
+def summary_of(content: bytes) -> Summary:
+    """Return what an SBOM (SPDX, CycloneDX) or attestation (in-toto, also in DSSE) says.
+
+    Anything else, and what is malformed, has an empty summary.
+    """
+    try:
+        return _summary(msgspec.json.decode(content))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return Summary("", (), (), ())
+
+
+def _summary(document: Mapping[str, Any]) -> Summary:
+    if "payload" in document and "payloadType" in document:  # DSSE envelope
+        inner = _summary(msgspec.json.decode(b64decode(document["payload"])))
+        count = len(document.get("signatures") or [])
+        return inner._replace(facts=[*inner.facts, ("Signatures", str(count))])
+    if "spdxVersion" in document:
+        return _spdx(document)
+    if document.get("bomFormat") == "CycloneDX":
+        return _cyclonedx(document)
+    if "predicateType" in document:
+        return _statement(document)
+    return Summary("", (), (), ())
+
+
+def _spdx(document: Mapping[str, Any]) -> Summary:
+    created = document.get("creationInfo") or {}
+    packages = [
+        (
+            _text(each.get("name")),
+            _text(each.get("versionInfo")),
+            _text(each.get("licenseConcluded") or each.get("licenseDeclared")),
+        )
+        for each in document.get("packages") or []
+    ]
+    facts = [
+        ("Version", _text(document.get("spdxVersion"))),
+        ("Name", _text(document.get("name"))),
+        ("Created", _text(created.get("created"))),
+        ("Created by", ", ".join(map(_text, created.get("creators") or []))),
+    ]
+    return Summary("SPDX", _given(facts), packages, ())
+
+
+def _cyclonedx(document: Mapping[str, Any]) -> Summary:
+    about = document.get("metadata") or {}
+    packages = [
+        (_text(each.get("name")), _text(each.get("version")), _licences(each))
+        for each in document.get("components") or []
+    ]
+    facts = [
+        ("Version", _text(document.get("specVersion"))),
+        ("Name", _text((about.get("component") or {}).get("name"))),
+        ("Created", _text(about.get("timestamp"))),
+    ]
+    return Summary("CycloneDX", _given(facts), packages, ())
+
+
+def _licences(component: Mapping[str, Any]) -> str:
+    found = []
+    for each in component.get("licenses") or []:
+        named = each.get("license") or {}
+        found.append(_text(each.get("expression") or named.get("id") or named.get("name")))
+    return ", ".join(found)
+
+
+def _statement(document: Mapping[str, Any]) -> Summary:
+    predicate = document.get("predicate")
+    inner = _summary(predicate) if isinstance(predicate, dict) else Summary("", (), (), ())
+    subjects = [
+        (
+            _text(each.get("name")),
+            ", ".join(f"{name}:{value}" for name, value in (each.get("digest") or {}).items()),
+        )
+        for each in document.get("subject") or []
+    ]
+    facts = [("Predicate", _text(document["predicateType"])), *inner.facts]
+    name = f"in-toto statement of {inner.format}" if inner.format else "in-toto statement"
+    return Summary(name, _given(facts), inner.packages, subjects)
+
+
+def _given(facts: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in facts if value]
+
+
+def _text(value: object) -> str:
+    """Return a scalar as text of at most 300 characters, and nothing for anything else."""
+    return str(value)[:300] if isinstance(value, str | int | float) else ""

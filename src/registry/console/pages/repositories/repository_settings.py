@@ -1,0 +1,263 @@
+"""The settings of a repository: description, tags, key, policy, and whether everyone may pull."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from litestar import get, post
+
+from cloudcore.errors import Conflict
+from registry.console.addresses import REPOSITORY
+from registry.console.control_plane import (
+    NO_COMPLAINT,
+    NOTHING_SAVED,
+    OUTDATED,
+    Complaint,
+    Refused,
+    complaint_of,
+    is_outdated,
+    unless_refused,
+)
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.access.policies import written_document
+from registry.console.pages.account.keys import read_card, save_card
+from registry.console.pages.repositories.repositories import api_path, path_of, read_repository
+
+_PATH: Final = f"{REPOSITORY}/settings"
+_EVERYONE: Final = "*"
+_PUBLIC: Final = {
+    "effect": "allow",
+    "principals": [_EVERYONE],
+    "actions": ["registry:PullImage"],
+}
+"""The statement that lets everyone pull, without a sign-in."""
+
+Document = dict[str, Any]
+
+
+@get(_PATH)
+async def show_settings(page: InjectedPage) -> PageResponse:
+    """Show the settings."""
+    return await _page(page)
+
+
+@post(_PATH)
+async def save_settings(page: InjectedPage) -> PageResponse:
+    """Change the description, and whether tags can move."""
+    form = page.form
+    changes = {
+        "description": form.get("description", "").strip() or None,
+        "tag_mutability": "immutable" if "immutable" in form else "mutable",
+    }
+    try:
+        await page.api.change("PATCH", api_path(page), changes)
+    except Refused as error:
+        if error.status != 400:
+            raise
+        return await _page(page, 400, error.sentence)
+    return page.go(path_of(page).tab("settings"), "settings-saved")
+
+
+@post(f"{_PATH}/encryption")
+async def save_encryption(page: InjectedPage) -> PageResponse:
+    """Bind the repository to a key, or to none of its own."""
+    try:
+        await save_card(page, api_path(page))
+    except Refused as error:
+        complaint = complaint_of(error)
+        return await _page(page, complaint.status, card_complaint=complaint)
+    return page.go(path_of(page).tab("settings"), "encryption-saved")
+
+
+@post(f"{_PATH}/rewrap")
+async def start_rewrap(page: InjectedPage) -> PageResponse:
+    """Start to move the blobs of a repository to its key."""
+    await page.api.change("POST", f"{api_path(page)}/encryption-binding/rewrap")
+    return page.go(path_of(page).tab("settings"), "run-started")
+
+
+async def _last_rewrap(page: PageRequest) -> dict[str, Any] | None:
+    """Return the last run of that; None if there is none, or the role may not read it."""
+    path = f"{api_path(page)}/encryption-binding/rewrap/runs"
+    found = await unless_refused(page.api.get(path, limit=1))
+    return found["runs"][0] if found and found["runs"] else None
+
+
+@post(f"{_PATH}/public")
+async def make_public(page: InjectedPage) -> PageResponse:
+    """Show what lets everyone pull; with ``confirmed`` in the form, do it."""
+    return await _change_visibility(page, is_public=True)
+
+
+@post(f"{_PATH}/private")
+async def make_private(page: InjectedPage) -> PageResponse:
+    """Show what ends the access of everyone; with ``confirmed`` in the form, do it."""
+    return await _change_visibility(page, is_public=False)
+
+
+async def _change_visibility(page: PageRequest, *, is_public: bool) -> PageResponse:
+    """Change the policy if the form has the revision that was shown; else show the change.
+
+    Raises:
+        Conflict: the policy has changed since it was shown.
+
+    """
+    repository = await read_repository(page)
+    policy = await _read_policy(page)
+    document = policy["document"] if policy else None
+    changed = opened(document) if is_public else closed(document)
+    revision = str(policy["revision"]) if policy else "0"
+    if "confirmed" not in page.form:
+        await page.require("PutRepositoryPolicy")
+        return page.show(
+            "repository_visibility.html",
+            repository=repository,
+            is_public=is_public,
+            before=written_document(document) if document else "",
+            after=written_document(changed) if changed else "",
+            revision=revision,
+        )
+    if page.form.get("revision", "") != revision:
+        raise _changed()
+    path = f"{api_path(page)}/policy"
+    try:
+        if changed is not None:
+            await page.api.change("PUT", path, changed, revision=revision)
+        elif document is not None:
+            await page.api.change("DELETE", path, revision=revision)
+    except Refused as error:
+        raise _changed() if is_outdated(error) else error from None
+    said = "repository-public" if is_public else "repository-private"
+    return page.go(path_of(page).tab("settings"), said)
+
+
+def _changed() -> Conflict:
+    return Conflict(
+        "someone has changed the policy since it was shown, so nothing was saved; go back to the"
+        " settings and choose again, to see the policy as it is now"
+    )
+
+
+def opened(document: Mapping[str, Any] | None) -> Document:
+    """Return a policy with a statement that lets everyone pull; the rest is kept."""
+    if document is None:
+        return {"version": "1", "statements": [_PUBLIC]}
+    return {**document, "statements": [*document["statements"], _PUBLIC]}
+
+
+def closed(document: Mapping[str, Any] | None) -> Document | None:
+    """Return a policy that allows nothing to everyone, or None if nothing is left of it."""
+    if document is None:
+        return None
+    left = []
+    for statement in document["statements"]:
+        principals = statement.get("principals", [])
+        if statement["effect"] != "allow" or _EVERYONE not in principals:
+            left.append(statement)
+        elif others := [each for each in principals if each != _EVERYONE]:
+            left.append({**statement, "principals": others})
+    return {**document, "statements": left} if left else None
+
+
+async def _read_policy(page: PageRequest) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = (await page.api.get(f"{api_path(page)}/policy"))["policy"]
+    except Refused as error:
+        if error.status != 404:
+            raise
+        return None
+    return found
+
+
+async def _page(
+    page: PageRequest,
+    status: int = 200,
+    complaint: str = "",
+    *,
+    card_complaint: Complaint = NO_COMPLAINT,
+) -> PageResponse:
+    repository = await read_repository(page)
+    written = page.form.get("description")
+    return page.show(
+        "repository_settings.html",
+        status,
+        repository=repository,
+        description=(repository["description"] or "") if written is None else written,
+        complaint=complaint,
+        encryption=await read_card(page, api_path(page), card_complaint),
+        rewrap=await _last_rewrap(page),
+    )
+
+
+_POLICY: Final = f"{REPOSITORY}/policy"
+EXAMPLE: Final = {
+    "version": "1",
+    "statements": [
+        {"effect": "allow", "principals": ["partner"], "actions": ["registry:PullImage"]}
+    ],
+}
+
+
+@get(_POLICY)
+async def show_policy(page: InjectedPage) -> PageResponse:
+    """Show the policy, or an example if there is none."""
+    return await _policy_page(page)
+
+
+@post(_POLICY)
+async def save_policy(page: InjectedPage) -> PageResponse:
+    """Save the policy of a form."""
+    form = page.form
+    written = form.get("document", "")
+    try:
+        document = msgspec.json.decode(written, type=dict[str, Any])
+    except (ValueError, RecursionError) as error:
+        complaint = f"The policy is no JSON object: {error}"
+        return await _policy_page(page, 400, written=written, complaint=complaint)
+    force = "true" if "force" in form else None
+    path, revision = f"{api_path(page)}/policy", form.get("revision")
+    try:
+        await page.api.change("PUT", path, document, force=force, revision=revision)
+    except Refused as error:
+        if error.status not in (400, 409):
+            raise
+        outdated = is_outdated(error)
+        complaint = OUTDATED if outdated else error.message
+        return await _policy_page(
+            page, error.status, written=written, complaint=complaint, outdated=outdated
+        )
+    return page.go(path_of(page).tab("policy"), "policy-saved")
+
+
+@post(f"{_POLICY}/delete")
+async def delete_policy(page: InjectedPage) -> PageResponse:
+    """Delete the policy."""
+    await page.api.change("DELETE", f"{api_path(page)}/policy")
+    return page.go(path_of(page).tab("policy"), "policy-deleted")
+
+
+async def _policy_page(
+    page: PageRequest,
+    status: int = 200,
+    *,
+    written: str = "",
+    complaint: str = "",
+    outdated: bool = False,
+) -> PageResponse:
+    repository = await read_repository(page)
+    policy = await _read_policy(page)
+    revision = policy["revision"] if policy else 0
+    document = policy["document"] if policy else EXAMPLE
+    shown = written_document(document)
+    return page.show(
+        "policy.html",
+        status,
+        repository=repository,
+        policy=policy,
+        written=written or shown,
+        saved=(shown if policy else NOTHING_SAVED) if outdated else "",
+        revision=revision if outdated else page.form.get("revision", revision),
+        complaint=complaint,
+    )

@@ -1,0 +1,1 @@
+"""Pages of nouns of other families that show more than their description gives."""

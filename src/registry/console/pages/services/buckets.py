@@ -1,0 +1,164 @@
+"""Buckets: what each holds, and its objects by folder, which come and go as files."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from litestar import get, post, put
+from litestar.response import Response
+from litestar.types import Receive, Scope, Send
+
+from cloudcore.storage import bucket
+from registry.console.assets import UPLOADING
+from registry.console.nouns.handlers import api_of, path_of, read_one
+from registry.console.nouns.noun_pages import CREATED, TAGS, Column, Shown, name_of
+from registry.console.nouns.resources import deletion, noun_of
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+
+_REPLACED: Final = (b"content-disposition", b"cache-control", b"expires")
+"""Headers that an object is stored with, and that are the console's own here."""
+_OF_BODY: Final = (b"content-length", b"content-type", b"transfer-encoding")
+
+
+class Relayed(Response[None]):
+    """An object of a bucket, on its way down or up, with the token of the session."""
+
+    def __init__(self, page: PageRequest, method: str, path: str, file_name: str = "") -> None:
+        """Send `path` to the browser as a file of this name (GET), or its body there (PUT)."""
+        super().__init__(None)
+        self._page = page
+        self._method = method
+        self._path = path
+        self._file_name = file_name
+
+    def to_asgi_response(  # type: ignore[override]
+        self, *_: object, **_options: object
+    ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+        """Return the ASGI application that passes the bytes on."""
+        is_get = self._method == "GET"
+        fields = (b"range", b"if-range") if is_get else _OF_BODY
+        method = self._page.scope["method"] if is_get else self._method  # perhaps HEAD
+
+        async def relay(_scope: Scope, _receive: Receive, send: Send) -> None:
+            await self._page.api.relay(
+                method,
+                self._path,
+                self._page.receive,
+                send,  # type: ignore[arg-type] # of any ASGI server
+                fields,
+                self._answered,
+            )
+
+        return relay
+
+    def _answered(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """Let the browser save the bytes, whatever they are, and neither show nor cache them."""
+        if self._method == "GET":
+            named = f"attachment; filename*=UTF-8''{quote(self._file_name, safe='')}"
+            headers[:] = [pair for pair in headers if pair[0].lower() not in _REPLACED]
+            headers.append((b"content-disposition", named.encode()))
+
+
+_PAGE: Final = 50
+_FOLDER: Final = "/"
+
+
+async def _read_objects(page: PageRequest, bucket: Shown) -> Mapping[str, Any]:
+    """Return the objects of the folder that the query names, if the role may list them."""
+    crn, prefix = bucket["crn"], page.query.get("prefix", "")
+    rights = await page.rights()
+    found: dict[str, Any] | None = None
+    if rights.may("storage:ListObjects", crn):
+        found = await page.api.get(
+            f"{_api(page)}/objects",
+            prefix=prefix,
+            delimiter=_FOLDER,
+            marker=page.query.get("marker"),
+            limit=_PAGE,
+        )
+    may_upload = rights.may("storage:PutObject", f"{crn}/*")
+    return {
+        "prefix": prefix,
+        "address": f"?{urlencode({'prefix': prefix})}" if prefix else "?",
+        "above": _above(page, prefix),
+        "folders": [(each, _in_folder(page, each)) for each in found["common_prefixes"]]
+        if found
+        else [],
+        "found": found,
+        "headers": {"content-security-policy": UPLOADING} if may_upload else {},
+    }
+
+
+def _above(page: PageRequest, prefix: str) -> str:
+    """Return the address of the folder above a prefix; empty at the top."""
+    if not prefix:
+        return ""
+    return _in_folder(page, prefix[: prefix.rstrip(_FOLDER).rfind(_FOLDER) + 1])
+
+
+def _in_folder(page: PageRequest, prefix: str) -> str:
+    return f"{_path(page)}?{urlencode({'prefix': prefix})}" if prefix else _path(page)
+
+
+def _path(page: PageRequest) -> str:
+    return path_of(page, BUCKET)
+
+
+def _api(page: PageRequest) -> str:
+    return api_of(page, BUCKET)
+
+
+_COLUMNS: Final = (
+    Column("Objects", "object_count", "number"),
+    Column("Size", "byte_count", "size"),
+    CREATED,
+)
+BUCKET: Final = replace(
+    noun_of(bucket.BUCKET, "A bucket keeps objects: files of any size under a key."),
+    order="by name",
+    key="name",
+    columns=_COLUMNS,
+    facts=(
+        *_COLUMNS[:2],
+        Column("Uploads that are not completed", "upload_byte_count", "size"),
+        Column("Sealed under the key", "kms_key.name"),
+        CREATED,
+    ),
+    creates=(name_of(63), TAGS),
+    updates=(TAGS,),
+    acts=(deletion("bucket", "storage:DeleteBucket"),),
+    commands=(("Store a file", "entrepot buckets put NAME KEY FILE"),),
+    parts="noun_bucket.html",
+    more=_read_objects,
+    asked_about=lambda crn: (crn, f"{crn}/*"),
+)
+_ONE: Final = BUCKET.path_of_one
+
+
+@post(f"{_ONE}/delete-object")
+async def delete_bucket_object(page: InjectedPage) -> PageResponse:
+    """Ask, or with ``confirmed`` in the form delete an object."""
+    key = page.form.get("key", "")
+    if "confirmed" not in page.form:
+        bucket = await read_one(page, BUCKET)
+        return page.show("object_question.html", bucket=bucket, base=_path(page), key=key)
+    await page.api.change("DELETE", f"{_api(page)}/objects/{key}")
+    folder = key[: key.rfind(_FOLDER) + 1]
+    return page.go(_in_folder(page, folder), "object-deleted")
+
+
+@get(f"{_ONE}/download")
+async def download_object(page: InjectedPage) -> PageResponse:
+    """Send an object as a file."""
+    key = page.query.get("key", "")
+    name = key.rstrip(_FOLDER).rpartition(_FOLDER)[2] or "object"
+    return Relayed(page, "GET", f"{_api(page)}/objects/{key}", name)
+
+
+@put(f"{_ONE}/upload")
+async def upload_object(page: InjectedPage) -> PageResponse:
+    """Store the body of the request as an object; a script of the page sends it."""
+    return Relayed(page, "PUT", f"{_api(page)}/objects/{page.query.get('key', '')}")

@@ -1,0 +1,352 @@
+"""Database clusters: their state, how they are connected to, and their schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from litestar import post
+
+from cloudcore.databases.clusters import cluster
+from registry.console.control_plane import Complaint, Refused, complaint_of, unless_refused
+from registry.console.nouns.handlers import api_of, path_of, show_list, show_one
+from registry.console.nouns.noun_pages import (
+    CREATED,
+    DESCRIPTION,
+    TAGS,
+    Act,
+    Column,
+    Input,
+    Shown,
+    WrongInput,
+    name_of,
+    read_inputs,
+)
+from registry.console.nouns.resources import noun_of
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.services.backup_timeline import backup_line, next_runs, window_of
+
+STATES: Final = {
+    "provisioning": "Is being made",
+    "active": "Takes connections",
+    "updating": "Is being changed",
+    "stopped": "Is stopped",
+    "unavailable": "Unavailable",
+    "deleting": "Is being deleted",
+}
+_STATE: Final = Column("State", "status", "mark", STATES, usual="active")
+_TYPE: Final = Column("Runs", "type", words={"managed": "here", "registered": "elsewhere"})
+_VERSION: Final = Column("PostgreSQL", "version", "number", none="not known yet")
+_BUCKET: Final = Input(
+    "bucket", "Bucket for its backups", "code", "Without one, it has no backups.", longest=512
+)
+SIZE: Final = (
+    Input(
+        "memory_mb", "Memory in MiB", "number", least=128, most=65_536, default=512, is_more=True
+    ),
+    Input(
+        "cpu_millis",
+        "Thousandths of a processor",
+        "number",
+        least=100,
+        most=64_000,
+        default=500,
+        is_more=True,
+    ),
+    Input(
+        "disk_mb",
+        "Disk in MiB",
+        "number",
+        "A server that has more is stopped.",
+        least=256,
+        most=1_048_576,
+        default=10_240,
+        is_more=True,
+    ),
+)
+_NEW: Final = (name_of(63), _BUCKET, DESCRIPTION, *SIZE, TAGS)
+_REGISTERED: Final = (
+    Input("register_name", "Name", "code", longest=63, is_required=True),
+    Input("host", "Host", "code", "A name or an address.", longest=253, is_required=True),
+    Input("username", "Role", "code", "It may read all, and replicate.", 63, is_required=True),
+    Input("password", "Password", "secret", "It is sealed.", 1000, is_required=True),
+    Input("register_bucket", "Bucket for its backups", "code", longest=512),
+    Input("port", "Port", "number", least=1, most=65_535, default=5432, is_more=True),
+    Input("database", "Database", "code", longest=63, default="postgres", is_more=True),
+    Input(
+        "ca",
+        "Roots of its certificate",
+        "pem",
+        "In PEM. Without, the connection is encrypted, whoever it is with.",
+        is_more=True,
+    ),
+)
+_CREDENTIALS: Final = (
+    Input(
+        "new_password",
+        "New password",
+        "secret",
+        "It is tried, then sealed.",
+        1000,
+        is_required=True,
+    ),
+    Input("new_username", "Role", "code", "Empty: as before.", 63, is_more=True),
+    Input("new_ca", "Roots of its certificate", "pem", "Empty: as before.", is_more=True),
+)
+_ENDPOINT: Final = ("host", "port", "database", "username", "password", "ca")
+_SCHEDULE: Final = (
+    Input(
+        "base_cron",
+        "Base backups",
+        "code",
+        "Minute, hour, day, month and weekday, in UTC: “0 3 * * 0” is each Sunday at 3.",
+        100,
+    ),
+    Input("incremental_cron", "Incremental backups", "code", "“0 3 * * 1-6”, say.", 100),
+    Input(
+        "verify_cron",
+        "Proofs",
+        "code",
+        "When the newest backup is restored into a server of its own.",
+        100,
+    ),
+    Input(
+        "base_count",
+        "Base backups that stay",
+        "number",
+        "Older ones are deleted when the next has succeeded. Empty: all stay.",
+        least=1,
+        most=100,
+    ),
+)
+_CRONS: Final = ("base_cron", "incremental_cron", "verify_cron")
+
+
+async def read_backups(page: PageRequest) -> Sequence[Shown] | None:
+    """Return the backups of the page's cluster, the oldest first; None if the role may not."""
+
+    async def read() -> Sequence[Shown]:
+        return [each async for each in page.api.each(f"{api_of(page, CLUSTER)}/backups", "backups")]
+
+    return await unless_refused(read())
+
+
+def restoring_of(record: Shown, window: tuple[str, str] | None = None) -> tuple[Input, ...]:
+    """Return the fields of what is restored; with a `window`, of the moment too."""
+    moment = Input(
+        "target_time",
+        "Moment (UTC)",
+        "instant",
+        ""
+        if window is None
+        else "From {} to {}.".format(*(each[:19].replace("T", " ") for each in window)),
+        is_required=True,
+    )
+    sizes = record["size"] or {}
+    return (
+        Input("restore_name", "Name of the new cluster", "code", longest=63, is_required=True),
+        *(() if window is None else (moment,)),
+        _BUCKET._replace(field="restore_bucket", label="Bucket for the backups of the new one"),
+        *(each._replace(default=sizes.get(each.field, "")) for each in SIZE),
+    )
+
+
+async def _read_panel(page: PageRequest, record: Shown) -> Mapping[str, Any]:
+    backups, now = await read_backups(page), page.console.sessions.now()
+    window = window_of(record, backups or (), now)
+    schedule = {**(record.get("schedule") or {}), **(record.get("retention") or {})}
+    restoring = () if window is None else restoring_of(record, window)
+    return {
+        "states": STATES,
+        "backups": backups and backups[::-1],
+        "picture": None if backups is None else backup_line(record, backups, now),
+        "next_runs": next_runs(record, now),
+        "scheduling": _SCHEDULE,
+        "scheduled": schedule,
+        "restoring": restoring,
+        "credentials": _CREDENTIALS,
+        "panel_fields": [each.field for each in (*_SCHEDULE, *restoring, *_CREDENTIALS)],
+    }
+
+
+async def _read_forms(_page: PageRequest) -> Mapping[str, Any]:
+    return {"made": _NEW, "registered": _REGISTERED}
+
+
+def show_password(
+    page: PageRequest, password: str, back: str, words: str, name: str = ""
+) -> PageResponse:
+    """Return the page that shows the password of an owner, once."""
+    return page.show("cluster_password.html", password=password, back=back, words=words, name=name)
+
+
+def _show_new_password(page: PageRequest, answer: Any, back: str) -> PageResponse:  # noqa: ANN401
+    words = "The server has it in some seconds; a stopped one when it is started."
+    return show_password(page, answer["password"], back, words)
+
+
+def _is_managed(record: Shown, *states: str) -> bool:
+    return record["type"] == "managed" and record["status"] in states
+
+
+_RUNS: Final = ("provisioning", "active", "updating", "unavailable")
+CLUSTER: Final = replace(
+    noun_of(
+        cluster.CLUSTER,
+        "A database cluster is a PostgreSQL server with its databases: one that is run here, or one"
+        " that runs elsewhere and is looked at and backed up here.",
+    ),
+    columns=(_STATE, _TYPE, _VERSION, CREATED),
+    facts=(
+        _TYPE,
+        _VERSION,
+        Column("Machine", "node"),
+        Column("Memory in MiB", "size.memory_mb", "number"),
+        Column("Thousandths of a processor", "size.cpu_millis", "number"),
+        Column("Disk in MiB", "size.disk_mb", "number"),
+        Column("Bucket for its backups", "bucket", "reference"),
+        Column("Restored from", "source.cluster_name"),
+        Column("Looked at", "checked_at", "time"),
+        CREATED,
+    ),
+    updates=(DESCRIPTION, TAGS),
+    can_change=lambda record: record["status"] != "deleting",
+    acts=(
+        Act(
+            "start",
+            "Start",
+            "database:StartCluster",
+            "The cluster is being started.",
+            can=lambda record: _is_managed(record, "stopped"),
+        ),
+        Act(
+            "stop",
+            "Stop",
+            "database:StopCluster",
+            "The cluster is being stopped. Its data stay.",
+            warns="Whoever is connected is cut off, and nobody can connect until it is started"
+            " again. Its data stay. Nothing backs it up meanwhile.",
+            can=lambda record: _is_managed(record, *_RUNS),
+        ),
+        Act(
+            "reset-password",
+            "Reset the password of",
+            "database:ResetClusterPassword",
+            "",
+            asks="Programs that connect with the old password are refused from then on.",
+            label="Reset its owner's password",
+            done="Show the new password",
+            can=lambda record: _is_managed(record, *_RUNS, "stopped"),
+            answered=_show_new_password,
+        ),
+        Act(
+            "delete",
+            "Delete",
+            cluster.CLUSTER.action("delete"),
+            "The cluster is being deleted.",
+            can=lambda record: record["status"] != "deleting",
+            inputs=(Input("cascade", "Delete its backups too", "flag"),),
+            asks="It cannot be had back.",
+            is_deletion=True,
+            is_grave=True,
+            stays=True,
+        ),
+    ),
+    commands=(
+        ("Open psql in it", "entrepot clusters psql NAME"),
+        ("Its backups", "entrepot backups list NAME"),
+    ),
+    parts="noun_cluster.html",
+    more=_read_panel,
+    more_of_all=_read_forms,
+)
+
+
+@post(CLUSTER.path)
+async def create_cluster(page: InjectedPage) -> PageResponse:
+    """Create a cluster that is run here, and show the password of its owner once."""
+    try:
+        body = read_inputs(_NEW, page.form)
+    except WrongInput as wrong:
+        return await show_list(page, CLUSTER, wrong.complaint)
+    return await _send(page, sized(body), "")
+
+
+@post(f"{CLUSTER.path}/register")
+async def register_cluster(page: InjectedPage) -> PageResponse:
+    """Register a cluster that runs elsewhere."""
+    try:
+        body = read_inputs(_REGISTERED, page.form)
+    except WrongInput as wrong:
+        return await show_list(page, CLUSTER, wrong.complaint)
+    endpoint = {each: body.pop(each) for each in _ENDPOINT if each in body}
+    plain = {name.removeprefix("register_"): value for name, value in body.items()}
+    return await _send(page, {**plain, "endpoint": endpoint}, "register_")
+
+
+async def _send(page: PageRequest, body: Mapping[str, object], prefix: str) -> PageResponse:
+    try:
+        made = await page.api.post(CLUSTER.api, body, once=page.form.get("once", ""))
+    except Refused as error:
+        return await show_list(page, CLUSTER, complaint_within(error, prefix, ("name", "bucket")))
+    record = made["cluster"]
+    there = f"{CLUSTER.path}/{record['id']}"
+    if "password" not in made:
+        return page.go(there, "The cluster was registered, and is being looked at.")
+    return show_password(page, made["password"], there, "It is being made.", record["name"])
+
+
+@post(f"{CLUSTER.path_of_one}/change-credentials")
+async def change_credentials(page: InjectedPage) -> PageResponse:
+    """Change how a cluster that runs elsewhere is come in to."""
+    try:
+        given = read_inputs(_CREDENTIALS, page.form)
+        body = {name.removeprefix("new_"): value for name, value in given.items()}
+        await page.api.change("POST", f"{api_of(page, CLUSTER)}/change-credentials", body)
+    except WrongInput as wrong:
+        return await show_one(page, CLUSTER, wrong.complaint)
+    except Refused as error:
+        wrong_field = complaint_within(error, "new_", ("password", "username", "ca"))
+        if error.params.get("reason") == "endpoint_unreachable":
+            wrong_field = wrong_field._replace(field="new_password")
+        return await show_one(page, CLUSTER, wrong_field)
+    return page.go(path_of(page, CLUSTER), "The server takes them; they are stored.")
+
+
+@post(f"{CLUSTER.path_of_one}/schedule")
+async def schedule_backups(page: InjectedPage) -> PageResponse:
+    """Say when backups are made and proved, and how many stay."""
+    try:
+        given = read_inputs(_SCHEDULE, page.form)
+        count = given.pop("base_count", None)
+        body = {
+            "schedule": {each: given[each] for each in _CRONS if each in given} or None,
+            "retention": None if count is None else {"base_count": count},
+        }
+        await page.api.change("PATCH", api_of(page, CLUSTER), body)
+    except WrongInput as wrong:
+        return await show_one(page, CLUSTER, wrong.complaint)
+    except Refused as error:
+        wrong_field = complaint_within(error)
+        if wrong_field.field == "schedule":
+            wrong_field = wrong_field._replace(field="base_cron")
+        return await show_one(page, CLUSTER, wrong_field)
+    return page.go(path_of(page, CLUSTER), "The schedule was saved.")
+
+
+def sized(body: dict[str, Any]) -> Mapping[str, object]:
+    """Return the body of a request whose fields of the size are not yet within it."""
+    names = [each.field for each in SIZE]
+    size = {each: body.pop(each) for each in names if each in body}
+    return {**body, "size": size}
+
+
+def complaint_within(error: Refused, prefix: str = "", named: Sequence[str] = ()) -> Complaint:
+    """Return what to say about an error, beside the field of a form that has other names.
+
+    Fields of fields have the last part of their names, and those `named` begin with `prefix`.
+    """
+    wrong = complaint_of(error)
+    field = wrong.field.rpartition(".")[2]
+    return wrong._replace(field=f"{prefix}{field}" if field in named else field)

@@ -1,0 +1,100 @@
+"""Email: sending identities, messages with the fate of each recipient, templates with a preview."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+from litestar import post
+
+from cloudcore.email import resources
+from cloudcore.email.resources import SENDING_IDENTITY
+from registry.console.assets import SHOWING_MAIL
+from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, complaint_of
+from registry.console.nouns.handlers import api_of, show_one
+from registry.console.nouns.noun_pages import Act, Column, Shown
+from registry.console.nouns.resources import deletion, noun_of
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+
+IDENTITY: Final = replace(
+    noun_of(SENDING_IDENTITY),
+    acts=(
+        Act(
+            "verify",
+            "Verify",
+            "email:VerifyIdentity",
+            "Its record is being looked for, or a new link is on its way. Load the page again in a"
+            " moment.",
+            label="Verify it now",
+            can=lambda identity: identity["kind"] == "domain" or identity["status"] != "verified",
+        ),
+        deletion(
+            SENDING_IDENTITY.noun,
+            SENDING_IDENTITY.action("delete"),
+            "Mail from it is refused from then on. A new one has another key.",
+        ),
+    ),
+    parts="noun_identity.html",
+)
+
+
+_OF: Final = noun_of(resources.MESSAGE)
+_FROM: Final = Column("From", "from")
+MESSAGE: Final = replace(
+    _OF,
+    label="subject",
+    columns=(_FROM, *(each for each in _OF.columns if each.field != "subject")),
+    facts=(
+        _FROM,
+        *(each for each in _OF.facts if each.field != "subject"),
+        Column("Template", "template", "reference"),
+    ),
+    parts="noun_message.html",
+)
+
+
+_FIELD: Final = "variables"
+_NO_OBJECT: Final = Complaint(400, "Variables: a JSON object.", _FIELD)
+_HEAD: Final = (
+    "<!doctype html><meta http-equiv=Content-Security-Policy"
+    " content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+)
+"""Of the frame: what is in it loads nothing of the console either."""
+
+
+TEMPLATE: Final = replace(
+    noun_of(resources.TEMPLATE),
+    acts=(
+        deletion(
+            resources.TEMPLATE.noun,
+            resources.TEMPLATE.action("delete"),
+            "Messages that were accepted with it are sent.",
+        ),
+    ),
+    parts="noun_template.html",
+)
+
+
+@post(f"{TEMPLATE.path_of_one}/preview")
+async def preview_template(page: InjectedPage) -> PageResponse:
+    """Show what a message would say with variables, which are a JSON object."""
+    preview, complaint = None, NO_COMPLAINT
+    try:
+        variables = msgspec.json.decode(page.form.get(_FIELD) or "{}", type=dict[str, Any])
+        answer = await page.api.post(f"{api_of(page, TEMPLATE)}/preview", {_FIELD: variables})
+        preview = answer["preview"]
+    except msgspec.DecodeError:
+        complaint = _NO_OBJECT
+    except Refused as error:
+        if error.status != _NO_OBJECT.status:
+            raise
+        complaint = complaint_of(error)._replace(field=_FIELD)
+
+    async def more(_page: PageRequest, _record: Shown) -> Mapping[str, Any]:
+        headers = {"content-security-policy": SHOWING_MAIL}
+        shown = {"preview": preview, "mail_head": _HEAD}
+        return {**shown, "panel_fields": (_FIELD,), "headers": headers}
+
+    return await show_one(page, replace(TEMPLATE, more=more), complaint)

@@ -1,0 +1,85 @@
+"""Instance pools: what runs of each, and what an instance wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from cloudcore.compute import instance_pool
+from registry.console.control_plane import Refused, unless_refused
+from registry.console.nouns.handlers import api_of
+from registry.console.nouns.noun_pages import CREATED, Act, Column, Shown
+from registry.console.nouns.resources import noun_of
+from registry.console.page_request import PageRequest
+
+_STATES: Final = {
+    "provisioning": "Is being started",
+    "active": "Runs",
+    "scaling": "Is being changed",
+    "degraded": "Something is wrong",
+    "deleting": "Is being ended",
+}
+_STATE: Final = Column("State", "status", "mark", _STATES, usual="active")
+_LOG_BYTES: Final = 16_384
+"""Of the output that a page shows."""
+_MOST: Final = 100
+_NOUN: Final = noun_of(
+    instance_pool.INSTANCE_POOL,
+    "An instance pool keeps instances of an image of this registry running.",
+)
+_SHAPE: Final = ("image", "size", "memory_mb", "cpu_millis", "description", "command", "tags")
+"""What a form changes."""
+_SHOWN: Final = ("image", "image_digest", "node", "command", "memory_mb", "cpu_millis", "ports")
+
+
+async def _read_instances(page: PageRequest, _pool: Shown) -> Mapping[str, Any]:
+    """Return the instances, None if the role may not list them, and the output of one."""
+    path = f"{api_of(page, INSTANCE_POOL)}/instances"
+    found = await unless_refused(page.api.get(path, limit=_MOST))
+    instances = None if found is None else found["instances"]
+    shown = {"states": _STATES, "instances": instances, "of_instance": "", "unread": ""}
+    asked = page.query.get("logs", "")
+    if asked not in {each["id"] for each in instances or ()}:
+        return shown
+    try:
+        written = await page.api.read(f"{path}/{asked}/logs", tail=_LOG_BYTES)
+    except Refused as refused:  # another machine may have it
+        return {**shown, "of_instance": asked, "unread": str(refused), "written": ""}
+    return {**shown, "of_instance": asked, "written": written.decode(errors="replace")}
+
+
+INSTANCE_POOL: Final = replace(
+    _NOUN,
+    columns=(_STATE, Column("Image", "image"), Column("Size", "size", "number"), CREATED),
+    facts=(
+        *(each for each in _NOUN.facts if each.field in _SHOWN),
+        Column("Role", "role", "reference"),
+        Column("Subnet", "subnet", "reference"),
+        CREATED,
+    ),
+    updates=tuple(
+        each._replace(is_more=each.is_more and each.field != "size")
+        for each in noun_of(replace(instance_pool.INSTANCE_POOL, methods=("update",))).updates
+        if each.field in _SHAPE
+    ),
+    acts=(
+        Act(
+            "delete",
+            "Delete",
+            instance_pool.INSTANCE_POOL.action("delete"),
+            "The instances are being ended, and then the pool is gone.",
+            asks="All its instances are ended, and what they wrote is gone.",
+            can=lambda pool: pool["status"] != "deleting",
+            is_deletion=True,
+            is_grave=True,
+            stays=True,
+        ),
+    ),
+    commands=(
+        ("What runs", "entrepot instances list NAME"),
+        ("What an instance wrote", "entrepot instances logs NAME ID"),
+    ),
+    parts="noun_instance_pool.html",
+    more=_read_instances,
+)

@@ -1,0 +1,68 @@
+"""Load balancers: what listens there, and how the targets are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from cloudcore.loadbalancer import load_balancer
+from registry.console.nouns.noun_pages import CREATED, DESCRIPTION, TAGS, Act, Column, Input, Shown
+from registry.console.nouns.resources import noun_of
+from registry.console.page_request import PageRequest
+
+_STATES: Final = {
+    "provisioning": "Is being made",
+    "active": "Serves",
+    "updating": "Is being changed",
+    "degraded": "Serves, but something is gone",
+    "failed": "Does not serve",
+    "deleting": "Is being torn down",
+}
+_STATE: Final = Column("State", "status", "mark", _STATES, usual="active")
+_SUBNET: Final = Column("Subnet", "subnet", "reference")
+
+
+async def _read_states(_page: PageRequest, _balancer: Shown) -> Mapping[str, Any]:
+    return {"states": _STATES}
+
+
+LOAD_BALANCER: Final = replace(
+    noun_of(
+        load_balancer.LOAD_BALANCER,
+        "A load balancer leads connections to the instances of a VPC that are well.",
+    ),
+    columns=(_STATE, Column("Address", "vip"), _SUBNET, CREATED),
+    facts=(CREATED,),
+    updates=(
+        DESCRIPTION,
+        Input(
+            "replica_count",
+            "Proxies",
+            "number",
+            "So many share the address.",
+            least=1,
+            most=load_balancer.MOST_REPLICAS,
+        ),
+        TAGS,
+    ),
+    acts=(
+        Act(
+            "delete",
+            "Delete",
+            load_balancer.LOAD_BALANCER.action("delete"),
+            "The load balancer is being torn down.",
+            asks="Nothing is reached at its address then.",
+            can=lambda balancer: balancer["status"] != "deleting",
+            is_deletion=True,
+            is_grave=True,
+            stays=True,
+        ),
+    ),
+    commands=(
+        ("How its targets are", "entrepot load-balancers targets NAME"),
+        ("What it served", "entrepot load-balancers metrics NAME"),
+    ),
+    parts="noun_load_balancer.html",
+    more=_read_states,
+)

@@ -1,0 +1,167 @@
+"""Networks: VPCs, internet gateways, route tables and security groups, with their changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, get_args
+
+import msgspec
+from litestar import post
+
+from cloudcore.network.driver import Direction, RuleProtocol
+from cloudcore.network.resources import INTERNET_GATEWAY, ROUTE_TABLE, SECURITY_GROUP
+from cloudcore.network.resources import VPC as OF_VPC
+from registry.console.control_plane import Refused, complaint_of, unless_refused
+from registry.console.nouns.handlers import api_of, path_of, read_one, show_one
+from registry.console.nouns.noun_pages import Act, Input, NounPages, Shown, WrongInput, read_inputs
+from registry.console.nouns.resources import deletion, noun_of
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.services import vpc_map
+
+
+async def _read_reachability(page: PageRequest, vpc: Shown) -> Mapping[str, Any]:
+    found = await unless_refused(page.api.get(f"{OF_VPC.path}/{vpc['id']}/reachability"))
+    told = None if found is None else found["reachability"]
+    return {
+        "told": told,
+        "picture": None if told is None else vpc_map.vpc_map(told),
+        "traffic": vpc_map.traffic_in_words,
+        "flow": vpc_map.flow_in_words,
+        "place": vpc_map.place_in_words,
+    }
+
+
+VPC: Final = replace(noun_of(OF_VPC), parts="noun_vpc.html", more=_read_reachability)
+
+
+_ATTACHING: Final = (Input("vpc", "VPC", "code", "Name, id or CRN.", is_required=True),)
+_ROUTING: Final = (
+    Input("destination", "Destination", "code", "A network, such as ::/0.", is_required=True),
+    Input(
+        "target",
+        "Target",
+        "code",
+        "An internet gateway or an egress-only gateway: name, id or CRN.",
+        is_required=True,
+    ),
+)
+_ALLOWING: Final = (
+    Input("direction", "Direction", "choice", choices=get_args(Direction), is_required=True),
+    Input("protocol", "Protocol", "choice", choices=get_args(RuleProtocol), is_required=True),
+    Input(
+        "port_from", "First port", "number", "Of the destination; empty: every port.", 0, 1, 65535
+    ),
+    Input("port_to", "Last port", "number", "Empty: the first alone.", 0, 1, 65535),
+    Input(
+        "peer",
+        "Source or destination",
+        "code",
+        "A network, such as ::/0, or a security group: name, id or CRN.",
+        is_required=True,
+    ),
+)
+
+
+def _forms(inputs: Sequence[Input]) -> Mapping[str, Any]:
+    return {"inputs": inputs, "panel_fields": [each.field for each in inputs]}
+
+
+def _encoded(rule: object) -> str:
+    return msgspec.json.encode(rule).decode()
+
+
+async def _of_gateway(_page: PageRequest, _record: Shown) -> Mapping[str, Any]:
+    return _forms(_ATTACHING)
+
+
+async def _of_table(_page: PageRequest, _record: Shown) -> Mapping[str, Any]:
+    return _forms(_ROUTING)
+
+
+async def _of_group(_page: PageRequest, _record: Shown) -> Mapping[str, Any]:
+    return {**_forms(_ALLOWING), "encoded": _encoded}
+
+
+GATEWAY: Final = replace(
+    noun_of(INTERNET_GATEWAY),
+    created="The internet gateway was created. Attach it to a VPC below.",
+    acts=(
+        Act(
+            "detach",
+            "Detach",
+            "network:DetachInternetGateway",
+            "It is attached to nothing.",
+            asks="Its VPC has no uplink then.",
+            can=lambda gateway: gateway["vpc"] is not None,
+        ),
+        deletion(INTERNET_GATEWAY.noun, INTERNET_GATEWAY.action("delete")),
+    ),
+    parts="noun_internet_gateway.html",
+    more=_of_gateway,
+)
+TABLE: Final = replace(noun_of(ROUTE_TABLE), parts="noun_route_table.html", more=_of_table)
+GROUP: Final = replace(noun_of(SECURITY_GROUP), parts="noun_security_group.html", more=_of_group)
+
+
+@post(f"{GATEWAY.path_of_one}/attach")
+async def attach_gateway(page: InjectedPage) -> PageResponse:
+    """Attach an internet gateway to a VPC."""
+    body, once = read_inputs(_ATTACHING, page.form), page.form.get("once", "")
+    try:
+        await page.api.post(f"{api_of(page, GATEWAY)}/attach", body, once=once)
+    except Refused as error:
+        return await show_one(page, GATEWAY, complaint_of(error))
+    return page.go(path_of(page, GATEWAY), "It is attached.")
+
+
+@post(f"{TABLE.path_of_one}/routes")
+async def add_route(page: InjectedPage) -> PageResponse:
+    """Add a route, in place of one with its destination."""
+    new = read_inputs(_ROUTING, page.form)
+    routes = (await read_one(page, TABLE))["routes"]
+    others = [each for each in routes if each["destination"] != new["destination"]]
+    return await _put(page, TABLE, "routes", [*others, new], "The route was added.")
+
+
+@post(f"{TABLE.path_of_one}/routes/remove")
+async def remove_route(page: InjectedPage) -> PageResponse:
+    """Take a route away."""
+    gone = page.form.get("destination")
+    routes = (await read_one(page, TABLE))["routes"]
+    others = [each for each in routes if each["destination"] != gone]
+    return await _put(page, TABLE, "routes", others, "The route was taken away.")
+
+
+@post(f"{GROUP.path_of_one}/rules")
+async def add_rule(page: InjectedPage) -> PageResponse:
+    """Add a rule."""
+    try:
+        new = read_inputs(_ALLOWING, page.form)
+    except WrongInput as wrong:
+        return await show_one(page, GROUP, wrong.complaint)
+    new["source" if new["direction"] == "inbound" else "destination"] = new.pop("peer")
+    rules = (await read_one(page, GROUP))["rules"]
+    return await _put(page, GROUP, "rules", [*rules, new], "The rule was added.")
+
+
+@post(f"{GROUP.path_of_one}/rules/remove")
+async def remove_rule(page: InjectedPage) -> PageResponse:
+    """Take a rule away, which the form has as JSON."""
+    gone = page.form.get("rule")
+    rules = (await read_one(page, GROUP))["rules"]
+    others = [each for each in rules if _encoded(each) != gone]
+    return await _put(page, GROUP, "rules", others, "The rule was taken away.")
+
+
+async def _put(
+    page: PageRequest, noun: NounPages, field: str, values: Sequence[Any], said: str
+) -> PageResponse:
+    try:
+        await page.api.change("PATCH", api_of(page, noun), {field: values})
+    except Refused as error:
+        complaint = complaint_of(error)
+        last = complaint.field.rpartition(".")[2]
+        last = "peer" if last in ("source", "destination") and noun is GROUP else last
+        return await show_one(page, noun, complaint._replace(field=last))
+    return page.go(path_of(page, noun), said)

@@ -1,0 +1,139 @@
+"""Topics: who is told what is published to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from litestar import post
+
+from cloudcore.notifications import topic
+from registry.console.control_plane import NO_COMPLAINT, Refused, complaint_of, unless_refused
+from registry.console.nouns.handlers import api_of, path_of, show_list, show_one
+from registry.console.nouns.noun_pages import Input, Shown, read_inputs
+from registry.console.nouns.resources import deletion, noun_of
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+
+_PAGE: Final = 50
+_SUBSCRIBING: Final = (
+    Input(
+        "protocol",
+        "Protocol",
+        "choice",
+        is_required=True,
+        choices=("https", "http", "email", "queue"),
+    ),
+    Input(
+        "endpoint",
+        "Endpoint",
+        "code",
+        "A URL that begins with the protocol, an address, or a queue. Its owner confirms it; a"
+        " queue needs no confirmation. “entrepot subscriptions secret” shows what signs the"
+        " deliveries to a webhook.",
+        longest=2048,
+        is_required=True,
+    ),
+)
+_CONFIRMING: Final = (
+    Input(
+        "token",
+        "Token or link",
+        "code",
+        "As your endpoint was sent it: “token” or “confirmation_url” of what a webhook got, or the"
+        " link in a mail.",
+        longest=2048,
+        is_required=True,
+    ),
+)
+
+
+async def _read_subscriptions(page: PageRequest, _topic: Shown) -> Mapping[str, Any]:
+    """Return a page of the subscriptions, None if the role may not list them."""
+    listed = page.api.get(
+        f"{api_of(page, TOPIC)}/subscriptions", marker=page.query.get("marker"), limit=_PAGE
+    )
+    found = await unless_refused(listed)
+    return {
+        "subscriptions": found and found["subscriptions"],
+        "meta": found and found["meta"],
+        "subscribing": _SUBSCRIBING,
+        "panel_fields": [each.field for each in _SUBSCRIBING],
+    }
+
+
+async def _read_confirming(_page: PageRequest) -> Mapping[str, Any]:
+    return {"unconfirmed": NO_COMPLAINT, "confirming": _CONFIRMING}
+
+
+TOPIC: Final = replace(
+    noun_of(
+        topic.TOPIC,
+        "What is published to a topic is sent to its subscriptions. Event rules publish what"
+        " happens in repositories.",
+    ),
+    created="The topic was created. Say below who is told.",
+    acts=(
+        deletion(
+            "topic",
+            "notifications:DeleteTopic",
+            "Its subscriptions go with it. Events that rules still send to it wait for 30 days for"
+            " a topic of its name.",
+            "with its subscriptions",
+        ),
+    ),
+    parts="noun_topic.html",
+    more=_read_subscriptions,
+    more_of_all=_read_confirming,
+)
+_SUBSCRIPTIONS: Final = f"{TOPIC.path_of_one}/subscriptions"
+_ONE: Final = f"{_SUBSCRIPTIONS}/{{subscription:str}}"
+
+
+@post(_SUBSCRIPTIONS)
+async def subscribe(page: InjectedPage) -> PageResponse:
+    """Subscribe an endpoint."""
+    body, once = read_inputs(_SUBSCRIBING, page.form), page.form.get("once", "")
+    try:
+        await page.api.post(f"{api_of(page, TOPIC)}/subscriptions", body, once=once)
+    except Refused as error:
+        return await show_one(page, TOPIC, complaint_of(error))
+    words = "It is subscribed. Unless it is a queue, its owner must confirm it."
+    return page.go(path_of(page, TOPIC), words)
+
+
+@post(f"{_ONE}/delete")
+async def unsubscribe(page: InjectedPage) -> PageResponse:
+    """Delete a subscription."""
+    await page.api.change("DELETE", _subscription(page))
+    return page.go(path_of(page, TOPIC), "The subscription was deleted.")
+
+
+@post(f"{_ONE}/resend-confirmation")
+async def resend_confirmation(page: InjectedPage) -> PageResponse:
+    """Ask the endpoint again to confirm."""
+    try:
+        await page.api.post(f"{_subscription(page)}/resend-confirmation")
+    except Refused as error:
+        return await show_one(page, TOPIC, complaint_of(error))
+    return page.go(path_of(page, TOPIC), "The endpoint is asked again to confirm.")
+
+
+@post(f"{TOPIC.path}/confirm")
+async def confirm_subscription(page: InjectedPage) -> PageResponse:
+    """Confirm a subscription by the token, or the link, that its endpoint was sent."""
+    body = {"token": page.form.get("token", "")}
+    try:
+        await page.client.change("POST", "/v1/subscription-confirmations", body)
+    except Refused as error:
+        wrong = complaint_of(error)
+        shown = await show_list(page, TOPIC, unconfirmed=wrong._replace(field="token"))
+        shown.status_code = wrong.status
+        return shown
+    return page.go(
+        TOPIC.path, "The subscription is confirmed: its endpoint gets what is published."
+    )
+
+
+def _subscription(page: PageRequest) -> str:
+    return f"{api_of(page, TOPIC)}/subscriptions/{page.parameters['subscription']}"

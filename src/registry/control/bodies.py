@@ -1,0 +1,92 @@
+"""Make answers from rows: a field of an answer is the value of the same name, in its wire form.
+
+Also the bodies that runs share on ``/v1``, and how one run or a page of them is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Literal, TypeVar, get_args
+
+from msgspec import UNSET, Struct, UnsetType, structs
+
+from cloudcore.errors import NotFound
+from cloudcore.jobs.runs import Run, count_runs, find_run, list_runs
+from cloudcore.resource_names import Uuid
+from cloudcore.web.bodies import ActingSource, acting_source
+from cloudcore.web.context import RequestContext
+from cloudcore.web.pagination import PageMeta, PageQuery, read_page
+from cloudcore.wire import RFC3339, ResponseBody, rfc3339
+
+B = TypeVar("B", bound=ResponseBody)
+
+
+def answer_of(kind: Callable[..., B], row: object, **more: object) -> B:
+    """Return an answer with `more` fields, and of the others those that a row has.
+
+    Moments are written as RFC 3339, who acted as stored is read, and where a field may be absent
+    but not null, None leaves it out.
+    """
+    forms = _forms(kind)
+    shared = (name for name in forms if name not in more and hasattr(row, name))
+    found = {name: forms[name](getattr(row, name)) for name in shared}
+    return kind(**found, **more)
+
+
+@cache
+def _forms(kind: type[Struct]) -> dict[str, Callable[[Any], object]]:
+    return {each.name: _form(each.type) for each in structs.fields(kind)}
+
+
+def _form(kind: Any) -> Callable[[Any], object]:  # noqa: ANN401 - a type
+    kinds = (kind, *get_args(kind))
+    if ActingSource in kinds:
+        return acting_source
+    write = rfc3339 if RFC3339 in kinds else _same
+    absent = UNSET if UnsetType in kinds else None
+    return lambda value: absent if value is None else write(value)
+
+
+def _same(value: object) -> object:
+    return value
+
+
+class RunRecord(ResponseBody):
+    """A run."""
+
+    id: Uuid
+    status: Literal["running", "succeeded", "failed"]
+    started_by_source: ActingSource | None
+    """Who is behind the principal that started it; null if that is unknown or nobody."""
+    fault: str | None
+    """Error code and message of a failed run; else null."""
+    started_at: RFC3339
+    finished_at: RFC3339 | None
+
+
+R = TypeVar("R", bound=RunRecord)
+
+
+def run_record(kind: Callable[..., R], run: Run) -> R:
+    """Return the record of a run: with its counts by their names."""
+    named = {"status": run.state, "started_by": run.started_by or None}
+    return answer_of(kind, run, **named, **run.counts)
+
+
+async def read_runs(
+    ctx: RequestContext, kind: str, scope_id: str
+) -> tuple[Sequence[Run], PageMeta]:
+    """Return the page of the runs of a kind over a resource that a request asks for."""
+    query = ctx.query(PageQuery)
+    return await read_page(
+        ctx, query, list_runs, count_runs, kind, scope_id, key=lambda run: run.id
+    )
+
+
+async def read_run(ctx: RequestContext, kind: str, scope_id: str, run_id: str) -> Run:
+    """Return a run of a kind over a resource, or raise `NotFound`."""
+    found = await ctx.database.read(find_run, kind, scope_id, run_id)
+    if found is None:
+        raise NotFound("there is no such run")
+    return found

@@ -1,0 +1,209 @@
+"""Data keys of sealed blobs: erase those that deleted KMS keys have wrapped, and check the others.
+
+Erasing *shreds* a blob. The bytes of one that no other key opens are removed by the next
+collection; other blobs, sizes and manifests stay as they are. The check tells whether wraps are
+where links need them, and open the bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Final, NamedTuple
+
+from cloudcore.db.base import Database
+from cloudcore.errors import Unavailable
+from cloudcore.kms.providers import MaterialBroken
+from cloudcore.objects.wraps import WrapBroken, WrappedKey
+from registry.blobstore.base import BlobReader, DataKey, ObjectDamaged, ObjectUnknown
+from registry.blobstore.inline import open_inline
+from registry.errors import KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
+from registry.metadata.blobs.inline import read_body
+from registry.metadata.collector.erasure import (
+    DeletedKey,
+    erase_quarantined_wraps,
+    erase_wraps,
+    keys_to_erase,
+)
+from registry.metadata.collector.wrap_audit import (
+    ObjectFault,
+    StoredWrap,
+    is_wrap,
+    key_faults,
+    stored_wraps,
+)
+from registry.services.context import ServiceContext
+from registry.services.data_keys import DataKeys
+
+_KEYS: Final = 100
+_BATCH: Final = 500
+"""Objects of one transaction, which keeps pushes of the same blobs waiting."""
+_LOGGED_EVERY: Final = 20
+"""Batches between two lines of the log."""
+_REST: Final = 2
+"""Pause after a batch, as a multiple of its time: on SQLite, pushes need the same writer."""
+
+_log = logging.getLogger(__name__)
+
+
+async def shred_deleted_keys(ctx: ServiceContext) -> int:
+    """Erase what deleted keys have wrapped; return of how many blobs.
+
+    A turn that is interrupted is continued by the next one, in whatever process.
+    """
+    erased = 0
+    after = ""
+    while keys := await ctx.database.read(keys_to_erase, after, _KEYS):
+        for key in keys:
+            erased += await _shred(ctx, key)
+        after = keys[-1].id
+    return erased
+
+
+async def _shred(ctx: ServiceContext, key: DeletedKey) -> int:
+    blobs = shredded = shredded_bytes = batches = 0
+    while True:
+        begun = time.monotonic()
+        done = await ctx.database.write(erase_wraps, key, _BATCH)
+        if not done.objects:
+            break
+        blobs += done.objects
+        shredded += done.shredded
+        shredded_bytes += done.shredded_bytes
+        batches += 1
+        if batches % _LOGGED_EVERY == 0:
+            _log.info("shredding the blobs of the deleted key %s: %d so far", key.id, blobs)
+        await asyncio.sleep(_REST * (time.monotonic() - begun))
+    while await ctx.database.write(erase_quarantined_wraps, key, _BATCH):
+        pass
+    _log.warning(
+        "the deleted key %s opens no blob any more: it had %d, of which %d (%d bytes) had no other"
+        " key and are shredded",
+        key.id,
+        blobs,
+        shredded,
+        shredded_bytes,
+    )
+    return blobs
+
+
+_MOST: Final = 500
+_PAGE: Final = 200
+_MOST_AWAY: Final = 10
+"""KMS keys whose material cannot be had, before the check ends: each may take seconds."""
+
+
+class KeyFault(NamedTuple):
+    """A blob, and what is wrong with its data keys."""
+
+    digest: str
+    problem: str
+
+
+async def find_key_faults(database: Database) -> list[KeyFault]:
+    """Return blobs whose links, wraps and objects contradict each other; 500 of each fault.
+
+    What looks wrong is looked at again: a push may have changed it meanwhile.
+    """
+    found = await database.read(key_faults, _MOST)
+    if found:
+        found &= await database.read(key_faults, _MOST)
+    return sorted(KeyFault(fault.digest, _told(problem, fault)) for problem, fault in found)
+
+
+def _told(problem: str, fault: ObjectFault) -> str:
+    key = "" if fault.kms_key_id is None else f" (KMS key {fault.kms_key_id})"
+    return f"object {fault.object_id}: {problem}{key}"
+
+
+class WrapCheck:
+    """A check that the wraps under enabled keys open, and that their data keys open the bytes."""
+
+    def __init__(self, database: Database, reader: BlobReader, data_keys: DataKeys) -> None:
+        self._database = database
+        self._reader = reader
+        self._data_keys = data_keys
+        self.wrap_count = 0
+        self.untried: dict[str, str] = {}
+        """Why the data keys under some KMS keys were not tried, by the ids of those."""
+        self._broken: dict[str, KeyFault] = {}
+        """KMS keys of `untried` whose material does not open."""
+        self._first: tuple[str, DataKey] | None = None
+        """The data key of the last object under its first KMS key."""
+
+    async def run(self) -> AsyncIterator[KeyFault]:
+        """Yield what is wrong; the rest is in `untried`."""
+        after = ("", "")
+        while page := await self._database.read(stored_wraps, after, _PAGE):
+            for wrap in page:
+                problem = await self._try(wrap)
+                if problem is not None and await self._database.read(is_wrap, wrap):
+                    told = f"its data key under the KMS key {wrap.kms_key_id} {problem}"
+                    yield KeyFault(wrap.digest, told)
+            after = page[-1].object_id, page[-1].kms_key_id
+        if self.wrap_count:  # so the root key is the right one
+            for kms_key_id, fault in self._broken.items():
+                del self.untried[kms_key_id]
+                yield fault
+
+    async def _try(self, wrap: StoredWrap) -> str | None:
+        """Return what is wrong with a wrap, or None; note a KMS key whose material is not there."""
+        is_over = len(self.untried) - len(self._broken) >= _MOST_AWAY
+        if is_over or wrap.kms_key_id in self.untried:
+            return None
+        try:
+            data_key = await self._open(wrap)
+        except (KmsKeyDisabled, KmsKeyDeleted):
+            return None
+        except Unavailable as error:
+            self._note(wrap, error)
+            return None
+        except WrapBroken:
+            self.wrap_count += 1
+            return "does not open"
+        self.wrap_count += 1
+        first = self._first
+        if first is not None and first[0] == wrap.object_id:
+            return _compared(data_key, first[1])
+        self._first = wrap.object_id, data_key
+        return await self._look(wrap, data_key)
+
+    def _note(self, wrap: StoredWrap, error: Unavailable) -> None:
+        self.untried[wrap.kms_key_id] = error.message
+        if isinstance(error, MaterialBroken):
+            told = f"the material of its KMS key {wrap.kms_key_id} does not open"
+            self._broken[wrap.kms_key_id] = KeyFault(wrap.digest, told)
+
+    async def _open(self, wrap: StoredWrap) -> DataKey:
+        wrapped = WrappedKey(wrap.kms_key_id, wrap.wrapped_data_key, wrap.stored_id)
+        return (await self._data_keys.open_all(wrap.account_id, [wrapped]))[0]
+
+    async def _look(self, wrap: StoredWrap, data_key: DataKey) -> str | None:
+        """Return what is wrong with the header of the bytes under this data key, or None.
+
+        Bytes that are marked as damaged, as absent ones are, are another finding.
+        """
+        if wrap.is_damaged:
+            return None
+        try:
+            if wrap.is_inline:
+                body = await self._database.read(read_body, wrap.stored_id)
+                open_inline(body, wrap.stored_id, wrap.size, data_key)
+            else:
+                opened = await self._reader.open(wrap.stored_id, wrap.size, data_key=data_key)
+                async with aclosing(opened):
+                    pass
+        except ObjectDamaged as error:
+            return f"opens, but not the bytes: {error}"
+        except (ObjectUnknown, StoreUnavailable):
+            return None
+        return None
+
+
+def _compared(data_key: DataKey, other: DataKey) -> str | None:
+    is_same = hmac.compare_digest(data_key.plaintext, other.plaintext)
+    return None if is_same else "is another one than under its other keys"

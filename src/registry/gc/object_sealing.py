@@ -1,0 +1,246 @@
+"""Seal one plain object: copy its bytes encrypted, then let it have the copy.
+
+The new bytes have a new id and a new data key, which is wrapped under the key of each repository
+that has the object. They are verified and durable before one transaction switches the object to
+them, writes the wraps, and sends the old bytes to the quarantine. So a process that dies has
+changed nothing, or all; new bytes without a row are found by the orphan scan. A reader that has
+the old bytes open reads on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from enum import Enum
+from typing import Final
+
+from cloudcore.db.base import Connection
+from cloudcore.objects.book import ObjectRow
+from registry.blobstore.base import (
+    BlobStore,
+    DataKey,
+    ObjectDamaged,
+    ObjectUnknown,
+    OpenObject,
+    Staged,
+    Stored,
+)
+from registry.blobstore.inline import store_inline
+from registry.errors import DigestMismatch, KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
+from registry.gc.object_check import BLOBS, FoundDamage, ObjectCheck, Pace
+from registry.metadata.blobs.damage import switch_bytes
+from registry.metadata.blobs.inline import add_body
+from registry.metadata.blobs.wraps import put_wrap, seal_uses
+from registry.metadata.collector import plain_objects
+from registry.metadata.encryption_bindings import SharedKey
+from registry.oci.digest import Digest
+from registry.services.blobs.recording import new_object
+from registry.services.context import ServiceContext
+from registry.services.data_keys import DataKeys
+
+_TRIES: Final = 5
+"""Transactions for one object; each but the first follows a change of its keys."""
+
+
+class Outcome(Enum):
+    """What became of an object that was to be sealed."""
+
+    SEALED = "sealed"
+    DAMAGED = "damaged"
+    KEY_UNUSABLE = "key not usable"
+    """A key that it needs is disabled or deleted, or its deletion is pending."""
+    UNUSED = "not used"
+    """No repository has it; the collector removes it."""
+    CHANGED = "changed meanwhile"
+    """It was pushed, sealed or deleted meanwhile, or its keys keep changing."""
+
+
+class _SourceFailed(Exception):
+    """The plain bytes cannot be read, or are not those of the digest."""
+
+
+class _KeysChanged(Exception):
+    """An object needs other keys than those that its data key was wrapped under."""
+
+
+class Sealer:
+    """Seals objects at a pace; damaged ones are marked and reported to `found`."""
+
+    def __init__(
+        self,
+        ctx: ServiceContext,
+        data_keys: DataKeys,
+        store: BlobStore,
+        pace: Pace,
+        found: Callable[[FoundDamage], None],
+    ) -> None:
+        self._ctx = ctx
+        self._data_keys = data_keys
+        self._store = store
+        self._pace = pace
+        self._found = found
+
+    async def seal(self, row: ObjectRow) -> Outcome:
+        """Seal a plain object.
+
+        Raises:
+            StoreUnavailable: there is no room for the copy, or the store failed.
+            Unavailable: the database failed, or the provider of a key is not there.
+            ReadingStopped: the pace was stopped.
+
+        """
+        keys = await self._needed(row)
+        if (obstacle := _obstacle(keys)) is not None:
+            return obstacle
+        data_key = self._data_keys.new(row.account_id)
+        try:
+            if row.is_inline:
+                stored = self._seal_body(row, data_key)
+                return await self._switch(row, stored, data_key, keys)
+            return await self._seal_file(row, data_key, keys)
+        except _SourceFailed:
+            return await self._report(row)
+
+    def _seal_body(self, row: ObjectRow, data_key: DataKey) -> Stored:
+        """Return the sealed bytes of an inline object, which stays one."""
+        try:
+            body = row.body or b""
+            return store_inline(body, Digest(row.digest), self._ctx.new_id(), data_key)
+        except DigestMismatch as error:
+            raise _SourceFailed from error
+
+    async def _seal_file(
+        self, row: ObjectRow, data_key: DataKey, keys: Sequence[SharedKey]
+    ) -> Outcome:
+        staged = await self._store.stage(self._ctx.new_id(), data_key)
+        try:
+            try:
+                stored = await self._copy(row, staged)
+            except BaseException:
+                await staged.discard()
+                raise
+            outcome = await self._switch(row, stored, data_key, keys)
+            if outcome is not Outcome.SEALED:
+                await self._store.remove_duplicate(stored.object_id)
+            return outcome
+        finally:
+            await staged.aclose()
+
+    async def _needed(self, row: ObjectRow) -> list[SharedKey]:
+        return await self._ctx.database.read(plain_objects.sealing_keys, row.account_id, row.id)
+
+    async def _copy(self, row: ObjectRow, staged: Staged) -> Stored:
+        """Return the sealed copy, verified and durable.
+
+        Raises:
+            _SourceFailed: the plain bytes are absent, damaged or unreadable.
+
+        """
+        try:
+            source = await self._open(row)
+            async with aclosing(source):
+                return await self._pace.in_thread(_copy, source.chunks(), staged, row, self._pace)
+        except (ObjectUnknown, ObjectDamaged, DigestMismatch) as error:
+            raise _SourceFailed from error
+
+    async def _switch(
+        self, row: ObjectRow, stored: Stored, data_key: DataKey, keys: Sequence[SharedKey]
+    ) -> Outcome:
+        """Let the object have its sealed copy; if not `SEALED`, nothing was changed."""
+        wraps: dict[str, bytes] = {}
+        for _ in range(_TRIES):
+            if (obstacle := _obstacle(keys)) is not None:
+                return obstacle
+            try:
+                for key_id in {key.kms_key_id for key in keys} - wraps.keys():
+                    wraps[key_id] = await self._data_keys.wrap(
+                        row.account_id, key_id, stored.object_id, data_key
+                    )
+            except (KmsKeyDeleted, KmsKeyDisabled):
+                return Outcome.KEY_UNUSABLE
+            ids = self._ctx.new_id(), self._ctx.clock()
+            try:
+                is_sealed = await self._ctx.database.write(_switch, row, stored, wraps, *ids)
+            except _KeysChanged:
+                keys = await self._needed(row)
+                continue
+            return Outcome.SEALED if is_sealed else Outcome.CHANGED
+        return Outcome.CHANGED
+
+    async def _open(self, row: ObjectRow) -> OpenObject:
+        try:
+            return await self._store.open_stored(row.stored_id, row.stored_size)
+        except StoreUnavailable as error:
+            raise _SourceFailed from error
+
+    async def _report(self, row: ObjectRow) -> Outcome:
+        """Let the check of the scrub say what is wrong with the plain bytes."""
+        ctx = self._ctx
+        check = ObjectCheck(
+            ctx.database, self._store, ctx.clock, BLOBS, self._found, pace=self._pace
+        )
+        await check.run(_only(row), readers=1)
+        return Outcome.DAMAGED
+
+
+def _obstacle(keys: Sequence[SharedKey]) -> Outcome | None:
+    if not keys:
+        return Outcome.UNUSED
+    is_usable = all(key.state == "enabled" for key in keys)
+    return None if is_usable else Outcome.KEY_UNUSABLE
+
+
+async def _only(row: ObjectRow) -> AsyncIterator[ObjectRow]:
+    yield row
+
+
+def _copy(chunks: Iterator[memoryview], staged: Staged, row: ObjectRow, pace: Pace) -> Stored:
+    """Write plain bytes sealed, and verify and flush them. Blocks.
+
+    Raises:
+        DigestMismatch: they are not those of the digest.
+        StoreUnavailable: they cannot be written.
+        _SourceFailed: they cannot be read.
+
+    """
+    while (view := _next(chunks)) is not None:
+        staged.write(view)
+        pace.spend(len(view))
+    return staged.commit(Digest(row.digest))
+
+
+def _next(chunks: Iterator[memoryview]) -> memoryview | None:
+    try:
+        return next(chunks, None)
+    except StoreUnavailable as error:
+        raise _SourceFailed from error
+
+
+def _switch(
+    tx: Connection,
+    row: ObjectRow,
+    stored: Stored,
+    wraps: dict[str, bytes],
+    quarantined_id: str,
+    now: int,
+) -> bool:
+    """Write the rows; return False if the object is gone or has other bytes.
+
+    Raises:
+        _KeysChanged: it needs a key without a wrap, or one that is not enabled any more.
+
+    """
+    new = new_object(stored)._replace(id=row.id)
+    if not switch_bytes(tx, row.account_id, row.stored_id, new, quarantined_id, now):
+        return False
+    if stored.body is not None:
+        add_body(tx, stored.object_id, stored.body)
+    needed = plain_objects.sealing_keys(tx, row.account_id, row.id)
+    if not needed:
+        raise _KeysChanged
+    for key in needed:
+        wrapped = wraps.get(key.kms_key_id)
+        if wrapped is None or not put_wrap(tx, row.account_id, row.id, key.kms_key_id, wrapped):
+            raise _KeysChanged
+        seal_uses(tx, row.account_id, row.id, key.repository_ids, key.kms_key_id)
+    return True

@@ -1,0 +1,228 @@
+"""The background run that seals objects that are stored plain, at a limited rate.
+
+It works in turns, as the scrub does. A sealed object has left the list of plain ones, so any
+process continues after another died; the object that was being sealed is begun again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from cloudcore.db.base import Connection, Database
+from cloudcore.jobs.schedule import Scheduled
+from cloudcore.jobs.tables import chores
+from cloudcore.objects.book import ObjectRow
+from registry.blobstore.base import BlobStore, DeletionsHeld
+from registry.counters import SEALED_BYTES, SEALED_OBJECTS
+from registry.errors import StoreUnavailable
+from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.object_check import FoundDamage, Pace, tell_damage, work_through
+from registry.gc.object_sealing import Outcome, Sealer
+from registry.metadata.blobs.book import BLOB_BOOK
+from registry.metadata.collector import plain_objects
+from registry.metadata.collector.plain_objects import PlainTotals, Position
+from registry.services.context import ServiceContext
+
+CHORE: Final = "registry.seal"
+EVERY_SECONDS: Final = 300
+"""Seconds between the beginnings of turns."""
+LONGEST_SECONDS: Final = 7 * 24 * 3600
+"""Time in which the largest blob must have been sealed."""
+_TURN_SECONDS: Final = 600
+"""Time after which a turn begins no further blob; then another process may go on."""
+_REST_SECONDS: Final = 3600
+"""Pause after all that is left was looked at and none could be sealed."""
+_LOOK_SECONDS: Final = 10.0
+"""Time between two looks whether a backup is under way; on PostgreSQL each takes a connection."""
+
+_log = logging.getLogger(__name__)
+_PAGE: Final = 100
+_SUSPICIOUS: Final = 20
+"""Damaged blobs at the begin, without a whole one, that look like an unmounted disk."""
+
+
+def seal_chores(
+    ctx: ServiceContext, store: BlobStore, bytes_per_second: int
+) -> Sequence[Scheduled]:
+    """Return the chore that seals; none if it is turned off, or new blobs are stored plain."""
+    if not bytes_per_second or not ctx.seals:
+        return ()
+    turn = SealTurns(ctx, store, bytes_per_second).turn
+    return (Scheduled(CHORE, EVERY_SECONDS, turn, LONGEST_SECONDS),)
+
+
+class SealTurns:
+    """The turns of one process."""
+
+    def __init__(
+        self,
+        ctx: ServiceContext,
+        store: BlobStore,
+        bytes_per_second: int,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        pace: Callable[[int], Pace] = Pace,
+    ) -> None:
+        self._ctx = ctx
+        self._store = store
+        self._bytes_per_second = bytes_per_second
+        self._monotonic = monotonic
+        self._new_pace = pace
+        self._after = plain_objects.FIRST
+        self._rests_until = 0.0
+
+    async def turn(self) -> int:
+        """Seal plain objects, one after the other; return how many.
+
+        End early while a backup is under way, and when the database is not the one of the blobs.
+
+        Raises:
+            StoreUnavailable: there is no room for a copy, or the store failed; or the first
+                objects are all damaged.
+
+        """
+        ctx = self._ctx
+        assert ctx.data_keys is not None
+        if self._monotonic() < self._rests_until:
+            return 0
+        try:
+            await check_generation(ctx, self._store)
+        except DatabaseWentBack as error:
+            _log.error("no blob is sealed: %s", error)
+            return 0
+        report = SealReport()
+
+        def note(found: FoundDamage) -> None:
+            tell_damage(ctx, found)
+
+        pace = self._new_pace(self._bytes_per_second)
+        sealer = Sealer(ctx, ctx.data_keys, self._store, pace, note)
+        counted = [0, 0]
+
+        def count() -> None:
+            sealed, sealed_bytes = report.outcomes[Outcome.SEALED], report.sealed_bytes
+            ctx.count(SEALED_OBJECTS, sealed - counted[0])
+            ctx.count(SEALED_BYTES, sealed_bytes - counted[1])
+            counted[:] = sealed, sealed_bytes
+
+        await seal_objects(sealer, self._due(), report, count)
+        self._log_end(report)
+        return report.outcomes[Outcome.SEALED]
+
+    async def _due(self) -> AsyncIterator[ObjectRow]:
+        """Yield what is left behind the last one of the turn before; at the end begin anew."""
+        ends_at = self._monotonic() + _TURN_SECONDS
+        look_at = 0.0
+        async for row in plain_rows(self._ctx.database, self._after):
+            now = self._monotonic()
+            if now >= ends_at:
+                return
+            if now >= look_at:
+                look_at = now + _LOOK_SECONDS
+                if isinstance((await self._store.delete([])).refusal, DeletionsHeld):
+                    return
+            self._after = row.account_id, row.id
+            yield row
+        self._after = plain_objects.FIRST
+
+    def _log_end(self, report: SealReport) -> None:
+        stayed = {each.value: count for each, count in report.outcomes.items() if count}
+        if not stayed:
+            return
+        sealed = stayed.pop(Outcome.SEALED.value, 0)
+        if not sealed and self._after == plain_objects.FIRST:
+            self._rests_until = self._monotonic() + _REST_SECONDS
+        words = ", ".join(f"{count} {reason}" for reason, count in sorted(stayed.items()))
+        _log.info(
+            "sealed %d blobs (%d bytes)%s",
+            sealed,
+            report.sealed_bytes,
+            f"; left plain: {words}" if words else "",
+        )
+
+
+class SealStatus(NamedTuple):
+    """What is plain, of how much; moments in microseconds."""
+
+    plain: PlainTotals
+    object_count: int
+    """Of all objects, plain or sealed."""
+    stored_bytes: int
+    turn_ended_at: int | None
+    is_failed: bool
+    """True if the last turn failed."""
+
+
+async def seal_status(database: Database) -> SealStatus:
+    """Return the status. Reads every blob's row."""
+    return await database.read(_status)
+
+
+def _status(tx: Connection) -> SealStatus:
+    counted = BLOB_BOOK.totals(tx, 0)
+    turn = next((each for each in chores(tx) if each.name == CHORE), None)
+    return SealStatus(
+        plain_objects.count_plain(tx),
+        counted.objects,
+        counted.stored_bytes,
+        turn_ended_at=turn.ended_at if turn else None,
+        is_failed=turn is not None and turn.is_failed,
+    )
+
+
+@dataclass
+class SealReport:
+    """What became of the objects that were looked at."""
+
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    sealed_bytes: int = 0
+    """Bytes of the sealed ones, before they were sealed."""
+    damaged: list[FoundDamage] = field(default_factory=list)
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Return True if it looks as if the disk of the blobs was not mounted."""
+        return self.outcomes[Outcome.DAMAGED] >= _SUSPICIOUS and not self.outcomes[Outcome.SEALED]
+
+
+async def seal_objects(
+    sealer: Sealer,
+    rows: AsyncIterator[ObjectRow],
+    report: SealReport,
+    tell: Callable[[], None],
+    workers: int = 1,
+) -> None:
+    """Seal objects, `workers` at once; call `tell` after each.
+
+    Raises:
+        StoreUnavailable: the store is full or failed; or the first objects are all damaged.
+        Unavailable: the database failed, or the provider of a key is not there.
+        ReadingStopped: the pace was stopped.
+
+    """
+
+    async def seal(row: ObjectRow) -> None:
+        outcome = await sealer.seal(row)
+        report.outcomes[outcome] += 1
+        if outcome is Outcome.SEALED:
+            report.sealed_bytes += row.stored_size
+        tell()
+        if report.is_suspicious:
+            raise StoreUnavailable(
+                f"the first {_SUSPICIOUS} blobs are all damaged: is the disk of the blobs mounted?"
+            )
+
+    await work_through(rows, seal, workers)
+
+
+async def plain_rows(database: Database, after: Position) -> AsyncIterator[ObjectRow]:
+    """Yield the plain objects behind `after`; those that are sealed meanwhile change no order."""
+    while page := await database.read(plain_objects.next_plain, after, _PAGE):
+        for row in page:
+            yield row
+        after = page[-1].account_id, page[-1].id

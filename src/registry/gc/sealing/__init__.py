@@ -1,1 +1,0 @@
-"""Seal what is stored plain, while the registry serves it."""

@@ -1,0 +1,86 @@
+"""State of links that an answer about a blob depends on, read for many blobs by one statement.
+
+It is read for the kept answers of a repository after each commit, so it has no column that follows
+from others: the bytes of an object, and all that is said of them, have a new `stored_id` whenever
+they are another's. Rows stay as the database gives them; to make something of each takes as long as
+to read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import and_, select, text
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, text_list
+from cloudcore.kms.key import KeyState
+from cloudcore.kms.rows import kms_keys
+from registry.metadata.blobs.objects import Link
+from registry.metadata.repositories.live import ID_OF_NAMED
+from registry.metadata.tables import (
+    blob_object_keys,
+    blob_objects,
+    repository_blobs,
+)
+
+
+class SeenLink(NamedTuple):
+    """A row of the statement below; the fields are those of `Link`."""
+
+    digest: str
+    repository_id: str
+    touched_at: int
+    is_referenced: bool
+    """It is not touched then (`Link.touched_at`)."""
+    stored_id: str
+    damage: str | None
+    kms_key_id: str | None
+    wrapped_data_key: bytes | None
+    key_state: KeyState | None
+
+
+_l = repository_blobs.c
+_w = blob_object_keys.c
+_SEE: Final = Statement(
+    select(
+        _l.digest,
+        _l.repository_id,
+        _l.touched_at,
+        _l.manifest_refs > text("0"),
+        blob_objects.c.stored_id,
+        blob_objects.c.damage,
+        _l.kms_key_id,
+        _w.wrapped_data_key,
+        kms_keys.c.state,
+    )
+    .select_from(repository_blobs)
+    .join(blob_objects, blob_objects.c.id == _l.object_id)
+    .outerjoin(blob_object_keys, and_(_w.object_id == _l.object_id, _w.kms_key_id == _l.kms_key_id))
+    .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
+    .where(_l.repository_id == ID_OF_NAMED, _l.digest.in_(listed("digests")))
+)
+
+
+def see_links(
+    tx: Connection, handle: str, name: str, digests: Sequence[str]
+) -> Mapping[Hashable, Hashable]:
+    """Return the links of these sha256 digests in a live repository, each as by `seen_of`."""
+    rows = tx.rows(_SEE, handle=handle, name=name, digests=text_list(digests))
+    return {row[0]: row for row in rows}
+
+
+def seen_of(link: Link) -> SeenLink:
+    """Return the part of a link that `see_links` returns."""
+    return SeenLink(
+        link.digest,
+        link.repository_id,
+        link.touched_at,
+        link.manifest_refs > 0,
+        link.stored_id,
+        link.damage,
+        link.kms_key_id,
+        link.wrapped_data_key,
+        link.key_state,
+    )

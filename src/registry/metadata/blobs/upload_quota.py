@@ -1,0 +1,139 @@
+"""Maxima of open upload sessions of a repository and an account, checked as a session begins."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Exists,
+    Integer,
+    bindparam,
+    case,
+    exists,
+    func,
+    literal_column,
+    select,
+)
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import given
+from cloudcore.db.statement import Statement
+from cloudcore.quotas.limits import Counted, Use
+from registry.metadata.pull_through.tables import blob_fills
+from registry.metadata.quotas import IS_BEYOND, USE, limit_query, read_use
+from registry.metadata.tables import uploads
+from registry.quotas import UPLOADS
+
+_u = uploads.c
+
+
+class FullParameters(NamedTuple):
+    """The parameters of `FULL` besides the ids."""
+
+    now: int
+    of_repository: int
+    of_account: int
+    adding: int
+    """Bytes that come, as far as it is known."""
+
+
+class Room(NamedTuple):
+    """What a new session finds."""
+
+    full: str | None
+    """What has its maximum: ``repository`` or ``account`` of sessions, ``bytes``; None: nothing."""
+    use: Use | None
+    """What the account has and may have of bytes; None: any number."""
+
+
+def _text(text: str) -> ColumnElement[str]:
+    return literal_column(f"'{text}'")
+
+
+def _has_open(column: str, beyond: ColumnElement[int]) -> Exists:
+    """Return the condition that more than `beyond` sessions are open.
+
+    They are those with the value of a parameter in the `column` of its name. Those of the platform,
+    which fetch a blob from an upstream, are allowed on top: they are few and counted by themselves,
+    so that an index alone tells the rest.
+    """
+    fetching = uploads.alias("fetching")
+    fills = (
+        select(func.count())
+        .select_from(blob_fills)
+        .where(
+            given(blob_fills.c.account_id),
+            exists().where(
+                fetching.c.id == blob_fills.c.upload_id,
+                fetching.c[column] == bindparam(column),
+                fetching.c.expires_at > bindparam("now"),
+            ),
+        )
+        .scalar_subquery()
+    )
+    found = select(_u.expires_at).where(
+        _u[column] == bindparam(column), _u.expires_at > bindparam("now")
+    )
+    return exists(found.limit(literal_column("1")).offset(beyond + fills))
+
+
+_SESSIONS: Final = limit_query(UPLOADS, bindparam("account_id"))
+_OF_ACCOUNT: Final = func.coalesce(
+    _SESSIONS - literal_column("1"), bindparam("of_account", type_=Integer())
+)
+FULL: Final = case(
+    (_has_open("repository_id", bindparam("of_repository", type_=Integer())), _text("repository")),
+    (literal_column("0") == _SESSIONS, _text("account")),  # there is no offset below 0
+    (_has_open("account_id", _OF_ACCOUNT), _text("account")),
+    (IS_BEYOND, _text("bytes")),
+)
+"""Which of ``:repository_id`` and ``:account_id`` has its maximum of open sessions, or ``bytes`` if
+``:adding`` more exceed those of the account, or null."""
+ROOM: Final = (FULL, *USE)
+"""The columns that `room_of` reads."""
+COUNTED: Final = Counted(
+    UPLOADS,
+    select(func.count())
+    .select_from(uploads)
+    .where(
+        _u.account_id == bindparam("account_id"),
+        _u.expires_at > bindparam("now"),
+        ~exists().where(blob_fills.c.upload_id == _u.id),
+    ),
+)
+_FIND_ROOM: Final = Statement(select(*ROOM))
+
+
+def find_room(
+    tx: Connection,
+    repository_id: str,
+    account_id: str,
+    now: int,
+    of_repository: int,
+    of_account: int,
+    adding: int = 0,
+) -> Room:
+    """Return what a session finds that is to get a row, and is to bring `adding` bytes.
+
+    The maxima of sessions are `of_repository` and `of_account`; no more index entries than that are
+    read.
+    """
+    if of_repository <= 0 or of_account <= 0:
+        return Room("repository" if of_repository <= 0 else "account", None)
+    row = tx.row(
+        _FIND_ROOM,
+        repository_id=repository_id,
+        account_id=account_id,
+        now=now,
+        of_repository=of_repository - 1,
+        of_account=of_account - 1,
+        adding=adding,
+    )
+    assert row is not None
+    return room_of(row)
+
+
+def room_of(row: Row) -> Room:
+    """Return what a row of `ROOM` says."""
+    return Room(row[0], read_use(row[1:3]))

@@ -1,1 +1,0 @@
-"""Lifecycle policies, and the images that their rules select from."""

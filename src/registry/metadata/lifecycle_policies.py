@@ -1,0 +1,342 @@
+"""Lifecycle policies, at most one per repository, and the images that their rules select from.
+
+Images are read page by page, or some by id. Their rows are plain tuples, since a repository may
+have a hundred thousand images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import (
+    Select,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    text,
+)
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import bound, count, given
+from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
+from registry.metadata.control_tables import image_pins, lifecycle_policies, tag_events
+from registry.metadata.repositories.policies import first_revision, keep_revision
+from registry.metadata.tables import (
+    digest_aliases,
+    manifest_blobs,
+    manifest_children,
+    manifests,
+    repository_blobs,
+    tags,
+)
+
+_p = lifecycle_policies.c
+
+
+class StoredLifecyclePolicy(NamedTuple):
+    """A repository's policy as it was accepted."""
+
+    document: str
+    revision: int
+    next_run_at: int
+    updated_at: int
+
+
+_new = insert(lifecycle_policies).values(
+    **bound(("repository_id", "document", "next_run_at")),
+    revision=first_revision("lifecycle"),
+    updated_at=bindparam("now"),
+)
+_PUT: Final = Statement(
+    _new.on_conflict_do_update(
+        index_elements=["repository_id"],
+        set_={
+            "document": _new.excluded.document,
+            "revision": _p.revision + text("1"),
+            # A later time than a new policy's was written under a wrong clock.
+            "next_run_at": case(
+                (_p.next_run_at > _new.excluded.next_run_at, _new.excluded.next_run_at),
+                else_=_p.next_run_at,
+            ),
+            "updated_at": _new.excluded.updated_at,
+        },
+    )
+)
+_FIND: Final = Statement(
+    select(_p.document, _p.revision, _p.next_run_at, _p.updated_at).where(given(_p.repository_id))
+)
+_KEEP_REVISION: Final = keep_revision("lifecycle", lifecycle_policies)
+_REMOVE: Final = Statement(lifecycle_policies.delete().where(given(_p.repository_id)))
+_DUE: Final = Statement(
+    page(
+        select(_p.repository_id).where(_p.next_run_at <= bindparam("now")).order_by(_p.next_run_at)
+    )
+)
+_POSTPONE: Final = Statement(
+    lifecycle_policies.update()
+    .where(_p.repository_id == bindparam("repository"), _p.next_run_at <= bindparam("now"))
+    .values(next_run_at=bindparam("next_run"))
+)
+
+
+def store_policy(
+    tx: Connection, repository_id: str, document: str, now: int, next_run_at: int
+) -> StoredLifecyclePolicy:
+    """Insert or replace a repository's policy, and return it.
+
+    Its next run is that of the replaced policy, or `next_run_at` if that is earlier.
+    """
+    tx.execute(
+        _PUT, repository_id=repository_id, document=document, next_run_at=next_run_at, now=now
+    )
+    stored = find_policy(tx, repository_id)
+    assert stored is not None
+    return stored
+
+
+def find_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy | None:
+    """Return a repository's policy, or None."""
+    row = tx.row(_FIND, repository_id=repository_id)
+    return StoredLifecyclePolicy(*row) if row else None
+
+
+def remove_policy(tx: Connection, repository_id: str) -> bool:
+    """Remove a repository's policy; return False if it had none.
+
+    Lock the repository first.
+    """
+    tx.execute(_KEEP_REVISION, repository_id=repository_id)
+    return tx.execute(_REMOVE, repository_id=repository_id) == 1
+
+
+def list_due(tx: Connection, now: int, limit: int) -> list[str]:
+    """Return the ids of up to `limit` repositories whose policies are due."""
+    return [row[0] for row in tx.rows(_DUE, now=now, limit=limit)]
+
+
+def postpone(tx: Connection, repository_id: str, now: int, next_run_at: int) -> bool:
+    """Set the next run of a due policy; return False if it is no longer due or deleted."""
+    return tx.execute(_POSTPONE, repository=repository_id, now=now, next_run=next_run_at) == 1
+
+
+_m = manifests.c
+_c = manifest_children.c
+_t = tags.c
+_e = tag_events.c
+_b = manifest_blobs.c
+_l = repository_blobs.c
+_subject = manifests.alias("subject")
+_elsewhere = repository_blobs.alias("elsewhere")
+
+
+class ImageColumns(NamedTuple):
+    """The columns of an image's row; times are in microseconds since the epoch."""
+
+    id: str
+    is_index: bool
+    tag_count: int
+    pushed_at: int
+    restored_at: int | None
+    """Time of its last restoration, or None."""
+    last_pulled_at: int | None
+    untagged_at: int | None
+    """Time at which an untagged image lost its last tag, or None if no event shows one."""
+    subject_id: str | None
+    """Id of its subject, or None if it has none in the repository."""
+    subject_digest: str | None
+    is_pinned: bool
+
+
+_untagged_at = (
+    select(func.max(_e.occurred_at))
+    .where(
+        _e.repository_id == _m.repository_id,
+        _e.previous_digest == _m.digest,
+        _e.previous_digest.is_not(None),  # so that the partial index applies
+    )
+    .correlate(manifests)
+    .scalar_subquery()
+)
+# A subject may be given as an alias: a digest of another algorithm than sha256.
+_subject_digest = func.coalesce(
+    select(digest_aliases.c.digest)
+    .where(
+        digest_aliases.c.account_id == _m.account_id, digest_aliases.c.alias == _m.subject_digest
+    )
+    .correlate(manifests)
+    .scalar_subquery(),
+    _m.subject_digest,
+)
+_subject_id = (
+    select(_subject.c.id)
+    .where(_subject.c.repository_id == _m.repository_id, _subject.c.digest == _subject_digest)
+    .correlate(manifests)
+    .scalar_subquery()
+)
+_is_pinned = exists().where(
+    image_pins.c.manifest_id == _m.id,
+    or_(image_pins.c.expires_at.is_(None), image_pins.c.expires_at > bindparam("now")),
+)
+
+
+def _columns() -> Select[Any]:
+    return select(
+        _m.id,
+        _m.is_index,
+        _m.tag_count,
+        _m.pushed_at,
+        _m.restored_at,
+        _m.last_pulled_at,
+        case((_m.tag_count == literal_column("0"), _untagged_at)),
+        case((_m.subject_digest.is_not(None), _subject_id)),
+        case((_m.subject_digest.is_not(None), _subject_digest)),
+        _is_pinned,
+    ).where(given(_m.repository_id))
+
+
+_PAGE: Final = Statement(page(_columns().where(_m.id > bindparam("after")).order_by(_m.id)))
+_SOME: Final = Statement(_columns().where(_m.id.in_(listed("ids"))))
+_TAG_PAGE: Final = Statement(
+    page(
+        select(_t.name, _t.manifest_id, _t.updated_at)
+        .where(given(_t.repository_id), _t.name > bindparam("after"))
+        .order_by(_t.name)
+    )
+)
+_TAGS_OF_SOME: Final = Statement(
+    select(_t.name, _t.manifest_id, _t.updated_at).where(
+        unindexed(_t.repository_id) == bindparam("repository_id"),
+        _t.manifest_id.in_(listed("ids")),
+    )
+)
+_CHILDREN: Final = Statement(
+    select(_c.parent_id, _c.child_id).where(
+        given(_c.repository_id),
+        _c.child_id.is_not(None),
+        _c.parent_id.in_(listed("ids")),
+    )
+)
+_DIGESTS: Final = Statement(
+    select(_m.id, _m.digest).where(given(_m.repository_id), _m.id.in_(listed("ids")))
+)
+_IDS: Final = Statement(
+    select(_m.digest, _m.id).where(given(_m.repository_id), _m.digest.in_(listed("digests")))
+)
+_is_shared = exists().where(
+    _elsewhere.c.object_id == _l.object_id,
+    _elsewhere.c.account_id == _l.account_id,
+    _elsewhere.c.repository_id != _l.repository_id,
+)
+
+
+_SOLE_BYTES: Final = Statement(
+    select(func.coalesce(func.sum(_l.size), literal_column("0")))
+    .select_from(manifest_blobs)
+    .join(repository_blobs, and_(_l.repository_id == _b.repository_id, _l.digest == _b.digest))
+    .where(
+        given(_b.manifest_id),
+        _l.manifest_refs == literal_column("1"),
+        ~_is_shared,
+    )
+)
+
+
+def _links() -> Select[Any]:
+    """Select digest, bytes and references of links, and if another repository has the object."""
+    return select(_l.digest, _l.size, _l.manifest_refs, _is_shared).where(given(_l.repository_id))
+
+
+_LINKS: Final = Statement(_links().where(_l.digest.in_(listed("digests"))))
+_LINK_PAGE: Final = Statement(
+    page(_links().where(_l.digest > bindparam("after")).order_by(_l.digest))
+)
+_SHOWN: Final = Statement(
+    select(
+        _m.id,
+        _m.digest,
+        _m.media_type,
+        _m.artifact_type,
+        _m.size_bytes,
+        _m.pushed_at,
+        _m.last_pulled_at,
+        _m.subject_digest,
+    ).where(given(_m.repository_id), _m.id.in_(listed("ids")))
+)
+
+
+class ShownImage(NamedTuple):
+    """An image as a preview shows it."""
+
+    id: str
+    digest: str
+    media_type: str
+    artifact_type: str | None
+    size_bytes: int
+    pushed_at: int
+    last_pulled_at: int | None
+    subject_digest: str | None
+
+
+def page_of_images(
+    tx: Connection, repository_id: str, after: str, limit: int, now: int
+) -> Sequence[Row]:
+    """Return up to `limit` images after the id `after`, as `ImageColumns`, with pins of `now`."""
+    return tx.rows(_PAGE, repository_id=repository_id, after=after, limit=limit, now=now)
+
+
+def some_images(tx: Connection, repository_id: str, ids: Sequence[str], now: int) -> Sequence[Row]:
+    """Return the images that have one of these ids, as `ImageColumns`."""
+    return tx.rows(_SOME, repository_id=repository_id, ids=text_list(ids), now=now)
+
+
+def page_of_tags(tx: Connection, repository_id: str, after: str, limit: int) -> Sequence[Row]:
+    """Return up to `limit` tags after the name `after`: name, image id, time of the last move."""
+    return tx.rows(_TAG_PAGE, repository_id=repository_id, after=after, limit=limit)
+
+
+def tags_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> Sequence[Row]:
+    """Return the tags of images: name, image id, time of the last move."""
+    return tx.rows(_TAGS_OF_SOME, repository_id=repository_id, ids=text_list(ids))
+
+
+def children_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> Sequence[Row]:
+    """Return the edges from these indexes to their children: parent id, child id."""
+    return tx.rows(_CHILDREN, repository_id=repository_id, ids=text_list(ids))
+
+
+def digests_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, str]:
+    """Return the digests of images, by id."""
+    return dict(tx.rows(_DIGESTS, repository_id=repository_id, ids=text_list(ids)))
+
+
+def ids_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> dict[str, str]:
+    """Return the ids of the images that have one of these digests, by digest."""
+    return dict(tx.rows(_IDS, repository_id=repository_id, digests=text_list(digests)))
+
+
+def sole_bytes(tx: Connection, manifest_id: str) -> int:
+    """Return the size of the blobs that only this image of the account references."""
+    return count(tx, _SOLE_BYTES, manifest_id=manifest_id)
+
+
+def links_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> Sequence[Row]:
+    """Return the repository's links of these blobs, as in `_links`."""
+    return tx.rows(_LINKS, repository_id=repository_id, digests=text_list(digests))
+
+
+def page_of_links(tx: Connection, repository_id: str, after: str, limit: int) -> Sequence[Row]:
+    """Return up to `limit` links of a repository after the digest `after`, as in `_links`."""
+    return tx.rows(_LINK_PAGE, repository_id=repository_id, after=after, limit=limit)
+
+
+def shown_images(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, ShownImage]:
+    """Return the images that have one of these ids, by id."""
+    rows = tx.rows(_SHOWN, repository_id=repository_id, ids=text_list(ids))
+    return {row[0]: ShownImage(*row) for row in rows}

@@ -1,0 +1,37 @@
+"""Metrics of the database, at a cost that does not grow with the registry."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import func, literal_column, select
+
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import count
+from cloudcore.db.statement import Statement
+from registry.metadata.tables import uploads
+
+MOST_UPLOADS: Final = 10_000
+"""Open upload sessions that are counted."""
+
+_UPLOADS: Final = Statement(
+    select(func.count()).select_from(
+        select(uploads.c.expires_at)
+        .where(uploads.c.expires_at > literal_column("0"))
+        .limit(literal_column(str(MOST_UPLOADS)))
+        .offset(literal_column("0"))
+        .subquery("open")
+    )
+)
+_SIZES: Final = (Statement(select(func.pg_database_size(func.current_database()))),)
+"""In a tuple: only PostgreSQL has it."""
+
+
+def open_uploads(tx: Connection) -> int:
+    """Count the upload sessions, at most `MOST_UPLOADS`."""
+    return count(tx, _UPLOADS)
+
+
+def postgresql_bytes(tx: Connection) -> int:
+    """Return the size of a PostgreSQL database on its disk."""
+    return count(tx, _SIZES[0])

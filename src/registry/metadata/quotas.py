@@ -1,0 +1,302 @@
+"""Quotas of an account: the limits of operators; counts of its repositories, images, tags, bytes.
+
+Limits are read by the statements that need them (`limit_query`), so an account without a limit
+costs no statement of its own, and is not counted.
+
+*Stored bytes.* The first push that meets a limit begins to count (`begin_counting`). From then on
+whatever inserts or deletes an object changes the number in the same transaction; a push that meets
+no limit any more deletes it. The number is changed last, and locked until the transaction ends: so
+pushes of one account never exceed its limit together. Bytes that are being uploaded are no object,
+and do not count.
+
+*Repositories, images and tags.* Their numbers are in the rows of the account's repositories, and
+are summed up there. Changes that add to a limited one wait for each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import (
+    ClauseElement,
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    null,
+    select,
+    text,
+)
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.compiler import compiles
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import given
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity.tables import accounts
+from cloudcore.objects.damage import Miscount
+from cloudcore.quotas.limits import (
+    Counted,
+    Use,
+    level_told,
+    limit_of,
+    quota_defaults,
+    quotas,
+    refuse,
+)
+from cloudcore.quotas.quota import Quota
+from registry.metadata.tables import blob_objects, repositories, stored_bytes
+from registry.quotas import BLOB_BYTES, IMAGES, REPOSITORIES, TAGS
+
+
+def limit_query(quota: Quota, account_id: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return the limit of an account as a scalar: its own, or the install's; null if none is set.
+
+    `account_id` is a parameter, or a column of the statement.
+    """
+    name: ColumnElement[str] = literal_column(f"'{quota.name}'")
+    own = select(quotas.c.maximum).where(quotas.c.account_id == account_id, quotas.c.name == name)
+    every = select(quota_defaults.c.maximum).where(quota_defaults.c.name == name)
+    return func.coalesce(own.scalar_subquery(), every.scalar_subquery())
+
+
+_o = blob_objects.c
+_s = stored_bytes.c
+_ZERO: Final[ColumnElement[int]] = literal_column("0")
+_IS_CURRENT: Final = text("blob_objects.is_current")
+_IS_REPLACED: Final = text("NOT blob_objects.is_current")
+_HAS_BYTES: Final = text("blob_objects.state <> 'shredded'")
+
+
+class NotCounted(Exception):
+    """The account has a limit of bytes, and is not counted yet; see `begin_counting`."""
+
+
+class Allowance(NamedTuple):
+    """What a statement has found on its way of an account's bytes."""
+
+    limit: int | None
+    """None if no operator has set one."""
+    counted: int | None
+    """None if the account is not counted."""
+
+
+def _counted_of(account_id: Any) -> Any:  # noqa: ANN401
+    return select(_s.bytes).where(_s.account_id == account_id).scalar_subquery()
+
+
+def _sum_of(account_id: Any) -> Any:  # noqa: ANN401
+    """Return the bytes of an account's objects; each of the two sums has an index of its own."""
+    sums = (
+        select(func.coalesce(func.sum(_o.size), _ZERO))
+        .where(_o.account_id == account_id, *where)
+        .scalar_subquery()
+        for where in ((_IS_CURRENT,), (_IS_REPLACED, _HAS_BYTES))
+    )
+    return next(sums) + next(sums)
+
+
+def _used_of(account_id: Any) -> Any:  # noqa: ANN401
+    return func.coalesce(_counted_of(account_id), _sum_of(account_id))
+
+
+def use_of(account_id: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """Return the columns that `read_use` reads: both null if the account has no limit.
+
+    Neither database looks for what is used then.
+    """
+    limit = limit_query(BLOB_BYTES, account_id)
+    return limit, case((limit.is_(None), null()), else_=_used_of(account_id))
+
+
+def read_use(row: Row) -> Use | None:
+    """Return what an account has and may have, of the columns of `use_of`; None: any number."""
+    limit, used = row
+    return None if limit is None else Use(int(used), int(limit))
+
+
+_ACCOUNT: Final[ColumnElement[str]] = bindparam("account_id")
+ALLOWANCE: Final = (limit_query(BLOB_BYTES, _ACCOUNT), _counted_of(_ACCOUNT))
+"""The columns of `Allowance` for ``:account_id``."""
+IS_FREE: Final = and_(*(each.is_(None) for each in ALLOWANCE))
+"""``:account_id`` has no limit, and is not counted."""
+_LIMIT, _USED = use_of(_ACCOUNT)
+USE: Final = (_LIMIT, _USED)
+IS_BEYOND: Final = and_(_LIMIT.is_not(None), _USED + bindparam("adding") > _LIMIT)
+"""``:account_id`` has a limit, and ``:adding`` bytes would exceed it."""
+COUNTED_BYTES: Final = Counted(BLOB_BYTES, select(_used_of(_ACCOUNT)))
+_USE: Final = Statement(select(*USE))
+_ADD: Final = Statement(
+    stored_bytes.update()
+    .where(given(_s.account_id))
+    .values(bytes=_s.bytes + bindparam("adding"))
+    .returning(_s.bytes, level_told(BLOB_BYTES.name))
+)
+_FORGET: Final = Statement(stored_bytes.delete().where(given(_s.account_id)))
+
+
+class _HoldObjects(ClauseElement):
+    """Wait for the transactions that change objects, and block others until this one ends."""
+
+    inherit_cache = True
+
+
+@compiles(_HoldObjects, "sqlite")
+def _hold_sqlite(*_: object, **__: object) -> str:
+    return "SELECT 1"  # SQLite has a single writer
+
+
+@compiles(_HoldObjects, "postgresql")
+def _hold_postgresql(*_: object, **__: object) -> str:
+    return f"LOCK TABLE {blob_objects.name} IN SHARE ROW EXCLUSIVE MODE"
+
+
+_HOLD_OBJECTS: Final = Statement(_HoldObjects())
+_COUNT: Final = Statement(
+    insert(stored_bytes)
+    .from_select(
+        ["account_id", "bytes"],
+        select(bindparam("account_id", type_=_s.account_id.type), _sum_of(_ACCOUNT)),
+    )
+    .on_conflict_do_update(
+        index_elements=["account_id"],
+        set_={"bytes": _sum_of(_ACCOUNT)},
+    )
+)
+_ACCOUNTS: Final = Statement(
+    page(select(_s.account_id).where(_s.account_id > bindparam("after")).order_by(_s.account_id))
+)
+_RECOUNT: Final = Statement(select(_s.bytes, _sum_of(_ACCOUNT)).where(given(_s.account_id)))
+
+
+def find_use(tx: Connection, account_id: str) -> Use | None:
+    """Return what an account has and may have; None: any number."""
+    row = tx.row(_USE, account_id=account_id)
+    assert row is not None
+    return read_use(row)
+
+
+def check_bytes(use: Use | None, adding: int) -> None:
+    """Raise QuotaExceeded if an account has no room for a blob of so many bytes."""
+    if use is not None and adding and use.used + adding > use.limit:
+        refuse(
+            BLOB_BYTES,
+            use,
+            f"the account may store {{limit}} bytes of blobs and has {use.used}, so this blob does"
+            " not fit; delete images, or ask the operator for more",
+        )
+
+
+def begin_counting(tx: Connection, account_id: str) -> None:
+    """Count the bytes of an account, from now on too; or anew, if it is counted.
+
+    On PostgreSQL, all pushes wait meanwhile: about a second for a million blobs.
+    """
+    tx.execute(_HOLD_OBJECTS)
+    tx.execute(_COUNT, account_id=account_id)
+
+
+def count_new(tx: Connection, account_id: str, size: int, found: Allowance, now: int) -> None:
+    """Count a new object, if the account has a limit; `found` is of the statement that inserted it.
+
+    Tell the account if it has most or all of its bytes now.
+
+    Raises:
+        QuotaExceeded: the account may not have it.
+        NotCounted: begin to count, and repeat the transaction.
+
+    """
+    if found.limit is None:
+        if found.counted is not None:
+            tx.execute(_FORGET, account_id=account_id)
+        return
+    row = None if found.counted is None else tx.row(_ADD, account_id=account_id, adding=size)
+    if row is None:
+        raise NotCounted
+    use = Use(int(row[0]) - size, found.limit, row[1])
+    check_bytes(use, size)
+    COUNTED_BYTES.tell(tx, account_id, use, now, size)
+
+
+def add_bytes(tx: Connection, account_id: str, change: int) -> None:
+    """Count objects that nobody may refuse, or that are gone, if the account is counted."""
+    if change:
+        tx.row(_ADD, account_id=account_id, adding=change)
+
+
+def counted_accounts(tx: Connection, after: str, limit: int) -> list[str]:
+    """Return up to `limit` ids of accounts that are counted, after an id."""
+    return [row[0] for row in tx.rows(_ACCOUNTS, after=after, limit=limit)]
+
+
+def find_miscount(tx: Connection, account_id: str) -> Miscount | None:
+    """Return what is wrong with the number of an account; None if it is right, or not counted."""
+    row = tx.row(_RECOUNT, account_id=account_id)
+    if row is None or row[0] == row[1]:
+        return None
+    what = f"stored bytes of account {account_id}"
+    return Miscount(what, int(row[0]), int(row[1]))
+
+
+def correct_count(tx: Connection, account_id: str) -> Miscount | None:
+    """Count an account anew if its number is wrong; return what was wrong. See `begin_counting`."""
+    tx.execute(_HOLD_OBJECTS)
+    wrong = find_miscount(tx, account_id)
+    if wrong is not None:
+        tx.execute(_COUNT, account_id=account_id)
+    return wrong
+
+
+_r = repositories.c
+
+
+def _of_account(what: ColumnElement[Any]) -> Select[Any]:
+    return select(what).where(given(_r.account_id), _r.deleted_at.is_(None))
+
+
+_BY_QUOTA: Final = {
+    quota: Counted(quota, query)
+    for quota, query in (
+        (REPOSITORIES, _of_account(func.count()).select_from(repositories)),
+        (IMAGES, _of_account(func.sum(_r.image_count))),
+        (TAGS, _of_account(func.sum(_r.tag_count))),
+    )
+}
+COUNTED_RESOURCES: Final = tuple(_BY_QUOTA.values())
+_LOCK_ACCOUNT: Final = Statement(
+    select(accounts.c.id)
+    .where(accounts.c.id == bindparam("account_id"))
+    .with_for_update(key_share=True)
+)
+
+
+def check_added(
+    tx: Connection, account_id: str, quota: Quota, limit: int | None, added: int, now: int
+) -> None:
+    """Check that an account may have what `tx` has added; `limit` is None if none is set.
+
+    Tell the account if it has most or all of it now.
+
+    Raises:
+        QuotaExceeded: it has more than it may have.
+
+    """
+    if limit is None or added <= 0:
+        return
+    tx.row(_LOCK_ACCOUNT, account_id=account_id)
+    counted = _BY_QUOTA[quota]
+    use = counted.read(tx, account_id)
+    before = use._replace(used=use.used - added)
+    if use.used > use.limit:
+        words = f"the account may have {{limit}} {quota.words}; delete some, or ask the operator"
+        refuse(quota, before, words)
+    counted.tell(tx, account_id, before, now, added)
+
+
+def check_restored(tx: Connection, account_id: str, quota: Quota, added: int, now: int) -> None:
+    """Check as `check_added`, and read the limit."""
+    limit = limit_of(tx, account_id, quota)
+    check_added(tx, account_id, quota, None if limit == quota.default else limit, added, now)

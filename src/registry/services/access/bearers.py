@@ -1,0 +1,85 @@
+"""Sign and verify bearer tokens of the data plane: five minutes, one registry, rights included.
+
+Neither needs the database, so that ``/v2`` authorizes a request without a read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from cloudcore.clock import MICROSECONDS, Clock
+from cloudcore.errors import Unauthenticated
+from cloudcore.identity.tokens.access_tokens import Claims, KeySets, verified_claims
+from cloudcore.identity.tokens.jws import HS256, sign, verify
+from cloudcore.identity.tokens.signing_keys import API_KEYS, KeyKind
+
+BEARERS: Final = "registry"
+"""The name of their key set. Their audience is the host that clients pull from."""
+BEARER_SECONDS: Final = 300
+_NOT_BEFORE_LEEWAY: Final = 5
+"""Seconds that ``nbf`` allows for clock skew; ``exp`` allows none."""
+
+KEY_KINDS: Final[Mapping[str, KeyKind]] = {
+    **API_KEYS,
+    BEARERS: KeyKind(HS256, BEARER_SECONDS * MICROSECONDS),
+}
+"""The key sets of an install."""
+
+
+class BearerClaims(Claims, kw_only=True, omit_defaults=True):
+    """The claims of a bearer (distribution-spec, token authentication)."""
+
+    nbf: int
+    lid: str | None = None
+    """The login credential it was exchanged for."""
+    akid: str | None = None
+    """The access key it was exchanged for, if not a login."""
+    cpid: str | None = None
+    """The container password it was exchanged for, if neither."""
+    acc: str | None = None
+    src: tuple[str, str, str | None] | None = None
+    """Who is behind the principal (`Source`)."""
+    access: list[dict[str, Any]]
+
+
+class BearerSigner:
+    """Issues and verifies bearer tokens of the data plane without a database."""
+
+    def __init__(
+        self, keys: KeySets, issuer: str, audience: str, clock: Clock, new_id: Callable[[], str]
+    ) -> None:
+        """Sign tokens of `issuer` for the registry at the host `audience`."""
+        self._keys = keys
+        self._issuer = issuer
+        self._audience = audience
+        self._clock = clock
+        self._new_id = new_id
+
+    def issue_bearer(self, claims: Mapping[str, Any]) -> str:
+        """Return a signed token with the claims ``sub``, ``iat``, ``exp``, ``access`` and so on."""
+        whole = {
+            "iss": self._issuer,
+            "aud": self._audience,
+            "jti": self._new_id(),
+            "nbf": claims["iat"] - _NOT_BEFORE_LEEWAY,
+            **claims,
+        }
+        return sign(whole, self._keys.current(BEARERS))
+
+    def verify_bearer(self, token: str) -> Mapping[str, Any]:
+        """Verify a bearer token and return its claims.
+
+        Raises:
+            Unauthenticated: it is not one of this registry, not valid yet, or expired.
+
+        """
+        payload = verify(token, lambda kid: self._keys.find(BEARERS, kid))
+        now = self._clock()
+        claims = verified_claims(payload, BearerClaims, self._issuer, self._audience, now)
+        if now < (claims.nbf - _NOT_BEFORE_LEEWAY) * MICROSECONDS:
+            raise Unauthenticated("the token is not valid yet")
+        found: dict[str, Any] = msgspec.to_builtins(claims)
+        return found

@@ -1,0 +1,60 @@
+"""Log container clients in with the named passwords that persons make for them.
+
+At every exchange all that the password depends on is read: the person, the assignment of the role,
+its trust policy, its account, and that the role may log container clients in. A malformed or
+unknown password, a wrong one, and one that its role does not admit any more take the same work and
+give the same error.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final
+
+from cloudcore.db.base import Connection
+from cloudcore.identity.rows.container_passwords import ContainerPassword, find_container_password
+from cloudcore.identity.services.container_passwords import (
+    id_of,
+    is_admitted,
+    principal_of,
+)
+from registry.metadata.logins import Login
+from registry.services.access.logins import KnownLogin, RefusedLogin
+
+_NOBODY: Final = "00000000-0000-0000-0000-000000000000"
+
+
+def password_id(password: str) -> str:
+    """Return the id in a container password, or one that nobody has."""
+    return id_of(password) or _NOBODY
+
+
+def find_password(
+    tx: Connection, password_id: str, source_ip: IPv4Address | IPv6Address | None, now: int
+) -> KnownLogin | None:
+    """Return what is stored of a container password, or None if there is none."""
+    password = find_container_password(tx, password_id)
+    if password is None:
+        return None
+    login = _login(password) if is_admitted(tx, password, source_ip, now) else None
+    role = principal_of(password)
+    assert role.source is not None
+    refused = RefusedLogin(password.role.account_id, role.source.crn, role.source, (role.crn,))
+    return KnownLogin(password.password_sha256, login, refused)
+
+
+def _login(password: ContainerPassword) -> Login:
+    role = password.role
+    return Login(
+        id=password.id,
+        account_id=role.account_id,
+        handle=role.handle,
+        expires_at=password.expires_at,
+        service_account_id=None,
+        service_account=None,
+        sid=None,
+        role_id=role.id,
+        role=role.name,
+        source=principal_of(password).source,
+        is_container_password=True,
+    )

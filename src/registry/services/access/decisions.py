@@ -1,0 +1,143 @@
+"""Decide who may do what with a repository: actions, resource names, verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final, NamedTuple, Protocol
+
+from cloudcore.errors import AccessDenied
+from cloudcore.iam.audit import AuditClient
+from cloudcore.iam.decision import Caller, Question, Verdict, decide
+from cloudcore.iam.patterns import Patterns, Work
+from cloudcore.iam.policy import Effect, Policy, PolicyStatement
+from cloudcore.iam.principal import Principal, Source
+from cloudcore.identity.rights.documents import is_meant, read_stored
+from cloudcore.resource_names import Crn
+from registry.metadata.repositories.policies import Target
+from registry.oci.reference import Name
+from registry.services.resource_kinds import REPOSITORY_RULES
+
+CREATE: Final = "registry:CreateRepository"
+DESCRIBE: Final = "registry:DescribeRepositories"
+PUSH: Final = "registry:PushImage"
+DELETE: Final = "registry:DeleteImage"
+PERMISSIONS: Final = {"pull": "registry:PullImage", "push": PUSH, "delete": DELETE}
+"""The policy action for each action of a scope."""
+
+_EVERYTHING: Final = Policy(
+    (PolicyStatement(Effect.ALLOW, Patterns(("*",)), resources=Patterns(("*",))),)
+)
+"""In place of a caller's policies: then the repository's own decides."""
+
+
+class Rights(Protocol):
+    """Further rights of a caller that pushes, evaluated with current policies when needed."""
+
+    @property
+    def principal(self) -> str:
+        """Return the caller's CRN; empty for an unauthenticated client."""
+        ...
+
+    @property
+    def source(self) -> Source | None:
+        """Return who is behind the principal."""
+        ...
+
+    @property
+    def client(self) -> AuditClient | None:
+        """Return the request that changes are recorded with, or None if they are not recorded."""
+        ...
+
+    async def may_create(self, name: Name) -> bool:
+        """Return True if the caller may create this repository by a first push."""
+        ...
+
+    async def sources(self, target: Name, source: Name | None) -> Callable[[Name], bool]:
+        """Return a predicate of the repositories that the caller may mount blobs from.
+
+        With `source`, only that repository can be one of them.
+
+        Raises:
+            Unauthenticated: the token has no scope for `source`; the client should ask for one.
+
+        """
+        ...
+
+
+class AccessSubject(NamedTuple):
+    """A caller and the policies that apply to it now."""
+
+    principal: Principal | None
+    """None for an unauthenticated client."""
+    policies: Sequence[Policy]
+    source_ip: IPv4Address | IPv6Address | None
+
+
+def repository_crn(region: str, account_id: str, repository: str) -> str:
+    """Return the CRN of a repository, which need not exist."""
+    return str(Crn("registry", region, account_id, "repository", repository))
+
+
+class PolicyTooCostly(AccessDenied):
+    """Evaluating the policies takes more steps than a request may; the request is denied."""
+
+
+def verdict_on(
+    subject: AccessSubject,
+    action: str,
+    target: Target,
+    repository: str,
+    region: str,
+    now: int,
+    work: Work | None = None,
+) -> Verdict:
+    """Return the verdict on `action` by `subject` on the repository, which need not exist.
+
+    If the account does not exist, the verdict is that of another account's private repository.
+    Where another account's repository, or any to an unauthenticated client, does not allow the
+    action, the caller's own policies are not evaluated and `work` stays as it was: the cost would
+    tell whether account and repository exist.
+
+    Raises:
+        PolicyTooCostly: the policies need more steps than `work` has left.
+
+    """
+    account_id = target.account_id or ""
+    question = Question(
+        caller=None if subject.principal is None else _caller(subject.principal, target),
+        action=action,
+        resource=repository_crn(region, account_id, repository),
+        resource_account_id=account_id,
+        source_ip=subject.source_ip,
+        now=now,
+        work=work,
+    )
+    attached = None
+    if target.document is not None:
+        attached = read_stored(target.document, target.principal_ids or "{}", REPOSITORY_RULES)
+    if question.caller is None or question.caller.account_id != account_id:
+        is_shared = decide(question._replace(work=None), (_EVERYTHING,), attached).is_allowed
+        if not is_shared:
+            return Verdict.NEEDS_RESOURCE_POLICY
+    verdict = decide(question, subject.policies, attached)
+    if verdict is Verdict.TOO_COSTLY:
+        raise too_costly()
+    return verdict
+
+
+def too_costly() -> PolicyTooCostly:
+    """Return the error for a request whose policies take too many steps."""
+    return PolicyTooCostly(
+        f"{Verdict.TOO_COSTLY.value}, or ask for fewer repositories at once", reason="too_costly"
+    )
+
+
+def _caller(principal: Principal, target: Target) -> Caller:
+    """Return the caller as the target's resource policy sees it.
+
+    The policy refers to the principal that had a name when it was written. A later principal of
+    the same name gets an empty CRN here, so that no statement matches it.
+    """
+    meant = is_meant(target.principal_ids or "{}", principal.crn, principal.id)
+    return Caller(principal.crn if meant else "", principal.account_id)

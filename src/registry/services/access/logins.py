@@ -1,0 +1,298 @@
+"""Login credentials of container clients: issued to a signed-in principal, and revoked with it.
+
+How often long-lived ones are tried at ``/v2/token`` is bounded. Failures count against two budgets,
+as those of sign-ins do. If that of a credential from an address is exhausted, the credential is
+refused there, whatever the secret. That of the address only turns further failures into 429, so
+that one machine with an old secret does not stop the others behind the same proxy. It is counted
+first: an address cannot fill the table of budgets with ids it makes up.
+
+In accounts that allow it, an access key itself is one: its id is the user name, and its secret the
+password. Whether the account allows it is read at every exchange, as are the states of the key, its
+service account and the account.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final, NamedTuple
+
+from cloudcore.account_rows import lock_account
+from cloudcore.clock import MICROSECONDS, Clock
+from cloudcore.db.base import Connection, Database
+from cloudcore.errors import AccessDenied, TooManyAttempts, Unauthenticated
+from cloudcore.iam.principal import Principal, PrincipalKind, Source
+from cloudcore.identity.names import source_of_program
+from cloudcore.identity.rights.permissions import LoginPermission
+from cloudcore.identity.rows.accounts import find_account
+from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_expiry, find_key_owner
+from cloudcore.identity.rows.sessions import find_sign_in_expiry
+from cloudcore.resource_names import Crn
+from cloudcore.serving.clients import rate_subject
+from cloudcore.web.ratelimit import Budget, count_request, seconds_exhausted
+from registry.metadata import logins
+from registry.metadata.logins import Login, NewLogin
+from registry.metadata.settings import find_settings
+from registry.services.access.bearers import BEARER_SECONDS
+
+LOGIN_SECONDS: Final = 12 * 3600
+LOG_IN: Final = "registry:GetAuthorizationToken"
+USERNAME: Final = "token"
+"""The user name of every login credential."""
+
+_DUMMY: Final = hashlib.sha256(b"").hexdigest()
+_PREFIX: Final = "rlc_"
+_LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_LENGTH: Final = 43  # of 62 letters: 256 bits, so a plain hash is enough
+
+
+def login_permission(region: str, account_id: str) -> LoginPermission:
+    """Return what a principal of an account must be allowed, to log container clients in."""
+    resource = str(Crn("registry", region, account_id, "authorization-token", "own"))
+    return LoginPermission(LOG_IN, resource)
+
+
+class ClientCredential(NamedTuple):
+    """What a container client sends as user name and password."""
+
+    username: str
+    password: str
+
+
+class IssuedLogin(NamedTuple):
+    """A new login credential; its password is not stored, and cannot be read again."""
+
+    password: str
+    issued_at: int
+    expires_at: int
+
+
+def new_password() -> str:
+    """Return a random password with a prefix that secret scanners can recognize."""
+    return _PREFIX + "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
+
+
+def hash_of(password: str) -> str:
+    """Return the sha256 of a password as hex, which is all that is stored of it."""
+    return hashlib.sha256(password.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def mint_login(
+    tx: Connection, caller: Principal, login_id: str, password: str, now: int
+) -> IssuedLogin:
+    """Store a new login credential of `caller`, valid for 12 hours.
+
+    It ends earlier if the sign-in of the person, the role session of a program, or the access key
+    does that it is made with. A person's role session lasts an hour and is renewed while the person
+    is signed in, so it is the sign-in that counts.
+
+    Raises:
+        AccessDenied: the caller is a person that has not assumed a role, so it has no account.
+        QuotaExceeded: the account has as many open logins as it may.
+
+    """
+    if caller.kind is PrincipalKind.USER or caller.account_id is None:
+        raise AccessDenied("assume a role in an account first; a person owns no repositories")
+    lock_account(tx, caller.account_id)
+    use = logins.OPEN.check(
+        tx,
+        caller.account_id,
+        "the account has {limit} open container logins; use one for many jobs,"
+        " or end unused ones with POST /v1/oauth/revoke",
+        now=now,
+    )
+    expires_at = now + LOGIN_SECONDS * MICROSECONDS
+    is_session = caller.kind is PrincipalKind.ROLE_SESSION
+    end: int | None
+    if is_session:
+        end = find_sign_in_expiry(tx, caller.sid or "") or caller.expires_at
+    else:
+        end = find_key_expiry(tx, caller.access_key_id or "")
+    login = NewLogin(
+        id=login_id,
+        password_sha256=hash_of(password),
+        account_id=caller.account_id,
+        service_account_id=None if is_session else caller.id,
+        access_key_id=None if is_session else caller.access_key_id,
+        sid=caller.sid,
+        expires_at=expires_at if end is None else min(expires_at, end),
+    )
+    logins.add_login(tx, login, now)
+    logins.OPEN.tell(tx, caller.account_id, use, now)
+    return IssuedLogin(password, now, login.expires_at)
+
+
+def principal_of(login: Login) -> Principal:
+    """Return the principal that a login was issued to."""
+    if login.role_id is not None:
+        kind, ident, name = PrincipalKind.ROLE_SESSION, login.role_id, f"role/{login.role}"
+    else:
+        assert login.service_account_id is not None
+        kind, ident = PrincipalKind.SERVICE_ACCOUNT, login.service_account_id
+        name = f"service-account/{login.service_account}"
+    crn = f"crn:iam::{login.account_id}:{name}"
+    own = None if login.role_id is not None else Source(crn, login.service_account or "")
+    return Principal(
+        kind=kind,
+        id=ident,
+        crn=crn,
+        account_id=login.account_id,
+        organization_id=None,
+        sid=login.sid,
+        jti=login.id,
+        expires_at=login.expires_at,
+        access_key_id=login.access_key_id,
+        container_password_id=login.id if login.is_container_password else None,
+        source=own or login.source,
+    )
+
+
+ADDRESS_BUDGET: Final = Budget(limit=30, window_seconds=300, is_extended=False)
+"""Failures per client address (IPv6: /64), over all credentials."""
+CREDENTIAL_BUDGET: Final = Budget(limit=10, window_seconds=300, is_extended=False)
+"""Failures per client address and credential."""
+
+NAMED_LOGIN: Final = "ecp_"
+"""What passwords begin with that persons make for container clients."""
+_ENDPOINT: Final = "access-key-login"
+
+
+class RefusedLogin(NamedTuple):
+    """A login that exists and was refused, for the audit log."""
+
+    account_id: str
+    principal: str
+    """CRN of the service account or role."""
+    source: Source
+    resources: Sequence[str]
+    """CRNs."""
+
+
+def seconds_refused(tx: Connection, credential_id: str, source: str, now: int) -> int:
+    """Return the seconds until a credential may be tried from an address again; 0: now."""
+    return seconds_exhausted(tx, _ENDPOINT, _subject(credential_id, source), CREDENTIAL_BUDGET, now)
+
+
+def count_failure(tx: Connection, credential_id: str, source: str, now: int) -> int:
+    """Count a failure; return the seconds until the client may try again, 0 if it may now."""
+    subjects = (
+        (f"address {source}", ADDRESS_BUDGET),
+        (_subject(credential_id, source), CREDENTIAL_BUDGET),
+    )
+    for subject, budget in subjects:
+        status = count_request(tx, _ENDPOINT, subject, budget, now)
+        if status.is_refused:
+            return status.reset
+    return 0
+
+
+def wrong_login() -> Unauthenticated:
+    """Return the error for every invalid login, the same for all causes."""
+    return Unauthenticated("the user name or password is wrong, or has expired")
+
+
+class KnownLogin(NamedTuple):
+    """What is stored of a long-lived credential whose id a client sends."""
+
+    secret_sha256: str
+    login: Login | None
+    """None if it may not log in (any more)."""
+    refused: RefusedLogin
+    """What is noted if it is refused."""
+
+
+FindLogin = Callable[[Connection, str, IPv4Address | IPv6Address | None, int], KnownLogin | None]
+
+
+async def log_in(
+    database: Database,
+    clock: Clock,
+    credential_id: str,
+    secret: str,
+    source_ip: IPv4Address | IPv6Address | None,
+    find: FindLogin,
+    note_refusal: Callable[[RefusedLogin], None],
+) -> Login:
+    """Return a long-lived credential as a login. A failure takes a second transaction.
+
+    An unknown one, a wrong secret, and one that may not log in take the same work and give the same
+    error. `note_refusal` is called for one that exists and is refused.
+
+    Raises:
+        Unauthenticated: it is unknown, its secret wrong, or it may not log in.
+        TooManyAttempts: too many failures.
+
+    """
+    source, now = rate_subject(source_ip), clock()
+
+    def read(tx: Connection) -> tuple[int, KnownLogin | None]:
+        retry_after = seconds_refused(tx, credential_id, source, now)
+        return retry_after, find(tx, credential_id, source_ip, now)
+
+    retry_after, known = await database.read(read)
+    if retry_after:
+        raise _too_many_failures(retry_after)
+    kept = _DUMMY if known is None else known.secret_sha256
+    is_right = hmac.compare_digest(hash_of(secret), kept)
+    if known is not None and known.login is not None and is_right:
+        return known.login
+    if known is not None:
+        note_refusal(known.refused)
+    retry_after = await database.write_relaxed(count_failure, credential_id, source, now)
+    raise _too_many_failures(retry_after) if retry_after else wrong_login()
+
+
+def _too_many_failures(retry_after: int) -> TooManyAttempts:
+    return TooManyAttempts("too many failed logins", retry_after=retry_after)
+
+
+def _subject(credential_id: str, source: str) -> str:
+    return f"{credential_id} {source}"
+
+
+_ID: Final = re.compile(r"AK[A-Z2-7]{18}")
+_NOBODY: Final = "00000000-0000-0000-0000-000000000000"
+
+
+def is_access_key_id(username: str) -> bool:
+    """Return True if a user name has the form of an access key id."""
+    return _ID.fullmatch(username) is not None
+
+
+def find_key(
+    tx: Connection, access_key_id: str, _source_ip: IPv4Address | IPv6Address | None, now: int
+) -> KnownLogin | None:
+    """Return what is stored of an access key, or None if there is none."""
+    owner = find_key_owner(tx, access_key_id)
+    # For an unknown key, the same reads find nothing.
+    account_id = _NOBODY if owner is None else owner.account_id
+    account = find_account(tx, account_id)
+    is_allowed = find_settings(tx, account_id).access_key_login
+    if owner is None:
+        return None
+    # This is the one place that says which keys may log in.
+    may_log_in = owner.is_usable(now) and not owner.is_suspended and is_allowed
+    handle = "" if account is None else account.handle
+    login = _login(owner, access_key_id, handle, now) if may_log_in else None
+    source = source_of_program(owner.account_id, owner.service_account)
+    refused = RefusedLogin(owner.account_id, source.crn, source, (source.crn,))
+    return KnownLogin(owner.secret_sha256, login, refused)
+
+
+def _login(owner: KeyOwner, access_key_id: str, handle: str, now: int) -> Login:
+    end = now + BEARER_SECONDS * MICROSECONDS
+    return Login(
+        id=owner.key_id,
+        account_id=owner.account_id,
+        handle=handle,
+        expires_at=end if owner.expires_at is None else min(end, owner.expires_at),
+        service_account_id=owner.service_account_id,
+        service_account=owner.service_account,
+        sid=None,
+        access_key_id=owner.key_id,
+        direct_key_id=access_key_id,
+    )

@@ -1,0 +1,228 @@
+"""Check the copy of equal bytes that an account has before another repository reads it; replace it.
+
+The copy must be whole, and its data key must open, to be wrapped under the KMS key of that
+repository.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Unavailable
+from cloudcore.objects import damage
+from cloudcore.objects.wraps import WrapBroken
+from registry.blobstore.base import PLAIN, DataKey, ObjectDamaged, ObjectUnknown
+from registry.blobstore.inline import open_inline
+from registry.errors import KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
+from registry.metadata.blobs import objects as blobs
+from registry.metadata.blobs import wraps
+from registry.metadata.blobs.damage import switch_bytes
+from registry.metadata.blobs.inline import read_body
+from registry.metadata.blobs.objects import KeptObject, NewObject
+from registry.metadata.blobs.wraps import Wrap
+from registry.metadata.encryption_bindings import effective_key, effective_keys
+from registry.services.blobs.damage import find_body_damage, find_damage
+from registry.services.context import ServiceContext
+
+
+class SeenBytes(NamedTuple):
+    """Stored bytes that were checked."""
+
+    stored_id: str
+    damage: str | None
+    """What is wrong with them, by presence, size and the header of a sealed object, or None."""
+    kms_key_id: str
+    """That the repository writes under."""
+    wrapped: bytes | None = None
+    """Their data key under that KMS key. None if they are plain, or it cannot be wrapped so now."""
+
+
+async def see_kept_bytes(
+    ctx: ServiceContext, account_id: str, repository_id: str, digest: str
+) -> SeenBytes | None:
+    """Check the account's copy of these bytes for a repository; None if it has none."""
+    found = await ctx.database.read(_find_kept, account_id, repository_id, digest)
+    if found is None:
+        return None
+    kept, kms_key_id, own, body = found
+    seen = SeenBytes(kept.stored_id, None, kms_key_id)
+    try:
+        found_damage = await _find_damage(ctx, kept, body)
+    except StoreUnavailable:
+        found_damage = damage.UNREADABLE
+    if found_damage is not None:
+        return seen._replace(damage=found_damage)
+    if kept.encoding == PLAIN:
+        return seen
+    opened = None
+    with suppress(Unavailable):  # a push does not wait for the provider of another key
+        opened = await open_any(ctx, account_id, kept.stored_id, kms_key_id, own)
+    if opened is None:
+        return seen
+    if not await _is_sealed_with(ctx, kept, body, opened):
+        return seen._replace(damage=damage.DIGEST)
+    wrapped = await wrap_again(ctx, account_id, kms_key_id, kept.stored_id, opened)
+    return seen._replace(wrapped=wrapped)
+
+
+async def open_any(
+    ctx: ServiceContext, account_id: str, stored_id: str, preferred: str, own: Sequence[Wrap]
+) -> DataKey | None:
+    """Return the data key of stored bytes by any of their wraps; None if none can be opened.
+
+    Raises:
+        Unavailable: none opens now, but one may when the provider of its key is there again.
+
+    """
+    if ctx.data_keys is None:
+        return None
+    away: Unavailable | None = None
+    for wrap in sorted(own, key=lambda each: each.kms_key_id != preferred):
+        if wrap.wrapped_data_key is None or wrap.key_state != "enabled":
+            continue
+        try:
+            return await ctx.data_keys.open(
+                account_id, wrap.kms_key_id, wrap.wrapped_data_key, stored_id
+            )
+        except (KmsKeyDisabled, KmsKeyDeleted, WrapBroken):
+            continue
+        except Unavailable as error:
+            away = error
+    if away is not None:
+        raise away
+    return None
+
+
+async def wrap_again(
+    ctx: ServiceContext, account_id: str, kms_key_id: str, stored_id: str, data_key: DataKey
+) -> bytes | None:
+    """Wrap the data key of stored bytes under a KMS key; None if that cannot be used."""
+    assert ctx.data_keys is not None
+    try:
+        return await ctx.data_keys.wrap(account_id, kms_key_id, stored_id, data_key)
+    except (KmsKeyDisabled, KmsKeyDeleted, Unavailable):
+        return None
+
+
+async def _find_damage(ctx: ServiceContext, kept: KeptObject, body: bytes | None) -> str | None:
+    if kept.is_inline:
+        return find_body_damage(body, kept.stored_size)
+    return await find_damage(ctx.reader, kept.stored_id, kept.stored_size)
+
+
+async def _is_sealed_with(
+    ctx: ServiceContext, kept: KeptObject, body: bytes | None, data_key: DataKey
+) -> bool:
+    """Return False if the header of a sealed object does not belong to its data key."""
+    try:
+        if kept.is_inline:
+            open_inline(body, kept.stored_id, None, data_key)
+            return True
+        opened = await ctx.reader.open(kept.stored_id, None, data_key)
+    except (ObjectUnknown, ObjectDamaged, StoreUnavailable):
+        return False
+    await opened.aclose()
+    return True
+
+
+def _find_kept(
+    tx: Connection, account_id: str, repository_id: str, digest: str
+) -> tuple[KeptObject, str, list[Wrap], bytes | None] | None:
+    """Return the kept object, the repository's KMS key, the wraps, and the body if it is inline."""
+    kept = blobs.find_object(tx, account_id, digest)
+    if kept is None:
+        return None
+    body = read_body(tx, kept.stored_id) if kept.is_inline else None
+    if kept.encoding == PLAIN:
+        return kept, "", [], body
+    key = effective_key(tx, account_id, repository_id)
+    return kept, key.kms_key_id, wraps.find_wraps(tx, account_id, kept.id), body
+
+
+Wraps = Mapping[str, bytes | None]
+"""Wraps of one data key by KMS key; None under a key that cannot be used."""
+
+
+class NotWrapped(Exception):
+    """The data key is not wrapped under `kms_key_ids`, which links or tombstones need too."""
+
+    def __init__(self, kms_key_ids: Iterable[str]) -> None:
+        super().__init__("the data key is not wrapped under all KMS keys that need it")
+        self.kms_key_ids = sorted(kms_key_ids)
+
+
+async def wrap_under(
+    ctx: ServiceContext,
+    account_id: str,
+    kms_key_ids: Iterable[str],
+    stored_id: str,
+    data_key: DataKey,
+) -> Wraps:
+    """Wrap the data key of bytes under each of these KMS keys."""
+    return {
+        each: await wrap_again(ctx, account_id, each, stored_id, data_key) for each in kms_key_ids
+    }
+
+
+def replace_bytes(
+    tx: Connection,
+    account_id: str,
+    old_id: str,
+    new: NewObject,
+    made: Wraps,
+    quarantined_id: str,
+    now: int,
+) -> bool:
+    """Let the object `new.id`, which is locked, have the bytes `new.stored_id` instead of `old_id`.
+
+    `made` are the wraps of the new bytes' data key; none if they are plain. Each link and tombstone
+    gets one under the KMS key that it has, or if it was plain, under the one that its repository
+    writes under. The old bytes go to the quarantine under `quarantined_id`, with their own wraps.
+
+    Return False, and change nothing, if one of these KMS keys cannot be used, or the object has
+    other bytes than `old_id`.
+
+    Raises:
+        NotWrapped: `made` lacks a KMS key.
+
+    """
+    if new.encoding == PLAIN:
+        uses = wraps.find_uses(tx, account_id, new.id)
+        used = {use.kms_key_id for use in uses if use.kms_key_id is not None}
+        if not wraps.hold_enabled(tx, account_id, used):  # what is shut would be readable again
+            return False
+        if not switch_bytes(tx, account_id, old_id, new, quarantined_id, now):
+            return False
+        wraps.unseal_uses(tx, account_id, new.id)
+        wraps.drop_all_wraps(tx, account_id, new.id)
+        return True
+    plain = needed_keys(tx, account_id, new.id)
+    if missing := plain.keys() - made.keys():
+        raise NotWrapped(missing)
+    needed = {kms_key_id: made[kms_key_id] for kms_key_id in plain}
+    if not all(needed.values()) or not wraps.hold_enabled(tx, account_id, plain):
+        return False
+    if not switch_bytes(tx, account_id, old_id, new, quarantined_id, now):
+        return False
+    for kms_key_id, wrapped in needed.items():
+        assert wrapped is not None
+        wraps.put_wrap(tx, account_id, new.id, kms_key_id, wrapped)
+        wraps.seal_uses(tx, account_id, new.id, plain[kms_key_id], kms_key_id)
+    wraps.drop_other_wraps(tx, account_id, new.id, list(needed))
+    return True
+
+
+def needed_keys(tx: Connection, account_id: str, object_id: str) -> dict[str, list[str]]:
+    """Return the KMS keys that the links and tombstones of an object need to read sealed bytes.
+
+    Each has the ids of the repositories that read plain bytes as yet.
+    """
+    uses = wraps.find_uses(tx, account_id, object_id)
+    needed: dict[str, list[str]] = {each.kms_key_id: [] for each in uses if each.kms_key_id}
+    plain = {each.repository_id for each in uses if each.kms_key_id is None}
+    for key in effective_keys(tx, account_id, plain):
+        needed.setdefault(key.kms_key_id, []).extend(key.repository_ids)
+    return needed

@@ -1,0 +1,38 @@
+"""Keys of a push: the KMS key that it writes under, and the data keys of its bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cloudcore.kms.vault import LookedAt
+from registry.blobstore.base import DataKey
+
+
+class WritingKey(NamedTuple):
+    """The KMS key that a repository writes under, found usable."""
+
+    kms_key_id: str
+    looked_at: LookedAt
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """How staged or stored bytes are sealed."""
+
+    kms_key_id: str
+    data_key: DataKey
+    wrapped: bytes = field(repr=False)
+    """The data key, wrapped under the KMS key for the id of the bytes."""
+
+
+class UploadKeys(NamedTuple):
+    """What a request to an upload session needs to seal bytes."""
+
+    writing: WritingKey | None
+    """None if bytes are stored plain."""
+    received: LookedAt | None
+    """To open the data key of what was received.
+
+    None if that is plain, if its wrap is broken, or if it is not to be opened.
+    """

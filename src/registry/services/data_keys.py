@@ -1,0 +1,146 @@
+"""Data keys of blobs: made here, wrapped under KMS keys, and opened again.
+
+Errors of the KMS become those that the services know.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from cloudcore.db.base import Connection
+from cloudcore.kms.providers import VersionRef
+from cloudcore.kms.rules import KeyMissing, KeyUnusable
+from cloudcore.kms.vault import CiphertextInvalid, LookedAt, Vault, Wrapped
+from cloudcore.objects.wraps import WrapBroken, WrappedKey
+from registry.blobstore.base import DataKey
+from registry.errors import KmsKeyDeleted, KmsKeyDisabled
+
+_KEY_BYTES: Final = 32
+
+
+class DataKeys:
+    """Makes, wraps and opens the data keys of an install.
+
+    Every method that wraps or opens raises:
+        KmsKeyDeleted: there is no such KMS key, or it was deleted.
+        KmsKeyDisabled: it is disabled, or its deletion is pending.
+        Unavailable: the provider of its material is not there.
+    """
+
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+
+    def new(self, account_id: str) -> DataKey:
+        """Return a new random data key for bytes of an account."""
+        return DataKey(os.urandom(_KEY_BYTES), account_id.encode("ascii"))
+
+    async def wrap(
+        self, account_id: str, kms_key_id: str, stored_id: str, data_key: DataKey
+    ) -> bytes:
+        """Wrap the data key of the bytes `stored_id` under a KMS key."""
+        return (await self.wrap_all(account_id, kms_key_id, [(stored_id, data_key)]))[0]
+
+    async def wrap_all(
+        self, account_id: str, kms_key_id: str, data_keys: Sequence[tuple[str, DataKey]]
+    ) -> list[bytes]:
+        """Wrap data keys, each given with its stored id, under one KMS key."""
+        with _translated(KmsKeyDeleted):
+            return await self._vault.wrap_all(account_id, kms_key_id, _bound(data_keys))
+
+    def look_at(self, tx: Connection, account_id: str, kms_key_id: str, version: int) -> LookedAt:
+        """Return a KMS key that was found enabled, to wrap under this version of it after `tx`."""
+        with _translated(KmsKeyDeleted):
+            return self._vault.look_at(tx, VersionRef(account_id, kms_key_id, version))
+
+    async def wrap_looked_at(
+        self, looked_at: LookedAt, data_keys: Sequence[tuple[str, DataKey]]
+    ) -> list[bytes]:
+        """Wrap data keys like `wrap_all`, after `look_at` in a transaction of the caller."""
+        with _translated(KmsKeyDeleted):
+            return await self._vault.wrap_looked_at(looked_at, _bound(data_keys))
+
+    def wrap_if_open(self, looked_at: LookedAt, stored_id: str, data_key: DataKey) -> bytes | None:
+        """Wrap a data key like `wrap_looked_at` if that waits for nothing; return None if not."""
+        return self._vault.wrap_if_open(looked_at, data_key.plaintext, _aad(stored_id))
+
+    async def open(
+        self, account_id: str, kms_key_id: str, wrapped: bytes, stored_id: str
+    ) -> DataKey:
+        """Return the data key of the bytes `stored_id`.
+
+        Raises:
+            WrapBroken: it was not wrapped under this KMS key for these bytes.
+
+        """
+        return (await self.open_all(account_id, [WrappedKey(kms_key_id, wrapped, stored_id)]))[0]
+
+    async def open_all(self, account_id: str, wraps: Sequence[WrappedKey]) -> list[DataKey]:
+        """Return the data keys of one account's bytes; all KMS keys are read at once.
+
+        Raises:
+            WrapBroken: one of them does not open.
+
+        """
+        with _translated():
+            opened = await self._vault.unwrap_all(account_id, _wraps(wraps))
+        return _made(account_id, opened)
+
+    def look_for(self, tx: Connection, account_id: str, wraps: Sequence[WrappedKey]) -> LookedAt:
+        """Find the KMS keys of these wraps usable, to open them after this transaction.
+
+        Raises:
+            WrapBroken: one of them has not the form of a wrap.
+
+        """
+        with _translated():
+            return self._vault.look_for(tx, account_id, _wraps(wraps))
+
+    def opened_until(self, looked_at: LookedAt) -> int:
+        """Return until when the KMS keys that were just used stay open in this process."""
+        return self._vault.opened_until(looked_at)
+
+    async def open_looked_at(
+        self, account_id: str, looked_at: LookedAt, wraps: Sequence[WrappedKey]
+    ) -> list[DataKey]:
+        """Return data keys like `open_all`, after `look_for` in a transaction of the caller."""
+        with _translated():
+            opened = await self._vault.unwrap_looked_at(looked_at, _wraps(wraps))
+        return _made(account_id, opened)
+
+
+def _bound(data_keys: Sequence[tuple[str, DataKey]]) -> list[tuple[bytes, bytes]]:
+    return [(data_key.plaintext, _aad(stored_id)) for stored_id, data_key in data_keys]
+
+
+def _wraps(wraps: Sequence[WrappedKey]) -> list[Wrapped]:
+    return [Wrapped(each.kms_key_id, each.wrapped, _aad(each.stored_id)) for each in wraps]
+
+
+def _aad(stored_id: str) -> bytes:
+    return b"blob:" + stored_id.encode("ascii")
+
+
+def _made(account_id: str, opened: Sequence[bytes]) -> list[DataKey]:
+    try:
+        return [DataKey(plaintext, account_id.encode("ascii")) for plaintext in opened]
+    except ValueError:
+        raise WrapBroken from None
+
+
+@contextmanager
+def _translated(invalid: type[Exception] = WrapBroken) -> Iterator[None]:
+    """Raise the errors of the registry for those of the KMS; `invalid` for CiphertextInvalid.
+
+    To wrap, there is no ciphertext: the version of the KMS key was erased since it was looked at.
+    """
+    try:
+        yield
+    except KeyMissing:
+        raise KmsKeyDeleted from None
+    except KeyUnusable:
+        raise KmsKeyDisabled from None
+    except CiphertextInvalid:
+        raise invalid from None

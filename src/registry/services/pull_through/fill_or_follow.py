@@ -1,0 +1,268 @@
+"""Get a blob: fetch it, or follow the worker that does; if that dies, take over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing, suppress
+from typing import Final
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import PlatformError, Unavailable
+from registry.blobstore.base import DataKey, ObjectUnknown, OpenObject, StageBusy, StagedDropped
+from registry.errors import BlobUnknown, DigestMismatch, StoreUnavailable, UploadBusy, UploadUnknown
+from registry.metadata.blobs import objects, uploads
+from registry.metadata.blobs.uploads import FIRST_TOKEN, Ending, Upload
+from registry.metadata.pull_through import fills
+from registry.metadata.pull_through import fills as rows
+from registry.metadata.pull_through.cached_images import links_of_rule
+from registry.metadata.pull_through.fills import Fill
+from registry.metadata.pull_through.rules import find_rule_for
+from registry.services.blobs.upload_leases import UploadLeaseLost, has_run_out
+from registry.services.context import ServiceContext
+from registry.services.pull_through.feed import Feed, Stage
+from registry.services.pull_through.fill_blob import AlreadyThere, FillTaken, fill
+from registry.services.pull_through.fills import FillUnread, Source
+from registry.services.pull_through.remote import as_error
+from registry.services.pull_through.upstream_states import record_failure
+from registry.upstream.base import NotUpstream, UpstreamBroken, UpstreamFailed
+
+_ROUNDS: Final = 20
+"""How often the worker that fetches may change before readers are told to come again."""
+_PAUSE_SECONDS: Final = 0.05
+
+_log = logging.getLogger(__name__)
+_LOOK_SECONDS: Final = 0.02
+"""Between looks for the first bytes; they take longer as time passes."""
+_LONGEST_LOOK_SECONDS: Final = 0.1
+_WATCH_SECONDS: Final = 0.5
+"""Between looks whether the other worker is still there."""
+
+
+async def bring_blob(ctx: ServiceContext, source: Source, feed: Feed) -> None:
+    """Bring a blob to its readers, until all bytes are there or no more can be done; never raise.
+
+    If another worker has brought them already, the feed finishes without any.
+    """
+    failure: Exception = Unavailable("the blob could not be fetched; try again", retry_after=5)
+    try:
+        if await _is_there(ctx, source, feed):
+            feed.finish()
+    except UpstreamFailed as error:
+        failure = as_error(error, ctx.clock())
+        _log.warning("blob %s of %s: %s", source.digest, source.name, failure.message)
+    except NotUpstream:
+        failure = BlobUnknown(
+            f"the upstream of {source.name} has no blob {source.digest}", digest=str(source.digest)
+        )
+    except DigestMismatch:
+        broken = UpstreamBroken("it sent other bytes than those of the digest")
+        failure = as_error(broken, ctx.clock())
+        await _note(ctx, source, broken)
+        _log.warning("the upstream of %s sent wrong bytes for %s", source.name, source.digest)
+    except (FillUnread, UploadLeaseLost):
+        pass
+    except PlatformError as error:
+        failure = error
+    except Exception:  # noqa: BLE001 - a bug, or the disk: readers are told, and the log has it
+        _log.exception("the fill of blob %s has failed", source.digest)
+    finally:
+        feed.fail(failure)
+
+
+async def _note(ctx: ServiceContext, source: Source, failure: UpstreamFailed) -> None:
+    """Count a fault of the upstream that was found once all its bytes had come."""
+    with suppress(Unavailable):  # readers are told all the same
+        rule_id = source.remote.rule_id
+        await ctx.database.write_relaxed(record_failure, rule_id, failure, ctx.clock())
+
+
+async def _is_there(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
+    """Return True once the bytes are there and right; False if workers take turns without end."""
+    for _ in range(_ROUNDS):
+        found = await ctx.database.read(rows.find_fill, source.account_id, source.key)
+        try:
+            if found is not None and not is_free(ctx, found):
+                if not may_follow(source, found):
+                    source = await _confirmed(ctx, source)
+                if await follow(ctx, source, feed) or await _has_come(ctx, source, feed):
+                    return True
+                continue
+            if found is not None and not _may_go_on(ctx, source, found):
+                await _end(ctx, found)
+                found = None
+            await fill(ctx, source, feed, found)
+        except AlreadyThere:
+            if await _has_come(ctx, source, feed):
+                return True
+        except (FillTaken, UploadBusy, UploadUnknown):
+            await asyncio.sleep(_PAUSE_SECONDS)
+        else:
+            return True
+    return False
+
+
+async def _confirmed(ctx: ServiceContext, source: Source) -> Source:
+    """Return the source of a blob as known to its upstream; raise NotUpstream or UpstreamFailed."""
+    assert ctx.upstream is not None
+    await ctx.upstream.head_blob(source.remote, source.digest)
+    return source._replace(is_known=True)
+
+
+async def _has_come(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
+    """Return True if the blob is there by now; readers then get the rest of it from the store.
+
+    What they have had may be of a fill that was given up. Unless it is of these very bytes, it is
+    taken back.
+    """
+    stored_id = await ctx.database.read(_held_as, source)
+    if stored_id is None:
+        return False
+    if feed.stage is None or feed.stage.stage_id != stored_id:
+        feed.open(feed.size, None)
+    return True
+
+
+def _held_as(tx: Connection, source: Source) -> str | None:
+    """Return the id of the blob's bytes if the repository may have them, and they are undamaged.
+
+    It may if it has them, or if another one of its rule has and the upstream is known to have it.
+    """
+    canonical = objects.canonical_digest(tx, source.name.handle, source.digest)
+    if canonical is None:
+        return None
+    own = objects.find_link_alone(tx, source.name.handle, source.name.repository, canonical)
+    held = [own] if own else []
+    rule = find_rule_for(tx, source.name.handle, source.name.repository)
+    if source.is_known and rule is not None and rule.id == source.remote.rule_id:
+        held += links_of_rule(tx, rule, canonical, 1)
+    return next((link.stored_id for link in held if link.damage is None), None)
+
+
+def _may_go_on(ctx: ServiceContext, source: Source, found: Fill) -> bool:
+    """Return True if a fill that nobody has is one for the same repository, and has not expired."""
+    is_same = found.upload.repository_id == source.repository_id
+    return is_same and found.expires_at > ctx.clock()
+
+
+async def _end(ctx: ServiceContext, found: Fill) -> None:
+    """End a fill that nobody has; do nothing if another worker was faster.
+
+    Its bytes go first, so that what a crash leaves is ended when it expires.
+    """
+    upload_id, now = found.upload.id, ctx.clock()
+    taken = await ctx.database.write(ctx.leases.take_abandoned, upload_id, now)
+    if taken is None:
+        return
+    with suppress(StageBusy, StoreUnavailable):
+        await ctx.writer.discard(taken.stage_id)
+    ending = Ending(upload_id, uploads.lease_of(taken), valid_until=0)
+    await ctx.database.write(uploads.remove_upload, ending, now)
+
+
+def may_follow(source: Source, found: Fill) -> bool:
+    """Return True if a fill is for the same repository, or its upstream is known to have the blob.
+
+    Else the upstream of another repository would answer for this one's.
+    """
+    return source.is_known or found.upload.repository_id == source.repository_id
+
+
+def is_free(ctx: ServiceContext, found: Fill) -> bool:
+    """Return True if no worker fetches the blob now: it has let go, or has died."""
+    upload = found.upload
+    if ctx.leases.is_writing(upload.id):
+        return False
+    return ctx.leases.is_abandoned(upload) or has_run_out(upload, ctx.clock())
+
+
+async def follow(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
+    """Feed readers what another worker fetches; return True once its bytes are found right.
+
+    Return False if the other worker has ended in some way, or died.
+
+    Raises:
+        KmsKeyDeleted, KmsKeyDisabled, Unavailable: the staged bytes cannot be decrypted.
+        StoreUnavailable: it cannot be read.
+
+    """
+    pause = _LOOK_SECONDS
+    while True:
+        found = await _find(ctx, source)
+        if found is None:
+            return False
+        if found.size is not None and not _is_copied(found.upload):
+            try:
+                return await _feed(ctx, source, feed, found)
+            except ObjectUnknown:  # nothing has been written yet
+                pass
+            except StagedDropped:
+                return False
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.2, _LONGEST_LOOK_SECONDS)
+
+
+async def _find(ctx: ServiceContext, source: Source) -> Fill | None:
+    """Return the fill, if another worker fetches it now, and may for this repository."""
+    found = await ctx.database.read(fills.find_fill, source.account_id, source.key)
+    if found is None or is_free(ctx, found) or not may_follow(source, found):
+        return None
+    return found
+
+
+def _is_copied(upload: Upload) -> bool:
+    """Return True while a worker that has taken the first one's fill over copies its bytes.
+
+    The copy may have fewer of them, and who has read on would be cut off.
+    """
+    return upload.stage_id == upload.id and upload.lease_token != FIRST_TOKEN
+
+
+async def _feed(ctx: ServiceContext, source: Source, feed: Feed, found: Fill) -> bool:
+    upload = found.upload
+    stage = Stage(upload.stage_id, await _open_key(ctx, upload))
+    async with aclosing(await ctx.reader.open_staged(*stage)) as opened:
+        # What was noted is there; who wants it reads it itself.
+        feed.open(found.size, stage, upload.received_bytes)
+        reading = asyncio.create_task(_read(opened, feed, upload.received_bytes))
+        try:
+            while not (await asyncio.wait((reading,), timeout=_WATCH_SECONDS))[0]:
+                now = await _find(ctx, source)
+                if now is not None and now.upload.stage_id == upload.stage_id:
+                    continue
+                # It has ended well, and the rest is being read; or it has not.
+                if not await _is_done(reading, feed):
+                    return False
+            await reading
+            return True
+        finally:
+            reading.cancel()
+            with suppress(asyncio.CancelledError, StagedDropped, StoreUnavailable):
+                await reading
+
+
+async def _is_done(reading: asyncio.Task[None], feed: Feed) -> bool:
+    """Wait for the rest of the bytes while they come; return False if none do any more."""
+    before = None
+    while feed.end != before:
+        before = feed.end
+        if (await asyncio.wait((reading,), timeout=_WATCH_SECONDS))[0]:
+            return True
+    return False
+
+
+async def _read(opened: OpenObject, feed: Feed, offset: int) -> None:
+    """Feed bytes as they grow, until they are an object: then their digest was found right."""
+    async for part in opened.stream(offset):
+        feed.append(part)
+        offset += len(part)
+        feed.note_staged(offset)
+
+
+async def _open_key(ctx: ServiceContext, upload: Upload) -> DataKey | None:
+    if upload.kms_key_id is None or upload.wrapped_data_key is None:
+        return None
+    if ctx.data_keys is None:
+        raise StoreUnavailable("the blob is sealed, and this process has no keys")
+    wrapped = upload.kms_key_id, upload.wrapped_data_key
+    return await ctx.data_keys.open(upload.account_id, *wrapped, upload.stage_id)

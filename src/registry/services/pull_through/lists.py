@@ -1,0 +1,282 @@
+"""List tags and referrers of cached repositories as their upstreams have them.
+
+An upstream's answer is kept for the rule's `tag_ttl_seconds`, and given again when it is stale if
+the upstream cannot be asked.
+
+*Tags*: those that the upstream has, and those that are here. It is asked before the first pull,
+too; that makes no repository.
+
+*Referrers* (signatures, SBOMs, attestations): by the upstream's referrers API; or, where it has
+none, by the tag made of the digest, under which older clients keep the list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+import msgspec
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection, ConstraintViolated
+from cloudcore.errors import Unavailable
+from registry.errors import DigestInvalid, ManifestUnknown, NameUnknown
+from registry.metadata.blobs.objects import canonical_digests
+from registry.metadata.images.manifests import find_manifests
+from registry.metadata.pull_through import lookups
+from registry.metadata.pull_through.lookups import CachedReferrers, KeptTags
+from registry.metadata.pull_through.rules import CacheRule, find_rule_for
+from registry.metadata.repositories.live import Repository, find_repository, lock_repository
+from registry.oci.digest import Digest
+from registry.oci.reference import Name
+from registry.services.context import ServiceContext
+from registry.services.pull_through.fetched_manifests import Way, way_to
+from registry.services.pull_through.manifests import pull_manifest
+from registry.services.pull_through.remote import as_error
+from registry.services.repositories.names import NamePage
+from registry.upstream.base import HiddenUpstream, NotUpstream, UpstreamBroken, UpstreamFailed
+
+_LOOK_SECONDS: Final = 15
+"""For how long a client waits for the upstream when there is another answer."""
+_ABSENT: Final = "tags/list"
+"""The reference, which no tag can be, under which it is noted that the upstream has no list."""
+
+
+class CachedTags(NamedTuple):
+    """A page of the tags of a cached repository."""
+
+    page: NamePage
+    is_stale: bool
+    """The upstream could not be asked."""
+    checked_at: int | None
+    """When the upstream sent its list, or None if it never did."""
+    is_whole: bool
+    """False if the upstream has more tags than are listed."""
+
+
+class _KnownTags(NamedTuple):
+    rule: CacheRule | None
+    kept: KeptTags | None
+    is_absent: bool
+    """The upstream has said a moment ago that it has none."""
+
+
+async def list_cached_tags(
+    ctx: ServiceContext, name: Name, after: str, limit: int, here: NamePage | NameUnknown
+) -> CachedTags:
+    """Return a page of tags that sort after `after`, given the same page of those that are `here`.
+
+    Raises:
+        NameUnknown: the error that is `here`, if neither the upstream lists the repository.
+        Unavailable: the upstream gave no usable answer, and there is no other.
+
+    """
+    known = await ctx.database.read(_find_tags, name, ctx.clock())
+    kept, is_stale = known.kept, False
+    way = way_to(ctx, known.rule, name)
+    if way is not None and not known.is_absent and (not kept or ctx.clock() >= kept.fresh_until):
+        has_other = kept is not None or isinstance(here, NamePage)
+        try:
+            async with asyncio.timeout(_LOOK_SECONDS if has_other else None):
+                kept = await ctx.tag_list_fetches.join(
+                    name.handle, way.remote.origin, name, lambda: _ask_tags(ctx, way, name, kept)
+                )
+        except (UpstreamFailed, HiddenUpstream, Unavailable, TimeoutError) as failure:
+            if kept is None and isinstance(here, NameUnknown):
+                if isinstance(failure, HiddenUpstream):
+                    raise here from None
+                if isinstance(failure, UpstreamFailed):
+                    raise as_error(failure, ctx.clock()) from None
+                raise
+            is_stale = True
+        except NotUpstream:
+            kept = None
+    if kept is None:
+        if isinstance(here, NameUnknown):
+            raise here
+        return CachedTags(here, is_stale, None, is_whole=True)
+    page = _merged(kept, after, limit, here)
+    return CachedTags(page, is_stale, kept.checked_at, kept.is_whole)
+
+
+def _find_tags(tx: Connection, name: Name, now: int) -> _KnownTags:
+    rule = find_rule_for(tx, name.handle, name.repository)
+    if rule is None:
+        return _KnownTags(None, None, is_absent=False)
+    return _KnownTags(
+        rule,
+        lookups.find_tags(tx, rule.id, name.repository),
+        lookups.is_absent(tx, rule.id, name.repository, _ABSENT, now),
+    )
+
+
+async def _ask_tags(ctx: ServiceContext, way: Way, name: Name, kept: KeptTags | None) -> KeptTags:
+    """Fetch the upstream's list and store it.
+
+    Raises:
+        NotUpstream: it has none; the stored list is deleted, unless it is hidden now.
+
+    """
+    known = await ctx.database.read(_find_tags, name, ctx.clock())
+    if known.kept is not None and ctx.clock() < known.kept.fresh_until:
+        return known.kept  # somebody was told it since the caller looked
+    try:
+        told = await way.upstream.list_tags(way.remote)
+    except NotUpstream as missing:
+        if kept is None or not isinstance(missing, HiddenUpstream):
+            with suppress(ConstraintViolated, Unavailable):
+                await ctx.database.write(_note_absence, way.rule, name, ctx.clock())
+        raise
+    now = ctx.clock()
+    names = "\n".join(sorted(told.names)).encode()
+    found = KeptTags(names, told.is_whole, now, now + way.rule.tag_ttl_seconds * MICROSECONDS)
+    with suppress(ConstraintViolated, Unavailable):  # such as a full disk; it is told all the same
+        await ctx.database.write(lookups.keep_tags, way.rule.id, name.repository, found)
+    return found
+
+
+def _note_absence(tx: Connection, rule: CacheRule, name: Name, now: int) -> None:
+    lookups.remove_tags(tx, rule.id, name.repository)
+    until = now + rule.negative_ttl_seconds * MICROSECONDS
+    lookups.note_absence(tx, rule.id, name.repository, _ABSENT, until)
+
+
+def _merged(kept: KeptTags, after: str, limit: int, here: NamePage | NameUnknown) -> NamePage:
+    """Return one page of two, each of which has its first names after `after`."""
+    of_both = set(kept.after(after, limit + 1))
+    has_more = False
+    if isinstance(here, NamePage):
+        of_both.update(here.names)
+        has_more = here.has_more
+    names = sorted(of_both)
+    return NamePage(names[:limit], has_more or len(names) > limit)
+
+
+class UpstreamReferrer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The descriptor of a referrer, without the other members that an upstream sends."""
+
+    media_type: str
+    digest: str
+    size: int
+    artifact_type: str | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Index(msgspec.Struct, frozen=True):
+    manifests: list[UpstreamReferrer] | None = []
+    """None, which some registries send, is an empty list."""
+
+
+class UpstreamReferrers(NamedTuple):
+    """The referrers of a digest at the upstream."""
+
+    listed: Sequence[UpstreamReferrer]
+    stale_since: int | None
+    """When the upstream sent them, if it cannot be asked now; else None."""
+
+
+class _KnownReferrers(NamedTuple):
+    rule: CacheRule | None
+    repository: Repository | None
+    cached: CachedReferrers | None
+
+
+_decoder = msgspec.json.Decoder(_Index)
+
+
+async def list_upstream_referrers(
+    ctx: ServiceContext, name: Name, subject: Digest
+) -> UpstreamReferrers | None:
+    """Return the referrers of a digest in a cached repository, or None if nobody told them.
+
+    Raises:
+        Unavailable: the upstream gave no usable answer, and there is none from before.
+
+    """
+    known = await ctx.database.read(_find_cached, name, subject)
+    cached, now = known.cached, ctx.clock()
+    if cached is not None and now < cached.fresh_until:
+        return UpstreamReferrers(_read(cached.body), None)
+    way = way_to(ctx, known.rule, name)
+    if way is None:
+        return UpstreamReferrers(_read(cached.body), None) if cached else None
+    try:
+        body = await ctx.referrer_fetches.join(
+            name.handle,
+            way.remote.origin,
+            (name, subject),
+            lambda: _ask_referrers(ctx, way, name, subject, known.repository),
+        )
+    except (UpstreamFailed, HiddenUpstream, Unavailable) as failure:
+        if cached is not None:
+            return UpstreamReferrers(_read(cached.body), cached.checked_at)
+        if isinstance(failure, HiddenUpstream):
+            return None
+        raise (as_error(failure, now) if isinstance(failure, UpstreamFailed) else failure) from None
+    return UpstreamReferrers(_read(body), None)
+
+
+def _find_cached(tx: Connection, name: Name, subject: Digest) -> _KnownReferrers:
+    repository = find_repository(tx, name.handle, name.repository)
+    if repository is not None and not repository.is_cached:
+        return _KnownReferrers(None, None, None)
+    rule = find_rule_for(tx, name.handle, name.repository)
+    cached = lookups.find_referrers(tx, repository.id, str(subject)) if repository else None
+    return _KnownReferrers(rule, repository, cached)
+
+
+async def _ask_referrers(
+    ctx: ServiceContext, way: Way, name: Name, subject: Digest, repository: Repository | None
+) -> bytes:
+    """Fetch the upstream's index of referrers; store it if the manifest is stored here."""
+    try:
+        told = await way.upstream.get_referrers(way.remote, subject)
+    except HiddenUpstream:
+        raise
+    except NotUpstream:
+        told = b"{}"
+    if told is None:
+        told = await _by_tag(ctx, name, subject)
+    body = msgspec.json.encode(_Index(_checked(told)))
+    if repository is not None:
+        now = ctx.clock()
+        until = now + way.rule.tag_ttl_seconds * MICROSECONDS
+        kept = CachedReferrers(body, now, until)
+        with suppress(Unavailable):  # such as a full disk; the answer is told all the same
+            await ctx.database.write(_keep, repository, str(subject), kept)
+    return body
+
+
+async def _by_tag(ctx: ServiceContext, name: Name, subject: Digest) -> bytes:
+    """Return the index under the tag of a digest, or an empty one."""
+    tag = str(subject).replace(":", "-")[:128]
+    try:
+        return (await pull_manifest(ctx, name, tag)).body
+    except (ManifestUnknown, NameUnknown):
+        return b"{}"
+
+
+def _keep(tx: Connection, repository: Repository, subject: str, told: CachedReferrers) -> None:
+    """Store the referrers of a manifest that is stored here; requests for others add no lookups."""
+    if lock_repository(tx, repository.id) is None:
+        return
+    digest = canonical_digests(tx, repository.account_id, [subject]).get(subject, subject)
+    if find_manifests(tx, repository.id, [digest]):
+        lookups.put_referrers(tx, repository.id, subject, told)
+
+
+def _checked(told: bytes) -> list[UpstreamReferrer]:
+    """Decode an upstream's index of referrers; raise `UpstreamBroken` if it is malformed."""
+    try:
+        listed = _decoder.decode(told).manifests or []
+        for each in listed:
+            Digest.parse(each.digest)
+    except (msgspec.MsgspecError, DigestInvalid):
+        raise UpstreamBroken("it sent no index of referrers") from None
+    return listed
+
+
+def _read(body: bytes) -> Sequence[UpstreamReferrer]:
+    return _decoder.decode(body).manifests or []

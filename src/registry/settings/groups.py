@@ -1,0 +1,186 @@
+"""Groups of settings: limits, delays of the collector, rates of background reading, and billing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from cloudcore.clock import MICROSECONDS
+from registry.settings.texts import SettingsError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+MOST_INLINE_BYTES: Final = 16 * 1024
+"""Most bytes of a blob in the database, whatever the setting."""
+MOST_PORT: Final = 65535
+_MOST_SECONDS: Final = 100 * 366 * 24 * 3600
+"""A hundred years: a moment that much later is still a number of the database."""
+_RANGES: Final = {
+    "port": (0, MOST_PORT),
+    "s3_port": (0, MOST_PORT),
+    "email_port": (1, MOST_PORT),
+    "email_rate": (1, 1_000_000),
+    "compute_first_uid": (65_536, 2**32 - 2 * 65_536),
+    "compute_disk_mb": (16, 1024**2),
+    "database_first_uid": (65_536, 2**32 - 2 * 65_536),
+    "workers": (1, 1000),
+    "store_s3_connect_seconds": (1, 60),
+    "store_s3_read_seconds": (1, 300),
+    "store_s3_buffer_mb": (64, 1024**2),
+    "cache_bytes": (0, 1024**5),
+    "container_password_seconds": (900, _MOST_SECONDS),
+    "scrub_every_seconds": (3600, _MOST_SECONDS),
+    "inline_max_bytes": (0, MOST_INLINE_BYTES),
+    "drain_seconds": (0, 3600),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of requests, uploads and touches. Sizes in bytes, times in seconds."""
+
+    max_blob_bytes: int = 100 * 1024**3
+    """Maximum of the bytes of a blob."""
+    upload_idle_seconds: int = 24 * 3600
+    """Time without a request after which an upload session ends."""
+    max_open_uploads: int = 5000
+    """Maximum of open upload sessions of an account; one more is answered 429."""
+    max_open_uploads_per_repository: int = 1000
+    """Maximum of those of one repository."""
+    max_bucket_bytes: int = 1024**4
+    """Maximum of the bytes that an account has in buckets."""
+    inline_max_bytes: int = MOST_INLINE_BYTES
+    """Size up to which a blob is kept in the database, and not in a file; 0: none is."""
+    kept_answers_bytes: int = 32 * 1024**2
+    """Memory of a worker for answers that it gives again; 0: none is kept."""
+    touch_after_seconds: int = 12 * 3600
+    """Age of a link's last use from which a HEAD refreshes it: of a blob that no manifest needs
+    yet. Half of `gc_grace_seconds` is the most."""
+    request_seconds: int = 0
+    """Time after which the server ends any request, in either direction; 0: it ends none."""
+    drain_seconds: int = 0
+    """Time after SIGTERM in which the server takes requests and says that it is not ready, before
+    it drains."""
+
+    @property
+    def upload_idle(self) -> int:
+        """Return the idle time of an upload session in microseconds."""
+        return self.upload_idle_seconds * MICROSECONDS
+
+    @property
+    def touch_after(self) -> int:
+        """Return the age of a link's last use from which a HEAD refreshes it, in microseconds."""
+        return self.touch_after_seconds * MICROSECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Delays before each step of the collector, in seconds.
+
+    The collector is safe with all of them at 0, since foreign keys and locks protect what is in
+    use. The delays give clients time to use a blob they have found, and operators time to recover.
+    """
+
+    gc_grace_seconds: int = 24 * 3600
+    """Time that an unreferenced blob stays in its repository after its last use."""
+    gc_condemned_seconds: int = 900
+    """Time that an unlinked object is kept for another push of the same bytes."""
+    gc_quarantine_seconds: int = 3600
+    """Time for which the bytes of a swept object can be recovered."""
+    gc_orphan_seconds: int = 7 * 24 * 3600
+    """Time after which stored files without a row are deleted."""
+
+    @property
+    def grace(self) -> int:
+        """Return `gc_grace_seconds` in microseconds."""
+        return self.gc_grace_seconds * MICROSECONDS
+
+    @property
+    def condemned(self) -> int:
+        """Return `gc_condemned_seconds` in microseconds."""
+        return self.gc_condemned_seconds * MICROSECONDS
+
+    @property
+    def orphan(self) -> int:
+        """Return `gc_orphan_seconds` in microseconds."""
+        return self.gc_orphan_seconds * MICROSECONDS
+
+    @property
+    def quarantine(self) -> int:
+        """Return `gc_quarantine_seconds` in microseconds."""
+        return self.gc_quarantine_seconds * MICROSECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbing:
+    """How the scrub in the background reads stored bytes, to find damaged ones."""
+
+    scrub_every_seconds: int = 30 * 24 * 3600
+    """Time within which the scrub in the background reads the bytes of every blob and manifest."""
+    scrub_rate_bytes: int = 32 * 1024**2
+    """Bytes that it may read per second; 0 turns it off."""
+
+    @property
+    def every(self) -> int:
+        """Return `scrub_every_seconds` in microseconds."""
+        return self.scrub_every_seconds * MICROSECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class PlainSealing:
+    """How the run in the background seals blobs that were stored plain."""
+
+    seal_rate_bytes: int = 32 * 1024**2
+    """Bytes per second that the run which seals plain blobs may read; 0 turns it off."""
+
+
+def check_numbers(settings: DataclassInstance) -> None:
+    """Raise SettingsError for a number that is out of its range."""
+    for item in fields(settings):
+        value, name = getattr(settings, item.name), item.name
+        if not isinstance(value, int):
+            continue
+        least, most = _RANGES.get(name, (0, _MOST_SECONDS if name.endswith("_seconds") else 2**53))
+        if not least <= value <= most:
+            raise SettingsError(f"{name} is a number from {least} to {most}, not {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class BillingSettings:
+    """Who processes the payments of invoices."""
+
+    payment_processor: Literal["embedded", "stripe"] = "embedded"
+    """``embedded``: test cards, which move no money; ``stripe``: Stripe."""
+    stripe_key_file: str = ""
+    """File of the secret key of Stripe, which others may not read."""
+    stripe_endpoint: str = ""
+    """URL of Stripe's API; empty: Stripe's own."""
+
+    @property
+    def problem(self) -> str:
+        """Return what is wrong, with the setting before it, or an empty string."""
+        if self.payment_processor not in ("embedded", "stripe"):
+            return f"payment_processor is embedded or stripe, not {self.payment_processor!r}"
+        if self.payment_processor == "stripe" and not self.stripe_key_file:
+            return "payment_processor stripe needs stripe_key_file, the file of its secret key"
+        return ""
+
+    def read_key(self) -> str:
+        """Return the secret key of Stripe.
+
+        Raises:
+            ValueError: the file cannot be read, or others can read it, or it has no key.
+
+        """
+        path = Path(self.stripe_key_file)
+        try:
+            mode, text = path.stat().st_mode, path.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"cannot read {path}: {error}") from None
+        if mode & 0o077:
+            raise ValueError(f"others can read {path}: chmod 600 it")
+        if not text or len(text.split()) != 1:
+            raise ValueError(f"{path} has no key")
+        return text

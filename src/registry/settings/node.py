@@ -1,0 +1,186 @@
+"""The settings of what runs on machines: networks, load balancers, instances and databases."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from cloudcore.nodes.node import Node
+from registry.settings.texts import SettingsError
+
+NetworkDriver = Literal["render", "nftables"]
+BalancerDriver = Literal["embedded", "haproxy"]
+ComputeDriver = Literal["off", "runc", "bubblewrap"]
+DatabaseDriver = Literal["off", "bubblewrap"]
+Network = IPv4Network | IPv6Network
+
+_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
+_NO_NAME: Final = re.compile(r"[^a-z0-9.-]+")
+_PORTS: Final = re.compile(r"([1-9][0-9]{3,4})-([1-9][0-9]{3,4})")
+_MOST_PORT: Final = 65_535
+_ULA: Final = IPv6Network("fc00::/7")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What runs on machines, and by which programs."""
+
+    node_name: str = ""
+    """Name of this machine, unique in the install and never changed; empty: its host name."""
+    network_driver: NetworkDriver = "render"
+    """What makes networks: ``render`` writes their rules for persons to see; ``nftables``, which
+    needs root, makes namespaces, links and rules of this machine's kernel."""
+    network_ipv6_ranges: str = ""
+    """Global IPv6 networks, separated by commas, that lead to this machine: VPCs take theirs from
+    them, each its own."""
+    balancer_driver: BalancerDriver = "embedded"
+    """What runs load balancers: ``embedded``, or ``haproxy``, which is to be installed."""
+    balancer_vips: str = ""
+    """Networks, separated by commas, whose addresses load balancers get; empty: there are none."""
+    balancer_targets: str = ""
+    """Networks, separated by commas, that load balancers may connect to by address where networks
+    are only written (``render``): they connect from this machine then, and a VPC may have any
+    private network."""
+    compute_driver: ComputeDriver = "off"
+    """What runs instances: nothing (``off``), ``runc``, which needs root, or ``bubblewrap``."""
+    compute_first_uid: int = 1_000_000
+    """First of 65,536 user ids of this machine that instances run as, which nothing else has."""
+    compute_disk_mb: int = 1024
+    """MiB that an instance may write."""
+    database_driver: DatabaseDriver = "off"
+    """What runs database servers: nothing (``off``), or ``bubblewrap``, as root or not."""
+    database_address: str = "127.0.0.1"
+    """Address of this machine on which its database servers listen: clients connect to it."""
+    database_ports: str = "20000-20999"
+    """First and last port of database servers on this machine, each of which has one."""
+    database_first_uid: int = 1_100_000
+    """User id of this machine that the server of the first port runs as, the next port's the next
+    one: nothing else has them. Without root, servers run as the user of the service."""
+    database_networks: str = ""
+    """Networks, separated by commas, that registered database servers may be in, although they
+    are not public."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of this machine."""
+        return self.node_name or _host_name()
+
+    def node(self, data: Path) -> Node:
+        """Return this machine; `data` is the folder of the service."""
+        found = ["networks", "backups"]
+        if self.vips:
+            found.append("balancers")
+        if self.compute_driver != "off":
+            found.append("instances")
+        if self.database_driver != "off":
+            found.append("databases")
+        return Node(self.name, data / "nodes" / self.name, tuple(found))
+
+    @property
+    def ipv6_ranges(self) -> Sequence[IPv6Network]:
+        """Return the networks that VPCs take theirs from.
+
+        Raises:
+            SettingsError: an entry is none.
+
+        """
+        found: list[IPv6Network] = []
+        for each in _networks("network_ipv6_ranges", self.network_ipv6_ranges):
+            if not isinstance(each, IPv6Network) or each.overlaps(_ULA):
+                raise SettingsError(f"network_ipv6_ranges: {each} is no global IPv6 network")
+            found.append(each)
+        return tuple(found)
+
+    @property
+    def vips(self) -> Sequence[Network]:
+        """Return the networks whose addresses load balancers get.
+
+        Raises:
+            SettingsError: an entry is none.
+
+        """
+        return _networks("balancer_vips", self.balancer_vips)
+
+    @property
+    def targets(self) -> Sequence[Network]:
+        """Return the networks that load balancers may connect to from this machine.
+
+        Raises:
+            SettingsError: an entry is none.
+
+        """
+        return _networks("balancer_targets", self.balancer_targets)
+
+    @property
+    def database_range(self) -> tuple[int, int]:
+        """Return the first and the last port of database servers.
+
+        Raises:
+            SettingsError: there is no such range.
+
+        """
+        found = _PORTS.fullmatch(self.database_ports)
+        first, last = (int(each) for each in found.groups()) if found else (1, 0)
+        if not first <= last < _MOST_PORT:  # the number after the last is of verifications
+            raise SettingsError(
+                "database_ports is a range such as 20000-20999, up to 65534, not"
+                f" {self.database_ports!r}"
+            )
+        return first, last
+
+    @property
+    def registered_networks(self) -> Sequence[Network]:
+        """Return the networks that registered database servers may be in.
+
+        Raises:
+            SettingsError: an entry is none.
+
+        """
+        return _networks("database_networks", self.database_networks)
+
+    @property
+    def problem(self) -> str:
+        """Return what is wrong, with the setting before it, or an empty string."""
+        if self.node_name and _NAME.fullmatch(self.node_name) is None:
+            return f"node_name: {self.node_name!r} is no name of a-z 0-9 . -, at most 63"
+        drivers = {
+            "network_driver": NetworkDriver,
+            "balancer_driver": BalancerDriver,
+            "compute_driver": ComputeDriver,
+            "database_driver": DatabaseDriver,
+        }
+        for name, words in drivers.items():
+            if (given := getattr(self, name)) not in get_args(words):
+                return f"{name} is one of {', '.join(get_args(words))}, not {given!r}"
+        _ = self.ipv6_ranges, self.vips, self.targets
+        _ = self.database_range, self.registered_networks
+        if not _is_one_address(self.database_address):
+            return f"database_address is one IP address, not {self.database_address!r}"
+        return ""
+
+
+def _is_one_address(text: str) -> bool:
+    try:
+        return not ip_address(text).is_unspecified
+    except ValueError:
+        return False
+
+
+def _networks(name: str, text: str) -> Sequence[Network]:
+    try:
+        return tuple(ip_network(each.strip()) for each in text.split(",") if each.strip())
+    except ValueError as error:
+        raise SettingsError(f"{name} lists networks such as 192.0.2.0/24: {error}") from None
+
+
+@cache
+def _host_name() -> str:
+    """Return the name of this machine as a name of a node."""
+    found = _NO_NAME.sub("-", socket.gethostname().lower())[:63].strip(".-")
+    return found or "localhost"

@@ -1,0 +1,364 @@
+"""The settings of a process: their checks, and the values that follow from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
+from typing import Final, get_args
+from urllib.parse import urlsplit
+
+from cloudcore.certificate.domains import Grant, GrantError, parse_grants
+from cloudcore.iam.principal import Founders
+from cloudcore.outbound.destinations import Allowed
+from cloudcore.outbound.mail import Smarthost, SmtpUrlError, parse_smarthost
+from cloudcore.own_certificate.paths import local_folder, own_certificate, own_folder
+from cloudcore.resource_names import REGION_PATTERN
+from cloudcore.serving.tls.paths import TlsFiles
+from registry.settings.addresses import Addresses
+from registry.settings.groups import (
+    check_numbers,
+)
+from registry.settings.store import MOST_S3_BLOB_BYTES
+from registry.settings.texts import (
+    HOST,
+    SettingsError,
+    address_and_port,
+    allowed_destinations,
+    listed,
+    listed_origins,
+    mirrored_prefixes,
+    public_url_problem,
+    share_a_port,
+)
+
+_REGION: Final = re.compile(REGION_PATTERN)
+_WORDS: Final = {
+    "sealing": ("on", "off"),
+    "s3_any_region": ("on", "off"),
+    "kms_provider": ("embedded", "aws"),
+}
+"""Settings that are one of two words."""
+_SENDER: Final = re.compile(r"[!-~]{1,64}@[A-Za-z0-9.-]{1,253}")
+_PACKAGED_CATALOG: Final = Path(__file__).with_name("catalog.json")
+_DATABASES = ("sqlite:///", "postgresql://", "postgres://")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(Addresses):
+    """The settings of a process. Invalid ones raise SettingsError."""
+
+    def __post_init__(self) -> None:
+        """Raise SettingsError if a value is invalid."""
+        self._check_tls()
+        self._check_region()
+        problems = (
+            self.certificates.problem(self.zone),
+            self.email.problem(self.smtp_url),
+            self.billing.problem,
+            self.node.problem,
+            self.store.problem,
+        )
+        if problem := next(filter(None, problems), ""):
+            raise SettingsError(problem)
+        _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
+        _ = self.allowed_upstreams, self.allowed_webhooks, self.metrics_address, self.mirrored
+        _ = (
+            self.own_hosts,
+            self.smarthost,
+            self.s3_name,
+            self.granted_domains,
+            self.zone,
+            self.resolver,
+        )
+        groups = (
+            self.email,
+            self.node,
+            self.limits,
+            self.delays,
+            self.scrubbing,
+            self.plain_sealing,
+            self.store,
+        )
+        for group in (self, *groups):
+            check_numbers(group)
+        self._check_metrics()
+        self._check_blobs()
+        for name in ("public_url", "certificate_url"):
+            url = getattr(self, name)
+            if url and (problem := public_url_problem(url)):
+                raise SettingsError(f"{name}: {problem}")
+        for name, words in _WORDS.items():
+            if (given := getattr(self, name)) not in words:
+                raise SettingsError(f"{name} is {' or '.join(words)}, not {given!r}")
+        if self.compression not in ("on", "off"):
+            raise SettingsError(f"compression is on or off, not {self.compression!r}")
+        if self.kms_provider == "aws" and not self.kms_aws_key:
+            raise SettingsError("kms_provider aws needs kms_aws_key, the ARN of a key in AWS KMS")
+        if self.founders not in get_args(Founders):
+            raise SettingsError(
+                f"founders is one of {', '.join(get_args(Founders))}, not {self.founders!r}"
+            )
+
+    def _check_region(self) -> None:
+        """Raise SettingsError if names of resources cannot carry the region."""
+        if not _REGION.fullmatch(self.region):
+            raise SettingsError(
+                f"region: {self.region!r} is no name of a region such as local or eu-1: lower-case"
+                " letters, digits and hyphens, at most 63"
+            )
+
+    def _check_blobs(self) -> None:
+        """Raise SettingsError if a blob may be larger than its store takes."""
+        most = self.limits.max_blob_bytes
+        if self.store.store_s3_bucket and most > MOST_S3_BLOB_BYTES:
+            raise SettingsError(
+                f"max_blob_bytes: a bucket of S3 takes blobs of at most {MOST_S3_BLOB_BYTES} bytes,"
+                f" not {most}"
+            )
+
+    def _check_metrics(self) -> None:
+        """Raise SettingsError if the endpoint of the metrics is where the server itself listens."""
+        address = self.metrics_address
+        if address is None or not address[1]:
+            return
+        for port, what in ((self.port, "registry"), (self.s3_port, "S3 endpoint")):
+            if port == address[1] and share_a_port(self.host, address[0]):
+                raise SettingsError(
+                    f"metrics: {self.metrics!r} is where the {what} listens; name another port,"
+                    " such as 127.0.0.1:9464"
+                )
+
+    def _check_tls(self) -> None:
+        """Raise SettingsError if the settings of TLS do not fit together."""
+        if bool(self.tls_certificate) is not bool(self.tls_key):
+            missing = "tls_key" if self.tls_certificate else "tls_certificate"
+            raise SettingsError(f"a certificate and its key are set together; {missing} is not set")
+        if self.tls not in ("", "own"):
+            raise SettingsError(f"tls is own or empty, not {self.tls!r}")
+        if problem := self.acme.problem:
+            raise SettingsError(problem)
+        if self.tls_certificate and self.acme.names:
+            raise SettingsError("tls_certificate and tls_acme exclude each other; set one of them")
+        named = {urlsplit(each).hostname or "" for each in self.urls if self.own_hosts}
+        if self.acme.names and (left_out := sorted(named.difference(self.acme.names))):
+            raise SettingsError(
+                f"tls_acme does not list {', '.join(left_out)}, as family_hosts and public_url do:"
+                " the certificate that is ordered has the names of tls_acme alone"
+            )
+        if self.speaks_tls and self.public_url.startswith("http://"):
+            raise SettingsError(
+                f"public_url: {self.public_url!r} is plain HTTP, but with a certificate the"
+                f" server speaks TLS; set https://{self.public_url.removeprefix('http://')}"
+            )
+
+    @property
+    def operator_handles(self) -> frozenset[str]:
+        """Return the handles of the accounts that act for the install."""
+        return frozenset(each.strip() for each in self.operators.split(",") if each.strip())
+
+    @property
+    def own_folder(self) -> Path | None:
+        """Return the folder of a certificate of the install's own authority, or None."""
+        if not self.tls or self.tls_certificate or self.acme.names:
+            return None
+        return local_folder(self.root_key.absolute().parent)
+
+    @property
+    def acme_folder(self) -> Path | None:
+        """Return the folder of the certificate that is ordered, or None if none is."""
+        if not self.acme.names:
+            return None
+        return own_folder(self.root_key.absolute().parent, self.acme.tls_acme_directory)
+
+    def check_data(self) -> None:
+        """Raise SettingsError if the data folder is a file, or would be below one."""
+        with suppress(OSError):  # a folder that may not be read: opening it gives the error
+            for place in (self.data, *self.data.parents):
+                if place.exists() and not place.is_dir():
+                    raise SettingsError(
+                        f"data: {place} is a file, and the data are in a folder; name one that"
+                        " exists, or that can be made (--data)"
+                    )
+
+    @property
+    def tls_files(self) -> TlsFiles | None:
+        """Return the files of the certificate to serve, or None for plain HTTP."""
+        folder = self.acme_folder or self.own_folder
+        if folder is not None:
+            return own_certificate(folder)
+        if not self.tls_certificate:
+            return None
+        return TlsFiles(Path(self.tls_certificate), Path(self.tls_key))
+
+    @property
+    def seals(self) -> bool:
+        """Return True if new blobs are stored encrypted."""
+        return self.sealing == "on"
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Return the origins of `cors_origins`.
+
+        Raises:
+            SettingsError: one of them is not an origin as browsers send it.
+
+        """
+        return listed_origins("cors_origins", self.cors_origins)
+
+    @property
+    def internal_issuers(self) -> tuple[str, ...]:
+        """Return the origins of `oidc_internal_origins`.
+
+        Raises:
+            SettingsError: one of them is not an origin as browsers send it.
+
+        """
+        return listed_origins("oidc_internal_origins", self.oidc_internal_origins)
+
+    @property
+    def allowed_upstreams(self) -> Allowed:
+        """Return what upstream registries may be asked besides those of the public internet.
+
+        Raises:
+            SettingsError: an entry is neither an origin nor a network.
+
+        """
+        return allowed_destinations("upstream_allowed", self.upstream_allowed)
+
+    @property
+    def allowed_webhooks(self) -> Allowed:
+        """Return what webhooks may be asked besides those of the public internet.
+
+        Raises:
+            SettingsError: an entry is neither an origin nor a network.
+
+        """
+        return allowed_destinations("webhook_allowed", self.webhook_allowed)._replace(
+            takes_plain_http=True
+        )
+
+    @property
+    def smarthost(self) -> Smarthost | None:
+        """Return the mail server of `smtp_url`, or None if there is none.
+
+        Raises:
+            SettingsError: it is no URL of one, or there is no `smtp_from` that is an address.
+
+        """
+        if not self.smtp_url:
+            return None
+        try:
+            found = parse_smarthost(self.smtp_url)
+        except SmtpUrlError as error:
+            raise SettingsError(f"smtp_url: {error}") from None
+        if not _SENDER.fullmatch(self.smtp_from):
+            raise SettingsError("smtp_url needs smtp_from, an address such as news@example.com")
+        return found
+
+    @property
+    def granted_domains(self) -> tuple[Grant, ...]:
+        """Return the domains of `certificate_grants`.
+
+        Raises:
+            SettingsError: an entry is not DOMAIN=ACCOUNT.
+
+        """
+        try:
+            return parse_grants(listed(self.certificate_grants))
+        except GrantError as error:
+            raise SettingsError(f"certificate_grants: {error}") from None
+
+    @property
+    def zone(self) -> str:
+        """Return `certificate_zone` in lower case, without a dot at its end.
+
+        Raises:
+            SettingsError: it is no domain.
+
+        """
+        zone = self.certificate_zone.lower().removesuffix(".")
+        if zone and not HOST.fullmatch(zone):
+            raise SettingsError(f"certificate_zone: {zone!r} is no domain such as example.com")
+        return zone
+
+    @property
+    def resolver(self) -> tuple[str, int] | None:
+        """Return address and port of `dns_resolver`, or None for those of the machine.
+
+        Raises:
+            SettingsError: it is no address.
+
+        """
+        if not self.dns_resolver:
+            return None
+        try:
+            return address_and_port(self.dns_resolver)
+        except ValueError:
+            raise SettingsError(
+                "dns_resolver: a resolver is ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT, not "
+                f"{self.dns_resolver!r}"
+            ) from None
+
+    @property
+    def mirrored(self) -> Mapping[str, str]:
+        """Return the account and prefix by each registry or host of `mirrors`.
+
+        Raises:
+            SettingsError: an entry is not HOST=ACCOUNT/PREFIX, or a host is listed twice.
+
+        """
+        return mirrored_prefixes(self.mirrors)
+
+    @property
+    def root_key(self) -> Path:
+        """Return the file of the root key."""
+        return Path(self.root_key_file) if self.root_key_file else self.data / "root.key"
+
+    @property
+    def catalog(self) -> Path:
+        """Return the file of regions and prices."""
+        return Path(self.catalog_file) if self.catalog_file else _PACKAGED_CATALOG
+
+    @property
+    def proxies(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """Return the networks of trusted proxies.
+
+        Raises:
+            SettingsError: one of them is not a network.
+
+        """
+        try:
+            return tuple(ip_network(text) for text in listed(self.trusted_proxies))
+        except ValueError as error:
+            raise SettingsError(f"trusted_proxies: {error}") from None
+
+    @property
+    def database(self) -> str:
+        """Return the URL of the metadata database.
+
+        Raises:
+            SettingsError: the URL has an unsupported scheme.
+
+        """
+        if self.database_url and not self.database_url.startswith(_DATABASES):
+            raise SettingsError(f"database_url begins with {' or '.join(_DATABASES)}")
+        return self.database_url or f"sqlite:///{self.data.absolute() / 'metadata.db'}"
+
+    @property
+    def buckets(self) -> Path:
+        """Return the folder of the bytes of buckets."""
+        return self.data.absolute() / "buckets"
+
+    @property
+    def cache(self) -> Path:
+        """Return the folder of what this machine keeps of a bucket; it may be deleted."""
+        return self.data.absolute() / "cache"
+
+    @property
+    def blobs(self) -> Path:
+        """Return the folder of the blob store."""
+        return self.data.absolute() / "blobs"

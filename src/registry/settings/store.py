@@ -1,0 +1,110 @@
+"""Settings of the store of blobs and buckets: on the disk, or in a bucket of S3."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_PREFIX: Final = re.compile(r"(?:[A-Za-z0-9._=-]+/)*[A-Za-z0-9._=-]*")
+_REGION: Final = re.compile(r"[a-z0-9-]{0,63}")
+_ENCRYPTION: Final = re.compile(r"|AES256|aws:kms(?::[A-Za-z0-9:/_.-]{1,512})?")
+_LONGEST_PREFIX: Final = 256
+MOST_S3_BLOB_BYTES: Final = 265 * 1024**3
+"""What a blob in a bucket has at most: S3 takes 10,000 parts, and they are kept in memory
+(`registry.blobstore.s3.parts.part_bytes`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """The store of the bytes; without a bucket, it is in the folder `data`."""
+
+    store_s3_bucket: str = ""
+    """Bucket of the bytes, which needs the extra ``entrepot[s3]``; empty: they are on the disk."""
+    store_s3_endpoint: str = ""
+    """URL of the S3; empty: AWS's own of the region."""
+    store_s3_region: str = ""
+    """Region that requests are signed for; empty: that of boto3's configuration."""
+    store_s3_prefix: str = ""
+    """What all keys begin with, such as ``entrepot``."""
+    store_s3_redirects: Literal["on", "off"] = "off"
+    """Whether clients are sent to the bucket for the bytes of plain blobs."""
+    store_s3_public_endpoint: str = ""
+    """URL of the S3 in these redirects; empty: `store_s3_endpoint`."""
+    store_s3_path_style: Literal["on", "off"] = "on"
+    """Whether the bucket is in the path of URLs, or in their host."""
+    store_s3_connect_seconds: int = 2
+    """Longest time to connect."""
+    store_s3_read_seconds: int = 10
+    """Longest time without a byte of an answer."""
+    store_s3_encryption: str = ""
+    """How the server encrypts: ``AES256``, ``aws:kms`` or ``aws:kms:KEY``; empty: as it does by
+    itself."""
+    store_s3_buffer_mb: int = 256
+    """MiB of uploads that a process keeps in memory at most, until they are sent: of blobs, and as
+    many of the bytes of buckets."""
+    cache_bytes: int = 0
+    """Bytes that this machine keeps of the bucket on its own disk; 0: none. Without a bucket it has
+    no effect."""
+
+    @property
+    def problem(self) -> str:
+        """Return what is wrong, or an empty text."""
+        if not self.store_s3_bucket:
+            is_meant = self.store_s3_endpoint or self.store_s3_prefix
+            return "store_s3_bucket is missing: it names the bucket" if is_meant else ""
+        if not _BUCKET.fullmatch(self.store_s3_bucket):
+            return f"store_s3_bucket: {self.store_s3_bucket!r} is no name of a bucket"
+        if not _PREFIX.fullmatch(self.store_s3_prefix) or (
+            len(self.store_s3_prefix) > _LONGEST_PREFIX
+        ):
+            return (
+                f"store_s3_prefix: {self.store_s3_prefix!r} is none such as entrepot or teams/one:"
+                " letters, digits and ._=-, with slashes between"
+            )
+        if not _REGION.fullmatch(self.store_s3_region):
+            return f"store_s3_region: {self.store_s3_region!r} is no name such as eu-central-1"
+        for name in ("store_s3_endpoint", "store_s3_public_endpoint"):
+            if (url := getattr(self, name)) and not _is_url(url):  # which may have a password
+                return f"{name} is no URL such as https://s3.example.com"
+        for name in ("store_s3_path_style", "store_s3_redirects"):
+            if (given := getattr(self, name)) not in ("on", "off"):
+                return f"{name} is on or off, not {given!r}"
+        if not _ENCRYPTION.fullmatch(self.store_s3_encryption):
+            return (
+                "store_s3_encryption is AES256, aws:kms or aws:kms:KEY, not"
+                f" {self.store_s3_encryption!r}"
+            )
+        return ""
+
+    @property
+    def key_prefix(self) -> str:
+        """Return what all keys begin with: nothing, or a text that ends with a slash."""
+        prefix = self.store_s3_prefix.strip("/")
+        return f"{prefix}/" if prefix else ""
+
+    @property
+    def encryption_fields(self) -> Mapping[str, str]:
+        """Return the fields of ``PutObject`` that say how the server encrypts."""
+        if not self.store_s3_encryption.startswith("aws:kms"):
+            kind = self.store_s3_encryption
+            return {"ServerSideEncryption": kind} if kind else {}
+        key = self.store_s3_encryption.removeprefix("aws:kms").removeprefix(":")
+        return {"ServerSideEncryption": "aws:kms", **({"SSEKMSKeyId": key} if key else {})}
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        return False
+    return (
+        parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and parts.path in ("", "/")
+        and not (parts.query or parts.fragment or parts.username)
+    )

@@ -1,0 +1,173 @@
+"""Parse the texts of settings: lists, origins, networks, addresses, hosts, mirrors, and URLs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address, ip_network
+from typing import Final
+
+from cloudcore.outbound.destinations import Allowed
+
+PREFIX: Final = "ENTREPOT_"
+PULL: Final = "pull"
+"""What the setting ``family_hosts`` calls ``/v2``."""
+AUTH: Final = "auth"
+CONSOLE: Final = "console"
+_ORIGIN: Final = re.compile(
+    r"(?:http(?!://[^/]*:80\Z)|https(?!://[^/]*:443\Z))://"
+    r"(?:[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(?::[1-9][0-9]{0,4})?"
+)
+_PREFIX: Final = re.compile(
+    r"(?=.{2,32}/)[a-z0-9]+(?:-[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*){1,3}"
+)
+"""``<account>/<prefix>``: an account's handle, and one to three components."""
+_DNS_PORT: Final = 53
+
+
+class SettingsError(Exception):
+    """A setting is unknown, or its value is invalid."""
+
+
+def allowed_destinations(name: str, text: str) -> Allowed:
+    """Return the origins and networks that the setting `name` lists.
+
+    Raises:
+        SettingsError: an entry is neither an origin nor a network.
+
+    """
+    entries = listed(text)
+    origins = ",".join(part for part in entries if "://" in part)
+    try:
+        networks = tuple(ip_network(part) for part in entries if "://" not in part)
+    except ValueError as error:
+        raise SettingsError(f"{name}: {error}") from None
+    return Allowed(f"{PREFIX}{name.upper()}", listed_origins(name, origins), networks)
+
+
+def listed_origins(name: str, text: str) -> tuple[str, ...]:
+    """Return the origins that the setting `name` lists.
+
+    Raises:
+        SettingsError: one of them is not an origin as browsers send it.
+
+    """
+    origins = listed(text)
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise SettingsError(
+                f"{name}: {origin!r} is no origin such as https://app.example.com: in "
+                "lower case, without a path, a default port or *"
+            )
+    return origins
+
+
+def address_and_port(text: str) -> tuple[str, int]:
+    """Return an IP address and a port, by default that of DNS; raise ValueError for all else."""
+    try:
+        return str(ip_address(text.strip("[]"))), _DNS_PORT
+    except ValueError:
+        host, _, port = text.rpartition(":")
+        return str(ip_address(host.strip("[]"))), int(port)
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Return the entries of a list that is separated by commas, without empty ones."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def mirrored_prefixes(text: str) -> Mapping[str, str]:
+    """Return the account and prefix by each registry or host of the setting ``mirrors``.
+
+    Raises:
+        SettingsError: an entry is not HOST=ACCOUNT/PREFIX, or a host is listed twice.
+
+    """
+    found: dict[str, str] = {}
+    for entry in listed(text):
+        host, _, prefix = entry.partition("=")
+        if not HOST.fullmatch(host) or not _PREFIX.fullmatch(prefix):
+            raise SettingsError(
+                f"mirrors: {entry!r} is no HOST=ACCOUNT/PREFIX such as docker.io=acme/hub"
+            )
+        if found.setdefault(host.lower(), prefix) != prefix:
+            raise SettingsError(f"mirrors: {host} is listed twice")
+    return found
+
+
+def hosts_of_parts(text: str) -> Mapping[str, Sequence[str]]:
+    """Return the hosts of each part that the setting ``family_hosts`` lists, in lower case.
+
+    Raises:
+        SettingsError: an entry is not NAME=HOST.
+
+    """
+    found: dict[str, list[str]] = {}
+    for entry in listed(text):
+        part, _, host = entry.partition("=")
+        if not part or not HOST.fullmatch(host):
+            raise SettingsError(
+                f"family_hosts: {entry!r} is no NAME=HOST such as pull=cr.example.com: a host has"
+                " no path, and the scheme is that of public_url"
+            )
+        found.setdefault(part, []).append(host.lower())
+    return found
+
+
+HOST: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+_PORT: Final = re.compile(r":[0-9]*\Z")
+_EXAMPLE: Final = "https://registry.example.com"
+
+
+def public_url_problem(url: str) -> str:
+    """Return what is wrong with a public URL and what to write instead, or an empty string.
+
+    It is ``http://`` or ``https://`` and a host: container clients look for ``/v2`` at the root of
+    a host, and know no other place.
+    """
+    scheme, separator, rest = url.rpartition("://")
+    host, _, path = rest.partition("/")
+    person, at, host = host.rpartition("@")
+    is_host = HOST.fullmatch(host) is not None
+    if at:  # neither is repeated: this is printed, and may be logged
+        named = "a user and a password" if ":" in person else "a user"
+        return (
+            f"it has {named} before the host, and is told to all clients; {_advice(host, is_host)}"
+        )
+    if separator and scheme not in ("http", "https"):
+        return f"{url!r} begins with neither https:// nor http://; {_advice(host, is_host)}"
+    if not is_host:
+        return f"{url!r} names no host; {_advice(host, is_host)}"
+    if not separator:
+        return f"{url!r} has no scheme; {_advice(host, is_host)}"
+    if path:
+        return f"{url!r} has a path, but clients look for /v2 on a host; set {scheme}://{host}"
+    return ""
+
+
+def without_port(host: str) -> str:
+    """Return a host in lower case, without its port."""
+    return _PORT.sub("", host.lower())
+
+
+def is_every_address(host: str) -> bool:
+    """Return True if a server that listens on `host` listens on every address of its machine."""
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return host in ("", "0")  # as `bind` reads them
+
+
+def share_a_port(host: str, other: str) -> bool:
+    """Return True if a machine cannot listen on the same port of both hosts."""
+    host, other = ("127.0.0.1" if each == "localhost" else each for each in (host, other))
+    if host == other:
+        return True
+    return any(
+        is_every_address(every) and (":" in every or ":" not in one)  # :: is every address of IPv4
+        for every, one in ((host, other), (other, host))
+    )
+
+
+def _advice(host: str, is_host: bool) -> str:  # noqa: FBT001
+    return f"set https://{host}" if is_host else f"set for example {_EXAMPLE}"

@@ -1,0 +1,206 @@
+"""One request to an upstream: authenticate as it requires, and follow its redirects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final, NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+from cloudcore.clock import Clock
+from cloudcore.outbound.destinations import NotAllowed, check_url
+from cloudcore.outbound.http_client import Answer, HttpClient
+from cloudcore.outbound.http_connection import RequestFailed
+from registry.upstream.authentication import Tokens, read_challenges
+from registry.upstream.base import (
+    HiddenUpstream,
+    NotUpstream,
+    Remote,
+    UpstreamBroken,
+    UpstreamFailed,
+    UpstreamRefused,
+    UpstreamUnreachable,
+)
+from registry.upstream.response_headers import failure_of, failure_of_status, told
+
+MAX_REDIRECTS: Final = 5
+ANSWER_SECONDS: Final = 60
+"""Until the head of an answer has come, with its token and redirects."""
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_MISSING: Final = frozenset({404, 410})
+_UNAUTHORIZED: Final = 401
+_SHORT: Final = 16 * 1024
+
+
+class Request(NamedTuple):
+    """What an upstream is asked for."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    scope: str
+    """Of the token; empty for one without a scope."""
+    expected: frozenset[int]
+    """The statuses that are answers; others are failures."""
+
+
+class Exchange:
+    """Sends requests; one per process."""
+
+    def __init__(
+        self, http: HttpClient, clock: Clock, answer_seconds: float = ANSWER_SECONDS
+    ) -> None:
+        self._http = http
+        self._clock = clock
+        self._answer_seconds = answer_seconds
+        self._tokens = Tokens(http, clock)
+
+    @asynccontextmanager
+    async def ask(self, remote: Remote, request: Request) -> AsyncIterator[Answer]:
+        """Send a request and give its answer, of one of the expected statuses.
+
+        Errors of the caller's own block pass unchanged.
+
+        Raises:
+            NotUpstream: the upstream does not have it.
+            HiddenUpstream: or it does not show it.
+            UpstreamFailed.
+
+        """
+        opened = self._opened(remote, request)
+        try:
+            async with asyncio.timeout(self._answer_seconds):
+                answer = await opened.__aenter__()
+        except TimeoutError:
+            seconds = self._answer_seconds
+            words = f"{told(remote.origin)} did not answer within {seconds:g} seconds"
+            raise UpstreamUnreachable(words) from None
+        except NotAllowed as error:
+            failure = UpstreamUnreachable(f"{told(remote.origin)} may not be asked: {error}")
+            failure.stage = "dns"
+            raise failure from None
+        except RequestFailed as error:
+            raise failure_of(told(remote.origin), error) from None
+        try:
+            yield answer
+        finally:
+            await opened.__aexit__(None, None, None)
+
+    @asynccontextmanager
+    async def _opened(self, remote: Remote, request: Request) -> AsyncIterator[Answer]:
+        url = remote.origin + request.path
+        authorization = await self._tokens.known(remote, request.scope)
+        for attempt in (1, 2):
+            headers = _with(request.headers, authorization)
+            async with self._http.request(request.method, url, headers) as answer:
+                status = answer.head.status
+                if status in _REDIRECTS:
+                    await _drain(answer)
+                    break
+                if status != _UNAUTHORIZED:
+                    self._check(answer, told(remote.origin), request)
+                    yield answer
+                    return
+                await _drain(answer)
+                challenges = answer.head.all("www-authenticate")
+            if attempt == 1:
+                authorization = await self._tokens.renewed(
+                    remote, request.scope, challenges, authorization
+                )
+        else:
+            if _is_hidden(remote, request, challenges):
+                raise HiddenUpstream(f"{told(remote.origin)} does not have it, or does not show it")
+            failure = UpstreamRefused(f"{told(remote.origin)} refuses the request (status 401)")
+            failure.http_status = _UNAUTHORIZED
+            failure.is_of_repository = _errors(challenges) == {""} and bool(request.scope)
+            raise failure
+        async with self._followed(url, answer, request, authorization) as answer:
+            yield answer
+
+    @asynccontextmanager
+    async def _followed(
+        self, url: str, redirect: Answer, request: Request, authorization: str | None
+    ) -> AsyncIterator[Answer]:
+        """Follow redirects; the first one away from the upstream ends its authorization."""
+        upstream = check_url(url, self._http.allowed).origin
+        answer = redirect
+        for _ in range(MAX_REDIRECTS):
+            source = told(check_url(url, self._http.allowed).origin)
+            url = self._target(url, answer, source)
+            destination = check_url(url, self._http.allowed)
+            if destination.origin != upstream:
+                authorization = None
+            headers = _with(request.headers, authorization)
+            try:
+                async with self._http.request(request.method, url, headers) as answer:
+                    if answer.head.status in _REDIRECTS:
+                        await _drain(answer)
+                        continue
+                    is_away = destination.origin != upstream
+                    self._check(answer, destination.authority, request, is_away=is_away)
+                    yield answer
+                    return
+            except NotAllowed as error:
+                raise UpstreamBroken(
+                    f"{source} redirects to where may not be asked: {error}"
+                ) from None
+            except RequestFailed as error:
+                raise failure_of(destination.authority, error) from None
+        raise UpstreamBroken(f"{told(upstream)} redirects more than {MAX_REDIRECTS} times")
+
+    def _target(self, url: str, answer: Answer, source: str) -> str:
+        location = answer.head.get("location")
+        if not location:
+            raise UpstreamBroken(f"{source} redirects to nowhere")
+        try:
+            target = urljoin(url, location)
+            target = urlsplit(target)._replace(fragment="").geturl()
+            check_url(target, self._http.allowed)
+        except ValueError as error:
+            words = error if isinstance(error, NotAllowed) else "no URL"
+            raise UpstreamBroken(f"{source} redirects to where may not be asked: {words}") from None
+        return target
+
+    def _check(self, answer: Answer, host: str, request: Request, *, is_away: bool = False) -> None:
+        status = answer.head.status
+        if status in request.expected:
+            return
+        failure: UpstreamFailed = failure_of_status(host, answer.head, self._clock())
+        if is_away and isinstance(failure, UpstreamRefused):
+            # An expired address of its storage: another credential would not help.
+            failure = UpstreamBroken(str(failure))
+            failure.http_status = status
+        elif not is_away and status in _MISSING:
+            raise NotUpstream(f"{host} does not have it")
+        elif isinstance(failure, UpstreamRefused):
+            failure.is_of_repository = bool(request.scope)
+        raise failure
+
+
+def _is_hidden(remote: Remote, request: Request, challenges: Sequence[str]) -> bool:
+    """Return True if a new token was refused for what is asked, and not as a token.
+
+    Its realm has given it, so the credential is right. Docker Hub says ``insufficient_scope``, also
+    to those who have a credential; others say nothing, which is believed of anonymous requests.
+    """
+    if not request.scope:
+        return False
+    errors = _errors(challenges)
+    return errors == {"insufficient_scope"} or (remote.credential is None and errors == {""})
+
+
+def _errors(challenges: Sequence[str]) -> set[str]:
+    """Return why a token was refused, as the challenges for other tokens say."""
+    return {each.error for each in read_challenges(challenges) if each.scheme == "bearer"}
+
+
+def _with(headers: Mapping[str, str], authorization: str | None) -> Mapping[str, str]:
+    return {**headers, "Authorization": authorization} if authorization else headers
+
+
+async def _drain(answer: Answer) -> None:
+    """Read a short body that says nothing, so that the connection can be used again."""
+    if (answer.head.length or 0) <= _SHORT:
+        with suppress(RequestFailed):
+            await answer.read(_SHORT)

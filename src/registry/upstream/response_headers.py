@@ -1,0 +1,149 @@
+"""Parse the response headers of upstreams; ignore malformed ones."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Final, NamedTuple
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.outbound.http_connection import BadAnswer, Head, RequestFailed, Unreachable
+from registry.errors import DigestInvalid
+from registry.oci.digest import Digest
+from registry.upstream.base import (
+    RateLimit,
+    UpstreamBroken,
+    UpstreamFailed,
+    UpstreamLimited,
+    UpstreamRefused,
+    UpstreamUnreachable,
+)
+
+_TOO_MANY: Final = 429
+
+
+def told(origin: str) -> str:
+    """Return how messages name an origin: by host and port."""
+    return origin.partition("://")[2]
+
+
+def failure_of(host: str, error: RequestFailed) -> UpstreamFailed:
+    """Return the failure that an error of the HTTP client is."""
+    if isinstance(error, BadAnswer):
+        return UpstreamBroken(f"{host}: {error}")
+    failure = UpstreamUnreachable(f"{host} cannot be reached: {error}")
+    if isinstance(error, Unreachable):
+        failure.stage = "dns" if error.stage == "dns" else "tls"
+        if error.stage == "answer":
+            failure.stage = "manifest"
+    return failure
+
+
+def failure_of_status(host: str, head: Head, now: int) -> UpstreamFailed:
+    """Return the failure that an answer with an unexpected status is."""
+    failure: UpstreamFailed
+    if head.status == _TOO_MANY:
+        failure = UpstreamLimited(f"{host} wants fewer requests (status 429)", retry_at(head, now))
+    elif head.status in (401, 403):
+        failure = UpstreamRefused(f"{host} refuses the request (status {head.status})")
+    else:
+        failure = UpstreamBroken(f"{host} answered with status {head.status}")
+    failure.http_status = head.status
+    return failure
+
+
+RETRY_SECONDS: Final = 60
+"""How long an upstream is left alone that answers 429 without a ``Retry-After``."""
+MAX_RETRY_SECONDS: Final = 24 * 3600
+
+_NUMBER: Final = r"([0-9]{1,18})"
+_CONTENT_RANGE: Final = re.compile(rf"bytes {_NUMBER}-{_NUMBER}/(?:{_NUMBER}|\*)")
+_SECONDS: Final = re.compile(r"[0-9]{1,9}")
+_RATE: Final = re.compile(r"([0-9]{1,9})(?:\s*;\s*w=([0-9]{1,9}))?")
+_ETAG: Final = re.compile(r'(?:W/)?"[!#-~]{0,250}"')
+_MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+_-]{1,100}/[a-z0-9.+_-]{1,150}")
+
+
+class ContentRange(NamedTuple):
+    """Which bytes of what a partial answer holds."""
+
+    first: int
+    last: int
+    size: int | None
+
+
+def content_range(head: Head) -> ContentRange | None:
+    """Return the ``Content-Range`` of a 206, or None."""
+    found = _CONTENT_RANGE.fullmatch(head.get("content-range") or "")
+    if found is None:
+        return None
+    first, last, size = (None if text is None else int(text) for text in found.groups())
+    assert first is not None
+    assert last is not None
+    is_sound = first <= last and (size is None or last < size)
+    return ContentRange(first, last, size) if is_sound else None
+
+
+def content_digest(head: Head) -> Digest | None:
+    """Return the ``Docker-Content-Digest``, or None."""
+    try:
+        return Digest.parse(head.get("docker-content-digest") or "")
+    except DigestInvalid:
+        return None
+
+
+def etag(head: Head) -> str | None:
+    """Return the ``ETag``, or None."""
+    text = head.get("etag") or ""
+    return text if is_etag(text) else None
+
+
+def is_etag(text: str) -> bool:
+    """Return True for an entity tag that a header can hold (RFC 9110 §8.8.3)."""
+    return _ETAG.fullmatch(text) is not None
+
+
+def media_type(head: Head) -> str | None:
+    """Return the ``Content-Type`` without parameters in lower case, or None."""
+    text = (head.get("content-type") or "").partition(";")[0].strip().lower()
+    return text if _MEDIA_TYPE.fullmatch(text) else None
+
+
+def is_encoded(head: Head) -> bool:
+    """Return True if the body is in an encoding, which was not asked for."""
+    given = ",".join(head.all("content-encoding")).strip().lower()
+    return given not in ("", "identity")
+
+
+def retry_at(head: Head, now: int) -> int:
+    """Return when an upstream may be asked again that answered 429: ``Retry-After``, bounded."""
+    text = (head.get("retry-after") or "").strip()
+    seconds = RETRY_SECONDS
+    if _SECONDS.fullmatch(text):
+        seconds = int(text)
+    elif text:
+        seconds = _seconds_until(text, now)
+    return now + min(max(seconds, 1), MAX_RETRY_SECONDS) * MICROSECONDS
+
+
+def rate_limit(head: Head) -> RateLimit | None:
+    """Return what the answer says of a limit, or None."""
+    for prefix in ("ratelimit", "x-ratelimit"):
+        left = _RATE.fullmatch((head.get(f"{prefix}-remaining") or "").strip())
+        if left is not None:
+            limit = _RATE.fullmatch((head.get(f"{prefix}-limit") or "").strip())
+            window = left[2] or (limit[2] if limit else None)
+            return RateLimit(
+                int(limit[1]) if limit else None, int(left[1]), int(window) if window else None
+            )
+    return None
+
+
+def _seconds_until(text: str, now: int) -> int:
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):  # the latter for numbers of many digits
+        return RETRY_SECONDS
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return int(moment.timestamp()) - now // MICROSECONDS
