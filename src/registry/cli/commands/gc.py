@@ -12,6 +12,11 @@ from registry.cli.output.records import size_text, text_of, time_text
 from registry.cli.parser import add_output, later
 from registry.cli.server.options import add_local
 
+_DESCRIPTION: Final = (
+    "Blobs that nothing needs, and the runs that collect them. 'status', 'run' and 'runs' call the"
+    " registry, so they need a sign-in; the others read and change its data on its own machine, and"
+    " need none."
+)
 _STAGES: Final = (
     ("in grace", "unreferenced", "grace", "a manifest"),
     ("condemned", "condemned", "condemned", "a push of the same bytes"),
@@ -110,6 +115,7 @@ COLLECTION: Final = Noun(
 def add_parsers(commands: CommandTable) -> None:
     """Add ``gc`` and its commands."""
     verbs = commands.add_described(COLLECTION)
+    commands.choices["gc"].description = _DESCRIPTION
     recover = add_local(
         verbs,
         "recover",

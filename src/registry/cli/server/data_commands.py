@@ -81,7 +81,7 @@ def _add_backup(commands: Verbs) -> None:
         "Copy the database, then the blobs that it names, to a folder, from the disk or a bucket of"
         " S3; pushes and pulls go on. A later backup to the same folder copies only what is new.",
     )
-    backup.add_argument("target", type=Path, metavar="TARGET", help="folder of the backup")
+    backup.add_argument("target", type=_folder, metavar="TARGET", help="folder of the backup")
     backup.add_argument(
         "--link",
         action="store_true",
@@ -104,7 +104,7 @@ def _add_backup(commands: Verbs) -> None:
         description="Restore a backup into an empty data folder, and its blobs into the bucket of"
         " S3 if the settings name one, whatever they came from; then check it as 'fsck' does.",
     )
-    restore.add_argument("source", type=Path, metavar="SOURCE", help="folder of the backup")
+    restore.add_argument("source", type=_folder, metavar="SOURCE", help="folder of the backup")
     restore.add_argument(
         "--root-key", type=Path, metavar="FILE", help="the root key, if the backup has none"
     )
@@ -113,6 +113,17 @@ def _add_backup(commands: Verbs) -> None:
     )
     add_data(restore)
     restore.set_defaults(run=later("backup", "run_restore"))
+
+
+def _folder(text: str) -> Path:
+    """Return the folder that an argument names; refuse a URL, which would become a folder too."""
+    if "://" in text:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is a URL, and a backup is a folder: back up to a folder of this machine, and"
+            " copy that to a bucket with a program such as rclone (docs/how-to/backup.md); restore"
+            " from a folder that was copied back"
+        )
+    return Path(text)
 
 
 def _whole_number(text: str) -> int:
