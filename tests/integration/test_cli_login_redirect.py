@@ -17,9 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
+from cloudcore.command_failures import Misuse
 from registry.cli.client.loopback_redirect import ADDRESSES, LoopbackRedirect
 from registry.cli.client.person_sign_in import AssignedRole, pick
-from registry.cli.failure import Misuse
 from registry.cli.output.prompts import leaves_readable
 from tests.databases import program
 from tests.entrepot import PASSWORD, Home, Install, Waiting, fetch_code, installed, sign_in_on

@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
+from cloudcore.command_failures import CommandFailure
 from registry.cli.client.api import ApiClient
 from registry.cli.client.transport import Lost, Transport
-from registry.cli.failure import CommandFailure
 from tests.integration.cli_world import Known
 
 _ANSWER: Final = json.dumps({"rows": [], "meta": {"marker": None}}).encode()

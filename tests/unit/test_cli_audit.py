@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
+from cloudcore.command_failures import Misuse, RequestRefused
 from registry.cli.client.api import ApiClient
-from registry.cli.client.transport import RequestRefused
 from registry.cli.commands.audit import moment
-from registry.cli.failure import Misuse
 from registry.cli.main import make_parser
 from registry.cli.output.records import acting
 

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from cloudcore.command_failures import CommandFailure
 from registry.cli.client.container_passwords import (
     Source,
     current_password,
@@ -22,7 +23,6 @@ from registry.cli.client.container_passwords import (
     forget_password,
     list_hosts,
 )
-from registry.cli.failure import CommandFailure
 
 NAME: Final = "docker-credential-entrepot"
 _USAGE: Final = f"Usage: {NAME} <store|get|erase|list|version>"

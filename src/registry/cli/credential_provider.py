@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cloudcore.command_failures import CommandFailure, Misuse
 from registry.cli.client.container_passwords import ContainerPassword, find_source, new_password
-from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.output.records import printable
 
 NAME: Final = "entrepot-credential-provider"

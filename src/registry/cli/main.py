@@ -15,10 +15,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from cloudcore.command_failures import FAILED, MISUSE, CommandFailure
 from cloudcore.db.refusals import NO_ROOM, DiskFull
 from cloudcore.errors import PlatformError
 from cloudcore.family import CommandGroup
-from registry.cli.failure import FAILED, MISUSE, CommandFailure
 from registry.cli.nouns.commands import CommandTable
 from registry.cli.parser import CommandParser, Group, Version
 from registry.composition.families import FAMILIES
@@ -44,7 +44,7 @@ _INTERRUPTED: Final = 130  # 128 and the number of SIGINT, as shells have it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status (see `registry.cli.failure`)."""
+    """Run the command line; return the exit status (see `cloudcore.command_failures`)."""
     _open_closed_streams()
     given = sys.argv[1:] if arguments is None else arguments
     try:

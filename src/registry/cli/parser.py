@@ -11,7 +11,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
-from registry.cli.failure import MISUSE
+from cloudcore.command_failures import MISUSE
 from registry.cli.output.records import FORMS, TABLE
 
 Commands = argparse._SubParsersAction

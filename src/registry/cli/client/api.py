@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import msgspec
 
+from cloudcore.command_failures import NotSignedIn, RequestRefused
 from cloudcore.command_line import Invocation, TokenClaims
 from registry.cli.client.credentials import Credential, changing, credentials_path, load
 from registry.cli.client.environment_key import KeyTokens, find_key
@@ -25,8 +26,7 @@ from registry.cli.client.sign_in import (
     claims_of,
     transport_to,
 )
-from registry.cli.client.transport import PULL, Lost, RequestRefused, Transport, base_url
-from registry.cli.failure import NotSignedIn
+from registry.cli.client.transport import PULL, Lost, Transport, base_url
 
 PAGE_ROWS: Final = 200
 """The largest page that ``/v1`` returns."""

@@ -16,10 +16,10 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from cloudcore.command_failures import CommandFailure
 from registry.cli.client.api import ApiClient, client_for
 from registry.cli.client.credentials import changing_file, credentials_path, load, load_file
 from registry.cli.client.environment_key import find_key
-from registry.cli.failure import CommandFailure
 
 PATH: Final = "/v1/authorization-token"
 _FILE: Final = "container-passwords.json"

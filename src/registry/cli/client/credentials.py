@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
-from registry.cli.failure import CommandFailure
+from cloudcore.command_failures import CommandFailure
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from cloudcore.command_failures import CommandFailure, Misuse
 from registry.cli.client.sign_in import post_form
 from registry.cli.client.transport import Transport, base_url
-from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.output.prompts import leaves_readable
 
 _ID: Final = "ENTREPOT_ACCESS_KEY_ID"

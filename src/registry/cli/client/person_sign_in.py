@@ -18,10 +18,10 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 from urllib.parse import urlencode
 
+from cloudcore.command_failures import CommandFailure, Misuse
 from registry.cli.client.credentials import Credential
 from registry.cli.client.sign_in import CLIENT, bearer, post_form, token_of
 from registry.cli.client.transport import Transport
-from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.output.prompts import checked_secret, prompting, read_secret
 from registry.cli.output.records import printable, write_now
 

@@ -14,10 +14,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
+from cloudcore.command_failures import Missing, Misuse, RequestRefused
 from cloudcore.resource_names import Crn, parse_uuid
 from registry.cli.client.api import ApiClient, Record
-from registry.cli.client.transport import RequestRefused
-from registry.cli.failure import Missing, Misuse
 from registry.cli.output.records import printable
 from registry.errors import DigestInvalid
 from registry.oci.digest import Digest

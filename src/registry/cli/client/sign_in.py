@@ -14,10 +14,10 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from cloudcore.command_failures import CommandFailure, Misuse, NotSignedIn, RequestRefused
 from cloudcore.command_line import TokenClaims
 from registry.cli.client.credentials import ApiToken, Credential, changing, load
-from registry.cli.client.transport import TIMEOUT_SECONDS, RequestRefused, Transport, base_url
-from registry.cli.failure import CommandFailure, Misuse, NotSignedIn
+from registry.cli.client.transport import TIMEOUT_SECONDS, Transport, base_url
 
 CLIENT: Final = "cli"
 _EARLY_SECONDS: Final = 30

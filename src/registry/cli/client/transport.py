@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from cloudcore.command_failures import RequestRefused as RequestRefused  # noqa: PLC0414
-from registry.cli.failure import CommandFailure, Misuse
+from cloudcore.command_failures import CommandFailure, Misuse, RequestRefused
 from registry.cli.output.records import printable
 from registry.composition.families import FAMILIES
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from cloudcore.command_failures import CommandFailure, Missing
 from cloudcore.command_line import Noun
 from cloudcore.errors import PlatformError
 from cloudcore.identity.commands.identity_providers import IDENTITY_PROVIDERS
@@ -26,7 +27,6 @@ from registry.cli.client.api import ApiClient, Query
 from registry.cli.client.credentials import credentials_path
 from registry.cli.client.references import repository_path
 from registry.cli.client.sign_in import SignIn, choose_registry, transport_to
-from registry.cli.failure import CommandFailure, Missing
 from registry.cli.nouns.commands import CommandTable, metavar_of
 from registry.cli.nouns.invocation import words_of
 from registry.cli.parser import Verbs

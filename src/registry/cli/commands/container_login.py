@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from cloudcore.command_failures import CommandFailure, Misuse
 from registry.cli.client.api import ApiClient, open_client
 from registry.cli.client.container_passwords import (
     ContainerPassword,
@@ -26,7 +27,6 @@ from registry.cli.client.container_passwords import (
     find_source,
     new_password,
 )
-from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.output.records import printable, write_now, write_record
 from registry.cli.parser import Verbs, add_output, add_registry
 

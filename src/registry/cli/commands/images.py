@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from cloudcore.command_failures import Missing, Misuse
 from cloudcore.command_line import Act, ApiCalls, Cell, Invocation, Noun, Option, Record, argument
 from registry.cli.client.api import PAGE_ROWS, client_of
 from registry.cli.client.references import (
@@ -22,7 +23,6 @@ from registry.cli.client.references import (
 )
 from registry.cli.commands.batches import Line, batches, delete_items, failed, line, write_outcome
 from registry.cli.commands.repositories import REPOSITORIES
-from registry.cli.failure import Missing, Misuse
 from registry.cli.output.records import acting, printable, size_text, time_text
 
 _DEEPEST: Final = 16

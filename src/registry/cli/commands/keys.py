@@ -8,9 +8,9 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 
+from cloudcore.command_failures import RequestRefused
 from cloudcore.command_line import Act, Invocation, Record
 from cloudcore.kms.commands import KEYS
-from registry.cli.client.transport import RequestRefused
 from registry.cli.output.records import printable
 
 _DEFAULT_DAYS: Final = 30

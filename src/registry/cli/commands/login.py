@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from cloudcore.command_failures import FAILED, CommandFailure, Missing, Misuse, RequestRefused
 from registry.cli.client.api import ApiClient
 from registry.cli.client.container_passwords import forget_password, new_password
 from registry.cli.client.credentials import Credential, changing, credentials_path
@@ -23,10 +24,9 @@ from registry.cli.client.sign_in import (
     token_of,
     transport_to,
 )
-from registry.cli.client.transport import RequestRefused, Transport
+from registry.cli.client.transport import Transport
 from registry.cli.commands import container_login
 from registry.cli.commands.container_login import log_in
-from registry.cli.failure import FAILED, CommandFailure, Missing, Misuse
 from registry.cli.output.prompts import check_readers, read_secret
 from registry.cli.output.records import printable, write_now
 from registry.cli.parser import Verbs

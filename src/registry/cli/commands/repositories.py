@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from cloudcore.command_failures import Missing, Misuse
 from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
 from cloudcore.resource_names import parse_uuid
 from registry.cli.client.api import client_of
 from registry.cli.client.references import repository_path
-from registry.cli.failure import Missing, Misuse
 from registry.cli.output.records import acting, printable, time_text
 
 _FIELDS: Final = (

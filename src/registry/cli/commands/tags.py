@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cloudcore.command_failures import Missing, Misuse, RequestRefused
 from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record, argument
 from registry.cli.client.api import ApiClient, client_of
 from registry.cli.client.references import (
@@ -23,10 +24,8 @@ from registry.cli.client.references import (
     repository_path,
     tag_path,
 )
-from registry.cli.client.transport import RequestRefused
 from registry.cli.commands.batches import delete_items
 from registry.cli.commands.repositories import REPOSITORIES
-from registry.cli.failure import Missing, Misuse
 from registry.cli.output.records import acting, printable
 
 _DELETED: Final = (

@@ -9,10 +9,9 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-from cloudcore.command_failures import Missing, RequestRefused
+from cloudcore.command_failures import FAILED, Missing, Misuse, RequestRefused
 from cloudcore.command_line import Act, Columns, Deletion, Naming, Noun, Record, Told
 from registry.cli.client.api import send_public
-from registry.cli.failure import FAILED, Misuse
 from registry.cli.nouns.invocation import NounInvocation, columns_of, one_of
 from registry.cli.nouns.options import (
     add_options,

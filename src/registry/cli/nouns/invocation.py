@@ -11,7 +11,7 @@ from string import Formatter
 from typing import Any, Final
 from urllib.parse import quote
 
-from cloudcore.command_failures import RequestRefused
+from cloudcore.command_failures import Missing, Misuse, RequestRefused
 from cloudcore.command_line import (
     ApiCalls,
     Caller,
@@ -30,7 +30,6 @@ from registry.cli.client.api import ApiClient, StoredSignIn, open_client
 from registry.cli.client.container_passwords import ContainerPassword
 from registry.cli.client.references import find_repository, own_crn
 from registry.cli.commands.container_login import log_in
-from registry.cli.failure import Missing, Misuse
 from registry.cli.nouns.options import ASKED, values_of
 from registry.cli.output.prompts import confirm, read_new_password, read_secret
 from registry.cli.output.records import (

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from cloudcore.command_failures import Misuse
 from cloudcore.command_line import Option
-from registry.cli.failure import Misuse
 from registry.cli.output.prompts import read_secret
 from registry.cli.output.records import printable
 from registry.cli.parser import CommandParser

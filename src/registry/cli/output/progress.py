@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO
 
+from cloudcore.command_failures import CommandFailure
 from cloudcore.command_line import Invocation, Option, Record
-from registry.cli.failure import CommandFailure
 from registry.cli.output.records import acting, text_of
 
 WAIT: Final = Option("wait", "until it is done; exit 1 if it failed", "flag")

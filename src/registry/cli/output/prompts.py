@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from registry.cli.failure import CommandFailure, Misuse
+from cloudcore.command_failures import CommandFailure, Misuse
 from registry.cli.output.records import printable
 
 

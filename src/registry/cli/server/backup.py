@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
 
+from cloudcore.command_failures import CommandFailure, Misuse
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.refusals import DiskFull, is_full
 from cloudcore.db.sqlite_connection import unusable
@@ -20,7 +21,6 @@ from registry.backup.restoring import RestoreRefused, place_of, restore_backup
 from registry.backup.stores import HoldLost
 from registry.backup.taking import BackupOptions, BackupRefused, take_backup
 from registry.blobstore.backups import HeldByAnother
-from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.output.progress import progress
 from registry.cli.output.records import size_text, write_now
 from registry.cli.server.existing_data import no_account

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from cloudcore.command_failures import CommandFailure
 from cloudcore.keyring import KeyringError, load_keyring
 from cloudcore.kms.vault import Vault
-from registry.cli.failure import CommandFailure
 from registry.composition.main import prepare
 from registry.composition.ports import key_providers
 from registry.composition.unfinished_restoration import check_is_whole

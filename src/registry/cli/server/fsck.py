@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
+from cloudcore.command_failures import CommandFailure
 from registry.blobstore.opening import open_bucket_store
 from registry.blobstore.sweeper import BlobSweeper
-from registry.cli.failure import CommandFailure
 from registry.cli.output.progress import ProgressLine
 from registry.cli.output.records import duration_text, write_now
 from registry.cli.server.existing_data import find_data_keys, prepare_existing

@@ -7,10 +7,10 @@ import asyncio
 
 from cloudcore.billing.charging import ACTIONS, Decision, decide
 from cloudcore.billing.invoice_rows import Invoice
+from cloudcore.command_failures import CommandFailure, Missing, Misuse
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound
 from cloudcore.resource_names import Crn, parse_uuid
-from registry.cli.failure import CommandFailure, Missing, Misuse
 from registry.cli.output.records import write_now
 from registry.cli.server.existing_data import prepare_existing
 from registry.cli.server.lost_credentials import record_on_host

@@ -13,6 +13,7 @@ from functools import partial
 
 from cloudcore.audit.log import record
 from cloudcore.clock import uuid7
+from cloudcore.command_failures import Missing, Misuse
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.iam.audit import AuditEvent
@@ -32,7 +33,6 @@ from cloudcore.identity.services.service_accounts import new_access_key
 from cloudcore.identity.services.users import new_password
 from cloudcore.resource_names import lower_ids
 from cloudcore.serving.logs import configure_logging
-from registry.cli.failure import Missing, Misuse
 from registry.cli.output.records import write_now
 from registry.cli.server.existing_data import prepare_existing
 from registry.cli.server.options import settings_of

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from cloudcore.command_failures import CommandFailure, Missing, Misuse
 from cloudcore.errors import NotFound
 from registry.blobstore.opening import open_store
 from registry.blobstore.sweeper import Orphan
 from registry.cli.client.api import Record
-from registry.cli.failure import CommandFailure, Missing, Misuse
 from registry.cli.output.records import (
     column,
     duration_text,

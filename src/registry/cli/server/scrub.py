@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
+from cloudcore.command_failures import Missing
 from cloudcore.errors import NotFound
 from registry.blobstore.opening import open_bucket_store
 from registry.cli.client.api import Record
-from registry.cli.failure import Missing
 from registry.cli.output.progress import ProgressLine
 from registry.cli.output.records import (
     TABLE,

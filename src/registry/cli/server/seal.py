@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
+from cloudcore.command_failures import CommandFailure
 from cloudcore.kms.vault import Vault
 from registry.cli.client.api import Record
-from registry.cli.failure import CommandFailure
 from registry.cli.output.progress import ProgressLine
 from registry.cli.output.records import size_text, utc_text, write_now
 from registry.cli.server.existing_data import prepare_existing
