@@ -407,6 +407,14 @@ class Act(NamedTuple):
     """By which it acts, if not as the noun."""
 
 
+def method_act(verb: str, words: str, answer: str, said: str, *, path: str = "") -> Act:
+    """Return a command that calls a custom method of a resource, by default that of its name.
+
+    The request has no body and takes effect once; `answer` is the field of the resource.
+    """
+    return Act(verb, words, path or verb, takes_key=True, answer=answer, said=said)
+
+
 class Deletion(NamedTuple):
     """The command ``delete``."""
 

@@ -49,19 +49,16 @@ def _readable(character: str) -> str:
 INSTANCES: Final = Noun(
     noun="instances",
     words="what runs of an instance pool",
-    path="instances",
     parent=POOLS,
-    one="instance",
-    many="instances",
     name="id",
     columns=(
-        Cell("ID", "id", "whole"),
-        Cell("STATUS", "status"),
-        Cell("ADDRESS", "address"),
+        "id",
+        "status",
+        "address",
         Cell("RESTARTS", "restarts", "number"),
         Cell("EXIT", "exit_code"),
-        Cell("STARTED", "started_at", "time"),
-        Cell("NODE", "node"),
+        "started_at",
+        "node",
     ),
     acts=(
         Act(

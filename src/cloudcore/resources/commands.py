@@ -55,8 +55,8 @@ def noun_of(
                 if each.use.heading
             ),
             *cells,
-            Cell("CREATED", "created_at", "time"),
-            Cell("ID", "id", "whole"),
+            "created_at",
+            "id",
         ),
         filters=tuple(
             Option(

@@ -222,7 +222,7 @@ ACTS: Final = (
             Cell("E-MAIL", "user.name"),
             Cell("SINCE", "created_at", "time"),
             Cell("BY A GROUP", shown=lambda row: row["identity_provider"] is not None),
-            Cell("ID", "user.id", "whole"),
+            "user.id",
         ),
         row_name="user.name",
     ),

@@ -26,8 +26,9 @@ def add_parsers(commands: CommandTable) -> None:
         parser = add_local(
             verbs,
             verb,
-            later("invoice_decisions", f"run_{verb}"),
+            later("invoice_decisions", "run_decision"),
             f"{words}, on the registry's machine",
             f"{words[:1].upper()}{words[1:]}. {more} For an invoice that is open or has failed.",
         )
         parser.add_argument("invoice", metavar="ID", help="id of the invoice")
+        parser.set_defaults(decision=verb)

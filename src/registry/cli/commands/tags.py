@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.command_failures import Missing, Misuse, RequestRefused
-from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record, argument
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record, argument, method_act
 from registry.cli.client.api import ApiClient, client_of
 from registry.cli.client.references import (
     TypedReference,
@@ -181,14 +181,7 @@ TAGS: Final = Noun(
             row_name=_deleted_name,
             run=_list_deleted,
         ),
-        Act(
-            verb="restore",
-            words="restore a deleted tag",
-            path="restore",
-            takes_key=True,
-            answer="tag",
-            said="{tag} points to {digest} again",
-        ),
+        method_act("restore", "restore a deleted tag", "tag", "{tag} points to {digest} again"),
     ),
 )
 
