@@ -23,7 +23,7 @@ from cloudcore.nodes.watcher import NodeWatcher, begin, open_folder
 from registry.composition import fleet as joining
 from registry.composition.fleet import SAME, check_of, join_fleet, shared_settings
 from registry.composition.main import Registry
-from registry.composition.process import Process
+from registry.composition.stores import RegistryStores
 from registry.gc.generations import Generations
 from registry.settings.groups import Limits
 from registry.settings.node import NodeSettings
@@ -64,7 +64,7 @@ class Fleet:
         )
 
     @asynccontextmanager
-    async def opened(self, settings: Settings) -> AsyncIterator[Process]:
+    async def opened(self, settings: Settings) -> AsyncIterator[RegistryStores]:
         async with Registry(settings, clock=self.clock).open() as process:
             yield process
 

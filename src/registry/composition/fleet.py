@@ -23,7 +23,7 @@ from cloudcore.nodes.fleet import Difference, Differs, check_same, join
 from cloudcore.nodes.rows import note_stopped
 from cloudcore.nodes.watcher import Check, identity_of, open_folder
 from registry.blobstore.sweeper import BlobSweeper
-from registry.composition.process import Process
+from registry.composition.stores import RegistryStores
 from registry.metadata.collector import generations
 from registry.services.context import ServiceContext
 from registry.settings.reading import GROUPS
@@ -69,7 +69,7 @@ def shared_settings(settings: Settings) -> Mapping[str, str]:
     return found | {"contents of catalog_file": catalog}
 
 
-async def join_fleet(settings: Settings, process: Process) -> None:
+async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
     """Say that this node is there, if it is one of those that run.
 
     Raises:
@@ -77,7 +77,7 @@ async def join_fleet(settings: Settings, process: Process) -> None:
             or the blobs are; or the database that several nodes share cannot tell.
 
     """
-    ctx = process.ctx
+    ctx = stores.ctx
     node = settings.node.node(settings.data)
     try:
         identity = open_folder(node)  # nothing is served yet that would wait
@@ -98,7 +98,7 @@ async def join_fleet(settings: Settings, process: Process) -> None:
         raise SettingsError(_refusal(joined.differences, joined.others))
     if joined.others:
         try:
-            await _check_store(settings, process, joined.others)
+            await _check_store(settings, stores, joined.others)
         except (SettingsError, PlatformError):
             with suppress(Unavailable):
                 await ctx.database.write(note_stopped, node.name, identity, ctx.clock())
@@ -128,9 +128,9 @@ def _own_settings(settings: Settings) -> Mapping[str, str]:
     return shared
 
 
-async def _check_store(settings: Settings, process: Process, others: Sequence[str]) -> None:
+async def _check_store(settings: Settings, stores: RegistryStores, others: Sequence[str]) -> None:
     """Raise `SettingsError` if the blobs are not those of the `others` that run."""
-    if await _is_their_store(process.ctx, process.store):
+    if await _is_their_store(stores.ctx, stores.store):
         return
     bucket = settings.store.store_s3_bucket
     place = f"the bucket {bucket} of store_s3_endpoint" if bucket else str(settings.blobs)

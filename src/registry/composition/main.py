@@ -49,7 +49,7 @@ from registry.blobstore.sweeper import BlobSweeper
 from registry.composition.fleet import check_of, end_if_differs
 from registry.composition.metrics import ChorePeriods, folders_of, measure
 from registry.composition.planes import dispatcher, planes_of
-from registry.composition.process import STORES, Process
+from registry.composition.stores import STORES, RegistryStores
 from registry.composition.unfinished_restoration import check_is_whole
 from registry.counters import DAMAGED, JOBS
 from registry.gc import generations
@@ -164,7 +164,7 @@ class Registry:
         self._is_leaving = False
 
     @asynccontextmanager
-    async def open(self, leases: Leases | None = None) -> AsyncIterator[Process]:
+    async def open(self, leases: Leases | None = None) -> AsyncIterator[RegistryStores]:
         """Open the stores, and close them at the end; a worker holds uploads by its `leases`."""
         settings = self._settings
         async with AsyncExitStack() as resources:
@@ -196,7 +196,7 @@ class Registry:
             resources.push_async_callback(ctx.manifest_fetches.aclose)
             resources.push_async_callback(ctx.referrer_fetches.aclose)
             resources.push_async_callback(ctx.tag_list_fetches.aclose)
-            yield Process(settings=settings, ctx=ctx, store=store)
+            yield RegistryStores(settings=settings, ctx=ctx, store=store)
             await last_turn(pulls.flush, "pulls")
 
     @asynccontextmanager
@@ -206,7 +206,7 @@ class Registry:
             yield await self._make_planes(stores, resources)
 
     async def _make_planes(
-        self, stores: Process, resources: AsyncExitStack
+        self, stores: RegistryStores, resources: AsyncExitStack
     ) -> tuple[Opening, PlaneApplications]:
         edition = self._edition
         assert edition is not None

@@ -70,7 +70,7 @@ from registry.composition.drivers import (
 )
 from registry.composition.families import FAMILIES
 from registry.composition.family import REGISTRY
-from registry.composition.process import STORES
+from registry.composition.stores import STORES
 from registry.gc.orphans import may_judge
 from registry.quotas import UPLOADS
 from registry.services.access.bearers import KEY_KINDS

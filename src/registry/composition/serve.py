@@ -53,8 +53,8 @@ async def _make_planes(
     opening: Opening, families: tuple[Family[Any], ...], readiness: Readiness
 ) -> PlaneApplications:
     """Make both planes and the console, with sign-in and policies."""
-    process, platform = await opening.needs_of(REGISTRY), await opening.get(PLATFORM)
-    settings, ctx = process.settings, process.ctx
+    stores, platform = await opening.needs_of(REGISTRY), await opening.get(PLATFORM)
+    settings, ctx = stores.settings, stores.ctx
     needs: dict[str, object] = {
         family.name: family.provided(await opening.needs_of(family)) for family in families
     }

@@ -117,8 +117,8 @@ async def _check(settings: Settings, read_objects: bool) -> Checked:  # noqa: FB
         line.show(f"{progress.stage} {progress.done} of {progress.total}{read}")
 
     try:
-        async with Registry(settings).open() as process, open_bucket_store(settings) as buckets:
-            ctx, store = process.ctx, process.store
+        async with Registry(settings).open() as stores, open_bucket_store(settings) as buckets:
+            ctx, store = stores.ctx, stores.store
             put_back = await take_back_owned(ctx, store)
             report = await check(
                 ctx.database,
@@ -142,8 +142,8 @@ async def _check(settings: Settings, read_objects: bool) -> Checked:  # noqa: FB
 async def _set_orphans_aside(settings: Settings) -> int:
     line = ProgressLine(sys.stderr)
     try:
-        async with Registry(settings).open() as process:
-            ctx, sweeper = process.ctx, process.store
+        async with Registry(settings).open() as stores:
+            ctx, sweeper = stores.ctx, stores.store
             return await set_all_orphans_aside(ctx, sweeper, line.show)
     finally:
         line.end()

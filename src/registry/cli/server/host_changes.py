@@ -30,8 +30,8 @@ def write_on_host(settings: Settings, change: Callable[[Connection, Keyring, int
     """
 
     async def write() -> T:
-        async with Registry(settings).open() as process:
-            ctx = process.ctx
+        async with Registry(settings).open() as stores:
+            ctx = stores.ctx
             keyring = await check_install(settings, ctx)
             return await ctx.database.write(change, keyring, ctx.clock())
 

@@ -109,8 +109,8 @@ def run_new_access_key(options: argparse.Namespace) -> int:
 async def _reset_password(
     settings: Settings, email: str, password: str, options: argparse.Namespace
 ) -> None:
-    async with Registry(settings).open() as process:
-        ctx = process.ctx
+    async with Registry(settings).open() as stores:
+        ctx = stores.ctx
         named = options.organization and lower_ids(options.organization)
         person = await ctx.database.read(find_person_by_email, email, named)
         kept = hash_password(password, salt=salt_of(person.password))

@@ -100,8 +100,8 @@ async def _restore(settings: Settings, ids: Sequence[str] | None) -> int:
 
 
 async def _accept(settings: Settings) -> None:
-    async with Registry(settings).open() as process:
-        ctx, sweeper = process.ctx, process.store
+    async with Registry(settings).open() as stores:
+        ctx, sweeper = stores.ctx, stores.store
         await take_back_owned(ctx, sweeper)
         await accept_database(ctx, sweeper)
 
@@ -139,7 +139,7 @@ def run_recovery(options: argparse.Namespace) -> int:
 
 
 async def _recover(settings: Settings, name: Name, digest: Digest) -> None:
-    async with Registry(settings).open() as process:
-        ctx = replace(process.ctx, data_keys=find_data_keys(settings, process.ctx))
+    async with Registry(settings).open() as stores:
+        ctx = replace(stores.ctx, data_keys=find_data_keys(settings, stores.ctx))
         found = await ctx.database.read(get_named_repository, name)
         await recover_blob(ctx, found.account_id, found.id, digest)

@@ -97,8 +97,8 @@ async def _scrub(settings: Settings, options: argparse.Namespace) -> tuple[Scrub
         line.show(f"{progress.stage} {progress.done}{total}, {size_text(progress.read_bytes)} read")
 
     try:
-        async with Registry(settings).open() as process, open_bucket_store(settings) as buckets:
-            ctx, store = process.ctx, process.store
+        async with Registry(settings).open() as stores, open_bucket_store(settings) as buckets:
+            ctx, store = stores.ctx, stores.store
             try:
                 found = [await ctx.database.read(get_named_repository, name) for name in names]
             except NotFound as error:
@@ -126,8 +126,8 @@ def run_status(options: argparse.Namespace) -> int:
 
 
 async def _status(settings: Settings) -> ScrubStatus:
-    async with Registry(settings).open() as process:
-        ctx = process.ctx
+    async with Registry(settings).open() as stores:
+        ctx = stores.ctx
         return await scrub_status(ctx.database, ctx.clock() - settings.scrubbing.every)
 
 

@@ -205,15 +205,15 @@ async def _check(settings: Settings) -> None:
         skus_of(FAMILIES),
         settings.own_urls.items(),
     )
-    async with Registry(settings).open() as process:
-        keyring = await check_install(settings, process.ctx)
+    async with Registry(settings).open() as stores:
+        keyring = await check_install(settings, stores.ctx)
         key_providers(settings, keyring)
-        await join_fleet(settings, process)
+        await join_fleet(settings, stores)
 
 
 async def _create(settings: Settings, handle: str, email: str) -> FirstCredentials:
-    async with Registry(settings).open() as process:
-        ctx = process.ctx
+    async with Registry(settings).open() as stores:
+        ctx = stores.ctx
         if await ctx.database.read(is_any_account):  # before making a root key that is not its own
             if await ctx.database.read(_is_of_dev):
                 raise _dev_data(settings)
