@@ -52,12 +52,12 @@ from registry.backup.objects import (
     PIECES,
     Copied,
     Progress,
-    Tell,
+    Report,
     copy_objects,
     damaged_inline,
     remove_others,
 )
-from registry.backup.stores import deletions_stopped, opened_places
+from registry.backup.stores import deletions_stopped, open_object_stores
 from registry.blobstore.backups import PATIENCE_SECONDS, noted_backup
 from registry.blobstore.disk.disk_io import flush_folder, make_folder
 from registry.blobstore.disk.folders import SHARDS
@@ -90,7 +90,7 @@ class BackupOptions:
 
 
 def take_backup(
-    settings: Settings, target: Path, tell: Tell, options: BackupOptions
+    settings: Settings, target: Path, report: Report, options: BackupOptions
 ) -> tuple[Manifest, Copied]:
     """Bring the backup in `target` up to date, or begin one; return its manifest. Blocks.
 
@@ -126,25 +126,25 @@ def take_backup(
         backup_id, begun_at = uuid7(), _now()
         with _kept_if_complete(target):
             with (
-                opened_places(settings) as places,
+                open_object_stores(settings) as stores,
                 deletions_stopped(settings, options.patience_seconds) as check_held,
             ):
-                generation = places.blobs.generation()
+                generation = stores.blobs.generation()
                 database, damaged = _copy_database(
-                    settings, target, backup_id, tell, verifies=options.verifies
+                    settings, target, backup_id, report, verifies=options.verifies
                 )
                 with reading(target / database.readable) as tx:
                     copy = partial(
                         copy_objects,
                         tx,
-                        tell=tell,
+                        report=report,
                         suspects=frozenset(one.id for one in before.damaged) if before else _NONE,
                         verifies=options.verifies,
                     )
-                    blobs = places.blobs.out_to(target / OBJECTS, links=options.links)
+                    blobs = stores.blobs.copier_to(target / OBJECTS, links=options.links)
                     copied = copy(blobs, names=BLOBS)
                     copied.damaged.extend(damaged)
-                    others = places.pieces.out_to(target / PIECES_FOLDER, links=options.links)
+                    others = stores.pieces.copier_to(target / PIECES_FOLDER, links=options.links)
                     pieces = copy(others, names=PIECES)
                     copied.damaged.extend(
                         each
@@ -229,18 +229,18 @@ def _user_name(uid: int) -> str:
 
 
 def _copy_database(
-    settings: Settings, target: Path, backup_id: str, tell: Tell, *, verifies: bool
+    settings: Settings, target: Path, backup_id: str, report: Report, *, verifies: bool
 ) -> tuple[DatabaseFile, list[Damage]]:
     """Copy the database to `target`; return the copy, and which objects in it are damaged."""
     if is_postgresql(settings.database):
         from registry.backup.postgresql import dump_database  # noqa: PLC0415 - the driver
 
-        return dump_database(settings.database, target, backup_id, tell, verifies=verifies)
+        return dump_database(settings.database, target, backup_id, report, verifies=verifies)
     copy = target / f"metadata-{backup_id}.db"
     copy_database(
         sqlite_path(settings.database),
         copy,
-        lambda done, total: tell(Progress("database pages", done, total)),
+        lambda done, total: report(Progress("database pages", done, total)),
     )
     with reading(copy) as tx:
         damaged = damaged_inline(tx, verifies=verifies)

@@ -16,7 +16,7 @@ from registry.backup.errors import DumpRefused, ProgramFailed
 from registry.backup.files import FolderBusy
 from registry.backup.manifest import NAME as MANIFEST
 from registry.backup.manifest import OBJECTS, BackupUnusable, Damage, Manifest
-from registry.backup.objects import Progress, Tell
+from registry.backup.objects import Progress, Report
 from registry.backup.restoring import RestoreRefused, place_of, restore_backup
 from registry.backup.stores import HoldLost
 from registry.backup.taking import BackupOptions, BackupRefused, take_backup
@@ -40,7 +40,7 @@ def run_backup(options: argparse.Namespace) -> int:
     wanted = BackupOptions(options.link, options.verify, options.include_root_key)
     try:
         with progress() as show:
-            manifest, copied = take_backup(settings, target, _told(show), wanted)
+            manifest, copied = take_backup(settings, target, _reporter(show), wanted)
     except (BackupRefused, BackupUnusable, DumpRefused) as error:
         raise Misuse(str(error)) from None
     except (FolderBusy, HoldLost, ProgramFailed) as error:
@@ -75,7 +75,7 @@ def run_restore(options: argparse.Namespace) -> int:
     settings = settings_of(options)
     try:
         with progress() as show:
-            manifest = restore_backup(settings, options.source, options.root_key, _told(show))
+            manifest = restore_backup(settings, options.source, options.root_key, _reporter(show))
     except (BackupUnusable, DumpRefused, RestoreRefused) as error:
         raise Misuse(str(error)) from None
     except (FolderBusy, ProgramFailed) as error:
@@ -133,12 +133,12 @@ def _has_database(settings: Settings) -> bool:
     return sqlite_path(settings.database).exists()
 
 
-def _told(show: Callable[[str], None]) -> Tell:
-    def tell(done: Progress) -> None:
+def _reporter(show: Callable[[str], None]) -> Report:
+    def report(done: Progress) -> None:
         copied = f", {size_text(done.copied_bytes)} copied" if done.copied_bytes else ""
         show(f"{done.stage} {done.done} of {done.total}{copied}")
 
-    return tell
+    return report
 
 
 def _write_damaged(damaged: list[Damage]) -> None:
