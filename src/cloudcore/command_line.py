@@ -355,7 +355,7 @@ Caller = Callable[[Invocation], ApiCalls]
 """Returns the client by which a command acts."""
 
 
-Told = str | Callable[[Invocation, Record], str]
+Sentence = str | Callable[[Invocation, Record], str]
 """What is told of a record: words with its fields in braces, such as ``{user.name}`` or, of the
 resource above, ``{above.name}``; or a function that returns them."""
 Naming = str | Callable[[Invocation, Record], str]
@@ -419,9 +419,9 @@ class Deletion(NamedTuple):
     """The command ``delete``."""
 
     words: str
-    question: Told
+    question: Sentence
     """Asked before."""
-    said: Told = "Deleted {name}"
+    said: Sentence = "Deleted {name}"
     options: tuple[Option, ...] = ()
     """They become the query."""
 
@@ -482,15 +482,15 @@ class Noun:
     filters: tuple[Option, ...] = ()
     """Options of ``list``; they become the query."""
     create: tuple[Option, ...] | None = None
-    created: Told = "Created {name}"
+    created: Sentence = "Created {name}"
     secret: Secret | None = None
     """The fields of the new record that a creation alone answers."""
     update: tuple[Option, ...] | None = None
-    updated: Told = ""
+    updated: Sentence = ""
     delete: Deletion | None = None
     conflicts: Mapping[str, str] = field(default_factory=dict)
     """What to do about a CONFLICT, by verb, with what the command line names in braces."""
-    missing: Mapping[str, Told] = field(default_factory=dict)
+    missing: Mapping[str, Sentence] = field(default_factory=dict)
     """What it means that there is nothing (404), by verb; told of what the command line names."""
     acts: tuple[Act, ...] = ()
 

@@ -153,20 +153,20 @@ def add_verb(verbs: Verbs, verb: str, run: Run, words: str) -> argparse.Argument
     return parser
 
 
-def later(module: str, function: str) -> Run:
+def lazy_command(module: str, function: str) -> Run:
     """Return a command of `registry.cli.server`, whose module is imported only when it runs.
 
     The commands on the registry's machine import the whole registry, which no other needs.
     """
 
     def run(options: argparse.Namespace) -> int:
-        status: int = getattr(load(module), function)(options)
+        status: int = getattr(import_server_module(module), function)(options)
         return status
 
     return run
 
 
-def load(module: str) -> ModuleType:
+def import_server_module(module: str) -> ModuleType:
     """Import and return a module of `registry.cli.server`, and with it the whole registry.
 
     The garbage collector rests meanwhile, and then leaves alone what is there: most of it stays,

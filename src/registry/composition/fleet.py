@@ -30,7 +30,7 @@ from registry.settings.reading import GROUPS
 from registry.settings.settings import Settings
 from registry.settings.texts import SettingsError
 
-SAME: Final = (
+SHARED_SETTINGS: Final = (
     *("public_url", "allowed_hosts", "family_hosts", "s3_host", "s3_any_region", "region"),
     *("founders", "operators", "container_password_seconds", "audit_seconds"),
     *("sealing", "kms_provider", "kms_aws_key", "cors_origins", "mirrors"),
@@ -59,7 +59,10 @@ def shared_settings(settings: Settings) -> Mapping[str, str]:
     """Return the settings that are the same on all nodes, as text."""
     groups = (settings, *(getattr(settings, name) for name in GROUPS))
     found = {
-        name: str(getattr(group, name)) for name in SAME for group in groups if hasattr(group, name)
+        name: str(getattr(group, name))
+        for name in SHARED_SETTINGS
+        for group in groups
+        if hasattr(group, name)
     }
     if not settings.public_url:
         found["public_url"] = settings.url

@@ -26,7 +26,7 @@ from registry.cli.client.sign_in import (
     claims_of,
     transport_to,
 )
-from registry.cli.client.transport import PULL, Lost, Transport, base_url
+from registry.cli.client.transport import PULL, ConnectionLost, Transport, base_url
 
 PAGE_ROWS: Final = 200
 """The largest page that ``/v1`` returns."""
@@ -169,7 +169,7 @@ class ApiClient:
         headers = request.headers | bearer(token)
         try:
             return send(request.method, request.target, headers, request.body)
-        except Lost:
+        except ConnectionLost:
             if not _is_repeatable(request):
                 raise
         return send(request.method, request.target, headers, request.body)

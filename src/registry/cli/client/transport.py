@@ -27,7 +27,7 @@ T = TypeVar("T")
 TIMEOUT_SECONDS: Final = 30
 
 
-class Lost(CommandFailure):
+class ConnectionLost(CommandFailure):
     """The connection broke after the request was sent; it may or may not have taken effect."""
 
 
@@ -61,7 +61,7 @@ class Transport:
         """Send to `url`, and what is elsewhere to `own_urls`, which are asked for after a 404."""
         self.url = base_url(url)
         self.own_urls: Mapping[str, str] = own_urls or {}
-        self._has_looked = False
+        self._has_asked = False
         self._timeout = timeout_seconds
         self._opener = urllib.request.build_opener(_NoRedirects)
 
@@ -69,13 +69,13 @@ class Transport:
         """Return the base URL of a path."""
         return url_for(path, self.url, self.own_urls)
 
-    def look(self) -> None:
+    def find_own_urls(self) -> None:
         """Ask the registry, once, which families have base URLs of their own."""
-        if self._has_looked:
+        if self._has_asked:
             return
-        self._has_looked = True
+        self._has_asked = True
         with suppress(RequestRefused):
-            self.own_urls = own_urls_in(self.send("GET", PLACE, {}), self.url)
+            self.own_urls = parse_own_urls(self.send("GET", REGIONS_PATH, {}), self.url)
 
     def send(
         self,
@@ -121,7 +121,7 @@ class Transport:
 
         Raises:
             RequestRefused: the registry answered an error.
-            Lost: the connection broke; the request may have taken effect.
+            ConnectionLost: the connection broke; the request may have taken effect.
             CommandFailure: the registry cannot be reached, or does not answer in time; then the
                 request may have taken effect too.
 
@@ -132,7 +132,7 @@ class Transport:
         except RequestRefused as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
-            self.look()
+            self.find_own_urls()
             if self.url_for(path) == base:
                 raise
         if body is not None and not isinstance(body, bytes):
@@ -162,11 +162,11 @@ class Transport:
             with error:
                 raise _refusal(base, error) from None
         except ConnectionError:
-            raise Lost(f"{base} hung up before it had answered; {advice}") from None
+            raise ConnectionLost(f"{base} hung up before it had answered; {advice}") from None
         except TimeoutError:  # after the request was sent; before that, it is within a `URLError`
             raise CommandFailure(f"no answer of {base} in time; {advice}") from None
         except http.client.IncompleteRead as error:
-            raise Lost(_trouble(base, error)) from None
+            raise ConnectionLost(_trouble(base, error)) from None
         except (OSError, http.client.HTTPException) as error:
             raise CommandFailure(_trouble(base, error)) from None
 
@@ -263,7 +263,7 @@ def _trouble(url: str, error: Exception) -> str:
     return f"cannot reach {url}: {printable(words)}; check the URL, or try again later"
 
 
-PLACE: Final = "/v1/regions"
+REGIONS_PATH: Final = "/v1/regions"
 PULL: Final = "pull"
 _MAIN: Final = "api"
 _PARTS: Final[Mapping[str, str]] = {
@@ -280,7 +280,7 @@ def url_for(path: str, url: str, own_urls: Mapping[str, str]) -> str:
     return own_urls.get(part) or own_urls.get(_MAIN) or url
 
 
-def own_urls_in(document: Mapping[str, Any], url: str) -> Mapping[str, str]:
+def parse_own_urls(document: Mapping[str, Any], url: str) -> Mapping[str, str]:
     """Return where families are, by the regions of the registry at `url`; empty: all are there.
 
     A registry that is reached by a name which it does not tell serves all there. Nothing is sent by

@@ -7,7 +7,7 @@ from typing import Final
 from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record, argument
 from registry.cli.client.api import client_of
 from registry.cli.client.references import repository_path
-from registry.cli.output.progress import COLUMNS, WAIT, started, tell_ended
+from registry.cli.output.progress import COLUMNS, WAIT, report_end, start_run
 
 _REASONS: Final = {
     "repository": "its own binding",
@@ -94,10 +94,10 @@ def _rewrap(run: Invocation) -> bool:
     said = (
         f"Started run {{id}}; 'entrepot encryption rewraps {repository}' shows how far it has come"
     )
-    ended = started(run, path, said, _progress, f"{path}/runs")
+    ended = start_run(run, path, said, _progress, f"{path}/runs")
     if ended is None:
         return True
-    tell_ended(run, ended, f"{ended['moved']} of {ended['done']} blobs have the new key")
+    report_end(run, ended, f"{ended['moved']} of {ended['done']} blobs have the new key")
     for name, words in _STAYED.items():
         if ended[name]:
             run.say(f"{ended[name]} blobs {words}")

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from cloudcore.command_line import Act, Cell, Invocation, Noun, Record
 from registry.cli.nouns.commands import CommandTable
-from registry.cli.output.progress import COLUMNS, WAIT, started, tell_ended
+from registry.cli.output.progress import COLUMNS, WAIT, report_end, start_run
 from registry.cli.output.records import size_text, text_of, time_text
-from registry.cli.parser import add_output, later
+from registry.cli.parser import add_output, lazy_command
 from registry.cli.server.options import add_local
 
 _DESCRIPTION: Final = (
@@ -69,9 +69,9 @@ def _done(run: Mapping[str, Any]) -> str:
 
 def _run(run: Invocation) -> bool:
     said = "Run {id} is under way; 'entrepot gc status' shows how far it has come"
-    ended = started(run, f"{run.path}/runs", said, _done)
+    ended = start_run(run, f"{run.path}/runs", said, _done)
     if ended is not None:
-        tell_ended(run, ended, _done(ended))
+        report_end(run, ended, _done(ended))
     return True
 
 
@@ -119,7 +119,7 @@ def add_parsers(commands: CommandTable) -> None:
     recover = add_local(
         verbs,
         "recover",
-        later("orphans", "run_recovery"),
+        lazy_command("orphans", "run_recovery"),
         "bring a blob back from the quarantine",
         "Bring a blob back from the quarantine.",
     )
@@ -128,7 +128,7 @@ def add_parsers(commands: CommandTable) -> None:
     orphans = add_local(
         verbs,
         "orphans",
-        later("orphans", "run_listing"),
+        lazy_command("orphans", "run_listing"),
         "list stored files that were set aside because they belong to no row",
         "List the stored files that were set aside because they belong to no row of the database,"
         " and until when they are kept.",
@@ -137,7 +137,7 @@ def add_parsers(commands: CommandTable) -> None:
     restore = add_local(
         verbs,
         "restore-orphans",
-        later("orphans", "run_restoration"),
+        lazy_command("orphans", "run_restoration"),
         "put back files that were set aside",
         "Put files that were set aside back where they were. Those that have a row in the database"
         " come back without this command.",
@@ -147,7 +147,7 @@ def add_parsers(commands: CommandTable) -> None:
     add_local(
         verbs,
         "accept-database",
-        later("orphans", "run_acceptance"),
+        lazy_command("orphans", "run_acceptance"),
         "accept a database that is older than its blobs",
         "Accept the database after it went back in time, as after restoring a backup: collection"
         " and the scan for orphans go on with it. Blobs that it does not know are set aside, and"

@@ -6,7 +6,7 @@ from typing import Final
 
 from cloudcore.billing.commands import INVOICES
 from registry.cli.nouns.commands import CommandTable
-from registry.cli.parser import later
+from registry.cli.parser import lazy_command
 from registry.cli.server.options import add_local
 
 _VERBS: Final = {
@@ -26,7 +26,7 @@ def add_parsers(commands: CommandTable) -> None:
         parser = add_local(
             verbs,
             verb,
-            later("invoice_decisions", "run_decision"),
+            lazy_command("invoice_decisions", "run_decision"),
             f"{words}, on the registry's machine",
             f"{words[:1].upper()}{words[1:]}. {more} For an invoice that is open or has failed.",
         )

@@ -27,7 +27,7 @@ from registry.cli.client.sign_in import (
 from registry.cli.client.transport import Transport
 from registry.cli.commands import container_login
 from registry.cli.commands.container_login import log_in
-from registry.cli.output.prompts import check_readers, read_secret
+from registry.cli.output.prompts import check_plain_http, read_secret
 from registry.cli.output.records import printable, write_now
 from registry.cli.parser import Verbs
 
@@ -69,9 +69,9 @@ def sign_in(options: argparse.Namespace) -> int:
     transport = Transport(options.url)
     if options.docker and options.no_role:
         raise Misuse("a person signs a container client in by a role: leave --no-role out")
-    check_readers(transport.url, is_accepted=options.insecure_http)
+    check_plain_http(transport.url, is_accepted=options.insecure_http)
     try:
-        transport.look()
+        transport.find_own_urls()
         if options.access_key_id:
             credential = _by_key_pair(transport, options.access_key_id)
         else:

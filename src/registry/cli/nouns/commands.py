@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 from cloudcore.command_failures import FAILED, Missing, Misuse, RequestRefused
-from cloudcore.command_line import Act, Columns, Deletion, Naming, Noun, Record, Told
+from cloudcore.command_line import Act, Columns, Deletion, Naming, Noun, Record, Sentence
 from registry.cli.client.api import send_public
 from registry.cli.nouns.invocation import NounInvocation, columns_of, one_of
 from registry.cli.nouns.options import (
@@ -122,7 +122,7 @@ def _create(noun: Noun, parsed: argparse.Namespace) -> int:
     document, query = document_of(sent_of(run.values, options)), query_of(run.values, options)
     answer = _advised(noun, run, lambda: run.client.create(path, document, query))
     made = {**answer.pop(noun.one), **answer}
-    words = _told(noun.created, run, made)
+    words = _sentence_of(noun.created, run, made)
     if noun.secret is not None:
         run.say_secret(words, made, noun.secret)
     else:
@@ -143,18 +143,18 @@ def _update(noun: Noun, parsed: argparse.Namespace) -> int:
         run.show(changed)
         return 0
     words = noun.updated or f"Changed {{{noun.name}}}"
-    run.say(_told(words, run, changed), changed)
+    run.say(_sentence_of(words, run, changed), changed)
     return 0
 
 
 def _delete(noun: Noun, deletion: Deletion, parsed: argparse.Namespace) -> int:
     run = NounInvocation(noun, parsed, deletion.options, verb="delete")
     record = _known(run) if noun.is_single else run.record
-    confirm(parsed, _told(deletion.question, run, record))
+    confirm(parsed, _sentence_of(deletion.question, run, record))
     path = run.path
     gone = _advised(noun, run, lambda: run.client.call("DELETE", path, query=run.values))
     left = gone.get(noun.one) if gone else None
-    run.say(_told(deletion.said, run, left or record), left)
+    run.say(_sentence_of(deletion.said, run, left or record), left)
     return 0
 
 
@@ -214,7 +214,7 @@ def _advised(noun: Noun, run: NounInvocation, send: Callable[[], _T]) -> _T:
         if missing is not None and error.status == HTTPStatus.NOT_FOUND:
             if noun.is_single and noun.parent is not None:
                 _ = run.above.record  # which may be what is missing
-            raise Missing(_told(missing, run, run.names)) from None
+            raise Missing(_sentence_of(missing, run, run.names)) from None
         if advice is not None and error.code == "CONFLICT":
             raise error.with_advice(run.text(advice, run.names)) from None
         raise
@@ -225,7 +225,7 @@ def _known(run: NounInvocation) -> dict[str, Any]:
     return dict(run.record) if "record" in vars(run) else run.names
 
 
-def _told(words: Told, run: NounInvocation, record: Record) -> str:
+def _sentence_of(words: Sentence, run: NounInvocation, record: Record) -> str:
     """Return what is told of a record."""
     return words(run, record) if callable(words) else run.text(words, record)
 

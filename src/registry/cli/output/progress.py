@@ -69,7 +69,7 @@ def progress() -> Iterator[Callable[[str], None]]:
         line.end()
 
 
-def started(
+def start_run(
     invocation: Invocation, path: str, said: str, words: Callable[[Record], str], runs: str = ""
 ) -> Record | None:
     """Start a run; if it is to be waited for, return it as it has ended, else tell what is `said`.
@@ -90,7 +90,7 @@ def started(
     return run
 
 
-def tell_ended(invocation: Invocation, run: Record, words: str) -> None:
+def report_end(invocation: Invocation, run: Record, words: str) -> None:
     """Print how a run has ended, with `words` on what it did.
 
     Raises:

@@ -35,7 +35,7 @@ def confirm(options: argparse.Namespace, question: str) -> None:
         raise CommandFailure("nothing was changed")
 
 
-def leaves_readable(url: str) -> bool:
+def is_sent_in_the_clear(url: str) -> bool:
     """Return True if what is sent to a base URL leaves this machine unencrypted."""
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -47,7 +47,7 @@ def leaves_readable(url: str) -> bool:
         return True
 
 
-def check_readers(url: str, *, is_accepted: bool) -> None:
+def check_plain_http(url: str, *, is_accepted: bool) -> None:
     """Return if a secret may be sent to `url`; ask at a terminal unless that is accepted already.
 
     Raises:
@@ -55,7 +55,7 @@ def check_readers(url: str, *, is_accepted: bool) -> None:
         Misuse: there is nobody to ask.
 
     """
-    if not leaves_readable(url):
+    if not is_sent_in_the_clear(url):
         return
     words = f"{url} is plain HTTP: anybody on the way to it can read your sign-in and use it"
     if is_accepted:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from registry.cli.parser import CommandParser, Verbs, add_output, later
+from registry.cli.parser import CommandParser, Verbs, add_output, lazy_command
 from registry.cli.server.options import add_data, add_local
 
 
@@ -45,8 +45,10 @@ def _add_scrub(commands: Verbs) -> None:
     )
     _add_limit_rate(scrub)
     add_data(scrub)
-    _add_status(scrub, "how far the scrub in the background has come", later("scrub", "run_status"))
-    scrub.set_defaults(run=later("scrub", "run_scrub"))
+    _add_status(
+        scrub, "how far the scrub in the background has come", lazy_command("scrub", "run_status")
+    )
+    scrub.set_defaults(run=lazy_command("scrub", "run_scrub"))
 
 
 def _add_seal(commands: Verbs) -> None:
@@ -66,9 +68,9 @@ def _add_seal(commands: Verbs) -> None:
     _add_status(
         seal,
         "how much is stored plain, and how the last turn in the background ended",
-        later("seal", "run_status"),
+        lazy_command("seal", "run_status"),
     )
-    seal.set_defaults(run=later("seal", "run_seal"))
+    seal.set_defaults(run=lazy_command("seal", "run_seal"))
 
 
 def _add_backup(commands: Verbs) -> None:
@@ -76,7 +78,7 @@ def _add_backup(commands: Verbs) -> None:
     backup = add_local(
         commands,
         "backup",
-        later("backup", "run_backup"),
+        lazy_command("backup", "run_backup"),
         "copy database and blobs to a folder",
         "Copy the database, then the blobs that it names, to a folder, from the disk or a bucket of"
         " S3; pushes and pulls go on. A later backup to the same folder copies only what is new.",
@@ -112,7 +114,7 @@ def _add_backup(commands: Verbs) -> None:
         "--quick", action="store_true", help="do not read and hash every restored blob"
     )
     add_data(restore)
-    restore.set_defaults(run=later("backup", "run_restore"))
+    restore.set_defaults(run=lazy_command("backup", "run_restore"))
 
 
 def _folder(text: str) -> Path:
