@@ -26,7 +26,7 @@ from registry.settings.texts import SettingsError
 
 SERVER_MODULES: Final = ("registry.cli.server.commands",)
 _SERVING: Final = ("dev", "serve")
-"""Commands of `SERVER_MODULES` that run for long: they keep no parsers of others in memory."""
+"""Commands of `SERVER_MODULES` that run for long, and keep no other parsers in memory."""
 _OWN: Final = CommandGroup("this command", ("registry.cli.commands.completion",))
 _TITLES: Final = ("sign in", "use a registry", "people and rights", "set up an account")
 """Of the groups that the help shows first."""

@@ -59,15 +59,14 @@ class ApiTokens(Protocol):
         """Return a token other than `refused`, which the registry did not take."""
 
     def advice(self) -> str:
-        """Return what to do after a 403, or an empty string."""
+        """Return advice after a 403, or an empty string."""
 
 
 class ApiClient:
     """Calls ``/v1`` of one registry with the tokens of the sign-in.
 
     Every call raises `RequestRefused` when the registry answers an error, `NotSignedIn` when the
-    sign-in has ended, and another `CommandFailure` when there is no answer; `main` turns them
-    into a line and an exit status.
+    sign-in has ended, and another `CommandFailure` when there is no answer.
     """
 
     def __init__(self, transport: Transport, tokens: ApiTokens) -> None:
@@ -302,7 +301,7 @@ class StoredSignIn:
 
     @property
     def role(self) -> str | None:
-        """Return the role that the person took, as it was written."""
+        """Return the role in which the person acts, as written at the sign-in."""
         credential = None if self._key else self.credential
         return None if credential is None else credential.role
 
@@ -315,5 +314,5 @@ class StoredSignIn:
         source = self.tokens(in_role=False).token()  # raises if nobody is signed in
         token = None if role is None else assume_role(self._transport, source, role)
         with changing(self._path) as credentials:
-            kept = credentials[self.url]
-            credentials[self.url] = msgspec.structs.replace(kept, role=role, role_token=token)
+            stored = credentials[self.url]
+            credentials[self.url] = msgspec.structs.replace(stored, role=role, role_token=token)

@@ -1,9 +1,8 @@
 """The credentials file of ``entrepot login``, which only its owner can read.
 
-It holds one JSON object, keyed by the URL of the registry, and no configuration. Passwords of
-container clients are in a file of the same kind. Each change
-writes a temporary file of mode 0600 and renames it, so that others cannot read it and it is never
-half written. Concurrent commands change it one after the other.
+It holds one JSON object, keyed by the URL of the registry. Passwords of container clients are in a
+file of the same kind. Each change writes a temporary file of mode 0600 and renames it, so the file
+is never half written. Concurrent commands change it one after the other.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def load(path: Path) -> dict[str, Credential]:
     """Return the stored credentials by URL; an empty dict if there is no file.
 
     Raises:
-        CommandFailure: the file holds something else.
+        CommandFailure: the file is damaged.
 
     """
     return load_file(path, Credential)

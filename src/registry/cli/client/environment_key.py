@@ -1,4 +1,4 @@
-"""Use the access key in the environment, so that a program needs neither file nor ``login``.
+"""Sign in by the access key in the environment: a program needs neither a file nor ``login``.
 
 ``ENTREPOT_ACCESS_KEY_ID`` with ``ENTREPOT_SECRET_ACCESS_KEY``, or with
 ``ENTREPOT_SECRET_ACCESS_KEY_FILE``, the name of a file that holds the secret. The secret is sent to

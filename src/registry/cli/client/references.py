@@ -163,7 +163,7 @@ def digest_of(client: ApiClient, path: str, reference: TypedReference) -> str:
     except RequestRefused as error:
         if error.status != 404:
             raise
-        raise Missing(no_tag(reference)) from None
+        raise Missing(missing_tag_text(reference)) from None
     return digest
 
 
@@ -185,8 +185,8 @@ def tag_path(repository: str, tag: str) -> str:
     return f"{repository}/tags/{quote(tag, safe='')}"
 
 
-def no_tag(reference: TypedReference) -> str:
-    """Return that there is no such tag, and what tells those there are."""
+def missing_tag_text(reference: TypedReference) -> str:
+    """Return the message for a missing tag."""
     return (
         f"there is no tag {reference.tag!r} in {reference.repository}; "
         f"'entrepot tags list {reference.repository}' shows those there are"
@@ -201,7 +201,7 @@ class Items(NamedTuple):
 
 
 def named_items(first: str, others: Iterable[str]) -> tuple[TypedReference, list[str]]:
-    """Return what the first argument of a command names, and all items, its own the first."""
+    """Return the reference of the first argument, and all items, that of the first included."""
     reference = parse_typed_reference(first)
     items = items_in(reference.repository, others)
     own = reference.digest or reference.tag
@@ -209,7 +209,7 @@ def named_items(first: str, others: Iterable[str]) -> tuple[TypedReference, list
 
 
 def check_item(text: str) -> None:
-    """Raise `Misuse` if a text is no digest, no beginning of one, no id and no tag."""
+    """Raise `Misuse` unless a text is a digest, the beginning of one, an id or a tag."""
     if not is_image(text) and not is_short_digest(text):
         check_tag(text)
 

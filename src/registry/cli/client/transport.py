@@ -1,7 +1,6 @@
 """Send one request by HTTP to the base URL that serves its path, and read one JSON answer.
 
-``GET /v1/regions`` of a registry names the base URL of each family. Every failure is one line of
-text.
+``GET /v1/regions`` of a registry lists the base URL of each family. Every failure is one line.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Transport:
         timeout_seconds: float = TIMEOUT_SECONDS,
         own_urls: Mapping[str, str] | None = None,
     ) -> None:
-        """Send to `url`, and what is elsewhere to `own_urls`, which are asked for after a 404."""
+        """Send to `url`, or to the `own_urls` of families; these are asked for after a 404."""
         self.url = base_url(url)
         self.own_urls: Mapping[str, str] = own_urls or {}
         self._has_asked = False
@@ -70,7 +69,7 @@ class Transport:
         return url_for(path, self.url, self.own_urls)
 
     def find_own_urls(self) -> None:
-        """Ask the registry, once, which families have base URLs of their own."""
+        """Ask the registry, once, for the base URLs of families."""
         if self._has_asked:
             return
         self._has_asked = True
@@ -115,9 +114,9 @@ class Transport:
         body: bytes | BinaryIO | None,
         reading: Callable[[http.client.HTTPResponse], T],
     ) -> T:
-        """Send a request; return what `reading` makes of the answer.
+        """Send a request; return the result of `reading` the answer.
 
-        After a 404 it is sent again if the registry has the path elsewhere than is known.
+        After a 404 it is sent again if the registry serves the path at another URL.
 
         Raises:
             RequestRefused: the registry answered an error.
@@ -244,7 +243,7 @@ def _refusal(url: str, error: urllib.error.HTTPError) -> RequestRefused:
 
 
 def _trouble(url: str, error: Exception) -> str:
-    """Return why there was no answer, and what to do about it if that is known."""
+    """Return the reason for which there was no answer, with advice."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     match reason:
         case ssl.SSLCertVerificationError():
@@ -270,21 +269,21 @@ _PARTS: Final[Mapping[str, str]] = {
     "/v2": PULL,
     **{path: each.host for each in FAMILIES if each.host for path in each.paths},
 }
-"""What serves a path, by its first segments."""
+"""The part of a registry that serves a path, by its first segments."""
 
 
 def url_for(path: str, url: str, own_urls: Mapping[str, str]) -> str:
-    """Return the base URL of a path with its query, of those at `url` or elsewhere."""
+    """Return the base URL that serves a path with its query."""
     segments = path.partition("?")[0].split("/")
     part = _PARTS.get("/".join(segments[:2])) or _PARTS.get("/".join(segments[:3]), _MAIN)
     return own_urls.get(part) or own_urls.get(_MAIN) or url
 
 
 def parse_own_urls(document: Mapping[str, Any], url: str) -> Mapping[str, str]:
-    """Return where families are, by the regions of the registry at `url`; empty: all are there.
+    """Return the base URLs of families from the regions of a registry; empty: all are at `url`.
 
-    A registry that is reached by a name which it does not tell serves all there. Nothing is sent by
-    plain HTTP that would not be at `url`.
+    All are at `url` too if no region lists it. URLs of another scheme are left out: nothing is
+    sent by plain HTTP that would not be at `url`.
     """
     scheme = url.partition("://")[0]
     for region in document.get("regions", ()):

@@ -87,12 +87,12 @@ def sign_in(options: argparse.Namespace) -> int:
         credential, signed_in_at=time.time(), own_urls=dict(transport.own_urls)
     )
     path = credentials_path(os.environ)
-    replaced = _keep(path, transport.url, credential)
+    replaced = _store(path, transport.url, credential)
     if replaced is not None:
         _end_quietly(transport, replaced)
     write_now(f"Signed in to {transport.url}; the credential is in {path}.\n")
     credential = _with_role(options, transport, credential)
-    _keep(path, transport.url, credential)
+    _store(path, transport.url, credential)
     sys.stdout.flush()
     if options.docker:
         _sign_client_in(options, transport, credential)
@@ -156,7 +156,7 @@ def sign_out(options: argparse.Namespace) -> int:
     return 0
 
 
-def _keep(path: Path, url: str, credential: Credential) -> Credential | None:
+def _store(path: Path, url: str, credential: Credential) -> Credential | None:
     """Store a credential; return the one it replaces, or None."""
     try:
         with changing(path) as credentials:

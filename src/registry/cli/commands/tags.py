@@ -18,8 +18,8 @@ from registry.cli.client.references import (
     is_image,
     is_short_digest,
     items_in,
+    missing_tag_text,
     named_items,
-    no_tag,
     parse_typed_reference,
     repository_path,
     tag_path,
@@ -51,7 +51,7 @@ def _locate(run: Invocation, written: str) -> str:
 
 
 def _no_tag(run: Invocation, _names: Record) -> str:
-    return no_tag(_named(run.written))
+    return missing_tag_text(_named(run.written))
 
 
 def _set(run: Invocation) -> bool:

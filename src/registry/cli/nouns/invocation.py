@@ -38,8 +38,8 @@ from registry.cli.output.records import (
     digests_shown,
     duration_text,
     echo,
+    formatted,
     printable,
-    shaped,
     show_rows,
     show_secret,
     size_text,
@@ -311,7 +311,7 @@ class _Filling(Formatter):
 
     def get_field(self, field_name: str, _args: object, kwargs: Record) -> tuple[str, str]:
         """Return the text of a field, or of a field of a field."""
-        return text_of(shaped(field_name, field_of(kwargs, field_name))), field_name
+        return text_of(formatted(field_name, field_of(kwargs, field_name))), field_name
 
 
 def columns_of(columns: Columns) -> list[Column]:

@@ -72,9 +72,9 @@ def progress() -> Iterator[Callable[[str], None]]:
 def start_run(
     invocation: Invocation, path: str, said: str, words: Callable[[Record], str], runs: str = ""
 ) -> Record | None:
-    """Start a run; if it is to be waited for, return it as it has ended, else tell what is `said`.
+    """Start a run. With ``--wait`` return it once it has ended; else print `said`, return None.
 
-    `runs` is the path of the runs if it is another one; `words` formats the progress.
+    `runs` is the path of the runs if it differs from `path`; `words` formats the progress.
     """
     run: Record = invocation.client.create(path)["run"]
     if "wait" not in invocation.values:
@@ -91,10 +91,10 @@ def start_run(
 
 
 def report_end(invocation: Invocation, run: Record, words: str) -> None:
-    """Print how a run has ended, with `words` on what it did.
+    """Print the status of a run that has ended, with `words` on its result.
 
     Raises:
-        CommandFailure: it failed.
+        CommandFailure: the run failed.
 
     """
     invocation.say(f"{run['status'].capitalize()}: {words}", run)

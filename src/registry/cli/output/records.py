@@ -49,7 +49,7 @@ def column(
     is_whole: bool = False,
     has_digests: bool = False,
 ) -> Column:
-    """Return the column of the field `name`, shaped by a function such as `size_text`."""
+    """Return the column of a field, formatted by a function such as `size_text`."""
 
     def cell(record: Record) -> object:
         value = record.get(name)
@@ -78,7 +78,7 @@ def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
         out.write(document_text(record, form))
         return
     headings = (Heading("FIELD"), Heading("VALUE", is_whole=True))
-    rows = [[printable(name), text_of(shaped(name, record[name]))] for name in record]
+    rows = [[printable(name), text_of(formatted(name, record[name]))] for name in record]
     write_table(headings, rows, out)
 
 
@@ -165,8 +165,8 @@ def printable(text: str) -> str:
     )
 
 
-def shaped(name: str, value: object) -> object:
-    """Format sizes and times, told by the end of the field's name; leave others as they are."""
+def formatted(name: str, value: object) -> object:
+    """Format a size or a time, recognized by the field's name; return other values unchanged."""
     if isinstance(value, int) and name.endswith("_bytes"):
         return size_text(value)
     if isinstance(value, str) and name.endswith(("_at", "_until", "as_of")):
@@ -232,12 +232,12 @@ def show_rows(
 
 
 def digests_shown(options: argparse.Namespace, text: str) -> str:
-    """Return a text, its digests short unless the options say otherwise."""
+    """Return a text with its digests cut, unless ``--full-digests`` is given."""
     return text if getattr(options, "full_digests", False) else _DIGEST.sub(_cut, text)
 
 
 def _cut(found: re.Match[str]) -> str:
-    """Return a digest as docker shows it: its first 12 digits; only ``sha256:`` is left out."""
+    """Return the first 12 digits of a digest, as docker does, without ``sha256:``."""
     algorithm, digits = found.groups()
     return digits if algorithm == "sha256" else f"{algorithm}:{digits}"
 
@@ -247,7 +247,7 @@ def _shortened(options: argparse.Namespace, column: Column) -> Column:
 
 
 def acting(principal: str, source: str) -> Cell:
-    """Return the column BY of the fields of a principal and of the source behind it."""
+    """Return the column BY, of the fields of a principal and of the source behind it."""
 
     def shown(record: Record) -> object:
         crn, behind = record.get(principal), record.get(source)

@@ -24,7 +24,7 @@ from registry.blobstore.backups import HeldByAnother
 from registry.cli.output.progress import progress
 from registry.cli.output.records import size_text, write_now
 from registry.cli.server.existing_data import no_account
-from registry.cli.server.fsck import Checked, check_data
+from registry.cli.server.fsck import CheckResult, check_data
 from registry.cli.server.options import DEFAULT_DATA, settings_of
 from registry.composition.unfinished_restoration import check_is_whole
 from registry.metadata.database import has_tables
@@ -71,7 +71,7 @@ def run_backup(options: argparse.Namespace) -> int:
 
 
 def run_restore(options: argparse.Namespace) -> int:
-    """Restore a backup and check the result; return 1 if it is damaged, and say what to do."""
+    """Restore a backup, check the result and print the next step; return 1 if it is damaged."""
     settings = settings_of(options)
     try:
         with progress() as show:
@@ -106,8 +106,8 @@ def run_restore(options: argparse.Namespace) -> int:
     return 1 if damage else 0
 
 
-def _damage_of(checked: Checked, manifest: Manifest) -> str:
-    """Return what is damaged in a registry that was restored, or an empty string."""
+def _damage_of(checked: CheckResult, manifest: Manifest) -> str:
+    """Return the damage of a restored registry in words, or an empty string."""
     report = checked.report
     blobs = max(report.damaged_count, len(manifest.damaged))  # ``--quick`` sees only sizes
     others = len(report.violations) - report.damaged_count
@@ -123,7 +123,7 @@ def _damage_of(checked: Checked, manifest: Manifest) -> str:
 
 
 def _named(error: OSError, written: Path) -> Exception:
-    """Return the error of a folder that is written to: if its disk is full, one that names it."""
+    """Return the error to raise: `DiskFull` if the disk of the folder is full, else the same."""
     return DiskFull(written) if is_full(written, error) else error
 
 

@@ -1,6 +1,6 @@
-"""The commands that run a registry, or work on its data.
+"""Parsers of the commands that run a registry, or work on its data.
 
-The modules that do the work are imported when their command runs: ``--help`` and the commands
+The modules that carry them out are imported when their command runs: ``--help`` and the commands
 that call a registry need neither server nor database.
 """
 
@@ -26,7 +26,7 @@ _DEV_DATA: Final = Path("entrepot-dev-data")
 
 
 def add_parsers(commands: Verbs) -> None:
-    """Add ``dev``, ``init``, ``serve``, ``ready``, ``fsck``, and what gives lost access back."""
+    """Add ``dev``, ``init``, ``serve``, ``ready``, ``fsck``, and commands for lost credentials."""
     dev = commands.add_parser(
         "dev", help="run a registry on this machine: loopback only, no sign-in, account 'dev'"
     )

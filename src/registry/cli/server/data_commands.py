@@ -1,4 +1,4 @@
-"""The commands that verify, seal, back up and restore the data of a registry: their parsers."""
+"""Parsers of the commands that verify, seal, back up and restore the data of a registry."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _folder(text: str) -> Path:
 
 
 def _whole_number(text: str) -> int:
-    """Return the number of an option; argparse tells the user if it is none."""
+    """Parse a whole number; raise `argparse.ArgumentTypeError` for another text."""
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)

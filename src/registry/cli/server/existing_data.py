@@ -16,9 +16,7 @@ from registry.settings.texts import SettingsError
 
 
 def prepare_existing(settings: Settings) -> None:
-    """Bring the database up to date, but create nothing where there is none.
-
-    A mistyped folder would become an empty registry, in which nothing is wrong.
+    """Migrate the database, but create none: a mistyped folder would become an empty registry.
 
     Raises:
         SettingsError: no registry is there, or a restoration into the folder was interrupted.

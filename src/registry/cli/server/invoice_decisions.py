@@ -1,4 +1,4 @@
-"""``entrepot invoices void``, ``settle`` and ``retry``; the organization's audit log has them."""
+"""``entrepot invoices void``, ``settle`` and ``retry``, with a record in the audit log."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""New credentials, or the rights of an administrator, given on the host itself.
-
-``entrepot reset-password``, ``new-access-key`` and ``restore-admin``; the audit log has each.
-"""
+"""``entrepot reset-password``, ``new-access-key``, ``restore-admin``, with an audit record."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ from registry.cli.output.records import write_now
 from registry.cli.server.existing_data import prepare_existing
 from registry.cli.server.host_changes import record_on_host, write_on_host
 from registry.cli.server.options import settings_of
-from registry.cli.server.run_server import find_console, find_url
+from registry.cli.server.run_server import find_console, read_url
 from registry.composition.main import Registry
 from registry.settings.settings import Settings
 from registry.settings.texts import SettingsError
@@ -101,7 +98,7 @@ def run_new_access_key(options: argparse.Namespace) -> int:
         f"  access key id       {key.access_key_id}\n"
         f"  secret access key   {key.secret}\n\n"
         "Next:\n"
-        f"  entrepot login {find_url(settings)} --access-key-id {key.access_key_id}\n"
+        f"  entrepot login {read_url(settings)} --access-key-id {key.access_key_id}\n"
     )
     return 0
 
@@ -146,7 +143,7 @@ def run_restore_admin(options: argparse.Namespace) -> int:
         changes = write_on_host(settings, restore)
     except Conflict as error:
         raise Misuse(str(error)) from None
-    url = find_url(settings)
+    url = read_url(settings)
     next_step = (
         "Next, as the person:\n"
         f"  entrepot login {url} --role admin\n"

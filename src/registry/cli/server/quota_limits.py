@@ -1,4 +1,4 @@
-"""``entrepot quotas set`` and ``reset``; the audit log of an account has what was set for it."""
+"""``entrepot quotas set`` and ``reset``, recorded in the account's audit log."""
 
 from __future__ import annotations
 

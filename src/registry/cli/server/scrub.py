@@ -45,7 +45,7 @@ _DAY: Final = 24 * 3600 * MICROSECONDS
 
 
 def run_scrub(options: argparse.Namespace) -> int:
-    """Read what is stored, print what is damaged, and return 1 if anything is."""
+    """Read all stored bytes and print damage; return 1 if there is any."""
     settings = settings_of(options)
     prepare_existing(settings)
     check_whole(settings.database)
@@ -88,7 +88,7 @@ def _and_pieces(report: ScrubReport) -> str:
 
 
 async def _scrub(settings: Settings, options: argparse.Namespace) -> tuple[ScrubReport, str]:
-    """Return the report, and why it may be wrong; empty if it is right."""
+    """Return the report, and the reason why it may be wrong, or an empty string."""
     names = [parse_name(each) for each in options.repositories]
     line = ProgressLine(sys.stderr)
 
@@ -177,7 +177,7 @@ def _record(settings: Settings, status: ScrubStatus) -> Record:
 
 
 def write_damaged(blobs: Iterable[FoundDamage]) -> None:
-    """Print what is wrong with each blob, and the images that need it."""
+    """Print the damage of each blob, and the images that need it."""
     for blob in blobs:
         write_now(f"blob {blob.digest}: {blob.problem}\n")
         for needy in blob.images:

@@ -43,7 +43,7 @@ _STAYED: Final = {
 
 
 def run_seal(options: argparse.Namespace) -> int:
-    """Seal what is plain; return 1 if anything is damaged, or must stay plain."""
+    """Seal the plain blobs; return 1 if one is damaged, or must stay plain."""
     settings = settings_of(options)
     if not settings.seals:
         raise SettingsError("sealing is off (ENTREPOT_SEALING), so nothing is to be sealed")
