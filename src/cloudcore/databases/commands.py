@@ -103,7 +103,7 @@ def _conninfo(settings: dict[str, object]) -> str:
 
 
 def _created(run: Invocation, made: Record) -> str:
-    """Return what is told of a new cluster, with its password if there is one."""
+    """Return the sentence about a new cluster, with its password if there is one."""
     words = "Creating {name}; 'entrepot clusters show {name}' has its status"
     if "password" in made:
         words += "\nThe password of its owner, which is shown this once: {password}"

@@ -88,9 +88,9 @@ def config_path(environ: Mapping[str, str]) -> Path:
 
 
 def add_helper(path: Path, hosts: Iterable[str]) -> bool:
-    """Make the helper give the passwords of hosts; return False if it did so already.
+    """Name the helper for hosts in docker's configuration; return False if it was named already.
 
-    All other settings stay. The file is replaced at once, and keeps its mode.
+    Other settings stay. The file is replaced atomically, and keeps its mode.
 
     Raises:
         CommandFailure: the file holds something else, or cannot be written.
@@ -113,7 +113,7 @@ def add_helper(path: Path, hosts: Iterable[str]) -> bool:
 
 
 def missing_program(environ: Mapping[str, str]) -> str:
-    """Return where the helper's program is, if clients would not find it; else an empty string."""
+    """Return the path of the helper's program if it is not in PATH; else an empty string."""
     if shutil.which(_PROGRAM, path=environ.get("PATH")):
         return ""
     return str(Path(sys.executable).with_name(_PROGRAM))
@@ -262,7 +262,7 @@ def _name_helper(client: ApiClient) -> int:
 
 
 class _LoginCommand(NamedTuple):
-    """How a program is told to log in; the host follows."""
+    """The command line by which a program logs in; the host follows."""
 
     words: tuple[str, ...] = ("login",)
     username: str = "--username"
@@ -270,7 +270,7 @@ class _LoginCommand(NamedTuple):
     plain_http: tuple[str, ...] = ()
     """Options for a registry without TLS; docker and crane need none on loopback."""
     before_plain_http: tuple[str, ...] = ()
-    """What is run first for a registry without TLS; the host follows."""
+    """A command to run first for a registry without TLS; the host follows."""
 
 
 _DOCKER: Final = _LoginCommand()
@@ -295,7 +295,7 @@ CLIENTS: Final = tuple(_COMMANDS)
 
 
 def login_commands(url: str, program: str, username: str, host: str) -> list[list[str]]:
-    """Return the commands that log a client in; an unknown one is told as docker is.
+    """Return the commands that log a client in; an unknown client gets those of docker.
 
     The last one takes the password on its standard input.
     """

@@ -1,4 +1,4 @@
-"""``entrepot images``: what repositories hold."""
+"""``entrepot images``: the images of a repository, with referrers, pins and deleted ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``entrepot invoices``: what the organization owes; an operator decides on the machine."""
+"""``entrepot invoices``: invoices of the organization, and an operator's decisions on them."""
 
 from __future__ import annotations
 

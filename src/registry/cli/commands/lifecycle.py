@@ -1,4 +1,4 @@
-"""``entrepot lifecycle``: which images of a repository expire, and when."""
+"""``entrepot lifecycle``: the lifecycle policy of a repository, its preview and its runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HELD: Final = (
     "No rule expires what was pushed or restored less than an hour ago, what is pinned, the parts"
     " of an index that stays, or what is attached to an image that stays"
 )
-"""Why fewer images expire than the rules alone say; see `registry.services.lifecycle.selection`."""
+"""Images that no rule expires (`registry.services.lifecycle.selection`)."""
 
 
 def _selected_tags(rule: Record) -> list[str]:

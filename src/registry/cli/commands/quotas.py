@@ -1,4 +1,4 @@
-"""``entrepot quotas``: what the account has and may have; an operator sets it on the machine."""
+"""``entrepot quotas``: use and limits of the account; an operator sets limits on the machine."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _FIELDS: Final = (
 
 
 def _question(run: Invocation, found: Record) -> str:
-    """Return what is asked before a repository is deleted.
+    """Return the question before a repository is deleted.
 
     Raises:
         Misuse: it holds images, and ``--force`` is not given.

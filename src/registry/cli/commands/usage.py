@@ -1,4 +1,4 @@
-"""``entrepot usage``: what the account, or each of an organization, has used."""
+"""``entrepot usage``: the metered usage of the account, or of each of an organization."""
 
 from __future__ import annotations
 

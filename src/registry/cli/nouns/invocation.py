@@ -54,7 +54,7 @@ _ENDS: Final[Mapping[str, tuple[CellForm, str]]] = {
     "bytes": ("size", ""),
     "count": ("number", "s"),
 }
-"""The last word of a field that tells its form, and how the heading ends instead."""
+"""The form of a field by its last word, and the end of its heading in place of that word."""
 
 
 class NounInvocation:
@@ -79,11 +79,11 @@ class NounInvocation:
         self._given = written
         self._caller = caller or noun.caller
         if not any(each.kind in ASKED for each in options):
-            _ = self.values  # what is wrong with them is told before a sign-in is looked for
+            _ = self.values  # invalid ones are refused before the sign-in is read
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Return what was given, by field; secrets are asked for now."""
+        """Return the given values by field; ask for secrets."""
         return values_of(self._parsed, self._options)
 
     @cached_property
@@ -131,13 +131,13 @@ class NounInvocation:
 
     @property
     def written(self) -> str:
-        """Return what the command line calls the resource; empty if it names none."""
+        """Return the name of the resource on the command line, or an empty string."""
         given = self._given
         return getattr(self._parsed, self._noun.one, "") if given is None else given
 
     @property
     def names(self) -> dict[str, Any]:
-        """Return what the command line calls the resource and those above it."""
+        """Return the names of the resource and those above it on the command line."""
         above = {} if self._noun.parent is None else self.above.names
         return {**above, self._noun.one: self.written, self._noun.name: self.written}
 
@@ -180,9 +180,9 @@ class NounInvocation:
         return NounInvocation(noun, self._parsed, written=written, caller=caller).record
 
     def crn_of(self, written: str) -> str:
-        """Return the CRN of a repository; a CRN as it is.
+        """Return the CRN of a repository that may be named without one.
 
-        That of a name that is not taken yet is the one in a ready-made policy on this name.
+        For a name without a repository, return the CRN in a ready-made policy on this name.
         """
         if written.startswith("crn:"):
             return written
@@ -195,7 +195,7 @@ class NounInvocation:
 
     @property
     def _missing(self) -> str:
-        """Return that there is no such resource, and what tells those there are."""
+        """Return the message for a missing resource."""
         noun, shown = self._noun, printable(self.written)
         if noun.parent is None or noun.is_below_option:
             return (
@@ -215,11 +215,11 @@ class NounInvocation:
 
     @cached_property
     def _crn(self) -> Crn | None:
-        """Return the CRN by which the command line calls the resource, or None if it is a name.
+        """Return the CRN on the command line, or None for a name.
 
         Raises:
-            Misuse: it is one of another kind of resource.
-            Missing: it is of another account.
+            Misuse: the CRN is of another kind of resource.
+            Missing: the CRN is of another account.
 
         """
         written = self.written
@@ -235,7 +235,7 @@ class NounInvocation:
         return own
 
     def confirm(self, question: str) -> None:
-        """Ask, unless ``--yes`` is given or there is nobody to ask; return if the answer is yes."""
+        """Ask, unless ``--yes`` is given or there is no terminal; return if the answer is yes."""
         confirm(self._parsed, question)
 
     def ask_secret(self, name: str, *, is_new: bool = False) -> str:
@@ -279,7 +279,7 @@ class NounInvocation:
         sys.stderr.write(f"entrepot: {printable(text)}\n")
 
     def for_each(self, items: Iterable[str], act: Callable[[str], None]) -> bool:
-        """Call `act` with each item; tell which were refused, and return False if any was."""
+        """Call `act` with each item; warn of refused ones, and return False if there was one."""
         is_done = True
         for item in items:
             try:
@@ -356,7 +356,7 @@ def field_of(record: Record, field: str) -> Any:  # noqa: ANN401 - of any kind
 
 
 def _inside(noun: Noun, record: Record) -> Record:
-    """Return what has the id and the CRN of a record."""
+    """Return the part of a record that has its id and CRN."""
     inside: Record = record[noun.within] if noun.within else record
     return inside
 
@@ -365,7 +365,7 @@ def _crn_of(noun: Noun, written: str) -> Crn:
     """Return the CRN of a resource.
 
     Raises:
-        Misuse: it is no CRN, or one of another kind of resource.
+        Misuse: the text is not a CRN, or of another kind of resource.
 
     """
     try:
@@ -378,7 +378,7 @@ def _crn_of(noun: Noun, written: str) -> Crn:
 
 
 def words_of(noun: Noun) -> str:
-    """Return what people call one of a kind of resource."""
+    """Return the name of a kind of resource, for messages."""
     return noun.singular or noun.one.replace("_", " ")
 
 
