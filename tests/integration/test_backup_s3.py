@@ -103,7 +103,7 @@ def test_a_restoration_into_a_bucket_goes_on_and_takes_no_bucket_that_is_used(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as interrupted:
-        interrupted.setattr(restoring, "_bring_database", dying)
+        interrupted.setattr(restoring, "_restore_database", dying)
         assert site.restore() == 130
     elsewhere = used.store_s3_endpoint.replace("127.0.0.1", "localhost")
     assert elsewhere != used.store_s3_endpoint

@@ -57,7 +57,7 @@ AND NOT EXISTS (
 )
 ORDER BY c.relname
 """
-"""What is in the schema, without what belongs to extensions."""
+"""The objects of the schema, without those of extensions."""
 _FUNCTIONS: Final = """
 SELECT DISTINCT p.proname FROM pg_trigger t
 JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
@@ -295,7 +295,7 @@ def _dump_of(manifest: Manifest) -> Dump:
 
 
 def _write(read: Any, file: Path, report: Report) -> str:  # noqa: ANN401 - of a pipe
-    """Write what is read to a new file, durably; return its SHA-256."""
+    """Copy a stream to a new file, durably; return its SHA-256."""
     digest, written = hashlib.sha256(), 0
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as copy:

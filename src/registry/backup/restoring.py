@@ -35,7 +35,7 @@ from registry.metadata.collector.generations import forget_unfinished
 from registry.settings.settings import Settings
 
 _ENDED: Final = " ended"
-"""What the mark of a restoration says besides when all is there but the end of its marks."""
+"""Appended to the mark of a restoration when only the removal of its marks is left."""
 
 
 class RestoreRefused(Exception):
@@ -47,10 +47,10 @@ def restore_backup(
 ) -> Manifest:
     """Restore the backup in `source` into the data folder, which must be absent or empty. Blocks.
 
-    With a bucket in the settings, the objects go there, whatever they came from.
+    With a bucket in the settings, the objects go there, also those of a registry on disk.
 
-    A restoration that was interrupted is continued. The database comes last, so what is there
-    before the end is no registry. Upload sessions and the quarantine are not restored: a backup has
+    An interrupted restoration is continued. The database comes last, so an unfinished one is not
+    taken for a registry. Upload sessions and the quarantine are not restored: a backup has
     no bytes of them. The root key is taken from `root_key`, from the backup, or is where the
     settings say.
 
@@ -103,15 +103,15 @@ def restore_backup(
         if key is not None and key != settings.root_key:
             copy_file(key, settings.root_key)
             flush_folder(str(settings.root_key.parent))
-        _bring_database(settings, source, manifest, report)
+        _restore_database(settings, source, manifest, report)
     prepare(settings, is_restoration=True)
-    asyncio.run(_begin_anew(settings))
+    asyncio.run(_forget_unrestored(settings))
     _end(settings, manifest)
     return manifest
 
 
 def _end(settings: Settings, manifest: Manifest) -> None:
-    """Take the marks of a restoration away, of which all is there."""
+    """Remove the marks of a finished restoration."""
     if is_postgresql(settings.database):
         from registry.backup.postgresql import forget_mark  # noqa: PLC0415 - the driver
 
@@ -128,8 +128,8 @@ def _has_ended(settings: Settings, manifest: Manifest) -> bool:
     return False
 
 
-def _bring_database(settings: Settings, source: Path, manifest: Manifest, report: Report) -> None:
-    """Bring the database back, durably; it is as it was, of its version of the program."""
+def _restore_database(settings: Settings, source: Path, manifest: Manifest, report: Report) -> None:
+    """Restore the database durably, without migrating it."""
     if is_postgresql(settings.database):
         from registry.backup.postgresql import restore_dump  # noqa: PLC0415 - the driver
 
@@ -142,7 +142,7 @@ def _bring_database(settings: Settings, source: Path, manifest: Manifest, report
     flush_folder(str(database.parent))
 
 
-async def _begin_anew(settings: Settings) -> None:
+async def _forget_unrestored(settings: Settings) -> None:
     """Delete rows that have no bytes, and note a generation: database and blobs belong together."""
     async with Registry(settings).open() as process:
         await process.ctx.database.write(forget_unfinished)
@@ -234,7 +234,7 @@ def _check_root_key(copy: Path, key: Path | None) -> None:
 
 
 def _mark(settings: Settings, manifest: Manifest) -> str:
-    """Return what the mark of this restoration says."""
+    """Return the text of the mark of this restoration."""
     if not settings.store.store_s3_bucket:
         return manifest.id
     return f"{manifest.id} {place_of(settings)} {settings.store.store_s3_endpoint}"

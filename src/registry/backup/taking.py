@@ -78,7 +78,7 @@ class BackupRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BackupOptions:
-    """How a backup is taken."""
+    """Options of a backup."""
 
     links: bool = False
     """Give each blob a second name instead of a copy."""
@@ -94,8 +94,8 @@ def take_backup(
 ) -> tuple[Manifest, Copied]:
     """Bring the backup in `target` up to date, or begin one; return its manifest. Blocks.
 
-    Blobs that it has are not copied again. Until the new manifest is written, the backup that was
-    there stays whole; what it alone needed is deleted after that.
+    Blobs that it has are not copied again. The earlier backup stays whole until the new manifest is
+    written; files that it alone needed are deleted after that.
 
     Raises:
         BackupRefused: `target` has other files, or the backup of another registry; or the data is
@@ -177,7 +177,7 @@ def take_backup(
 
 
 def _check_place(settings: Settings, target: Path) -> None:
-    """Raise BackupRefused if `target` is no place for a backup."""
+    """Raise BackupRefused if a backup must not be written to `target`."""
     wanted = target.resolve()
     for place in (settings.data, settings.blobs, settings.buckets):  # two of them may be links
         own = place.resolve()
@@ -193,7 +193,7 @@ def _check_place(settings: Settings, target: Path) -> None:
 
 
 def _registry_of(settings: Settings) -> str:
-    """Return the id of the registry's first account, which tells registries apart.
+    """Return the id of the first account, by which a backup knows its registry.
 
     Raises:
         BackupRefused: there is no account, or the data is another user's: this may create files
@@ -285,7 +285,7 @@ def _remove_strays(target: Path, manifest: Manifest | None) -> None:
 
 
 def _remove_rest(target: Path, manifest: Manifest) -> None:
-    """Delete what only earlier backups needed, or interrupted ones left."""
+    """Delete files that only earlier or interrupted backups needed."""
     _remove_strays(target, manifest)
     with reading(target / manifest.database.readable) as tx:
         remove_others(tx, target / OBJECTS, BLOBS)

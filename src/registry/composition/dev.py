@@ -44,7 +44,7 @@ FILE_NAME: Final = "dev.key"
 """Not ``root.key``: that file marks the folder of an install with accounts."""
 
 
-async def with_keys(stores: RegistryStores) -> RegistryStores:
+async def open_data_keys(stores: RegistryStores) -> RegistryStores:
     """Return the stores with the keys of its data folder; make them if they are needed.
 
     Without sealing, they are only opened if they exist, to read what was sealed before.
@@ -73,7 +73,7 @@ async def _open_dev(opening: Opening) -> RegistryStores:
     ctx = stores.ctx
     if await ctx.database.read(find_account, DEV_ACCOUNT) is None:
         await ctx.database.write(add_account, uuid7(), DEV_ACCOUNT, ctx.clock())
-    return await with_keys(stores)
+    return await open_data_keys(stores)
 
 
 @cache

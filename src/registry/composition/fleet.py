@@ -1,7 +1,7 @@
 """Join the nodes that serve the same install: same settings, same root key, same blobs.
 
-What a client gets must not depend on the node that answers. So a node that differs in a setting
-that matters to clients, or to what one node decides for another, is refused at its start.
+Answers must not depend on the node. So a node is refused at its start if it differs in a setting
+that matters to clients, or to decisions of one node for another.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SHARED_SETTINGS: Final = (
     *("max_blob_bytes", "upload_idle_seconds", "max_open_uploads", "max_bucket_bytes"),
     *("max_open_uploads_per_repository", "inline_max_bytes", "touch_after_seconds"),
     *("gc_grace_seconds", "gc_condemned_seconds", "gc_quarantine_seconds", "gc_orphan_seconds"),
-    # Whichever node takes the request gives them to what is then placed on another.
+    # The node that takes a request allots them to resources that are placed on another.
     *("database_ports", "network_ipv6_ranges", "balancer_vips"),
 )
 """The settings that are the same on all nodes, none of which is secret."""
@@ -73,11 +73,11 @@ def shared_settings(settings: Settings) -> Mapping[str, str]:
 
 
 async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
-    """Say that this node is there, if it is one of those that run.
+    """Register this node with those that run, if it may join them.
 
     Raises:
-        SettingsError: another node has its name, a setting is another one than on those that run,
-            or the blobs are; or the database that several nodes share cannot tell.
+        SettingsError: another node has its name, a setting or the blobs differ from those of the
+            nodes that run, or the database of several nodes cannot be asked.
 
     """
     ctx = stores.ctx
@@ -90,7 +90,7 @@ async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
     except Conflict as error:
         raise SettingsError(f"node_name: {error}") from None
     except (OSError, Unavailable) as error:
-        if is_postgresql(settings.database):  # who is not told of now would never be asked again
+        if is_postgresql(settings.database):  # an unregistered node would never be checked again
             raise SettingsError(
                 f"whether this node may join is not known: {error}; start it again"
             ) from None
@@ -109,22 +109,22 @@ async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
 
 
 def check_of(settings: Settings) -> Check:
-    """Return what keeps this node from going on if others began with other settings meanwhile."""
+    """Return a check that the settings of nodes started later do not differ."""
     shared: Mapping[str, str] = {}
     if is_postgresql(settings.database):  # else all processes are of one machine
-        with suppress(OSError):  # the disk is full: `join_fleet` told
+        with suppress(OSError):  # the disk is full: `join_fleet` has logged it
             shared = _own_settings(settings)
     return partial(check_same, settings=shared)
 
 
 def end_if_differs(error: Conflict) -> None:
-    """End this process in order if its settings keep it from going on; a new one is refused."""
+    """Shut this process down if its settings differ from those of other nodes."""
     if isinstance(error, Differs):
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _own_settings(settings: Settings) -> Mapping[str, str]:
-    """Return what this node compares: the shared settings, and which folder of buckets it has."""
+    """Return the values that nodes compare: shared settings, and the folder of buckets."""
     shared = dict(shared_settings(settings))
     if not settings.store.store_s3_bucket:
         shared[_BUCKETS] = f"the folder {identity_of(settings.buckets)}"
@@ -146,8 +146,8 @@ async def _check_store(settings: Settings, stores: RegistryStores, others: Seque
 async def _is_their_store(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
     """Return False if the other nodes note their generations in another store.
 
-    They begin one every five minutes at least, each by its own clock. One that the database does
-    not know is told of elsewhere (`registry.gc.generations`).
+    They begin one every five minutes at least, each by its own clock. A generation that the
+    database does not know is reported elsewhere (`registry.gc.generations`).
     """
     for _ in range(_LOOKS):
         newest_at = await ctx.database.read(generations.newest_at)

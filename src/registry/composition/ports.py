@@ -1,7 +1,6 @@
-"""Fill the ports that cross families, and those that settings fill.
+"""Fill ports of families from other families, and from the settings.
 
-A line here is what one family asks for and another offers, or the operator decides. What a family
-has by itself is in its ``needs.py``.
+Ports that a family fills itself are in its ``needs.py``.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ _OTHER_EVENT_TYPES: Final = tuple(
 
 
 def key_providers(settings: Settings, keyring: Keyring) -> Providers:
-    """Return who wraps the material of keys, by the settings; both open what they have wrapped.
+    """Return the providers that wrap keys, by the settings; each opens what it has wrapped.
 
     Raises:
         SettingsError: AWS KMS is set, and its client is not installed.
@@ -120,7 +119,7 @@ def _certificate_settings(settings: Settings) -> certificate.CertificateSettings
 
 
 def _sending(settings: Settings) -> email.SendingTerms:
-    """Return how the mail of accounts is sent."""
+    """Return the terms under which the mail of accounts is sent."""
     chosen, name = settings.email, settings.mail_host_name
     if chosen.email_sending == "off":
         return email.SendingTerms(None, chosen.email_rate)
@@ -174,7 +173,7 @@ async def _addition(opening: Opening) -> PrepareAddition:
 
 
 async def _mail(opening: Opening) -> Mail | None:
-    """Return what sends mail, by the settings; None if nothing does."""
+    """Return the sender of the platform's mail, by the settings, or None."""
     settings = (await opening.get(STORES)).settings
     if settings.smarthost is None:
         sending = await opening.get(email.SENDING)
@@ -192,7 +191,7 @@ async def _mail(opening: Opening) -> Mail | None:
 
 
 async def _processor(opening: Opening) -> Processor:
-    """Return who processes payments, by the settings."""
+    """Return the payment processor, by the settings."""
     chosen = (await opening.get(STORES)).settings.billing
     if chosen.payment_processor == "embedded":
         return EmbeddedProcessor(opening.install.database, opening.install.clock)
@@ -210,7 +209,7 @@ async def _processor(opening: Opening) -> Processor:
 
 
 async def _prices(opening: Opening) -> billing.Prices:
-    """Return what reads the catalogue's file, as it is at the moment."""
+    """Return a function that reads the catalogue's file."""
     settings, skus = (await opening.get(STORES)).settings, await opening.get(SKUS)
 
     def prices() -> Sequence[billing.Price]:
@@ -220,7 +219,7 @@ async def _prices(opening: Opening) -> billing.Prices:
 
 
 async def _images(opening: Opening) -> Images:
-    """Return who gets images of this registry onto this machine."""
+    """Return the images of this registry, for instances on this machine."""
     from registry.image_roots.images import RegistryImages  # noqa: PLC0415 - few machines run any
     from registry.image_roots.layer_store import LayerStore  # noqa: PLC0415
 
@@ -277,7 +276,7 @@ def _database_terms(settings: Settings) -> databases.DatabaseTerms:
 
 
 def _set(port: Port[T], read: Callable[[Settings], T]) -> Offer:
-    """Offer what the settings say."""
+    """Offer a value that is read from the settings."""
 
     async def make(opening: Opening) -> T:
         return read((await opening.get(STORES)).settings)
@@ -286,7 +285,7 @@ def _set(port: Port[T], read: Callable[[Settings], T]) -> Offer:
 
 
 def _in_region(port: Port[T], make: Callable[[str], T]) -> Offer:
-    """Offer what is made for the region."""
+    """Offer a value that is made for the region."""
 
     async def made(opening: Opening) -> T:
         return make(opening.install.region)
@@ -295,7 +294,7 @@ def _in_region(port: Port[T], make: Callable[[str], T]) -> Offer:
 
 
 def _from(port: Asked[T]) -> Callable[[Opening], Awaitable[T]]:
-    """Return what fills a port from another one."""
+    """Return a function that fills a port from another one."""
     return lambda opening: opening.get(port)
 
 
