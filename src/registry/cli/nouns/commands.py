@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from cloudcore.command_failures import FAILED, Missing, Misuse, RequestRefused
 from cloudcore.command_line import Act, Columns, Deletion, Naming, Noun, Record, Sentence
 from registry.cli.client.api import send_public
-from registry.cli.nouns.invocation import NounInvocation, columns_of, one_of
+from registry.cli.nouns.invocation import NounInvocation, one_of
 from registry.cli.nouns.options import (
     add_options,
     document_of,
@@ -22,7 +22,7 @@ from registry.cli.nouns.options import (
     sent_of,
 )
 from registry.cli.output.prompts import add_confirmation, confirm
-from registry.cli.output.records import add_full_digests, add_quiet
+from registry.cli.output.records import add_full_digests, add_quiet, cells_of, shows_digests
 from registry.cli.parser import Commands, Verbs, add_noun, add_verb
 
 _Answer = dict[str, Any]
@@ -86,7 +86,7 @@ def _add_row_options(
     """Add ``--quiet`` if rows have names, and ``--full-digests`` if they have digests."""
     if name:
         add_quiet(parser, "how others name each" if callable(name) else f"{_last(name)}s")
-    if has_digests or any(each.has_digests for each in columns_of(columns)):
+    if has_digests or any(map(shows_digests, cells_of(columns))):
         add_full_digests(parser)
 
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from string import Formatter
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 from cloudcore.command_failures import Missing, Misuse, RequestRefused
 from cloudcore.command_line import (
     ApiCalls,
     Caller,
-    Cell,
-    CellForm,
     Columns,
     Naming,
     Noun,
@@ -34,27 +32,16 @@ from registry.cli.nouns.options import ASKED, values_of
 from registry.cli.output.prompts import confirm, read_new_password, read_secret
 from registry.cli.output.records import (
     TABLE,
-    Column,
     digests_shown,
-    duration_text,
     echo,
+    field_of,
     formatted,
     printable,
     show_rows,
     show_secret,
-    size_text,
     text_of,
-    time_text,
     write_record,
 )
-
-_FORMS: Final = {"time": time_text, "size": size_text, "duration": duration_text}
-_ENDS: Final[Mapping[str, tuple[CellForm, str]]] = {
-    "at": ("time", ""),
-    "bytes": ("size", ""),
-    "count": ("number", "s"),
-}
-"""The form of a field by its last word, and the end of its heading in place of that word."""
 
 
 class NounInvocation:
@@ -299,7 +286,7 @@ class NounInvocation:
         def name_of(row: Record) -> str:
             return name(self, row) if callable(name) else str(field_of(row, name))
 
-        show_rows(self._parsed, rows, columns_of(columns), name_of if name else None)
+        show_rows(self._parsed, rows, columns, name_of if name else None)
 
     def shortened(self, text: str) -> str:
         """Return a text with its digests cut, unless ``--full-digests`` is given."""
@@ -312,47 +299,6 @@ class _Filling(Formatter):
     def get_field(self, field_name: str, _args: object, kwargs: Record) -> tuple[str, str]:
         """Return the text of a field, or of a field of a field."""
         return text_of(formatted(field_name, field_of(kwargs, field_name))), field_name
-
-
-def columns_of(columns: Columns) -> list[Column]:
-    """Return the columns of a table as `registry.cli.output.records` draws them."""
-    cells = [_named_cell(each) if isinstance(each, str) else each for each in columns]
-    return [
-        Column(
-            each.heading,
-            partial(_cell, each),
-            is_number=each.form in ("number", "size", "duration"),
-            is_whole=each.form in ("whole", "digest"),
-            has_digests=each.form in ("digest", "digests"),
-        )
-        for each in cells
-    ]
-
-
-def _named_cell(field: str) -> Cell:
-    name = field.rpartition(".")[2]
-    stem, _, kind = name.rpartition("_")
-    form, end = _ENDS.get(kind, ("text", "")) if stem else ("text", "")
-    heading = name if form == "text" else stem + end
-    if form == "text":
-        form = "digest" if name == "digest" else "whole" if name.endswith("id") else "text"
-    return Cell(heading.replace("_", " ").upper(), field, form)
-
-
-def _cell(cell: Cell, record: Record) -> object:
-    value: Any = field_of(record, cell.field) if cell.shown is None else cell.shown(record)
-    shape: Any = _FORMS.get(cell.form)
-    return value if shape is None or value is None else shape(value)
-
-
-def field_of(record: Record, field: str) -> Any:  # noqa: ANN401 - of any kind
-    """Return a field of a record, or a field of a field (``user.name``); None if it is absent."""
-    value: Any = record
-    for name in field.split("."):
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(name)
-    return value
 
 
 def _inside(noun: Noun, record: Record) -> Record:

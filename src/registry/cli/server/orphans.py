@@ -9,15 +9,13 @@ from dataclasses import replace
 from typing import Final
 
 from cloudcore.command_failures import CommandFailure, Missing, Misuse
+from cloudcore.command_line import Cell
 from cloudcore.errors import NotFound
 from registry.blobstore.opening import open_store
 from registry.blobstore.sweeper import Orphan
 from registry.cli.client.api import Record
 from registry.cli.output.records import (
-    column,
     duration_text,
-    size_text,
-    time_text,
     utc_text,
     write_now,
     write_records,
@@ -35,11 +33,11 @@ from registry.services.repositories.names import get_named_repository
 from registry.settings.settings import Settings
 
 _COLUMNS: Final = (
-    column("ID", "id", is_whole=True),
-    column("WAS", "kind"),
-    column("BYTES", "bytes", size_text, is_number=True),
-    column("SET ASIDE", "set_aside_at", time_text),
-    column("KEPT UNTIL", "kept_until", time_text),
+    "id",
+    Cell("WAS", "kind"),
+    Cell("BYTES", "bytes", "size"),
+    "set_aside_at",
+    Cell("KEPT UNTIL", "kept_until", "time"),
 )
 _NOT_THERE: Final = (
     "it was not swept yet (then a push of the same bytes takes it back), it was recovered or"
