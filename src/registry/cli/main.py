@@ -1,7 +1,7 @@
-"""The command line: its parser, and how a command ends.
+"""Parse the command line, run the command, and turn its errors into an exit status.
 
-The families name the modules, one for each noun. A module adds its parsers; the ``run`` default of
-a parser is the function that carries out its command.
+Families name the modules of commands, one for each noun. The ``run`` default of a parser is the
+function that carries out its command.
 """
 
 from __future__ import annotations

@@ -33,7 +33,6 @@ from cloudcore.identity.services.accounts import PrepareAddition
 from cloudcore.keyring import Keyring, load_keyring
 from cloudcore.kms import needs as kms
 from cloudcore.kms.providers import AwsMissing, AwsProvider, EmbeddedProvider, Providers
-from cloudcore.loadbalancer import needs as balancer_ports
 from cloudcore.loadbalancer import needs as loadbalancer
 from cloudcore.loadbalancer.workflow import pool_changed
 from cloudcore.metering import needs as metering
@@ -275,7 +274,7 @@ def _database_terms(settings: Settings) -> databases.DatabaseTerms:
     )
 
 
-def _set(port: Port[T], read: Callable[[Settings], T]) -> Offer:
+def _from_settings(port: Port[T], read: Callable[[Settings], T]) -> Offer:
     """Offer a value that is read from the settings."""
 
     async def make(opening: Opening) -> T:
@@ -293,12 +292,12 @@ def _in_region(port: Port[T], make: Callable[[str], T]) -> Offer:
     return offer(port, made)
 
 
-def _from(port: Asked[T]) -> Callable[[Opening], Awaitable[T]]:
+def _same_as(port: Asked[T]) -> Callable[[Opening], Awaitable[T]]:
     """Return a function that fills a port from another one."""
     return lambda opening: opening.get(port)
 
 
-CROSSING: Final = (
+CROSS_FAMILY_OFFERS: Final = (
     offer(PLATFORM, _platform),
     offer(kms.PROVIDERS, _providers),
     offer(identity.PREPARE_ADDITION, _addition),
@@ -310,45 +309,45 @@ CROSSING: Final = (
     _in_region(registry.FIND_TOPICS, lambda region: partial(topic_states, region)),
     _in_region(registry.RESOLVE_TOPIC, lambda region: partial(named_topic, region)),
     known(registry.OTHER_EVENT_TYPES, _OTHER_EVENT_TYPES),
-    offer(notifications.QUEUES, _from(queue.QUEUES)),
+    offer(notifications.QUEUES, _same_as(queue.QUEUES)),
     offer(notifications.MAIL, _mail),
-    offer(email.MAIL, _from(notifications.MAIL)),
-    offer(certificate.ACCOUNT_KEYS, _from(kms.PLATFORM_KEYS)),
-    _set(network.DRIVER, network_driver),
-    _set(loadbalancer.PROXIES, balancer_driver),
+    offer(email.MAIL, _same_as(notifications.MAIL)),
+    offer(certificate.ACCOUNT_KEYS, _same_as(kms.PLATFORM_KEYS)),
+    _from_settings(network.DRIVER, network_driver),
+    _from_settings(loadbalancer.PROXIES, balancer_driver),
     offer(IMAGES, _images),
-    _set(compute.DRIVER, compute_driver),
+    _from_settings(compute.DRIVER, compute_driver),
     known(compute.POOL_CHANGED, pool_changed),
-    offer(balancer_ports.POOLS, _pools),
-    _set(databases.SERVERS, database_driver),
-    _set(databases.TERMS, _database_terms),
+    offer(loadbalancer.POOLS, _pools),
+    _from_settings(databases.SERVERS, database_driver),
+    _from_settings(databases.TERMS, _database_terms),
     offer(databases.AUTHORITY, _authority),
     offer(databases.ARCHIVE, _archive),
-    _set(compute.DISK_MB, lambda settings: settings.node.compute_disk_mb),
-    _set(network.IPV6_RANGES, lambda settings: settings.node.ipv6_ranges),
+    _from_settings(compute.DISK_MB, lambda settings: settings.node.compute_disk_mb),
+    _from_settings(network.IPV6_RANGES, lambda settings: settings.node.ipv6_ranges),
     offer(storage.BYTES, _bucket_bytes),
     offer(PROCESSOR, _processor),
     offer(billing.PRICES, _prices),
     _in_region(storage.KEYS, KeysOfBuckets),
-    _set(KEYRING, lambda settings: load_keyring(settings.root_key)),
-    _set(CONTROL_SETTINGS, _control_settings),
-    _set(audit.KEPT_SECONDS, lambda settings: settings.audit_seconds),
-    _set(catalog.FILE, lambda settings: settings.catalog),
-    _set(email.RETURN_MAIL, _return_mail),
-    _set(email.DEDICATED_IPS, lambda settings: settings.email.dedicated_ips),
-    _set(email.SENDING, _sending),
-    _set(balancer_ports.VIPS, lambda settings: settings.node.vips),
-    _set(balancer_ports.TARGETS, lambda settings: settings.node.targets),
-    _set(email.RESOLVER, lambda settings: settings.resolver),
-    _set(certificate.SETTINGS, _certificate_settings),
-    _set(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
-    _set(quotas.OPERATORS, lambda settings: settings.operator_handles),
-    _set(
+    _from_settings(KEYRING, lambda settings: load_keyring(settings.root_key)),
+    _from_settings(CONTROL_SETTINGS, _control_settings),
+    _from_settings(audit.KEPT_SECONDS, lambda settings: settings.audit_seconds),
+    _from_settings(catalog.FILE, lambda settings: settings.catalog),
+    _from_settings(email.RETURN_MAIL, _return_mail),
+    _from_settings(email.DEDICATED_IPS, lambda settings: settings.email.dedicated_ips),
+    _from_settings(email.SENDING, _sending),
+    _from_settings(loadbalancer.VIPS, lambda settings: settings.node.vips),
+    _from_settings(loadbalancer.TARGETS, lambda settings: settings.node.targets),
+    _from_settings(email.RESOLVER, lambda settings: settings.resolver),
+    _from_settings(certificate.SETTINGS, _certificate_settings),
+    _from_settings(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
+    _from_settings(quotas.OPERATORS, lambda settings: settings.operator_handles),
+    _from_settings(
         quotas.QUOTA_DEFAULTS,
         lambda settings: {
             BUCKET_BYTES.name: settings.limits.max_bucket_bytes,
             UPLOADS.name: settings.limits.max_open_uploads,
         },
     ),
-    _set(storage.ACCOUNT_BYTES, lambda settings: settings.limits.max_bucket_bytes),
+    _from_settings(storage.ACCOUNT_BYTES, lambda settings: settings.limits.max_bucket_bytes),
 )

@@ -21,7 +21,7 @@ from registry.composition.families import FAMILIES
 from registry.composition.family import REGISTRY
 from registry.composition.main import Edition, PlaneApplications, Registry, application
 from registry.composition.needs import BEARERS
-from registry.composition.ports import CROSSING
+from registry.composition.ports import CROSS_FAMILY_OFFERS
 from registry.console.app import Console
 from registry.console.page_request import ConsoleSettings
 from registry.distribution.app import DataPlane
@@ -111,7 +111,7 @@ async def _s3_endpoint(opening: Opening, settings: Settings) -> Application | No
     )
 
 
-SERVE: Final = Edition(FAMILIES, CROSSING, _make_planes, audits=True)
+SERVE: Final = Edition(FAMILIES, CROSS_FAMILY_OFFERS, _make_planes, audits=True)
 """``entrepot serve``: accounts, sign-in and all families."""
 
 

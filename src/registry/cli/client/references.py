@@ -200,10 +200,10 @@ class Items(NamedTuple):
     tags: list[str]
 
 
-def named_items(first: str, others: Iterable[str]) -> tuple[TypedReference, list[str]]:
+def parse_item_arguments(first: str, others: Iterable[str]) -> tuple[TypedReference, list[str]]:
     """Return the reference of the first argument, and all items, that of the first included."""
     reference = parse_typed_reference(first)
-    items = items_in(reference.repository, others)
+    items = parse_items(reference.repository, others)
     own = reference.digest or reference.tag
     return reference, [own, *items] if own else items
 
@@ -214,7 +214,7 @@ def check_item(text: str) -> None:
         check_tag(text)
 
 
-def items_in(repository: str, texts: Iterable[str]) -> list[str]:
+def parse_items(repository: str, texts: Iterable[str]) -> list[str]:
     """Return the tags and digests that texts name, which may repeat the repository.
 
     Raises:

@@ -18,7 +18,7 @@ from cloudcore.identity.commands.roles import ROLES
 from cloudcore.identity.commands.service_accounts import SERVICE_ACCOUNTS
 from registry.cli.client.api import PAGE_ROWS, client_of
 from registry.cli.client.references import find_repository
-from registry.cli.output.records import acting, document_text, printable
+from registry.cli.output.records import by_column, document_text, printable
 
 _SPANS: Final = {"m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 _KINDS: Final = {
@@ -40,7 +40,7 @@ _COLUMNS: Final = (
     "action",
     Cell("OUTCOME", shown=_outcome),
     Cell("RESOURCE", "resources"),
-    acting("principal", "source"),
+    by_column("principal", "source"),
     Cell("FROM", "source_ip"),
     "details",
 )
@@ -87,7 +87,7 @@ def _events(run: Invocation) -> Iterator[Record]:
     """Yield the events; if there is none, warn of unknown names in the filter."""
     now, given = datetime.now(UTC), run.values
     query = {name: given.get(name) for name in ("who", "action", "resource", "outcome")}
-    query |= {name: moment(given.get(name), now) for name in ("since", "until")}
+    query |= {name: parse_moment(given.get(name), now) for name in ("since", "until")}
     client = run.client
     if "organization" in given:
         client = person(run)
@@ -103,7 +103,7 @@ def _events(run: Invocation) -> Iterator[Record]:
             run.warn(f"no event: {problem}")
 
 
-def moment(text: str | None, now: datetime) -> str | None:
+def parse_moment(text: str | None, now: datetime) -> str | None:
     """Parse a time, a date (midnight in UTC) or a span of time until now; return RFC 3339.
 
     Raises:

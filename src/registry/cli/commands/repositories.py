@@ -9,7 +9,7 @@ from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option
 from cloudcore.resource_names import parse_uuid
 from registry.cli.client.api import client_of
 from registry.cli.client.references import repository_path
-from registry.cli.output.records import acting, printable, time_text
+from registry.cli.output.records import by_column, printable, time_text
 
 _FIELDS: Final = (
     Option("description", 'for persons; "" takes it away', "clearable"),
@@ -113,7 +113,7 @@ REPOSITORIES: Final = Noun(
                 "image_count",
                 "size_bytes",
                 "deleted_at",
-                acting("deleted_by", "deleted_by_source"),
+                by_column("deleted_by", "deleted_by_source"),
                 Cell("RESTORABLE UNTIL", "restorable_until", "time"),
                 "id",
             ),

@@ -10,7 +10,7 @@ from typing import Final, TextIO
 
 from cloudcore.command_failures import CommandFailure
 from cloudcore.command_line import Invocation, Option, Record
-from registry.cli.output.records import acting, text_of
+from registry.cli.output.records import by_column, text_of
 
 WAIT: Final = Option("wait", "until it is done; exit 1 if it failed", "flag")
 COLUMNS: Final = (
@@ -18,7 +18,7 @@ COLUMNS: Final = (
     "status",
     "started_at",
     "finished_at",
-    acting("started_by", "started_by_source"),
+    by_column("started_by", "started_by_source"),
 )
 """The first columns of a list of runs."""
 _SLOWEST: Final = 2.0

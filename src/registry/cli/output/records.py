@@ -265,7 +265,7 @@ def shows_digests(cell: Cell) -> bool:
     return cell.form in ("digest", "digests")
 
 
-def acting(principal: str, source: str) -> Cell:
+def by_column(principal: str, source: str) -> Cell:
     """Return the column BY, of the fields of a principal and of the source behind it."""
 
     def shown(record: Record) -> object:
