@@ -126,12 +126,18 @@ def _store(path: Path, contents: Mapping[str, object]) -> None:
     if not contents:
         path.unlink(missing_ok=True)
         return
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")  # mode 0600
+    replace_file(path, msgspec.json.encode(contents))
+
+
+def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Replace a file atomically and durably, or create it."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(contents))
+            file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

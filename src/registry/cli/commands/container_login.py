@@ -11,7 +11,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +26,7 @@ from registry.cli.client.container_passwords import (
     find_source,
     new_password,
 )
+from registry.cli.client.credentials import replace_file
 from registry.cli.output.records import printable, write_now, write_record
 from registry.cli.parser import Verbs, add_output, add_registry
 
@@ -136,17 +136,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".config-")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    replace_file(path, text.encode(), mode)
 
 
 _CLIENT: str = "docker"
