@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from cloudcore.command_line import Cell
 from registry.cli.output.records import (
-    Column,
-    column,
     printable,
     size_text,
     text_of,
@@ -27,9 +26,9 @@ ROWS: list[dict[str, Any]] = [
     {"name": "図書館", "size": 7, "tags": [], "extra": {"a": 1}},
 ]
 COLUMNS = (
-    column("NAME", "name"),
-    column("SIZE", "size", size_text, is_number=True),
-    Column("TAGS", lambda row: row["tags"]),
+    "name",
+    Cell("SIZE", "size", "size"),
+    "tags",
 )
 
 
@@ -53,7 +52,7 @@ def test_a_table_is_aligned_and_ends_no_line_in_blanks() -> None:
 
 def test_a_list_names_what_a_record_refers_to_and_one_record_tells_all_of_it() -> None:
     front = {"id": "7", "crn": "crn:network:local:1:subnet/front", "name": "front"}
-    columns = (column("SUBNET", "subnet"), column("GROUPS", "groups"))
+    columns = ("subnet", "groups")
     rows: list[dict[str, Any]] = [
         {"subnet": front, "groups": [front, {**front, "name": "back"}]},
         {"subnet": {"id": "7"}},

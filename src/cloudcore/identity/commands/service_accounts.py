@@ -84,7 +84,7 @@ SERVICE_ACCOUNTS: Final = Noun(
 
 _GRACE: Final = timedelta(days=1)
 _MAX_ACTIVE: Final = 2
-"""How many keys of a service account may work at a time."""
+"""Active keys that a service account may have."""
 _ROOM: Final = "'entrepot access-keys delete {service_account} KEY' makes room"
 _FIELDS: Final = (
     Option("description", "for persons, such as where it is"),

@@ -73,6 +73,11 @@ _DOCUMENTS: Final = {
 """The root of the document that a call is answered with."""
 _BEGINNING: Final = 1024
 """Bytes of a document in which its root begins."""
+_NO_CREDENTIALS: Final = (
+    "there are no credentials for the bucket of the blob store: set AWS_ACCESS_KEY_ID and"
+    " AWS_SECRET_ACCESS_KEY for this process, or give it a profile or a role"
+    " (docs/how-to/s3-store.md)"
+)
 _GOOD: Final = 300
 """A status from here on is an error."""
 
@@ -114,7 +119,13 @@ def answered(what: str, circuit: Circuit) -> Iterator[None]:
     The block reads what it needs of the answer: what is missing there is such an error too.
     `circuit` is told whether the server answers.
     """
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
+    from botocore.exceptions import (  # noqa: PLC0415 - optional
+        BotoCoreError,
+        ClientError,
+        CredentialRetrievalError,
+        NoCredentialsError,
+        PartialCredentialsError,
+    )
     from botocore.parsers import ResponseParserError  # noqa: PLC0415
     from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
@@ -134,6 +145,10 @@ def answered(what: str, circuit: Circuit) -> Iterator[None]:
             raise Unnamed(code) from error
         _log.error("the blob store refuses %s: %s", what, code)
         raise Refused(code) from error
+    except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
+        circuit.failed()  # to look for them on the network takes seconds
+        _log.error("no credentials for the blob store to %s: %s", what, error)
+        raise StoreUnavailable(_NO_CREDENTIALS) from error
     except (BotoCoreError, HTTPError, OSError) as error:
         circuit.failed()
         why = type(error).__name__
