@@ -19,9 +19,12 @@ from cloudcore.serving.asgi import Receive as BodyReceive
 from cloudcore.serving.dispatch import Application
 from registry.console.addresses import parse_address
 from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of
-from registry.console.control_plane import ControlPlaneClient, Refused
+from registry.console.control_plane import (
+    ControlPlaneClient,
+    Refused,
+)
 from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, NOTICES, Notice
-from registry.console.nouns.noun_pages import NounPages
+from registry.console.nouns.noun import NounNames
 from registry.console.rights import AskedRights, Rights, read_rights
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Sessions, SignedOut
 
@@ -76,7 +79,7 @@ class ConsoleApp:
     settings: ConsoleSettings
     sessions: Sessions
     jar: CookieJar
-    nouns: Sequence[NounPages]
+    nouns: Sequence[NounNames]
     """What has the pages of nouns, in the order of the menu."""
 
     @cached_property
@@ -85,7 +88,7 @@ class ConsoleApp:
         return AskedRights(self.settings.families, self.settings.region)
 
     @cached_property
-    def services(self) -> Sequence[NounPages]:
+    def services(self) -> Sequence[NounNames]:
         """Return the nouns below the menu's entry of services."""
         return [each for each in self.nouns if each.section == "services"]
 

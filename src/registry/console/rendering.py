@@ -17,8 +17,8 @@ from markupsafe import Markup
 
 from registry.console.addresses import RepositoryPath, path_of_record, turns
 from registry.console.assets import address_of
-from registry.console.control_plane import NO_COMPLAINT
-from registry.console.nouns.noun_pages import text_of
+from registry.console.complaints import NO_COMPLAINT
+from registry.console.nouns.inputs import text_of
 
 WIDTH: Final = 1000
 COLOURS: Final = 6

@@ -9,8 +9,21 @@ from litestar import get, post
 from litestar.handlers import HTTPRouteHandler
 
 from registry.console.addresses import address_of
-from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, complaint_of
-from registry.console.nouns.noun_pages import Act, NounPages, Shown, WrongInput, read_inputs
+from registry.console.complaints import (
+    NO_COMPLAINT,
+    Complaint,
+    WrongInput,
+    complaint_of,
+)
+from registry.console.control_plane import Refused
+from registry.console.nouns.inputs import (
+    Shown,
+    read_inputs,
+)
+from registry.console.nouns.noun_pages import (
+    Act,
+    NounPages,
+)
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _PAGE: Final = 50

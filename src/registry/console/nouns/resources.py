@@ -8,14 +8,16 @@ from typing import Any, Final, get_args, get_origin
 from msgspec import NODEFAULT, Meta
 
 from cloudcore.resources.resource import Described, Filter, Resource
-from registry.console.nouns.noun_pages import (
+from registry.console.nouns.inputs import (
     CREATED,
     TAGS,
-    Act,
     Column,
     Form,
     Input,
     InputKind,
+)
+from registry.console.nouns.noun_pages import (
+    Act,
     NounPages,
 )
 

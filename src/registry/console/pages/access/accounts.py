@@ -11,7 +11,12 @@ from litestar import get, post
 
 from registry.console.addresses import ACCOUNTS
 from registry.console.admission import Requires
-from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, complaint_of
+from registry.console.complaints import (
+    NO_COMPLAINT,
+    Complaint,
+    complaint_of,
+)
+from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.sessions import list_roles
 

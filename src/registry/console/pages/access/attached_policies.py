@@ -9,7 +9,14 @@ from typing import Any, Literal, NamedTuple
 from litestar import post
 from litestar.handlers import HTTPRouteHandler
 
-from registry.console.control_plane import Complaint, Refused, complaint_of, unless_refused
+from registry.console.complaints import (
+    Complaint,
+    complaint_of,
+)
+from registry.console.control_plane import (
+    Refused,
+    unless_refused,
+)
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 

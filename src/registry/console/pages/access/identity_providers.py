@@ -8,7 +8,12 @@ from litestar import get, post
 
 from registry.console.addresses import PEOPLE
 from registry.console.admission import Requires
-from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, complaint_of
+from registry.console.complaints import (
+    NO_COMPLAINT,
+    Complaint,
+    complaint_of,
+)
+from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _ALL: Final = f"{PEOPLE}/{{organization:str}}/identity-providers"

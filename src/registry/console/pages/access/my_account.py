@@ -12,7 +12,12 @@ from registry.console.addresses import CONTAINER_PASSWORDS, MY_ACCOUNT
 from registry.console.admission import Requires
 from registry.console.assets import address_of_client
 from registry.console.client_wheel import client_wheel
-from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, complaint_of
+from registry.console.complaints import (
+    NO_COMPLAINT,
+    Complaint,
+    complaint_of,
+)
+from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.sessions import list_roles
 

@@ -12,11 +12,13 @@ from litestar import get, post
 
 from registry.console.addresses import PEOPLE
 from registry.console.admission import Requires
-from registry.console.control_plane import (
+from registry.console.complaints import (
     NO_COMPLAINT,
     Complaint,
-    Refused,
     complaint_of,
+)
+from registry.console.control_plane import (
+    Refused,
     unless_refused,
 )
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse

@@ -10,12 +10,14 @@ import msgspec
 from litestar import get, post
 
 from registry.console.addresses import POLICIES, SIMULATOR
-from registry.console.control_plane import (
+from registry.console.complaints import (
     NO_COMPLAINT,
     Complaint,
-    Refused,
     complaint_of,
     is_outdated,
+)
+from registry.console.control_plane import (
+    Refused,
     unless_refused,
 )
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse

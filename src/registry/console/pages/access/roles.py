@@ -9,12 +9,14 @@ from litestar import get, post
 
 from registry.console.addresses import ACCOUNT_ROLES
 from registry.console.admission import Requires
-from registry.console.control_plane import (
+from registry.console.complaints import (
     NO_COMPLAINT,
     OUTDATED,
     Complaint,
-    Refused,
     complaint_of,
+)
+from registry.console.control_plane import (
+    Refused,
     unless_refused,
 )
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse

@@ -8,16 +8,25 @@ from typing import Any, Final
 from litestar import get, post
 
 from registry.console.addresses import SERVICE_ACCOUNTS
-from registry.console.control_plane import (
+from registry.console.complaints import (
     NO_COMPLAINT,
     Complaint,
-    Refused,
     complaint_of,
+)
+from registry.console.control_plane import (
+    Refused,
     unless_refused,
 )
 from registry.console.nouns import handlers
 from registry.console.nouns.handlers import show_list, show_one
-from registry.console.nouns.noun_pages import CREATED, DESCRIPTION, Column, Input, NounPages, Shown
+from registry.console.nouns.inputs import (
+    CREATED,
+    DESCRIPTION,
+    Column,
+    Input,
+    Shown,
+)
+from registry.console.nouns.noun_pages import NounPages
 from registry.console.nouns.resources import deletion
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.access.attached_policies import (

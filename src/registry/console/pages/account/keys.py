@@ -8,17 +8,24 @@ from typing import Any, Final, NamedTuple
 
 from cloudcore.kms import key
 from registry.console.addresses import KEYS
-from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, unless_refused
-from registry.console.nouns.noun_pages import (
+from registry.console.complaints import (
+    NO_COMPLAINT,
+    Complaint,
+)
+from registry.console.control_plane import (
+    Refused,
+    unless_refused,
+)
+from registry.console.nouns.inputs import (
     CREATED,
     DESCRIPTION,
     TAGS,
-    Act,
     Column,
     Input,
     Shown,
     name_of,
 )
+from registry.console.nouns.noun_pages import Act
 from registry.console.nouns.resources import noun_of
 from registry.console.page_request import PageRequest
 

@@ -8,8 +8,12 @@ from typing import Final
 from litestar import get, post
 
 from registry.console.addresses import SETTINGS
-from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused
-from registry.console.control_plane import complaint_of as complaint_about
+from registry.console.complaints import (
+    NO_COMPLAINT,
+    Complaint,
+)
+from registry.console.complaints import complaint_of as complaint_about
+from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.account.keys import FIELD, read_card, save_card
 

@@ -12,11 +12,13 @@ from litestar import get, post
 from cloudcore.errors import InvalidInput
 from cloudcore.resource_names import parse_uuid
 from registry.console.addresses import REPOSITORY
-from registry.console.control_plane import (
+from registry.console.complaints import (
     NOTHING_SAVED,
     OUTDATED,
-    Refused,
     is_outdated,
+)
+from registry.console.control_plane import (
+    Refused,
     unless_refused,
 )
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse

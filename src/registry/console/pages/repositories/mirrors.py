@@ -8,7 +8,12 @@ from typing import Any, Final
 from litestar import get, post
 
 from registry.console.addresses import SETTINGS
-from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, complaint_of
+from registry.console.complaints import (
+    NO_COMPLAINT,
+    Complaint,
+    complaint_of,
+)
+from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _PATH: Final = f"{SETTINGS}/mirrors"

@@ -10,14 +10,16 @@ from litestar import get, post
 
 from cloudcore.errors import Conflict
 from registry.console.addresses import REPOSITORY
-from registry.console.control_plane import (
+from registry.console.complaints import (
     NO_COMPLAINT,
     NOTHING_SAVED,
     OUTDATED,
     Complaint,
-    Refused,
     complaint_of,
     is_outdated,
+)
+from registry.console.control_plane import (
+    Refused,
     unless_refused,
 )
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse

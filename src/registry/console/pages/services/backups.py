@@ -7,15 +7,22 @@ from typing import Any, Final
 
 from litestar import get, post
 
-from registry.console.control_plane import (
+from registry.console.complaints import (
     NO_COMPLAINT,
     Complaint,
-    Refused,
+    WrongInput,
     complaint_of,
+)
+from registry.console.control_plane import (
+    Refused,
     unless_refused,
 )
 from registry.console.nouns.handlers import api_of, crn_of, path_of, read_one, show_one
-from registry.console.nouns.noun_pages import Input, Shown, WrongInput, read_inputs
+from registry.console.nouns.inputs import (
+    Input,
+    Shown,
+    read_inputs,
+)
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services.clusters import (
     CLUSTER,

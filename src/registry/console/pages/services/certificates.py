@@ -10,16 +10,16 @@ from litestar import post
 
 from cloudcore.certificate import certificate
 from registry.console.nouns.handlers import send_new
-from registry.console.nouns.noun_pages import (
+from registry.console.nouns.inputs import (
     CREATED,
     TAGS,
-    Act,
     Column,
     Input,
     Shown,
     name_of,
     read_inputs,
 )
+from registry.console.nouns.noun_pages import Act
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 

@@ -9,20 +9,27 @@ from typing import Any, Final
 from litestar import post
 
 from cloudcore.databases.clusters import cluster
-from registry.console.control_plane import Complaint, Refused, complaint_of, unless_refused
+from registry.console.complaints import (
+    Complaint,
+    WrongInput,
+    complaint_of,
+)
+from registry.console.control_plane import (
+    Refused,
+    unless_refused,
+)
 from registry.console.nouns.handlers import api_of, path_of, show_list, show_one
-from registry.console.nouns.noun_pages import (
+from registry.console.nouns.inputs import (
     CREATED,
     DESCRIPTION,
     TAGS,
-    Act,
     Column,
     Input,
     Shown,
-    WrongInput,
     name_of,
     read_inputs,
 )
+from registry.console.nouns.noun_pages import Act
 from registry.console.nouns.resources import noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services.backup_timeline import backup_line, next_runs, window_of

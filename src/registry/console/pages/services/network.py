@@ -12,9 +12,21 @@ from litestar import post
 from cloudcore.network.driver import Direction, RuleProtocol
 from cloudcore.network.resources import INTERNET_GATEWAY, ROUTE_TABLE, SECURITY_GROUP
 from cloudcore.network.resources import VPC as OF_VPC
-from registry.console.control_plane import Refused, complaint_of, unless_refused
+from registry.console.complaints import WrongInput, complaint_of
+from registry.console.control_plane import (
+    Refused,
+    unless_refused,
+)
 from registry.console.nouns.handlers import api_of, path_of, read_one, show_one
-from registry.console.nouns.noun_pages import Act, Input, NounPages, Shown, WrongInput, read_inputs
+from registry.console.nouns.inputs import (
+    Input,
+    Shown,
+    read_inputs,
+)
+from registry.console.nouns.noun_pages import (
+    Act,
+    NounPages,
+)
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services import vpc_map

@@ -9,9 +9,20 @@ from typing import Any, Final
 from litestar import post
 
 from cloudcore.notifications import topic
-from registry.console.control_plane import NO_COMPLAINT, Refused, complaint_of, unless_refused
+from registry.console.complaints import (
+    NO_COMPLAINT,
+    complaint_of,
+)
+from registry.console.control_plane import (
+    Refused,
+    unless_refused,
+)
 from registry.console.nouns.handlers import api_of, path_of, show_list, show_one
-from registry.console.nouns.noun_pages import Input, Shown, read_inputs
+from registry.console.nouns.inputs import (
+    Input,
+    Shown,
+    read_inputs,
+)
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
