@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar, cast
 
 from registry.console.control_plane import Refused
-from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.page_request import PageRequest, PageResponse
+
+Handler = TypeVar("Handler", bound=Callable[..., Awaitable[PageResponse]])
 
 _INLINE: Final = (400, 403, 404, 409)
 _SENT_BEFORE: Final = (
@@ -78,25 +80,25 @@ class WrongInput(Exception):
 
 Show = Callable[[PageRequest, Complaint], Awaitable[PageResponse]]
 """Returns the page of a form, with a complaint about what was sent."""
-Handler = Callable[[PageRequest], Awaitable[PageResponse]]
 
 
 def beside_form(show: Show) -> Callable[[Handler], Handler]:
-    """Return a decorator: what the handler of a form cannot read, or ``/v1`` refuses, is shown.
+    """Return a decorator that shows what ``/v1`` refuses, or the form has wrong, by `show`.
 
-    Errors that are not the form's are raised; see `complaint_of`.
+    Its functions have the page as their first argument. Errors that are not the form's are raised;
+    see `complaint_of`.
     """
 
     def decorate(handle: Handler) -> Handler:
         @wraps(handle)
-        async def answer(page: InjectedPage) -> PageResponse:
+        async def answer(page: PageRequest, *args: object, **kwargs: object) -> PageResponse:
             try:
-                return await handle(page)
+                return await handle(page, *args, **kwargs)
             except WrongInput as wrong:
                 return await show(page, wrong.complaint)
             except Refused as error:
                 return await show(page, complaint_of(error))
 
-        return answer
+        return cast("Handler", answer)
 
     return decorate

@@ -17,10 +17,7 @@ from cloudcore.web.envelope import render
 from registry.console.addresses import HOME, ROLES, SIGN_IN, SIGNED_OUT
 from registry.console.admission import no_such_page
 from registry.console.complaints import takes_own_rights
-from registry.console.control_plane import (
-    Refused,
-    refused_of,
-)
+from registry.console.control_plane import Refused, refused_of
 from registry.console.page_request import Moved, PageRequest, PageResponse, page_of
 from registry.console.pages.repositories.repositories import path_of
 from registry.console.sessions import NoRole, RoleRefused, SignedOut

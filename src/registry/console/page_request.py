@@ -19,10 +19,7 @@ from cloudcore.serving.asgi import Receive as BodyReceive
 from cloudcore.serving.dispatch import Application
 from registry.console.addresses import parse_address
 from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of
-from registry.console.control_plane import (
-    ControlPlaneClient,
-    Refused,
-)
+from registry.console.control_plane import ControlPlaneClient, Refused
 from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, NOTICES, Notice
 from registry.console.nouns.noun import NounNames
 from registry.console.rights import AskedRights, Rights, read_rights
@@ -175,6 +172,10 @@ class PageRequest:
         acting = self.session.acting
         assert acting is not None, "the route admits only who acts in a role"
         return acting
+
+    def fill(self, path: str) -> str:
+        """Return a path, such as ``/v1/roles/{role}``, with the parameters of this request's."""
+        return path.replace(":str}", "}").format_map(self.parameters)
 
     @property
     def person(self) -> ControlPlaneClient:

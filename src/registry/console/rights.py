@@ -9,10 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cloudcore.family import Family
-from registry.console.control_plane import (
-    ControlPlaneClient,
-    Refused,
-)
+from registry.console.control_plane import ControlPlaneClient, Refused
 
 _PRINCIPAL: Final = ("iam:AttachPolicy", "iam:DetachPolicy", "iam:SimulatePolicy")
 _MORE: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {

@@ -16,10 +16,7 @@ import msgspec
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.identity.oauth.forms import CONSOLE
 from cloudcore.keyring import Keyring, KeyringError
-from registry.console.control_plane import (
-    ControlPlaneClient,
-    Refused,
-)
+from registry.console.control_plane import ControlPlaneClient, Refused
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from litestar import get, post
@@ -12,18 +12,14 @@ from registry.console.addresses import address_of
 from registry.console.complaints import (
     NO_COMPLAINT,
     Complaint,
+    Handler,
     WrongInput,
+    beside_form,
     complaint_of,
 )
 from registry.console.control_plane import Refused
-from registry.console.nouns.inputs import (
-    Shown,
-    read_inputs,
-)
-from registry.console.nouns.noun_pages import (
-    Act,
-    NounPages,
-)
+from registry.console.nouns.inputs import Shown, read_inputs
+from registry.console.nouns.noun_pages import Act, NounPages
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _PAGE: Final = 50
@@ -39,16 +35,21 @@ def handlers_of(noun: NounPages) -> Sequence[HTTPRouteHandler]:
         return await show_list(page, noun)
 
     @post(noun.path)
+    @beside_list(noun)
     async def create(page: InjectedPage) -> PageResponse:
-        return await _create(page, noun)
+        body = read_inputs(noun.creates, page.form)
+        return await send_new(page, noun, noun.api, body, noun.created)
 
     @get(noun.path_of_one)
     async def show(page: InjectedPage) -> PageResponse:
         return await show_one(page, noun)
 
     @post(noun.path_of_one)
+    @beside_one(noun)
     async def change(page: InjectedPage) -> PageResponse:
-        return await _change(page, noun)
+        changes = read_inputs(noun.updates, page.form, is_change=True)
+        await page.api.change("PATCH", api_of(page, noun), changes)
+        return page.go(path_of(page, noun), noun.updated)
 
     return (
         list_all,
@@ -110,22 +111,11 @@ def _sort_key(value: str | int) -> tuple[int, str]:
     return (value, "") if isinstance(value, int) else (0, value.lower())
 
 
-async def _create(page: PageRequest, noun: NounPages) -> PageResponse:
-    try:
-        body = read_inputs(noun.creates, page.form)
-    except WrongInput as wrong:
-        return await show_list(page, noun, wrong.complaint)
-    return await send_new(page, noun, noun.api, body, noun.created)
-
-
 async def send_new(
     page: PageRequest, noun: NounPages, api: str, body: Mapping[str, object], said: str
 ) -> PageResponse:
-    """Create one, and go to its page; if that is refused, return the list with the complaint."""
-    try:
-        made = await page.api.post(api, body, once=page.form.get("once", ""))
-    except Refused as error:
-        return await show_list(page, noun, complaint_of(error))
+    """Create one, and go to its page."""
+    made = await page.api.post(api, body, once=page.form.get("once", ""))
     return page.go(f"{noun.path}/{made[noun.one][noun.key]}", said)
 
 
@@ -150,17 +140,6 @@ async def show_one(
     )
     shown.headers.update(headers)
     return shown
-
-
-async def _change(page: PageRequest, noun: NounPages) -> PageResponse:
-    try:
-        changes = read_inputs(noun.updates, page.form, is_change=True)
-        await page.api.change("PATCH", api_of(page, noun), changes)
-    except WrongInput as wrong:
-        return await show_one(page, noun, wrong.complaint)
-    except Refused as error:
-        return await show_one(page, noun, complaint_of(error))
-    return page.go(path_of(page, noun), noun.updated)
 
 
 async def _ask(
@@ -201,6 +180,16 @@ async def _do(page: PageRequest, noun: NounPages, act: Act) -> PageResponse:
     if act.answered is not None:
         return act.answered(page, answer, there)
     return page.go(noun.path if act.is_deletion and not act.stays else there, act.said)
+
+
+def beside_list(noun: NounPages) -> Callable[[Handler], Handler]:
+    """Return the decorator by which the list of a noun shows what is refused; see `beside_form`."""
+    return beside_form(lambda page, complaint: show_list(page, noun, complaint))
+
+
+def beside_one(noun: NounPages) -> Callable[[Handler], Handler]:
+    """Return the decorator by which the page of one shows what is refused."""
+    return beside_form(lambda page, complaint: show_one(page, noun, complaint))
 
 
 async def read_one(page: PageRequest, noun: NounPages) -> Shown:

@@ -13,11 +13,7 @@ from litestar import get
 
 from registry.console.addresses import AUDIT, PEOPLE
 from registry.console.admission import Requires
-from registry.console.control_plane import (
-    ControlPlaneClient,
-    Refused,
-    unless_refused,
-)
+from registry.console.control_plane import ControlPlaneClient, Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _PAGE: Final = 50

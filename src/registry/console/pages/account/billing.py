@@ -8,16 +8,8 @@ from typing import Any, Final
 from litestar import get
 
 from registry.console.nouns.handlers import read_one
-from registry.console.nouns.inputs import (
-    CREATED,
-    Column,
-    Input,
-    Shown,
-)
-from registry.console.nouns.noun_pages import (
-    Act,
-    NounPages,
-)
+from registry.console.nouns.inputs import CREATED, Column, Input, Shown
+from registry.console.nouns.noun_pages import Act, NounPages
 from registry.console.nouns.resources import deletion
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 

@@ -8,23 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from cloudcore.kms import key
 from registry.console.addresses import KEYS
-from registry.console.complaints import (
-    NO_COMPLAINT,
-    Complaint,
-)
-from registry.console.control_plane import (
-    Refused,
-    unless_refused,
-)
-from registry.console.nouns.inputs import (
-    CREATED,
-    DESCRIPTION,
-    TAGS,
-    Column,
-    Input,
-    Shown,
-    name_of,
-)
+from registry.console.complaints import NO_COMPLAINT, Complaint
+from registry.console.control_plane import Refused, unless_refused
+from registry.console.nouns.inputs import CREATED, DESCRIPTION, TAGS, Column, Input, Shown, name_of
 from registry.console.nouns.noun_pages import Act
 from registry.console.nouns.resources import noun_of
 from registry.console.page_request import PageRequest

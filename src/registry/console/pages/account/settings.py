@@ -8,10 +8,7 @@ from typing import Final
 from litestar import get, post
 
 from registry.console.addresses import SETTINGS
-from registry.console.complaints import (
-    NO_COMPLAINT,
-    Complaint,
-)
+from registry.console.complaints import NO_COMPLAINT, Complaint
 from registry.console.complaints import complaint_of as complaint_about
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse

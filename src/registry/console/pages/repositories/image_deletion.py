@@ -10,10 +10,7 @@ from litestar import post
 
 from cloudcore.errors import Conflict, InvalidInput
 from registry.console.addresses import IMAGE, REPOSITORY
-from registry.console.control_plane import (
-    Refused,
-    unless_refused,
-)
+from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.repositories.image_rows import ImageRow, row_of
 from registry.console.pages.repositories.repositories import api_path, path_of, read_repository

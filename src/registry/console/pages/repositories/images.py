@@ -11,10 +11,7 @@ from litestar.response import Response
 from cloudcore.clock import MICROSECONDS
 from cloudcore.wire import rfc3339
 from registry.console.addresses import IMAGE, REPOSITORY
-from registry.console.control_plane import (
-    Refused,
-    unless_refused,
-)
+from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.repositories import image_deletion, image_rows
 from registry.console.pages.repositories.image_contents import (

@@ -12,15 +12,8 @@ from litestar import get, post
 from cloudcore.errors import InvalidInput
 from cloudcore.resource_names import parse_uuid
 from registry.console.addresses import REPOSITORY
-from registry.console.complaints import (
-    NOTHING_SAVED,
-    OUTDATED,
-    is_outdated,
-)
-from registry.console.control_plane import (
-    Refused,
-    unless_refused,
-)
+from registry.console.complaints import NOTHING_SAVED, OUTDATED, is_outdated
+from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.access.policies import written_document
 from registry.console.pages.repositories.repositories import api_path, path_of, read_repository

@@ -18,10 +18,7 @@ from registry.console.complaints import (
     complaint_of,
     is_outdated,
 )
-from registry.console.control_plane import (
-    Refused,
-    unless_refused,
-)
+from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.access.policies import written_document
 from registry.console.pages.account.keys import read_card, save_card

@@ -8,10 +8,7 @@ from typing import Final
 from litestar import get, post
 
 from registry.console.addresses import REPOSITORY
-from registry.console.control_plane import (
-    Refused,
-    unless_refused,
-)
+from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.repositories.image_rows import is_attached_tag, natural_key
 from registry.console.pages.repositories.repositories import api_path, path_of, read_repository

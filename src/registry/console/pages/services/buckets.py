@@ -14,13 +14,7 @@ from litestar.types import Receive, Scope, Send
 from cloudcore.storage import bucket
 from registry.console.assets import UPLOADING
 from registry.console.nouns.handlers import api_of, path_of, read_one
-from registry.console.nouns.inputs import (
-    CREATED,
-    TAGS,
-    Column,
-    Shown,
-    name_of,
-)
+from registry.console.nouns.inputs import CREATED, TAGS, Column, Shown, name_of
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 

@@ -9,16 +9,8 @@ from typing import Any, Final, get_args
 from litestar import post
 
 from cloudcore.certificate import certificate
-from registry.console.nouns.handlers import send_new
-from registry.console.nouns.inputs import (
-    CREATED,
-    TAGS,
-    Column,
-    Input,
-    Shown,
-    name_of,
-    read_inputs,
-)
+from registry.console.nouns.handlers import beside_list, send_new
+from registry.console.nouns.inputs import CREATED, TAGS, Column, Input, Shown, name_of, read_inputs
 from registry.console.nouns.noun_pages import Act
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
@@ -131,6 +123,7 @@ CERTIFICATE: Final = replace(
 
 
 @post(CERTIFICATE.path)
+@beside_list(CERTIFICATE)
 async def create_certificate(page: InjectedPage) -> PageResponse:
     """Let a certificate be issued."""
     body = read_inputs(_NEW, page.form)
@@ -141,6 +134,7 @@ async def create_certificate(page: InjectedPage) -> PageResponse:
 
 
 @post(f"{CERTIFICATE.path}/upload")
+@beside_list(CERTIFICATE)
 async def upload_certificate(page: InjectedPage) -> PageResponse:
     """Upload a certificate; a form that is refused is shown without its key."""
     body = read_inputs(_UPLOADED, page.form)

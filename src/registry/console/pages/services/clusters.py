@@ -9,16 +9,16 @@ from typing import Any, Final
 from litestar import post
 
 from cloudcore.databases.clusters import cluster
-from registry.console.complaints import (
-    Complaint,
-    WrongInput,
-    complaint_of,
+from registry.console.complaints import Complaint, complaint_of
+from registry.console.control_plane import Refused, unless_refused
+from registry.console.nouns.handlers import (
+    api_of,
+    beside_list,
+    beside_one,
+    path_of,
+    show_list,
+    show_one,
 )
-from registry.console.control_plane import (
-    Refused,
-    unless_refused,
-)
-from registry.console.nouns.handlers import api_of, path_of, show_list, show_one
 from registry.console.nouns.inputs import (
     CREATED,
     DESCRIPTION,
@@ -271,22 +271,17 @@ CLUSTER: Final = replace(
 
 
 @post(CLUSTER.path)
+@beside_list(CLUSTER)
 async def create_cluster(page: InjectedPage) -> PageResponse:
     """Create a cluster that is run here, and show the password of its owner once."""
-    try:
-        body = read_inputs(_NEW, page.form)
-    except WrongInput as wrong:
-        return await show_list(page, CLUSTER, wrong.complaint)
-    return await _send(page, sized(body), "")
+    return await _send(page, sized(read_inputs(_NEW, page.form)), "")
 
 
 @post(f"{CLUSTER.path}/register")
+@beside_list(CLUSTER)
 async def register_cluster(page: InjectedPage) -> PageResponse:
     """Register a cluster that runs elsewhere."""
-    try:
-        body = read_inputs(_REGISTERED, page.form)
-    except WrongInput as wrong:
-        return await show_list(page, CLUSTER, wrong.complaint)
+    body = read_inputs(_REGISTERED, page.form)
     endpoint = {each: body.pop(each) for each in _ENDPOINT if each in body}
     plain = {name.removeprefix("register_"): value for name, value in body.items()}
     return await _send(page, {**plain, "endpoint": endpoint}, "register_")
@@ -305,14 +300,13 @@ async def _send(page: PageRequest, body: Mapping[str, object], prefix: str) -> P
 
 
 @post(f"{CLUSTER.path_of_one}/change-credentials")
+@beside_one(CLUSTER)
 async def change_credentials(page: InjectedPage) -> PageResponse:
     """Change how a cluster that runs elsewhere is come in to."""
     try:
         given = read_inputs(_CREDENTIALS, page.form)
         body = {name.removeprefix("new_"): value for name, value in given.items()}
         await page.api.change("POST", f"{api_of(page, CLUSTER)}/change-credentials", body)
-    except WrongInput as wrong:
-        return await show_one(page, CLUSTER, wrong.complaint)
     except Refused as error:
         wrong_field = complaint_within(error, "new_", ("password", "username", "ca"))
         if error.params.get("reason") == "endpoint_unreachable":
@@ -322,6 +316,7 @@ async def change_credentials(page: InjectedPage) -> PageResponse:
 
 
 @post(f"{CLUSTER.path_of_one}/schedule")
+@beside_one(CLUSTER)
 async def schedule_backups(page: InjectedPage) -> PageResponse:
     """Say when backups are made and proved, and how many stay."""
     try:
@@ -332,8 +327,6 @@ async def schedule_backups(page: InjectedPage) -> PageResponse:
             "retention": None if count is None else {"base_count": count},
         }
         await page.api.change("PATCH", api_of(page, CLUSTER), body)
-    except WrongInput as wrong:
-        return await show_one(page, CLUSTER, wrong.complaint)
     except Refused as error:
         wrong_field = complaint_within(error)
         if wrong_field.field == "schedule":

@@ -12,17 +12,10 @@ from litestar import post
 from cloudcore.email import resources
 from cloudcore.email.resources import SENDING_IDENTITY
 from registry.console.assets import SHOWING_MAIL
-from registry.console.complaints import (
-    NO_COMPLAINT,
-    Complaint,
-    complaint_of,
-)
+from registry.console.complaints import NO_COMPLAINT, Complaint, complaint_of
 from registry.console.control_plane import Refused
 from registry.console.nouns.handlers import api_of, show_one
-from registry.console.nouns.inputs import (
-    Column,
-    Shown,
-)
+from registry.console.nouns.inputs import Column, Shown
 from registry.console.nouns.noun_pages import Act
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse

@@ -7,16 +7,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cloudcore.compute import instance_pool
-from registry.console.control_plane import (
-    Refused,
-    unless_refused,
-)
+from registry.console.control_plane import Refused, unless_refused
 from registry.console.nouns.handlers import api_of
-from registry.console.nouns.inputs import (
-    CREATED,
-    Column,
-    Shown,
-)
+from registry.console.nouns.inputs import CREATED, Column, Shown
 from registry.console.nouns.noun_pages import Act
 from registry.console.nouns.resources import noun_of
 from registry.console.page_request import PageRequest

@@ -7,14 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cloudcore.loadbalancer import load_balancer
-from registry.console.nouns.inputs import (
-    CREATED,
-    DESCRIPTION,
-    TAGS,
-    Column,
-    Input,
-    Shown,
-)
+from registry.console.nouns.inputs import CREATED, DESCRIPTION, TAGS, Column, Input, Shown
 from registry.console.nouns.noun_pages import Act
 from registry.console.nouns.resources import noun_of
 from registry.console.page_request import PageRequest

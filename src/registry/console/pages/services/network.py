@@ -13,20 +13,10 @@ from cloudcore.network.driver import Direction, RuleProtocol
 from cloudcore.network.resources import INTERNET_GATEWAY, ROUTE_TABLE, SECURITY_GROUP
 from cloudcore.network.resources import VPC as OF_VPC
 from registry.console.complaints import WrongInput, complaint_of
-from registry.console.control_plane import (
-    Refused,
-    unless_refused,
-)
-from registry.console.nouns.handlers import api_of, path_of, read_one, show_one
-from registry.console.nouns.inputs import (
-    Input,
-    Shown,
-    read_inputs,
-)
-from registry.console.nouns.noun_pages import (
-    Act,
-    NounPages,
-)
+from registry.console.control_plane import Refused, unless_refused
+from registry.console.nouns.handlers import api_of, beside_one, path_of, read_one, show_one
+from registry.console.nouns.inputs import Input, Shown, read_inputs
+from registry.console.nouns.noun_pages import Act, NounPages
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services import vpc_map
@@ -117,13 +107,11 @@ GROUP: Final = replace(noun_of(SECURITY_GROUP), parts="noun_security_group.html"
 
 
 @post(f"{GATEWAY.path_of_one}/attach")
+@beside_one(GATEWAY)
 async def attach_gateway(page: InjectedPage) -> PageResponse:
     """Attach an internet gateway to a VPC."""
     body, once = read_inputs(_ATTACHING, page.form), page.form.get("once", "")
-    try:
-        await page.api.post(f"{api_of(page, GATEWAY)}/attach", body, once=once)
-    except Refused as error:
-        return await show_one(page, GATEWAY, complaint_of(error))
+    await page.api.post(f"{api_of(page, GATEWAY)}/attach", body, once=once)
     return page.go(path_of(page, GATEWAY), "It is attached.")
 
 
