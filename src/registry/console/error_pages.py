@@ -37,7 +37,9 @@ def _ask_to_sign_in(request: _Request, _: SignedOut) -> PageResponse:
     if request.method == "PUT":
         return _refuse_script(page, "your session has ended; sign in again")
     if request.method != "GET":
-        return page.go(SIGNED_OUT, "sign-in-over")
+        return page.go(
+            SIGNED_OUT, "Your sign-in had ended. If you sent a form, sign in and send it again."
+        )
     query = request.scope["query_string"].decode("latin-1")
     wanted = f"{page.path}?{query}" if query else page.path
     return page.go(f"{SIGN_IN}?to={quote(wanted)}")

@@ -20,7 +20,7 @@ from cloudcore.serving.dispatch import Application
 from registry.console.addresses import parse_address
 from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of
 from registry.console.control_plane import ControlPlaneClient, Refused
-from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, NOTICES, Notice
+from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, Notice
 from registry.console.nouns.noun import NounNames
 from registry.console.rights import AskedRights, Rights, read_rights
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Sessions, SignedOut
@@ -282,18 +282,14 @@ class PageRequest:
         fields: Mapping[str, str] | None = None,
         undo_action: str = "",
     ) -> PageResponse:
-        """Redirect the browser to a page (303), which shows the notice `said` once.
-
-        That is its name among `NOTICES`, or a sentence.
+        """Redirect the browser to a page (303), which shows the sentence `said` once.
 
         With `undo`, the notice has a button that posts `fields` to this path, for a role that may
         do `undo_action` on the page's repository.
         """
         if said:
             crn = self.repository["crn"] if undo and self.repository is not None else ""
-            notice = Notice(
-                NOTICES.get(said, said), undo, fields or {}, _named(undo_action) if crn else "", crn
-            )
+            notice = Notice(said, undo, fields or {}, _named(undo_action) if crn else "", crn)
             self.set_cookies[NOTICE_COOKIE] = self.console.jar.seal(
                 NOTICE_COOKIE, notice, NOTICE_SECONDS
             )

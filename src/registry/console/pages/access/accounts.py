@@ -69,7 +69,7 @@ async def create_account(page: InjectedPage) -> PageResponse:
     form = page.form
     body = {"handle": form.get("handle", "").strip(), "organization": form.get("organization", "")}
     await page.person.post(_API, body, once=form.get("once", ""))
-    return page.go(ACCOUNTS, "account-created")
+    return page.go(ACCOUNTS, "The account was created. “Work in it” below takes you there.")
 
 
 @post(f"{_ONE}/suspend", opt=_PERSON)
@@ -78,13 +78,15 @@ async def suspend_account(page: InjectedPage) -> PageResponse:
     if "confirmed" not in page.form:
         account = (await page.person.get(page.fill(_ONE_API)))["account"]
         return page.show("account_suspension.html", account=account)
-    return await _set_status(page, "suspended", "account-suspended")
+    return await _set_status(
+        page, "suspended", "The account is suspended: nobody can act in it until it is resumed."
+    )
 
 
 @post(f"{_ONE}/resume", opt=_PERSON)
 async def resume_account(page: InjectedPage) -> PageResponse:
     """Let the account work again."""
-    return await _set_status(page, "active", "account-resumed")
+    return await _set_status(page, "active", "The account works again.")
 
 
 @beside_form(_show)

@@ -58,7 +58,9 @@ def handlers_of(
             if each["name"] == name:
                 attached = {kind: principal_id}
                 await page.api.post(f"/v1/policies/{each['id']}/attachments", attached)
-                return page.go(f"{path}/{principal_id}", "policy-attached")
+                return page.go(
+                    f"{path}/{principal_id}", "The policy was attached, and holds at once."
+                )
         return await show(page, Complaint(404, f"there is no policy {name}."))
 
     @post(f"{one}/policies/{{policy:str}}/detach")
@@ -71,7 +73,7 @@ def handlers_of(
             if each[kind] is not None and each[kind]["id"] == principal_id:
                 await page.api.change("DELETE", f"{policy}/attachments/{each['id']}")
                 break
-        return page.go(f"{path}/{principal_id}", "policy-detached")
+        return page.go(f"{path}/{principal_id}", "The policy was detached.")
 
     return attach, detach
 

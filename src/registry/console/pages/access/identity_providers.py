@@ -84,7 +84,10 @@ async def add_provider(page: InjectedPage) -> PageResponse:
         "groups_claim": form.get("groups_claim", "").strip(),
     }
     made = await page.person.post(page.fill(_API), body)
-    return page.go(f"{page.fill(_ALL)}/{made['identity_provider']['id']}", "provider-added")
+    return page.go(
+        f"{page.fill(_ALL)}/{made['identity_provider']['id']}",
+        "The provider was added. Register its redirect URI there.",
+    )
 
 
 @get(_ONE, opt=_PERSON)
@@ -104,7 +107,7 @@ async def save_provider(page: InjectedPage) -> PageResponse:
     elif secret := page.form.get("client_secret"):
         changes["client_secret"] = secret
     await page.person.change("PATCH", page.fill(_ONE_API), changes)
-    return page.go(page.fill(_ONE), "provider-saved")
+    return page.go(page.fill(_ONE), "The provider was saved.")
 
 
 @post(f"{_ONE}/delete", opt=_PERSON)
@@ -118,4 +121,6 @@ async def delete_provider(page: InjectedPage) -> PageResponse:
             base=page.fill(_ONE),
         )
     await page.person.change("DELETE", page.fill(_ONE_API))
-    return page.go(page.fill(_ALL), "provider-deleted")
+    return page.go(
+        page.fill(_ALL), "The provider was deleted, with the roles that its groups gave."
+    )

@@ -76,7 +76,11 @@ async def change_password(page: InjectedPage) -> PageResponse:
         raise WrongInput("password", "The new password was typed in two ways.")
     body = {"current_password": form.get("current_password", ""), "password": new}
     await page.person.change("PUT", "/v1/users/me/password", body)
-    return page.go(MY_ACCOUNT, "password-changed")
+    return page.go(
+        MY_ACCOUNT,
+        "Your password was changed. Your other sessions have ended, and so have your"
+        " passwords for container clients.",
+    )
 
 
 @post(CONTAINER_PASSWORDS, opt=_PERSON)
@@ -102,4 +106,4 @@ async def leave_container_password(page: InjectedPage) -> PageResponse:
 async def revoke_container_password(page: InjectedPage) -> PageResponse:
     """Revoke a container password."""
     await page.person.change("DELETE", f"{_API}/{page.parameters['container_password']}")
-    return page.go(MY_ACCOUNT, "container-password-revoked")
+    return page.go(MY_ACCOUNT, "The password was revoked. Clients get no more tokens by it.")

@@ -145,7 +145,7 @@ async def leave_secret(page: InjectedPage) -> PageResponse:
 async def revoke_invitation(page: InjectedPage) -> PageResponse:
     """Revoke an invitation."""
     await page.person.change("DELETE", page.fill(f"{_ONE_API}/invitations/{{invitation}}"))
-    return page.go(page.fill(_ONE), "invitation-revoked")
+    return page.go(page.fill(_ONE), "The invitation was revoked. Its code works no more.")
 
 
 def show_one_time_password(page: PageRequest, user: dict[str, Any]) -> PageResponse:
@@ -193,13 +193,13 @@ async def leave_password(page: InjectedPage) -> PageResponse:
 @post(f"{_MEMBER}/remove", opt=_PERSON)
 async def remove_member(page: InjectedPage) -> PageResponse:
     """Ask whether to remove the member; with ``confirmed`` in the form, do it."""
-    return await _delete(page, _MEMBER_API, "remove", "member-removed")
+    return await _delete(page, _MEMBER_API, "remove", "The member was removed.")
 
 
 @post(f"{_MEMBER}/delete", opt=_PERSON)
 async def delete_person(page: InjectedPage) -> PageResponse:
     """Ask whether to delete the person; with ``confirmed`` in the form, do it."""
-    return await _delete(page, _USER_API, "delete", "person-deleted")
+    return await _delete(page, _USER_API, "delete", "The person was deleted.")
 
 
 @beside_form(_show_member)
@@ -213,7 +213,7 @@ async def _delete(page: PageRequest, api: str, question: str, said: str) -> Page
 @beside_form(_show_member)
 async def _change(page: PageRequest, api: str, changes: dict[str, str]) -> PageResponse:
     await page.person.change("PATCH", page.fill(api), changes)
-    return page.go(page.fill(_MEMBER), "member-saved")
+    return page.go(page.fill(_MEMBER), "The change was saved.")
 
 
 async def _ask(page: PageRequest, question: str) -> PageResponse:

@@ -129,7 +129,10 @@ async def create_policy(page: InjectedPage) -> PageResponse:
         return await _new(page, wrong.complaint)
     except Refused as error:
         return await _new(page, complaint_about(error, written))
-    return page.go(f"{POLICIES}/{made['policy']['id']}", "policy-created")
+    return page.go(
+        f"{POLICIES}/{made['policy']['id']}",
+        "The policy was created. Service accounts and roles can have it now.",
+    )
 
 
 @get(_ONE)
@@ -155,7 +158,7 @@ async def save_account_policy(page: InjectedPage) -> PageResponse:
         if is_outdated(error):
             return await _show(page, complaint_of(error), outdated=True)
         return await _show(page, complaint_about(error, written))
-    return page.go(page.fill(_ONE), "policy-saved")
+    return page.go(page.fill(_ONE), "The policy was saved.")
 
 
 @post(f"{_ONE}/delete")
@@ -169,7 +172,7 @@ async def delete_account_policy(page: InjectedPage) -> PageResponse:
         await page.api.change("DELETE", page.fill(_ONE_API))
     except Refused as error:
         return await _show(page, complaint_of(error))
-    return page.go(POLICIES, "policy-deleted")
+    return page.go(POLICIES, "The policy was deleted.")
 
 
 async def _new(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:

@@ -183,7 +183,7 @@ async def create_role(page: InjectedPage) -> PageResponse:
         return await _list(page, wrong.complaint)
     except Refused as error:
         return await _list(page, complaint_about(error, written))
-    return page.go(f"{ACCOUNT_ROLES}/{role_id}", "role-saved")
+    return page.go(f"{ACCOUNT_ROLES}/{role_id}", "The role was saved.")
 
 
 @get(_ONE, opt=_SHOWN)
@@ -206,7 +206,7 @@ async def save_role(page: InjectedPage) -> PageResponse:
         return await _show(page, wrong.complaint)
     except Refused as error:
         return await _show(page, complaint_about(error, written))
-    return page.go(page.fill(_ONE), "role-saved")
+    return page.go(page.fill(_ONE), "The role was saved.")
 
 
 @post(f"{_ONE}/assignments", opt=_SHOWN)
@@ -220,7 +220,7 @@ async def assign_role(page: InjectedPage) -> PageResponse:
     made = (await page.api.post(f"{page.fill(_ONE_API)}/assignments", body))["assignment"]
     if "trust" in page.form:
         await admit(page, page.parameters[_KIND], made["user"]["crn"])
-    return page.go(page.fill(_ONE), "role-assigned")
+    return page.go(page.fill(_ONE), "The role was assigned.")
 
 
 @post(f"{_ONE}/assignments/{{user:str}}/delete")
@@ -231,7 +231,7 @@ async def unassign_role(page: InjectedPage) -> PageResponse:
         is_self = page.parameters["user"] == page.session.user_id
         return await _ask_to_unassign(page, "a person", words, is_self=is_self)
     await page.api.change("DELETE", page.fill(f"{_ONE_API}/assignments/{{user}}"))
-    return page.go(page.fill(_ONE), "role-unassigned")
+    return page.go(page.fill(_ONE), "The role was taken away.")
 
 
 @post(f"{_ONE}/groups", opt=_SHOWN)
@@ -239,7 +239,9 @@ async def unassign_role(page: InjectedPage) -> PageResponse:
 async def assign_role_to_group(page: InjectedPage) -> PageResponse:
     """Assign the role to a group of an identity provider."""
     await assign_group(page, page.parameters[_KIND])
-    return page.go(page.fill(_ONE), "group-assigned")
+    return page.go(
+        page.fill(_ONE), "The group has the role: its people from their next sign-in on."
+    )
 
 
 @post(f"{_ONE}/groups/{{assignment:str}}/delete")
@@ -251,7 +253,7 @@ async def unassign_role_from_group(page: InjectedPage) -> PageResponse:
         )
         return await _ask_to_unassign(page, "a group", words, is_self=True)
     await page.api.change("DELETE", page.fill(f"{_ONE_API}/group-assignments/{{assignment}}"))
-    return page.go(page.fill(_ONE), "group-unassigned")
+    return page.go(page.fill(_ONE), "The role was taken from the group.")
 
 
 @post(f"{_ONE}/delete")
@@ -262,7 +264,7 @@ async def delete_role(page: InjectedPage) -> PageResponse:
         await page.require("iam:DeleteRole", role["crn"])
         return page.show("account_role_deletion.html", role=role)
     await page.api.change("DELETE", page.fill(_ONE_API))
-    return page.go(ACCOUNT_ROLES, "role-deleted")
+    return page.go(ACCOUNT_ROLES, "The role was deleted. Its sessions have ended.")
 
 
 async def _ask_to_unassign(

@@ -163,10 +163,12 @@ async def delete_key(page: InjectedPage) -> PageResponse:
         await page.require("iam:DeleteAccessKey", key["service_account"]["crn"])
         return page.show("access_key_deletion.html", key=key, base=page.fill(_ONE))
     await page.api.change("DELETE", path)
-    return page.go(page.fill(_ONE), "key-deleted")
+    return page.go(
+        page.fill(_ONE), "The access key was deleted. What it had logged in works no more."
+    )
 
 
 @beside_form(show)
 async def _change(page: PageRequest, changes: dict[str, Any]) -> PageResponse:
     await page.api.change("PATCH", page.fill(_KEY_API), changes)
-    return page.go(page.fill(_ONE), "key-saved")
+    return page.go(page.fill(_ONE), "The access key was saved.")

@@ -53,14 +53,14 @@ async def create_rule(page: InjectedPage) -> PageResponse:
     if not body["event_types"]:
         raise WrongInput("event_types", "Choose the events to send to the topic.")
     await page.api.post(_API, body)
-    return page.go(_PATH, "rule-created")
+    return page.go(_PATH, "The rule was created.")
 
 
 @post(f"{_PATH}/{{rule:str}}/delete")
 async def delete_rule(page: InjectedPage) -> PageResponse:
     """Delete a rule."""
     await page.api.change("DELETE", page.fill(f"{_API}/{{rule}}"))
-    return page.go(_PATH, "rule-deleted")
+    return page.go(_PATH, "The rule was deleted.")
 
 
 def chosen_types(

@@ -45,7 +45,7 @@ async def save_settings(page: InjectedPage) -> PageResponse:
         if error.status != 400:
             raise
         return await _page(page, 400, *complaint_of(error, patterns))
-    return page.go(SETTINGS, "settings-saved")
+    return page.go(SETTINGS, "The settings were saved.")
 
 
 @post(f"{SETTINGS}/encryption")
@@ -56,7 +56,7 @@ async def save_encryption(page: InjectedPage) -> PageResponse:
     except Refused as error:
         complaint = complaint_about(error)
         return await _page(page, complaint.status, card_complaint=complaint)
-    return page.go(SETTINGS, "encryption-saved")
+    return page.go(SETTINGS, "Saved. It applies to what is pushed from now on.")
 
 
 def complaint_of(error: Refused, patterns: list[str]) -> tuple[str, str]:

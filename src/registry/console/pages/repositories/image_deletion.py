@@ -116,7 +116,7 @@ async def restore_selection(page: InjectedPage) -> PageResponse:
     outcome = await page.api.post(f"{api_path(page)}/images/restore", {"digests": digests})
     for failure in outcome["failures"]:
         raise Refused(409, failure["code"], failure["message"], page.request_id)
-    return page.go(path_of(page).base, "images-restored")
+    return page.go(path_of(page).base, "The images are back.")
 
 
 async def _read(page: PageRequest, digests: Sequence[str]) -> list[Selected]:
@@ -149,7 +149,9 @@ async def _delete(page: PageRequest, digests: Sequence[str], *, force: bool) -> 
     deleted = {"digests": " ".join(each["digest"] for each in outcome["deleted"])}
     is_lacking = any("incomplete_indexes" in each for each in outcome["deleted"])
     if not outcome["failures"] and not is_lacking:
-        return page.go(here.base, "images-deleted", undo, deleted, "RestoreImage")
+        return page.go(
+            here.base, "The images were deleted, with their tags.", undo, deleted, "RestoreImage"
+        )
     return page.show(
         "index_deleted.html",
         200 if outcome["deleted"] else 409,

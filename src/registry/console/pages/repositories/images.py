@@ -221,7 +221,13 @@ async def delete_image(page: InjectedPage) -> PageResponse:
             undo=undo,
             undo_fields={},
         )
-    return page.go(here.tab("deleted"), "image-deleted", undo, None, "RestoreImage")
+    return page.go(
+        here.tab("deleted"),
+        "The image was deleted. What can be restored is listed here.",
+        undo,
+        None,
+        "RestoreImage",
+    )
 
 
 _DAY: Final = 24 * 3600 * MICROSECONDS
@@ -248,14 +254,14 @@ async def put_pin(page: InjectedPage) -> PageResponse:
         if error.status not in (400, 409):
             raise
         return await image_page(page, error.status, error.sentence)
-    return _shown(page, "pinned")
+    return _shown(page, "The image is pinned: no lifecycle rule expires it.")
 
 
 @post(f"{IMAGE}/pins/{{pin:str}}/delete")
 async def delete_pin(page: InjectedPage) -> PageResponse:
     """Remove a pin."""
     await page.api.change("DELETE", _pin(page, page.parameters["pin"]))
-    return _shown(page, "unpinned")
+    return _shown(page, "The pin was taken away.")
 
 
 def _pin(page: PageRequest, name: str) -> str:

@@ -189,14 +189,14 @@ async def save_policy(page: InjectedPage) -> PageResponse:
         if is_outdated(error):
             return await _page(page, 409, draft=draft, complaint=OUTDATED, outdated=True)
         return await _told(page, draft, error)
-    return page.go(path_of(page).tab("lifecycle"), "policy-saved")
+    return page.go(path_of(page).tab("lifecycle"), "The policy was saved.")
 
 
 @post(f"{_PATH}/delete")
 async def delete_policy(page: InjectedPage) -> PageResponse:
     """Delete the policy."""
     await page.api.change("DELETE", f"{api_path(page)}/lifecycle-policy")
-    return page.go(path_of(page).tab("lifecycle"), "policy-deleted")
+    return page.go(path_of(page).tab("lifecycle"), "The policy was deleted.")
 
 
 @post(f"{_PATH}/run")
@@ -212,7 +212,7 @@ async def start_run(page: InjectedPage) -> PageResponse:
         if error.status != 409:
             raise
         return await _page(page, 409, complaint=error.sentence)
-    return page.go(path_of(page).tab("lifecycle"), "run-started")
+    return page.go(path_of(page).tab("lifecycle"), "A run has begun.")
 
 
 @post(f"{_PATH}/restore")
@@ -242,7 +242,7 @@ async def restore_run(page: InjectedPage) -> PageResponse:
         failures += [each for each in outcome["failures"] if not _is_back(each)]
         digests = digests[_BATCH:]
     if not failures:
-        return page.go(path_of(page).base, "images-restored")
+        return page.go(path_of(page).base, "The images are back.")
     return page.show(
         "run_restored.html",
         200 if restored else 409,

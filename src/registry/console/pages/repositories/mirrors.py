@@ -60,7 +60,10 @@ async def create_mirror(page: InjectedPage) -> PageResponse:
     """Create a rule, and lead to its page."""
     fields = {**mirror_fields(page.form), "prefix": page.form.get("prefix", "").strip()}
     made = await page.api.post(_API, fields)
-    return page.go(f"{_PATH}/{made['pull_through_cache_rule']['id']}", "mirror-created")
+    return page.go(
+        f"{_PATH}/{made['pull_through_cache_rule']['id']}",
+        "The mirror was created. Test whether its upstream can be asked.",
+    )
 
 
 @get(_ONE)
@@ -78,7 +81,7 @@ async def save_mirror(page: InjectedPage) -> PageResponse:
     if "no_credential" in form:
         changes["credential"] = None
     await page.api.change("PATCH", page.fill(_ONE_API), changes)
-    return page.go(page.fill(_ONE), "mirror-saved")
+    return page.go(page.fill(_ONE), "The mirror was saved.")
 
 
 @post(f"{_ONE}/test")
@@ -95,7 +98,7 @@ async def probe_mirror(page: InjectedPage) -> PageResponse:
 async def delete_mirror(page: InjectedPage) -> PageResponse:
     """Delete a rule; what it has cached stays."""
     await page.api.change("DELETE", page.fill(_ONE_API))
-    return page.go(_PATH, "mirror-deleted")
+    return page.go(_PATH, "The mirror was deleted. What it has cached stays.")
 
 
 def mirror_fields(form: Mapping[str, str]) -> dict[str, Any]:

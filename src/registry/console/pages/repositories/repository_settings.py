@@ -56,7 +56,7 @@ async def save_settings(page: InjectedPage) -> PageResponse:
         if error.status != 400:
             raise
         return await _page(page, 400, error.sentence)
-    return page.go(path_of(page).tab("settings"), "settings-saved")
+    return page.go(path_of(page).tab("settings"), "The settings were saved.")
 
 
 @post(f"{_PATH}/encryption")
@@ -67,14 +67,16 @@ async def save_encryption(page: InjectedPage) -> PageResponse:
     except Refused as error:
         complaint = complaint_of(error)
         return await _page(page, complaint.status, card_complaint=complaint)
-    return page.go(path_of(page).tab("settings"), "encryption-saved")
+    return page.go(
+        path_of(page).tab("settings"), "Saved. It applies to what is pushed from now on."
+    )
 
 
 @post(f"{_PATH}/rewrap")
 async def start_rewrap(page: InjectedPage) -> PageResponse:
     """Start to move the blobs of a repository to its key."""
     await page.api.change("POST", f"{api_path(page)}/encryption-binding/rewrap")
-    return page.go(path_of(page).tab("settings"), "run-started")
+    return page.go(path_of(page).tab("settings"), "A run has begun.")
 
 
 async def _last_rewrap(page: PageRequest) -> dict[str, Any] | None:
@@ -128,7 +130,11 @@ async def _change_visibility(page: PageRequest, *, is_public: bool) -> PageRespo
             await page.api.change("DELETE", path, revision=revision)
     except Refused as error:
         raise _changed() if is_outdated(error) else error from None
-    said = "repository-public" if is_public else "repository-private"
+    said = (
+        "Everyone can pull from the repository now."
+        if is_public
+        else "Nobody can pull without a sign-in any more, within five minutes."
+    )
     return page.go(path_of(page).tab("settings"), said)
 
 
@@ -227,14 +233,14 @@ async def save_policy(page: InjectedPage) -> PageResponse:
         return await _policy_page(
             page, error.status, written=written, complaint=complaint, outdated=outdated
         )
-    return page.go(path_of(page).tab("policy"), "policy-saved")
+    return page.go(path_of(page).tab("policy"), "The policy was saved.")
 
 
 @post(f"{_POLICY}/delete")
 async def delete_policy(page: InjectedPage) -> PageResponse:
     """Delete the policy."""
     await page.api.change("DELETE", f"{api_path(page)}/policy")
-    return page.go(path_of(page).tab("policy"), "policy-deleted")
+    return page.go(path_of(page).tab("policy"), "The policy was deleted.")
 
 
 async def _policy_page(

@@ -62,7 +62,7 @@ async def show_collection(page: InjectedPage) -> PageResponse:
 async def collect(page: InjectedPage) -> PageResponse:
     """Start a run of the collector."""
     await page.api.post(f"{_API}/runs")
-    return page.go(_PATH, "collection-started")
+    return page.go(_PATH, "A run of the collector has started.")
 
 
 _SPANS: Final = (30, 90, 366)

@@ -147,7 +147,7 @@ async def delete_bucket_object(page: InjectedPage) -> PageResponse:
         return page.show("object_question.html", bucket=bucket, base=_path(page), key=key)
     await page.api.change("DELETE", f"{_api(page)}/objects/{key}")
     folder = key[: key.rfind(_FOLDER) + 1]
-    return page.go(_in_folder(page, folder), "object-deleted")
+    return page.go(_in_folder(page, folder), "The object was deleted.")
 
 
 @get(f"{_ONE}/download")
