@@ -94,7 +94,7 @@ async def show_list(
         asked=asked,
         complaint=complaint,
         wrong=wrong,
-        **{**await noun.more_of_all(page), **more},
+        **{**noun.shows, **await noun.more_of_all(page), **more},
     )
 
 
@@ -126,7 +126,7 @@ async def show_one(
     record = await read_one(page, noun)
     crn = crn_of(page, noun, record)
     page.asks_about(*noun.asked_about(crn))
-    more = dict(await noun.more(page, record))
+    more = {**noun.shows, **await noun.more(page, record)}
     headers = more.pop("headers", {})
     shown = page.show(
         "noun.html",

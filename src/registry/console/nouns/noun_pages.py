@@ -7,7 +7,7 @@ Of a kind that is described (`cloudcore.resources`) they follow from the fields 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from registry.console.nouns.inputs import Column, Input, Shown
@@ -76,6 +76,8 @@ class NounPages(NounNames):
     parts: str = "noun_plain.html"
     """The template with what it has more to show: macros ``list_panel``, ``creation``, ``panel``
     and ``question``, none of which it must have."""
+    shows: Mapping[str, Any] = field(default_factory=dict)
+    """Constants for these macros."""
     more: Callable[[PageRequest, Shown], Awaitable[Mapping[str, Any]]] = _nothing
     """Reads what the panel shows; what it names ``headers`` are those of the page."""
     more_of_all: Callable[[PageRequest], Awaitable[Mapping[str, Any]]] = _nothing_of_all

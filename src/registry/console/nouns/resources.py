@@ -65,6 +65,22 @@ def deletion(noun: str, action: str, asks: str = "It cannot be had back.", said:
     return Act("delete", "Delete", action, done, asks=asks, is_deletion=True, is_grave=True)
 
 
+def slow_deletion(action: str, said: str, asks: str, *inputs: Input) -> Act:
+    """Return the deletion of what has the status ``deleting`` for a while."""
+    return Act(
+        "delete",
+        "Delete",
+        action,
+        said,
+        asks=asks,
+        can=lambda record: record["status"] != "deleting",
+        inputs=inputs,
+        is_deletion=True,
+        is_grave=True,
+        stays=True,
+    )
+
+
 def _label(name: str) -> str:
     for end in _ENDS:
         name = name.removesuffix(end)

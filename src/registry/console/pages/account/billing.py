@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from litestar import get
 
 from registry.console.nouns.handlers import read_one
-from registry.console.nouns.inputs import CREATED, Column, Input, Shown
+from registry.console.nouns.inputs import CREATED, Column, Input
 from registry.console.nouns.noun_pages import Act, NounPages
 from registry.console.nouns.resources import deletion
-from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.page_request import InjectedPage, PageResponse
 
 _NAME: Final = Input("display_name", "Name", longest=100)
 _DEFAULT: Final = Input("is_default", "Pay invoices by it", "flag")
@@ -48,10 +47,6 @@ PAYMENT_METHOD: Final = NounPages(
 )
 
 
-async def _nothing_to_read(_page: PageRequest, invoice: Shown) -> Mapping[str, Any]:
-    return {"invoice": invoice}
-
-
 _STATES: Final = {"open": "open", "paid": "paid", "failed": "failed", "void": "void"}
 _OF_INVOICE: Final = (
     Column("Until", "period_end", "until"),
@@ -83,7 +78,6 @@ INVOICE: Final = NounPages(
         ),
     ),
     parts="noun_invoice.html",
-    more=_nothing_to_read,
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, get_args
 
@@ -54,14 +53,6 @@ _UPLOADED: Final = (
     ),
 )
 _EXPIRES: Final = Column("Expires", "expires_at", "time")
-
-
-async def _read_forms(_page: PageRequest) -> Mapping[str, Any]:
-    return {"requested": _NEW, "uploaded": _UPLOADED}
-
-
-async def _read_states(_page: PageRequest, _certificate: Shown) -> Mapping[str, Any]:
-    return {"states": _STATES}
 
 
 def _may_be_exported(certificate: Shown) -> bool:
@@ -117,8 +108,7 @@ CERTIFICATE: Final = replace(
         deletion("certificate", "certificate:DeleteCertificate", said="with its key"),
     ),
     parts="noun_certificate.html",
-    more=_read_states,
-    more_of_all=_read_forms,
+    shows={"states": _STATES, "requested": _NEW, "uploaded": _UPLOADED},
 )
 
 

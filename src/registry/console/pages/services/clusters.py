@@ -30,7 +30,7 @@ from registry.console.nouns.inputs import (
     read_inputs,
 )
 from registry.console.nouns.noun_pages import Act
-from registry.console.nouns.resources import noun_of
+from registry.console.nouns.resources import noun_of, slow_deletion
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services.backup_timeline import backup_line, next_runs, window_of
 
@@ -165,20 +165,13 @@ async def _read_panel(page: PageRequest, record: Shown) -> Mapping[str, Any]:
     schedule = {**(record.get("schedule") or {}), **(record.get("retention") or {})}
     restoring = () if window is None else restoring_of(record, window)
     return {
-        "states": STATES,
         "backups": backups and backups[::-1],
         "picture": None if backups is None else backup_line(record, backups, now),
         "next_runs": next_runs(record, now),
-        "scheduling": _SCHEDULE,
         "scheduled": schedule,
         "restoring": restoring,
-        "credentials": _CREDENTIALS,
         "panel_fields": [each.field for each in (*_SCHEDULE, *restoring, *_CREDENTIALS)],
     }
-
-
-async def _read_forms(_page: PageRequest) -> Mapping[str, Any]:
-    return {"made": _NEW, "registered": _REGISTERED}
 
 
 def show_password(
@@ -247,17 +240,11 @@ CLUSTER: Final = replace(
             can=lambda record: _is_managed(record, *_RUNS, "stopped"),
             answered=_show_new_password,
         ),
-        Act(
-            "delete",
-            "Delete",
+        slow_deletion(
             cluster.CLUSTER.action("delete"),
             "The cluster is being deleted.",
-            can=lambda record: record["status"] != "deleting",
-            inputs=(Input("cascade", "Delete its backups too", "flag"),),
-            asks="It cannot be had back.",
-            is_deletion=True,
-            is_grave=True,
-            stays=True,
+            "It cannot be had back.",
+            Input("cascade", "Delete its backups too", "flag"),
         ),
     ),
     commands=(
@@ -266,7 +253,13 @@ CLUSTER: Final = replace(
     ),
     parts="noun_cluster.html",
     more=_read_panel,
-    more_of_all=_read_forms,
+    shows={
+        "states": STATES,
+        "made": _NEW,
+        "registered": _REGISTERED,
+        "scheduling": _SCHEDULE,
+        "credentials": _CREDENTIALS,
+    },
 )
 
 

@@ -10,8 +10,7 @@ from cloudcore.compute import instance_pool
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.nouns.handlers import api_of
 from registry.console.nouns.inputs import CREATED, Column, Shown
-from registry.console.nouns.noun_pages import Act
-from registry.console.nouns.resources import noun_of
+from registry.console.nouns.resources import noun_of, slow_deletion
 from registry.console.page_request import PageRequest
 
 _STATES: Final = {
@@ -39,7 +38,7 @@ async def _read_instances(page: PageRequest, _pool: Shown) -> Mapping[str, Any]:
     path = f"{api_of(page, INSTANCE_POOL)}/instances"
     found = await unless_refused(page.api.get(path, limit=_MOST))
     instances = None if found is None else found["instances"]
-    shown = {"states": _STATES, "instances": instances, "of_instance": "", "unread": ""}
+    shown = {"instances": instances, "of_instance": "", "unread": ""}
     asked = page.query.get("logs", "")
     if asked not in {each["id"] for each in instances or ()}:
         return shown
@@ -65,16 +64,10 @@ INSTANCE_POOL: Final = replace(
         if each.field in _SHAPE
     ),
     acts=(
-        Act(
-            "delete",
-            "Delete",
+        slow_deletion(
             instance_pool.INSTANCE_POOL.action("delete"),
             "The instances are being ended, and then the pool is gone.",
-            asks="All its instances are ended, and what they wrote is gone.",
-            can=lambda pool: pool["status"] != "deleting",
-            is_deletion=True,
-            is_grave=True,
-            stays=True,
+            "All its instances are ended, and what they wrote is gone.",
         ),
     ),
     commands=(
@@ -82,5 +75,6 @@ INSTANCE_POOL: Final = replace(
         ("What an instance wrote", "entrepot instances logs NAME ID"),
     ),
     parts="noun_instance_pool.html",
+    shows={"states": _STATES},
     more=_read_instances,
 )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from cloudcore.loadbalancer import load_balancer
-from registry.console.nouns.inputs import CREATED, DESCRIPTION, TAGS, Column, Input, Shown
-from registry.console.nouns.noun_pages import Act
-from registry.console.nouns.resources import noun_of
-from registry.console.page_request import PageRequest
+from registry.console.nouns.inputs import CREATED, DESCRIPTION, TAGS, Column, Input
+from registry.console.nouns.resources import noun_of, slow_deletion
 
 _STATES: Final = {
     "provisioning": "Is being made",
@@ -22,10 +19,6 @@ _STATES: Final = {
 }
 _STATE: Final = Column("State", "status", "mark", _STATES, usual="active")
 _SUBNET: Final = Column("Subnet", "subnet", "reference")
-
-
-async def _read_states(_page: PageRequest, _balancer: Shown) -> Mapping[str, Any]:
-    return {"states": _STATES}
 
 
 LOAD_BALANCER: Final = replace(
@@ -48,16 +41,10 @@ LOAD_BALANCER: Final = replace(
         TAGS,
     ),
     acts=(
-        Act(
-            "delete",
-            "Delete",
+        slow_deletion(
             load_balancer.LOAD_BALANCER.action("delete"),
             "The load balancer is being torn down.",
-            asks="Nothing is reached at its address then.",
-            can=lambda balancer: balancer["status"] != "deleting",
-            is_deletion=True,
-            is_grave=True,
-            stays=True,
+            "Nothing is reached at its address then.",
         ),
     ),
     commands=(
@@ -65,5 +52,5 @@ LOAD_BALANCER: Final = replace(
         ("What it served", "entrepot load-balancers metrics NAME"),
     ),
     parts="noun_load_balancer.html",
-    more=_read_states,
+    shows={"states": _STATES},
 )

@@ -28,13 +28,19 @@ async def _read_reachability(page: PageRequest, vpc: Shown) -> Mapping[str, Any]
     return {
         "told": told,
         "picture": None if told is None else vpc_map.vpc_map(told),
-        "traffic": vpc_map.traffic_in_words,
-        "flow": vpc_map.flow_in_words,
-        "place": vpc_map.place_in_words,
     }
 
 
-VPC: Final = replace(noun_of(OF_VPC), parts="noun_vpc.html", more=_read_reachability)
+VPC: Final = replace(
+    noun_of(OF_VPC),
+    parts="noun_vpc.html",
+    shows={
+        "traffic": vpc_map.traffic_in_words,
+        "flow": vpc_map.flow_in_words,
+        "place": vpc_map.place_in_words,
+    },
+    more=_read_reachability,
+)
 
 
 _ATTACHING: Final = (Input("vpc", "VPC", "code", "Name, id or CRN.", is_required=True),)
@@ -73,18 +79,6 @@ def _encoded(rule: object) -> str:
     return msgspec.json.encode(rule).decode()
 
 
-async def _of_gateway(_page: PageRequest, _record: Shown) -> Mapping[str, Any]:
-    return _forms(_ATTACHING)
-
-
-async def _of_table(_page: PageRequest, _record: Shown) -> Mapping[str, Any]:
-    return _forms(_ROUTING)
-
-
-async def _of_group(_page: PageRequest, _record: Shown) -> Mapping[str, Any]:
-    return {**_forms(_ALLOWING), "encoded": _encoded}
-
-
 GATEWAY: Final = replace(
     noun_of(INTERNET_GATEWAY),
     created="The internet gateway was created. Attach it to a VPC below.",
@@ -100,10 +94,14 @@ GATEWAY: Final = replace(
         deletion(INTERNET_GATEWAY.noun, INTERNET_GATEWAY.action("delete")),
     ),
     parts="noun_internet_gateway.html",
-    more=_of_gateway,
+    shows=_forms(_ATTACHING),
 )
-TABLE: Final = replace(noun_of(ROUTE_TABLE), parts="noun_route_table.html", more=_of_table)
-GROUP: Final = replace(noun_of(SECURITY_GROUP), parts="noun_security_group.html", more=_of_group)
+TABLE: Final = replace(noun_of(ROUTE_TABLE), parts="noun_route_table.html", shows=_forms(_ROUTING))
+GROUP: Final = replace(
+    noun_of(SECURITY_GROUP),
+    parts="noun_security_group.html",
+    shows={**_forms(_ALLOWING), "encoded": _encoded},
+)
 
 
 @post(f"{GATEWAY.path_of_one}/attach")

@@ -58,13 +58,7 @@ async def _read_subscriptions(page: PageRequest, _topic: Shown) -> Mapping[str, 
     return {
         "subscriptions": found and found["subscriptions"],
         "meta": found and found["meta"],
-        "subscribing": _SUBSCRIBING,
-        "panel_fields": [each.field for each in _SUBSCRIBING],
     }
-
-
-async def _read_confirming(_page: PageRequest) -> Mapping[str, Any]:
-    return {"unconfirmed": NO_COMPLAINT, "confirming": _CONFIRMING}
 
 
 TOPIC: Final = replace(
@@ -85,7 +79,12 @@ TOPIC: Final = replace(
     ),
     parts="noun_topic.html",
     more=_read_subscriptions,
-    more_of_all=_read_confirming,
+    shows={
+        "subscribing": _SUBSCRIBING,
+        "panel_fields": [each.field for each in _SUBSCRIBING],
+        "confirming": _CONFIRMING,
+        "unconfirmed": NO_COMPLAINT,
+    },
 )
 _SUBSCRIPTIONS: Final = f"{TOPIC.path_of_one}/subscriptions"
 _ONE: Final = f"{_SUBSCRIPTIONS}/{{subscription:str}}"
