@@ -77,7 +77,15 @@ async def suspend_account(page: InjectedPage) -> PageResponse:
     """Ask whether to suspend the account; with ``confirmed`` in the form, do it."""
     if "confirmed" not in page.form:
         account = (await page.person.get(page.fill(_ONE_API)))["account"]
-        return page.show("account_suspension.html", account=account)
+        return page.show(
+            "question.html",
+            title=f"Suspend {account['handle']}?",
+            words="Nobody can act in it until you resume it: its programs, roles and container"
+            " clients are refused, within five minutes also for pulls and pushes. Nothing in it is"
+            " deleted.",
+            button="Suspend the account",
+            back=ACCOUNTS,
+        )
     return await _set_status(
         page, "suspended", "The account is suspended: nobody can act in it until it is resumed."
     )

@@ -86,7 +86,7 @@ async def _ask(
     for crn in (principal["crn"], policy["crn"]):
         await page.require("iam:DetachPolicy", crn)
     return page.show(
-        "right_removal.html",
+        "question.html",
         title=f"Detach {policy['name']} from {principal['name']}?",
         words="What only this policy allows is refused from then on. The policy stays.",
         button="Detach",

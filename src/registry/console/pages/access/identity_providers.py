@@ -115,10 +115,16 @@ async def delete_provider(page: InjectedPage) -> PageResponse:
     """Ask whether to delete the provider; with ``confirmed`` in the form, do it."""
     if "confirmed" not in page.form:
         found = await page.person.get(page.fill(_ONE_API))
+        name = found["identity_provider"]["name"]
         return page.show(
-            "identity_provider_deletion.html",
-            provider=found["identity_provider"],
-            base=page.fill(_ONE),
+            "question.html",
+            title=f"Delete {name}?",
+            heading=f"Delete the identity provider {name}?",
+            words="Its people stay, but lose the roles that its groups gave them, with their open"
+            " sessions of these. The sign-ins that it began end. Who has no password cannot sign in"
+            " until an owner resets it. It cannot be restored.",
+            button="Delete the provider",
+            back=page.fill(_ONE),
         )
     await page.person.change("DELETE", page.fill(_ONE_API))
     return page.go(

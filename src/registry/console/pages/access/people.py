@@ -178,7 +178,12 @@ async def change_status(page: InjectedPage) -> PageResponse:
 async def reset_password(page: InjectedPage) -> PageResponse:
     """Ask whether to reset the password; with ``confirmed`` in the form, show the new one."""
     if "confirmed" not in page.form:
-        return await _ask(page, "password")
+        return await _ask(
+            page,
+            "Reset the password of",
+            "The person's sessions end at once. The next page shows a one-time password, once.",
+            "Reset the password",
+        )
     path, once = page.fill(f"{_USER_API}/reset-password"), page.form.get("once", "")
     made = await page.person.post(path, once=once)
     return show_one_time_password(page, made["user"])
@@ -191,23 +196,34 @@ async def leave_password(page: InjectedPage) -> PageResponse:
 
 
 @post(f"{_MEMBER}/remove", opt=_PERSON)
+@beside_form(_show_member)
 async def remove_member(page: InjectedPage) -> PageResponse:
     """Ask whether to remove the member; with ``confirmed`` in the form, do it."""
-    return await _delete(page, _MEMBER_API, "remove", "The member was removed.")
+    if "confirmed" not in page.form:
+        return await _ask(
+            page,
+            "Remove",
+            "The roles in the organization's accounts go too, and sessions in them end. The person"
+            " stays, and can be invited again.",
+            "Remove from the organization",
+        )
+    await page.person.change("DELETE", page.fill(_MEMBER_API))
+    return page.go(page.fill(_ONE), "The member was removed.")
 
 
 @post(f"{_MEMBER}/delete", opt=_PERSON)
+@beside_form(_show_member)
 async def delete_person(page: InjectedPage) -> PageResponse:
     """Ask whether to delete the person; with ``confirmed`` in the form, do it."""
-    return await _delete(page, _USER_API, "delete", "The person was deleted.")
-
-
-@beside_form(_show_member)
-async def _delete(page: PageRequest, api: str, question: str, said: str) -> PageResponse:
     if "confirmed" not in page.form:
-        return await _ask(page, question)
-    await page.person.change("DELETE", page.fill(api))
-    return page.go(page.fill(_ONE), said)
+        return await _ask(
+            page,
+            "Delete",
+            "The person can sign in no more, and has no role. It cannot be restored.",
+            "Delete the person",
+        )
+    await page.person.change("DELETE", page.fill(_USER_API))
+    return page.go(page.fill(_ONE), "The person was deleted.")
 
 
 @beside_form(_show_member)
@@ -216,6 +232,7 @@ async def _change(page: PageRequest, api: str, changes: dict[str, str]) -> PageR
     return page.go(page.fill(_MEMBER), "The change was saved.")
 
 
-async def _ask(page: PageRequest, question: str) -> PageResponse:
-    user = (await page.person.get(page.fill(_USER_API)))["user"]
-    return page.show("member_question.html", user=user, base=page.fill(_MEMBER), question=question)
+async def _ask(page: PageRequest, act: str, words: str, button: str) -> PageResponse:
+    email = (await page.person.get(page.fill(_USER_API)))["user"]["email"]
+    title, back = f"{act} {email}?", page.fill(_MEMBER)
+    return page.show("question.html", title=title, words=words, button=button, back=back)

@@ -274,7 +274,7 @@ async def _ask_to_unassign(
     role = (await page.api.get(page.fill(_ONE_API)))["role"]
     await page.require("iam:UnassignRole", role["crn"])
     return page.show(
-        "right_removal.html",
+        "question.html",
         title=f"Take the role {role['name']} from {whom}?",
         words=words,
         button="Take it away",

@@ -143,8 +143,15 @@ async def delete_bucket_object(page: InjectedPage) -> PageResponse:
     """Ask, or with ``confirmed`` in the form delete an object."""
     key = page.form.get("key", "")
     if "confirmed" not in page.form:
-        bucket = await read_one(page, BUCKET)
-        return page.show("object_question.html", bucket=bucket, base=_path(page), key=key)
+        await read_one(page, BUCKET)  # it must be there
+        return page.show(
+            "question.html",
+            title=f"Delete {key}?",
+            words="The object cannot be had back.",
+            button="Delete the object",
+            back=_path(page),
+            fields={"key": key},
+        )
     await page.api.change("DELETE", f"{_api(page)}/objects/{key}")
     folder = key[: key.rfind(_FOLDER) + 1]
     return page.go(_in_folder(page, folder), "The object was deleted.")
