@@ -26,13 +26,7 @@ from cloudcore.objects.book import Owned
 from cloudcore.objects.wraps import Rewrapped, WrapBroken, WrappedKey, rewrap
 from cloudcore.resource_references import Authorize, Scope
 from cloudcore.storage import errors as storage_errors
-from cloudcore.storage.needs import (
-    SHREDDED,
-    BucketBytes,
-    BucketKeys,
-    Looked,
-    StoredPiece,
-)
+from cloudcore.storage.needs import SHREDDED, BucketBytes, BucketKeys, Looked, StoredPiece
 from registry import errors
 from registry.blobstore.base import PLAIN, BlobStore, DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.opening import FileStore

@@ -33,11 +33,7 @@ class AuthorizationToken(ResponseBody):
     expires_at: RFC3339
 
 
-@post(
-    "/v1/authorization-token",
-    status_code=200,
-    opt={"action": "registry:GetAuthorizationToken"},
-)
+@post("/v1/authorization-token", status_code=200, opt={"action": "registry:GetAuthorizationToken"})
 async def get_authorization_token(
     ctx: NamedDependency[RequestContext],
     data: JSONBody[GetAuthorizationToken | None] = None,  # noqa: ARG001 - its fields are refused

@@ -79,10 +79,7 @@ class IndexDeletion(BatchDeletion):
     """Children that stayed because something else needs them."""
 
 
-@get(
-    f"{IMAGE}/deletion-preview",
-    opt={"action": "registry:DescribeImages", "statuses": (409,)},
-)
+@get(f"{IMAGE}/deletion-preview", opt={"action": "registry:DescribeImages", "statuses": (409,)})
 async def preview_image_deletion(
     repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneDeletionPreview:

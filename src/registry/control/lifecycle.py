@@ -175,12 +175,7 @@ async def get_lifecycle_policy(
 
 
 @put(
-    _PATH,
-    opt={
-        "action": "registry:PutLifecyclePolicy",
-        "query": RevisionQuery,
-        "statuses": (409,),
-    },
+    _PATH, opt={"action": "registry:PutLifecyclePolicy", "query": RevisionQuery, "statuses": (409,)}
 )
 async def put_lifecycle_policy(
     repository_id: FromPath[str],

@@ -186,10 +186,7 @@ async def get_repository_storage(
     )
 
 
-@get(
-    "/v1/storage-usage",
-    opt={"action": "registry:DescribeStorageUsage", "query": UsageQuery},
-)
+@get("/v1/storage-usage", opt={"action": "registry:DescribeStorageUsage", "query": UsageQuery})
 async def get_storage_usage(ctx: NamedDependency[RequestContext]) -> OneStorageUsage:
     """Return the bytes the account uses, and what deduplication saves."""
     query, account_id = ctx.query(UsageQuery), authorized_for_all(ctx)
@@ -303,10 +300,7 @@ async def get_storage_history(ctx: NamedDependency[RequestContext]) -> OneStorag
     return OneStorageHistory(storage_history=_answer(ctx, account_id, found))
 
 
-@get(
-    "/v1/repositories/stale",
-    opt={"action": "registry:DescribeRepositories", "query": StaleQuery},
-)
+@get("/v1/repositories/stale", opt={"action": "registry:DescribeRepositories", "query": StaleQuery})
 async def list_stale_repositories(ctx: NamedDependency[RequestContext]) -> ManyRepositories:
     """List the repositories that hold bytes and were not used lately, the longest unused first.
 
@@ -322,8 +316,7 @@ async def list_stale_repositories(ctx: NamedDependency[RequestContext]) -> ManyR
     cut, meta = pager.cut(found.uses, found.total, key=tuple)
     shown = (found.repositories.get(each.repository_id) for each in cut)
     return ManyRepositories(
-        repositories=[repository_answer(ctx, each) for each in shown if each is not None],
-        meta=meta,
+        repositories=[repository_answer(ctx, each) for each in shown if each is not None], meta=meta
     )
 
 

@@ -102,10 +102,7 @@ _ATTACHED: Final = {
 """Words for an image, by the kind of what is attached to it. Nothing verifies that here:
 whoever may push can attach an artifact of any type."""
 _CONFIGURATIONS: Final = frozenset(
-    {
-        "application/vnd.oci.image.config.v1+json",
-        "application/vnd.docker.container.image.v1+json",
-    }
+    {"application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"}
 )
 """Artifact types of container images; any other is the type of another artifact."""
 

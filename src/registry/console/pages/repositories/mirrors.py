@@ -30,9 +30,7 @@ async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageR
 
 
 async def _show(
-    page: PageRequest,
-    complaint: Complaint = NO_COMPLAINT,
-    probed: Mapping[str, Any] | None = None,
+    page: PageRequest, complaint: Complaint = NO_COMPLAINT, probed: Mapping[str, Any] | None = None
 ) -> PageResponse:
     found = await page.api.get(page.fill(_ONE_API))
     rule = found["pull_through_cache_rule"]

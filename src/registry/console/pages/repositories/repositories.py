@@ -206,10 +206,7 @@ async def search(page: InjectedPage) -> PageResponse:
     if text:
         try:
             found = await page.api.get(
-                "/v1/repositories/search",
-                text=text,
-                marker=page.query.get("marker"),
-                limit=_FOUND,
+                "/v1/repositories/search", text=text, marker=page.query.get("marker"), limit=_FOUND
             )
         except Refused as error:
             if error.status not in (400, 403):

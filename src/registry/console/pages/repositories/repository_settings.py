@@ -26,11 +26,7 @@ from registry.console.pages.repositories.repositories import api_path, path_of, 
 
 _PATH: Final = f"{REPOSITORY}/settings"
 _EVERYONE: Final = "*"
-_PUBLIC: Final = {
-    "effect": "allow",
-    "principals": [_EVERYONE],
-    "actions": ["registry:PullImage"],
-}
+_PUBLIC: Final = {"effect": "allow", "principals": [_EVERYONE], "actions": ["registry:PullImage"]}
 """The statement that lets everyone pull, without a sign-in."""
 
 Document = dict[str, Any]

@@ -171,11 +171,7 @@ async def _ask(page: PageRequest, name: str, tag: Mapping[str, str], digest: str
     if await unless_refused(page.api.get(f"{api_path(page)}/images/{target}")) is None:
         raise Refused(404, "NOT_FOUND", _NO_IMAGE, page.request_id)
     return page.show(
-        "tag_move.html",
-        repository=await read_repository(page),
-        name=name,
-        tag=tag,
-        target=digest,
+        "tag_move.html", repository=await read_repository(page), name=name, tag=tag, target=digest
     )
 
 

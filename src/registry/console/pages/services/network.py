@@ -25,10 +25,7 @@ from registry.console.pages.services import vpc_map
 async def _read_reachability(page: PageRequest, vpc: Shown) -> Mapping[str, Any]:
     found = await unless_refused(page.api.get(f"{OF_VPC.path}/{vpc['id']}/reachability"))
     told = None if found is None else found["reachability"]
-    return {
-        "told": told,
-        "picture": None if told is None else vpc_map.vpc_map(told),
-    }
+    return {"told": told, "picture": None if told is None else vpc_map.vpc_map(told)}
 
 
 VPC: Final = replace(

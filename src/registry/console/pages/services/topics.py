@@ -55,10 +55,7 @@ async def _read_subscriptions(page: PageRequest, _topic: Shown) -> Mapping[str, 
         f"{api_of(page, TOPIC)}/subscriptions", marker=page.query.get("marker"), limit=_PAGE
     )
     found = await unless_refused(listed)
-    return {
-        "subscriptions": found and found["subscriptions"],
-        "meta": found and found["meta"],
-    }
+    return {"subscriptions": found and found["subscriptions"], "meta": found and found["meta"]}
 
 
 TOPIC: Final = replace(
