@@ -184,7 +184,7 @@ _MOST: Final = 20
 """Markers of an address: of some 100 characters each."""
 
 
-class Turns(NamedTuple):
+class PageLinks(NamedTuple):
     """The parameters of other pages, but for those of the list itself."""
 
     before: str | None
@@ -192,7 +192,9 @@ class Turns(NamedTuple):
     after: str | None
 
 
-def turns(query: Mapping[str, str], meta: Mapping[str, Any], parameter: str = "marker") -> Turns:
+def page_links(
+    query: Mapping[str, str], meta: Mapping[str, Any], parameter: str = "marker"
+) -> PageLinks:
     """Return how to turn the page; `parameter` is that of the marker."""
     past = "before" if parameter == "marker" else f"{parameter}-before"
     here = query.get(parameter)
@@ -204,7 +206,7 @@ def turns(query: Mapping[str, str], meta: Mapping[str, Any], parameter: str = "m
     if meta["has_more"]:
         trail = ",".join([*known, here or _FIRST][-_MOST:])
         after = _encoded({parameter: meta["marker"], past: trail})
-    return Turns(before, after)
+    return PageLinks(before, after)
 
 
 def address_of(fields: Mapping[str, str | None]) -> str:

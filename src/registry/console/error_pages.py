@@ -65,7 +65,7 @@ def _show_refused_role(request: _Request, refused: RoleRefused) -> PageResponse:
     return page.show("role_refused.html", 403, refused=refused)
 
 
-def _lead_on(request: _Request, error: Moved) -> PageResponse:
+def _redirect_moved(request: _Request, error: Moved) -> PageResponse:
     """Redirect to the page's address of today, with the same query."""
     query = request.scope["query_string"].decode("latin-1")
     return page_of(request.scope).go(f"{error.path}?{query}" if query else error.path)
@@ -82,7 +82,9 @@ def _show_refusal(request: _Request, error: Refused) -> PageResponse:
     if takes_own_rights(error):
         back = "/".join(page.path.split("/")[:4])  # /console/policies/<id>
         return page.show("own_rights.html", error.status, back=back)
-    return page.show("error.html", error.status, error=error, by_role=True, kept=_kept(page))
+    return page.show(
+        "error.html", error.status, error=error, by_role=True, kept=_deleted_page(page)
+    )
 
 
 def _show_error(request: _Request, error: PlatformError) -> PageResponse:
@@ -116,11 +118,11 @@ def _error_page(page: PageRequest, error: PlatformError) -> PageResponse:
         status,
         error=refused_of(status, body["error"]),
         by_role=False,
-        kept=_kept(page),
+        kept=_deleted_page(page),
     )
 
 
-def _kept(page: PageRequest) -> str:
+def _deleted_page(page: PageRequest) -> str:
     """Return the page that lists what was deleted where the page of an address is missing."""
     if {"digest", "tag"} & page.parameters.keys() and "repository" in page.parameters:
         return path_of(page).tab("deleted")
@@ -132,7 +134,7 @@ EXCEPTION_HANDLERS: Final[ExceptionHandlersMap] = {
     SignedOut: _ask_to_sign_in,
     NoRole: _ask_for_a_role,
     RoleRefused: _show_refused_role,
-    Moved: _lead_on,
+    Moved: _redirect_moved,
     Refused: _show_refusal,
     PlatformError: _show_error,
     HTTPException: _show_http_error,

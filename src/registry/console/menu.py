@@ -10,7 +10,7 @@ from typing import Any, Final
 from cloudcore.family import Family
 from cloudcore.queue.queue import QUEUE
 from registry.console.nouns.inputs import Column
-from registry.console.nouns.noun_pages import Act, NounPages
+from registry.console.nouns.noun_pages import CustomMethod, NounPages
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.pages.access.service_accounts import SERVICE_ACCOUNT
 from registry.console.pages.account.billing import INVOICE, PAYMENT_METHOD
@@ -31,8 +31,8 @@ _DEAD_LETTERS: Final = Column("Dead letters", "redrive_policy.dead_letter_queue"
 _QUEUES: Final = replace(
     _QUEUE,
     columns=(*_QUEUE.columns[:-1], _DEAD_LETTERS, _QUEUE.columns[-1]),
-    acts=(
-        Act(
+    methods=(
+        CustomMethod(
             "purge",
             "Purge",
             "queue:PurgeQueue",

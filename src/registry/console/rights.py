@@ -42,7 +42,7 @@ class AskedRights:
                     known = self._actions.get(kind, _MORE.get(kind, ()))
                     self._actions[kind] = tuple(dict.fromkeys((*known, *each.actions)))
 
-    def everything(self, account_id: str, action: str, type_: str = "") -> Sequence[str]:
+    def all_resources(self, account_id: str, action: str, type_: str = "") -> Sequence[str]:
         """Return the CRNs that stand for all resources, of a type, on which there is `action`."""
         found = [kind for kind, actions in self._actions.items() if action in actions]
         assert found, f"no page asks about {action}"
@@ -109,7 +109,7 @@ class Rights:
     def _any(self, known: Mapping[str, frozenset[str]], action: str, type_: str) -> bool:
         return self._asked is None or any(
             action in known.get(each, ())
-            for each in self._asked.everything(self._account_id, action, type_)
+            for each in self._asked.all_resources(self._account_id, action, type_)
         )
 
 

@@ -18,12 +18,12 @@ from registry.console.complaints import (
     complaint_of,
 )
 from registry.console.control_plane import Refused
-from registry.console.nouns.inputs import Shown, read_inputs
-from registry.console.nouns.noun_pages import Act, NounPages
+from registry.console.nouns.inputs import RecordJson, read_inputs
+from registry.console.nouns.noun_pages import CustomMethod, NounPages
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _PAGE: Final = 50
-_HELD: Final = 409
+_CONFLICT: Final = 409
 """As things are now, it cannot be done: the page of the resource says why."""
 
 
@@ -56,16 +56,16 @@ def handlers_of(noun: NounPages) -> Sequence[HTTPRouteHandler]:
         show,
         *((create,) if noun.creates else ()),
         *((change,) if noun.updates else ()),
-        *(_handler_of(noun, act) for act in noun.acts),
+        *(_handler_of(noun, method) for method in noun.methods),
     )
 
 
-def _handler_of(noun: NounPages, act: Act) -> HTTPRouteHandler:
-    @post(f"{noun.path_of_one}/{act.verb}")
+def _handler_of(noun: NounPages, method: CustomMethod) -> HTTPRouteHandler:
+    @post(f"{noun.path_of_one}/{method.verb}")
     async def do(page: InjectedPage) -> PageResponse:
-        if act.asks and "confirmed" not in page.form:
-            return await _ask(page, noun, act)
-        return await _do(page, noun, act)
+        if method.asks and "confirmed" not in page.form:
+            return await _ask(page, noun, method)
+        return await _do(page, noun, method)
 
     return do
 
@@ -98,7 +98,7 @@ async def show_list(
     )
 
 
-def _sorted(rows: Sequence[Shown], order: str) -> Sequence[Shown]:
+def _sorted(rows: Sequence[RecordJson], order: str) -> Sequence[RecordJson]:
     """Return the rows of a page by a field; those without a value are last."""
     field = order.removeprefix("-")
     known = [each for each in rows if isinstance(each.get(field), str | int)]
@@ -143,43 +143,43 @@ async def show_one(
 
 
 async def _ask(
-    page: PageRequest, noun: NounPages, act: Act, complaint: Complaint = NO_COMPLAINT
+    page: PageRequest, noun: NounPages, method: CustomMethod, complaint: Complaint = NO_COMPLAINT
 ) -> PageResponse:
     """Return the page that asks whether to do something."""
     record = await read_one(page, noun)
-    await page.require(act.action, crn_of(page, noun, record))
+    await page.require(method.action, crn_of(page, noun, record))
     return page.show(
         "noun_question.html",
         complaint.status,
         noun=noun,
-        act=act,
+        method=method,
         record=record,
         base=path_of(page, noun),
         complaint=complaint,
-        **await noun.more(page, record) if act.inputs else {},
+        **await noun.more(page, record) if method.inputs else {},
     )
 
 
-async def _do(page: PageRequest, noun: NounPages, act: Act) -> PageResponse:
+async def _do(page: PageRequest, noun: NounPages, method: CustomMethod) -> PageResponse:
     api, there = api_of(page, noun), path_of(page, noun)
     try:
-        given = read_inputs(act.inputs, page.form)
-        if act.is_deletion:
+        given = read_inputs(method.inputs, page.form)
+        if method.is_deletion:
             answer = await page.api.change("DELETE", api, **given)
         else:
-            path, once = f"{api}/{act.path or act.verb}", page.form.get("once", "")
+            path, once = f"{api}/{method.path or method.verb}", page.form.get("once", "")
             answer = await page.api.post(path, once=once, **given)
     except WrongInput as wrong:
-        return await _ask(page, noun, act, wrong.complaint)
+        return await _ask(page, noun, method, wrong.complaint)
     except Refused as error:
-        if act.inputs and error.status == 400:
-            return await _ask(page, noun, act, complaint_of(error))
-        if error.status != _HELD:
+        if method.inputs and error.status == 400:
+            return await _ask(page, noun, method, complaint_of(error))
+        if error.status != _CONFLICT:
             raise
         return await show_one(page, noun, complaint_of(error))
-    if act.answered is not None:
-        return act.answered(page, answer, there)
-    return page.go(noun.path if act.is_deletion and not act.stays else there, act.said)
+    if method.answered is not None:
+        return method.answered(page, answer, there)
+    return page.go(noun.path if method.is_deletion and not method.stays else there, method.said)
 
 
 def beside_list(noun: NounPages) -> Callable[[Handler], Handler]:
@@ -192,9 +192,9 @@ def beside_one(noun: NounPages) -> Callable[[Handler], Handler]:
     return beside_form(lambda page, complaint: show_one(page, noun, complaint))
 
 
-async def read_one(page: PageRequest, noun: NounPages) -> Shown:
+async def read_one(page: PageRequest, noun: NounPages) -> RecordJson:
     """Return the record that the path names."""
-    found: Shown = (await page.api.get(api_of(page, noun)))[noun.one]
+    found: RecordJson = (await page.api.get(api_of(page, noun)))[noun.one]
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 from cloudcore.billing.card_numbers import has_card_number
 from registry.console.complaints import WrongInput
 
-Shown = Mapping[str, Any]
+RecordJson = Mapping[str, Any]
 """A record as ``/v1`` answers it."""
 Form = Literal["text", "number", "time", "until", "size", "duration", "texts", "reference", "mark"]
 """How a value is shown; ``time``: since when, ``mark``: a word that stands out if it says that
@@ -154,7 +154,7 @@ def _is_secret(of: Input, written: str) -> bool:
     return is_key or of.kind == "secret" or has_card_number(written)
 
 
-def text_of(of: Input, record: Shown | None, sent: Mapping[str, str]) -> str:
+def text_of(of: Input, record: RecordJson | None, sent: Mapping[str, str]) -> str:
     """Return what a field of a form has: what was sent, or what `record` has, or the default."""
     if sent:
         written = sent.get(of.field, "")

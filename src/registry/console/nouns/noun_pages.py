@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from registry.console.nouns.inputs import Column, Input, Shown
+from registry.console.nouns.inputs import Column, Input, RecordJson
 from registry.console.nouns.noun import NounNames
 from registry.console.page_request import PageRequest, PageResponse
 
 
-class Act(NamedTuple):
+class CustomMethod(NamedTuple):
     """Something that is done to one, besides the change of its fields."""
 
     verb: str
@@ -36,7 +36,7 @@ class Act(NamedTuple):
     """Of its button; by default `words` and the noun."""
     done: str = ""
     """Of the button that does it; by default `words` and the noun."""
-    can: Callable[[Shown], bool] = lambda _: True
+    can: Callable[[RecordJson], bool] = lambda _: True
     """Tells whether it can be done to a record."""
     inputs: tuple[Input, ...] = ()
     """What a person says besides; they become the query."""
@@ -48,7 +48,7 @@ class Act(NamedTuple):
     """Returns the page of what is answered, which is shown once; the text is the way back."""
 
 
-async def _nothing(_page: PageRequest, _record: Shown) -> Mapping[str, Any]:
+async def _nothing(_page: PageRequest, _record: RecordJson) -> Mapping[str, Any]:
     return {}
 
 
@@ -62,15 +62,15 @@ class NounPages(NounNames):
 
     columns: tuple[Column, ...] = ()
     """Of the list, after the name."""
-    facts: tuple[Column, ...] = ()
+    details: tuple[Column, ...] = ()
     """Of the page of one."""
     filters: tuple[Input, ...] = ()
     creates: tuple[Input, ...] = ()
     """The fields of a new one; without any, the noun's parts have the form."""
     updates: tuple[Input, ...] = ()
-    can_change: Callable[[Shown], bool] = lambda _: True
+    can_change: Callable[[RecordJson], bool] = lambda _: True
     """Tells whether a record can be changed."""
-    acts: tuple[Act, ...] = ()
+    methods: tuple[CustomMethod, ...] = ()
     commands: tuple[tuple[str, str], ...] = ()
     """Commands to copy, each with what it does; ``NAME`` stands for the name of the one shown."""
     parts: str = "noun_plain.html"
@@ -78,7 +78,7 @@ class NounPages(NounNames):
     and ``question``, none of which it must have."""
     shows: Mapping[str, Any] = field(default_factory=dict)
     """Constants for these macros."""
-    more: Callable[[PageRequest, Shown], Awaitable[Mapping[str, Any]]] = _nothing
+    more: Callable[[PageRequest, RecordJson], Awaitable[Mapping[str, Any]]] = _nothing
     """Reads what the panel shows; what it names ``headers`` are those of the page."""
     more_of_all: Callable[[PageRequest], Awaitable[Mapping[str, Any]]] = _nothing_of_all
     """Reads what the panel of the list shows."""
@@ -93,6 +93,6 @@ class NounPages(NounNames):
             (each.label, each.field) for each in simple if "." not in each.field
         ]
 
-    def name_of(self, record: Shown) -> str:
+    def name_of(self, record: RecordJson) -> str:
         """Return what persons call one."""
         return str(record[self.label] or self.unnamed)

@@ -21,7 +21,7 @@ from registry.console.pages.access.attached_policies import (
 from registry.console.pages.access.policies import complaint_about, parse_document, written_document
 
 
-async def admit(page: PageRequest, role_id: str, crn: str) -> None:
+async def trust_principal(page: PageRequest, role_id: str, crn: str) -> None:
     """Let the trust policy of a role admit a principal, unless it does.
 
     Raises:
@@ -79,7 +79,7 @@ async def assign_group(page: PageRequest, role_id: str) -> None:
     if "trust" in page.form:
         for each in await _providers(page):
             if each["id"] == made["identity_provider"]:
-                await admit(page, role_id, each["crn"])
+                await trust_principal(page, role_id, each["crn"])
 
 
 def _groups_api(role_id: str) -> str:
@@ -219,7 +219,7 @@ async def assign_role(page: InjectedPage) -> PageResponse:
     body = {"user": page.form.get("user", "").strip()}
     made = (await page.api.post(f"{page.fill(_ONE_API)}/assignments", body))["assignment"]
     if "trust" in page.form:
-        await admit(page, page.parameters[_KIND], made["user"]["crn"])
+        await trust_principal(page, page.parameters[_KIND], made["user"]["crn"])
     return page.go(page.fill(_ONE), "The role was assigned.")
 
 

@@ -11,7 +11,7 @@ from registry.console.addresses import SERVICE_ACCOUNTS
 from registry.console.complaints import NO_COMPLAINT, Complaint, beside_form
 from registry.console.control_plane import unless_refused
 from registry.console.nouns.handlers import beside_list, show_one
-from registry.console.nouns.inputs import CREATED, DESCRIPTION, Column, Input, Shown
+from registry.console.nouns.inputs import CREATED, DESCRIPTION, Column, Input, RecordJson
 from registry.console.nouns.noun_pages import NounPages
 from registry.console.nouns.resources import deletion
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
@@ -25,7 +25,7 @@ _ONE: Final = f"{SERVICE_ACCOUNTS}/{{service_account:str}}"
 _ONE_API: Final = "/v1/service-accounts/{service_account}"
 
 
-def end_of_form(form: Mapping[str, str]) -> dict[str, str]:
+def key_expiry(form: Mapping[str, str]) -> dict[str, str]:
     """Return the body of a new key: with its end, the midnight (UTC) in which its day begins."""
     day = form.get("expires", "").strip()
     return {"expires_at": f"{day}T00:00:00Z"} if day else {}
@@ -37,7 +37,7 @@ def show_new_key(page: PageRequest, key: Mapping[str, Any], back: str) -> PageRe
     return page.show("new_access_key.html", key=key, back=back, registry_url=settings.url)
 
 
-async def _read_access(page: PageRequest, account: Shown) -> Mapping[str, Any]:
+async def _read_access(page: PageRequest, account: RecordJson) -> Mapping[str, Any]:
     """Return the keys and policies of a service account, None if the role may not list them."""
     keys = await unless_refused(page.api.get(f"{page.fill(_ONE_API)}/access-keys", limit=200))
     return {
@@ -66,7 +66,7 @@ SERVICE_ACCOUNT: Final = NounPages(
     " pulls. It may do what its policies allow.",
     order="by name",
     columns=_COLUMNS,
-    facts=_COLUMNS,
+    details=_COLUMNS,
     updates=(
         DESCRIPTION,
         Input(
@@ -77,7 +77,7 @@ SERVICE_ACCOUNT: Final = NounPages(
             choices=("active", "suspended"),
         ),
     ),
-    acts=(
+    methods=(
         deletion(
             "service account",
             "iam:DeleteServiceAccount",
@@ -105,7 +105,7 @@ async def create_service_account(page: InjectedPage) -> PageResponse:
         names = form.get("names", "").replace(",", " ").split()
         body["grants"] = [{"template": form["template"], "names": names}]
     if "key" in form:
-        body["access_key"] = end_of_form(form)
+        body["access_key"] = key_expiry(form)
     made = await page.api.post(SERVICE_ACCOUNT.api, body, once=form.get("once", ""))
     there = f"{SERVICE_ACCOUNTS}/{made['service_account']['id']}"
     if "access_key" in made:
@@ -131,7 +131,7 @@ _KEY_API: Final = f"{_KEYS_API}/{{key}}"
 async def create_key(page: InjectedPage) -> PageResponse:
     """Create a key, and show its secret."""
     description = page.form.get("description", "").strip()
-    body = {"description": description, **end_of_form(page.form)}
+    body = {"description": description, **key_expiry(page.form)}
     made = await page.api.post(page.fill(_KEYS_API), body, once=page.form.get("once", ""))
     return show_new_key(page, made["access_key"], page.fill(_ONE))
 
@@ -151,7 +151,7 @@ async def change_status(page: InjectedPage) -> PageResponse:
 @post(f"{_KEY}/end")
 async def change_end(page: InjectedPage) -> PageResponse:
     """Change the day on which the key ends; an empty one means that it does not."""
-    return await _change(page, {"expires_at": None, **end_of_form(page.form)})
+    return await _change(page, {"expires_at": None, **key_expiry(page.form)})
 
 
 @post(f"{_KEY}/delete")

@@ -8,7 +8,7 @@ from litestar import get
 
 from registry.console.nouns.handlers import read_one
 from registry.console.nouns.inputs import CREATED, Column, Input
-from registry.console.nouns.noun_pages import Act, NounPages
+from registry.console.nouns.noun_pages import CustomMethod, NounPages
 from registry.console.nouns.resources import deletion
 from registry.console.page_request import InjectedPage, PageResponse
 
@@ -27,7 +27,7 @@ PAYMENT_METHOD: Final = NounPages(
     intro="What the account's organization pays its invoices by. The number of a card is given to"
     " the payment processor alone; here is a token of it.",
     columns=_COLUMNS,
-    facts=(*_COLUMNS, Column("Brand", "brand"), Column("Ends in", "last4")),
+    details=(*_COLUMNS, Column("Brand", "brand"), Column("Ends in", "last4")),
     creates=(
         Input("type", "Kind", "choice", choices=("card", "sepa_debit"), default="card"),
         Input(
@@ -43,7 +43,7 @@ PAYMENT_METHOD: Final = NounPages(
     ),
     updates=(_NAME, _DEFAULT),
     created="The payment method was added.",
-    acts=(deletion("payment method", "billing:DeletePaymentMethod"),),
+    methods=(deletion("payment method", "billing:DeletePaymentMethod"),),
 )
 
 
@@ -60,15 +60,15 @@ INVOICE: Final = NounPages(
     many="invoices",
     intro="What the account's organization owes for what its accounts used, by month.",
     columns=_OF_INVOICE,
-    facts=(
+    details=(
         *_OF_INVOICE,
         Column("Declined payments", "attempts", "number"),
         Column("Due", "due_at", "until"),
         Column("Paid", "paid_at", "time", none="not yet"),
     ),
     filters=(Input("status", "State", choices=tuple(_STATES)),),
-    acts=(
-        Act(
+    methods=(
+        CustomMethod(
             "pay",
             "Pay",
             "billing:PayInvoice",

@@ -12,7 +12,7 @@ from registry.console.complaints import NO_COMPLAINT, Complaint
 from registry.console.complaints import complaint_of as complaint_about
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.account.keys import FIELD, read_card, save_card
+from registry.console.pages.account.keys import FIELD, read_encryption_card, save_encryption_card
 
 _API: Final = "/v1/registry-settings"
 _DAYS: Final = "undelete_days"
@@ -52,7 +52,7 @@ async def save_settings(page: InjectedPage) -> PageResponse:
 async def save_encryption(page: InjectedPage) -> PageResponse:
     """Bind the repositories without a key of their own to a key, or to none."""
     try:
-        await save_card(page, "/v1")
+        await save_encryption_card(page, "/v1")
     except Refused as error:
         complaint = complaint_about(error)
         return await _page(page, complaint.status, card_complaint=complaint)
@@ -94,5 +94,5 @@ async def _page(
         lets_keys_log_in=_KEYS in form if form else settings[_KEYS],
         field=field,
         complaint=complaint,
-        encryption=await read_card(page, "/v1", card_complaint),
+        encryption=await read_encryption_card(page, "/v1", card_complaint),
     )

@@ -29,7 +29,7 @@ _SCALE: Final = Decimal(10) ** 12
 """Quantities have no more decimal places than 12."""
 
 
-class Shown(NamedTuple):
+class SkuUsage(NamedTuple):
     """What was used of one SKU."""
 
     sku: str
@@ -110,7 +110,7 @@ def _used(
     times: Mapping[datetime, str],
     words: Mapping[str, Sku],
     prices: Mapping[str, Mapping[str, str]],
-) -> list[Shown]:
+) -> list[SkuUsage]:
     """Return what was used, in the order of the price list."""
     by_time: dict[str, defaultdict[datetime, Decimal]] = {}
     by_account: dict[str, defaultdict[str, Decimal]] = {}
@@ -126,7 +126,7 @@ def _used(
         total = sum(by_time[sku].values(), Decimal())
         accounts = sorted(by_account[sku].items(), key=lambda pair: (-pair[1], pair[0]))
         shown.append(
-            Shown(
+            SkuUsage(
                 sku=sku,
                 words=words[sku].words if sku in words else sku,
                 unit=units[sku],

@@ -55,7 +55,7 @@ def contents_of(manifest: bytes) -> ManifestContents:
     return parse_contents(manifest) or ManifestContents()
 
 
-def shown(document: bytes) -> RawDocument:
+def raw_document(document: bytes) -> RawDocument:
     """Return a document as a page shows it.
 
     Indenting multiplies the length of what is deeply nested: 64 KiB can become 60 MB. So the length
@@ -146,7 +146,7 @@ async def show_attachment(page: InjectedPage) -> PageResponse:
         kind=kind_of_image(image),
         layers=layers[:_MOST_LAYERS],
         layer=layer,
-        document=shown(content),
+        document=raw_document(content),
         summary=summary_of(content),
         most_rows=_MOST_ROWS,
         complaint=complaint,

@@ -141,7 +141,7 @@ def row_of(image: Mapping[str, Any]) -> ImageRow:
     kinds = {kind_of(each) for each in image["attached_types"]}
     kinds |= {BY_TAG[suffix_of(tag)] for tag in image["attached_tags"] if suffix_of(tag) in BY_TAG}
     attached = [words for kind, words in _ATTACHED.items() if kind in kinds]
-    return ImageRow(image, kind_of_image(image), natural(image["tags"]), attached)
+    return ImageRow(image, kind_of_image(image), natural_order(image["tags"]), attached)
 
 
 def fold(images: Iterable[Mapping[str, Any]], *, everything: bool = False) -> FoldedImages:
@@ -170,7 +170,7 @@ def suffix_of(tag: str) -> str:
     return tag[len("sha256-") + 64 :]
 
 
-def natural(names: Iterable[str]) -> list[str]:
+def natural_order(names: Iterable[str]) -> list[str]:
     """Return names sorted with their numbers compared as numbers."""
     return sorted(names, key=natural_key)
 

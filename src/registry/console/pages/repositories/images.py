@@ -17,14 +17,14 @@ from registry.console.pages.repositories import image_deletion, image_rows
 from registry.console.pages.repositories.image_contents import (
     contents_of,
     layers_of,
+    raw_document,
     read_manifest,
-    shown,
 )
 from registry.console.pages.repositories.image_rows import (
     fold,
     is_attached_tag,
     kind_of_image,
-    natural,
+    natural_order,
 )
 from registry.console.pages.repositories.repositories import api_path, path_of, read_repository
 from registry.oci.image_contents import ContentDescriptor
@@ -133,14 +133,14 @@ async def image_page(page: PageRequest, status: int = 200, complaint: str = "") 
         reasons=image_deletion.REASONS,
         parts_of={child.digest: _part(child) for child in children},
         complaint=complaint,
-        manifest=shown(document),
+        manifest=raw_document(document),
         pull=pull_command(image, kind, repository["uri"]),
     )
 
 
 def pull_command(image: Mapping[str, Any], kind: str, uri: str) -> str:
     """Return the command that pulls an image by its first tag, or by its digest."""
-    tag = next((tag for tag in natural(image["tags"]) if not is_attached_tag(tag)), None)
+    tag = next((tag for tag in natural_order(image["tags"]) if not is_attached_tag(tag)), None)
     if kind == "Helm chart" and tag is not None:
         return f"helm pull oci://{uri} --version {tag}"
     tool = "docker" if kind in ("Image", "Multi-platform") else "oras"

@@ -172,7 +172,7 @@ async def preview(page: InjectedPage) -> PageResponse:
     try:
         found = await page.api.post(path, {"rules": draft.rules}, limit=_SHOWN)
     except Refused as error:
-        return await _told(page, draft, error)
+        return await _show_refused(page, draft, error)
     return await _page(page, draft=draft, found=found)
 
 
@@ -184,11 +184,11 @@ async def save_policy(page: InjectedPage) -> PageResponse:
         return await _page(page, 400, draft=draft, complaint=draft.complaint)
     path = f"{api_path(page)}/lifecycle-policy"
     try:
-        await page.api.change("PUT", path, {"rules": draft.rules}, revision=_drawn(page))
+        await page.api.change("PUT", path, {"rules": draft.rules}, revision=_sent_revision(page))
     except Refused as error:
         if is_outdated(error):
             return await _page(page, 409, draft=draft, complaint=OUTDATED, outdated=True)
-        return await _told(page, draft, error)
+        return await _show_refused(page, draft, error)
     return page.go(path_of(page).tab("lifecycle"), "The policy was saved.")
 
 
@@ -288,12 +288,12 @@ async def leave_preview(page: InjectedPage) -> PageResponse:
     return page.go(path_of(page).tab("lifecycle"))
 
 
-def _drawn(page: PageRequest) -> str:
+def _sent_revision(page: PageRequest) -> str:
     """Return the revision of the policy from which the form began; empty if it was not known."""
     return page.form.get("revision", "")
 
 
-async def _told(page: PageRequest, draft: Draft, error: Refused) -> PageResponse:
+async def _show_refused(page: PageRequest, draft: Draft, error: Refused) -> PageResponse:
     """Show why rules were refused, beside the form; raise any other error."""
     if error.status != 400:
         raise error
@@ -341,7 +341,7 @@ async def _page(
         conditions=CONDITIONS,
         written=written,
         saved=(written_document(saved) if saved else NOTHING_SAVED) if outdated else "",
-        revision=revision if outdated else _drawn(page) or revision,
+        revision=revision if outdated else _sent_revision(page) or revision,
         runs=runs["runs"] if runs else [],
         preview=found,
         by_priority={rule["priority"]: _UNSAID | rule for rule in rules} if found else {},

@@ -21,7 +21,7 @@ from registry.console.complaints import (
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.access.policies import written_document
-from registry.console.pages.account.keys import read_card, save_card
+from registry.console.pages.account.keys import read_encryption_card, save_encryption_card
 from registry.console.pages.repositories.repositories import api_path, path_of, read_repository
 
 _PATH: Final = f"{REPOSITORY}/settings"
@@ -59,7 +59,7 @@ async def save_settings(page: InjectedPage) -> PageResponse:
 async def save_encryption(page: InjectedPage) -> PageResponse:
     """Bind the repository to a key, or to none of its own."""
     try:
-        await save_card(page, api_path(page))
+        await save_encryption_card(page, api_path(page))
     except Refused as error:
         complaint = complaint_of(error)
         return await _page(page, complaint.status, card_complaint=complaint)
@@ -104,7 +104,7 @@ async def _change_visibility(page: PageRequest, *, is_public: bool) -> PageRespo
     repository = await read_repository(page)
     policy = await _read_policy(page)
     document = policy["document"] if policy else None
-    changed = opened(document) if is_public else closed(document)
+    changed = with_public_pull(document) if is_public else without_public_pull(document)
     revision = str(policy["revision"]) if policy else "0"
     if "confirmed" not in page.form:
         await page.require("PutRepositoryPolicy")
@@ -141,14 +141,14 @@ def _changed() -> Conflict:
     )
 
 
-def opened(document: Mapping[str, Any] | None) -> Document:
+def with_public_pull(document: Mapping[str, Any] | None) -> Document:
     """Return a policy with a statement that lets everyone pull; the rest is kept."""
     if document is None:
         return {"version": "1", "statements": [_PUBLIC]}
     return {**document, "statements": [*document["statements"], _PUBLIC]}
 
 
-def closed(document: Mapping[str, Any] | None) -> Document | None:
+def without_public_pull(document: Mapping[str, Any] | None) -> Document | None:
     """Return a policy that allows nothing to everyone, or None if nothing is left of it."""
     if document is None:
         return None
@@ -187,7 +187,7 @@ async def _page(
         repository=repository,
         description=(repository["description"] or "") if written is None else written,
         complaint=complaint,
-        encryption=await read_card(page, api_path(page), card_complaint),
+        encryption=await read_encryption_card(page, api_path(page), card_complaint),
         rewrap=await _last_rewrap(page),
     )
 

@@ -10,14 +10,14 @@ from litestar import get, post
 from registry.console.complaints import NO_COMPLAINT, Complaint, beside_form, complaint_of
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.nouns.handlers import api_of, beside_one, crn_of, path_of, read_one, show_one
-from registry.console.nouns.inputs import Input, Shown, read_inputs
+from registry.console.nouns.inputs import Input, RecordJson, read_inputs
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services.clusters import (
     CLUSTER,
-    complaint_within,
-    restoring_of,
+    complaint_beside,
+    restore_inputs,
     show_password,
-    sized,
+    with_size,
 )
 
 _ALL: Final = f"{CLUSTER.path_of_one}/backups"
@@ -64,14 +64,14 @@ async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageR
         complaint.status,
         crn=crn,
         complaint=complaint,
-        restoring=restoring_of(record),
+        restoring=restore_inputs(record),
         proofs=PROOFS,
         ways=WAYS,
         **await _read(page, record),
     )
 
 
-async def _read(page: PageRequest, record: Shown) -> Mapping[str, Any]:
+async def _read(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
     """Return a backup and the incremental ones that need it, empty if the role may not list."""
     backup = (await page.api.get(page.fill(_ONE_API)))["backup"]
     needing = []
@@ -114,7 +114,7 @@ async def restore_backup(page: InjectedPage) -> PageResponse:
     try:
         return await _restore(page, record, f"{page.fill(_ONE_API)}/restore")
     except Refused as error:
-        return await _show(page, complaint_within(error, "restore_", ("name", "bucket")))
+        return await _show(page, complaint_beside(error, "restore_", ("name", "bucket")))
 
 
 @post(f"{CLUSTER.path_of_one}/restore")
@@ -126,7 +126,7 @@ async def restore_to_moment(page: InjectedPage) -> PageResponse:
         given = read_inputs((_MOMENT,), page.form)
         return await _restore(page, record, f"{api_of(page, CLUSTER)}/restore", given)
     except Refused as error:
-        wrong_field = complaint_within(error, "restore_", ("name", "bucket"))
+        wrong_field = complaint_beside(error, "restore_", ("name", "bucket"))
         if error.params.get("reason") == "out_of_window":
             wrong_field = wrong_field._replace(field=_MOMENT.field)
         return await show_one(page, CLUSTER, wrong_field)
@@ -153,11 +153,11 @@ async def delete_backup(page: InjectedPage) -> PageResponse:
 
 
 async def _restore(
-    page: PageRequest, record: Shown, path: str, given: Mapping[str, object] | None = None
+    page: PageRequest, record: RecordJson, path: str, given: Mapping[str, object] | None = None
 ) -> PageResponse:
-    body = read_inputs(restoring_of(record), page.form)
+    body = read_inputs(restore_inputs(record), page.form)
     plain = {name.removeprefix("restore_"): value for name, value in body.items()}
-    asked = {**sized(plain), **(given or {})}
+    asked = {**with_size(plain), **(given or {})}
     if not asked["size"]:
         del asked["size"]
     made = await page.api.post(path, asked, once=page.form.get("once", ""))

@@ -14,7 +14,7 @@ from litestar.types import Receive, Scope, Send
 from cloudcore.storage import bucket
 from registry.console.assets import UPLOADING
 from registry.console.nouns.handlers import api_of, path_of, read_one
-from registry.console.nouns.inputs import CREATED, TAGS, Column, Shown, name_of
+from registry.console.nouns.inputs import CREATED, TAGS, Column, RecordJson, name_of
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
@@ -66,7 +66,7 @@ _PAGE: Final = 50
 _FOLDER: Final = "/"
 
 
-async def _read_objects(page: PageRequest, bucket: Shown) -> Mapping[str, Any]:
+async def _read_objects(page: PageRequest, bucket: RecordJson) -> Mapping[str, Any]:
     """Return the objects of the folder that the query names, if the role may list them."""
     crn, prefix = bucket["crn"], page.query.get("prefix", "")
     rights = await page.rights()
@@ -121,7 +121,7 @@ BUCKET: Final = replace(
     order="by name",
     key="name",
     columns=_COLUMNS,
-    facts=(
+    details=(
         *_COLUMNS[:2],
         Column("Uploads that are not completed", "upload_byte_count", "size"),
         Column("Sealed under the key", "kms_key.name"),
@@ -129,7 +129,7 @@ BUCKET: Final = replace(
     ),
     creates=(name_of(63), TAGS),
     updates=(TAGS,),
-    acts=(deletion("bucket", "storage:DeleteBucket"),),
+    methods=(deletion("bucket", "storage:DeleteBucket"),),
     commands=(("Store a file", "entrepot buckets put NAME KEY FILE"),),
     parts="noun_bucket.html",
     more=_read_objects,

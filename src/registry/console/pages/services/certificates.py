@@ -9,8 +9,16 @@ from litestar import post
 
 from cloudcore.certificate import certificate
 from registry.console.nouns.handlers import beside_list, send_new
-from registry.console.nouns.inputs import CREATED, TAGS, Column, Input, Shown, name_of, read_inputs
-from registry.console.nouns.noun_pages import Act
+from registry.console.nouns.inputs import (
+    CREATED,
+    TAGS,
+    Column,
+    Input,
+    RecordJson,
+    name_of,
+    read_inputs,
+)
+from registry.console.nouns.noun_pages import CustomMethod
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
@@ -55,7 +63,7 @@ _UPLOADED: Final = (
 _EXPIRES: Final = Column("Expires", "expires_at", "time")
 
 
-def _may_be_exported(certificate: Shown) -> bool:
+def _may_be_exported(certificate: RecordJson) -> bool:
     is_here = certificate["key_source"] == "platform"
     was_given = certificate["private_key_exported_at"] is not None
     return certificate["status"] in _DONE and is_here and not was_given
@@ -70,10 +78,10 @@ CERTIFICATE: Final = replace(
         certificate.CERTIFICATE, "A certificate of TLS is issued and renewed here, or uploaded."
     ),
     columns=(_STATE, _DOMAINS, _EXPIRES),
-    facts=(Column("Issued", "issued_at", "time"), CREATED),
+    details=(Column("Issued", "issued_at", "time"), CREATED),
     updates=(TAGS,),
-    acts=(
-        Act(
+    methods=(
+        CustomMethod(
             "recheck",
             "Look again at the domains of",
             "certificate:RecheckChallenges",
@@ -84,7 +92,7 @@ CERTIFICATE: Final = replace(
                 certificate["challenges"] and certificate["status"] != "revoked"
             ),
         ),
-        Act(
+        CustomMethod(
             "export",
             "Export the key of",
             "certificate:ExportPrivateKey",
@@ -96,7 +104,7 @@ CERTIFICATE: Final = replace(
             can=_may_be_exported,
             answered=_show_exported_key,
         ),
-        Act(
+        CustomMethod(
             "revoke",
             "Revoke",
             "certificate:RevokeCertificate",

@@ -25,11 +25,11 @@ from registry.console.nouns.inputs import (
     TAGS,
     Column,
     Input,
-    Shown,
+    RecordJson,
     name_of,
     read_inputs,
 )
-from registry.console.nouns.noun_pages import Act
+from registry.console.nouns.noun_pages import CustomMethod
 from registry.console.nouns.resources import noun_of, slow_deletion
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services.backup_timeline import backup_line, next_runs, window_of
@@ -130,16 +130,16 @@ _SCHEDULE: Final = (
 _CRONS: Final = ("base_cron", "incremental_cron", "verify_cron")
 
 
-async def read_backups(page: PageRequest) -> Sequence[Shown] | None:
+async def read_backups(page: PageRequest) -> Sequence[RecordJson] | None:
     """Return the backups of the page's cluster, the oldest first; None if the role may not."""
 
-    async def read() -> Sequence[Shown]:
+    async def read() -> Sequence[RecordJson]:
         return [each async for each in page.api.each(f"{api_of(page, CLUSTER)}/backups", "backups")]
 
     return await unless_refused(read())
 
 
-def restoring_of(record: Shown, window: tuple[str, str] | None = None) -> tuple[Input, ...]:
+def restore_inputs(record: RecordJson, window: tuple[str, str] | None = None) -> tuple[Input, ...]:
     """Return the fields of what is restored; with a `window`, of the moment too."""
     moment = Input(
         "target_time",
@@ -159,11 +159,11 @@ def restoring_of(record: Shown, window: tuple[str, str] | None = None) -> tuple[
     )
 
 
-async def _read_panel(page: PageRequest, record: Shown) -> Mapping[str, Any]:
+async def _read_panel(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
     backups, now = await read_backups(page), page.console.sessions.now()
     window = window_of(record, backups or (), now)
     schedule = {**(record.get("schedule") or {}), **(record.get("retention") or {})}
-    restoring = () if window is None else restoring_of(record, window)
+    restoring = () if window is None else restore_inputs(record, window)
     return {
         "backups": backups and backups[::-1],
         "picture": None if backups is None else backup_line(record, backups, now),
@@ -186,7 +186,7 @@ def _show_new_password(page: PageRequest, answer: Any, back: str) -> PageRespons
     return show_password(page, answer["password"], back, words)
 
 
-def _is_managed(record: Shown, *states: str) -> bool:
+def _is_managed(record: RecordJson, *states: str) -> bool:
     return record["type"] == "managed" and record["status"] in states
 
 
@@ -198,7 +198,7 @@ CLUSTER: Final = replace(
         " that runs elsewhere and is looked at and backed up here.",
     ),
     columns=(_STATE, _TYPE, _VERSION, CREATED),
-    facts=(
+    details=(
         _TYPE,
         _VERSION,
         Column("Machine", "node"),
@@ -212,15 +212,15 @@ CLUSTER: Final = replace(
     ),
     updates=(DESCRIPTION, TAGS),
     can_change=lambda record: record["status"] != "deleting",
-    acts=(
-        Act(
+    methods=(
+        CustomMethod(
             "start",
             "Start",
             "database:StartCluster",
             "The cluster is being started.",
             can=lambda record: _is_managed(record, "stopped"),
         ),
-        Act(
+        CustomMethod(
             "stop",
             "Stop",
             "database:StopCluster",
@@ -229,7 +229,7 @@ CLUSTER: Final = replace(
             " again. Its data stay. Nothing backs it up meanwhile.",
             can=lambda record: _is_managed(record, *_RUNS),
         ),
-        Act(
+        CustomMethod(
             "reset-password",
             "Reset the password of",
             "database:ResetClusterPassword",
@@ -267,7 +267,7 @@ CLUSTER: Final = replace(
 @beside_list(CLUSTER)
 async def create_cluster(page: InjectedPage) -> PageResponse:
     """Create a cluster that is run here, and show the password of its owner once."""
-    return await _send(page, sized(read_inputs(_NEW, page.form)), "")
+    return await _send(page, with_size(read_inputs(_NEW, page.form)), "")
 
 
 @post(f"{CLUSTER.path}/register")
@@ -284,7 +284,7 @@ async def _send(page: PageRequest, body: Mapping[str, object], prefix: str) -> P
     try:
         made = await page.api.post(CLUSTER.api, body, once=page.form.get("once", ""))
     except Refused as error:
-        return await show_list(page, CLUSTER, complaint_within(error, prefix, ("name", "bucket")))
+        return await show_list(page, CLUSTER, complaint_beside(error, prefix, ("name", "bucket")))
     record = made["cluster"]
     there = f"{CLUSTER.path}/{record['id']}"
     if "password" not in made:
@@ -301,7 +301,7 @@ async def change_credentials(page: InjectedPage) -> PageResponse:
         body = {name.removeprefix("new_"): value for name, value in given.items()}
         await page.api.change("POST", f"{api_of(page, CLUSTER)}/change-credentials", body)
     except Refused as error:
-        wrong_field = complaint_within(error, "new_", ("password", "username", "ca"))
+        wrong_field = complaint_beside(error, "new_", ("password", "username", "ca"))
         if error.params.get("reason") == "endpoint_unreachable":
             wrong_field = wrong_field._replace(field="new_password")
         return await show_one(page, CLUSTER, wrong_field)
@@ -321,21 +321,21 @@ async def schedule_backups(page: InjectedPage) -> PageResponse:
         }
         await page.api.change("PATCH", api_of(page, CLUSTER), body)
     except Refused as error:
-        wrong_field = complaint_within(error)
+        wrong_field = complaint_beside(error)
         if wrong_field.field == "schedule":
             wrong_field = wrong_field._replace(field="base_cron")
         return await show_one(page, CLUSTER, wrong_field)
     return page.go(path_of(page, CLUSTER), "The schedule was saved.")
 
 
-def sized(body: dict[str, Any]) -> Mapping[str, object]:
+def with_size(body: dict[str, Any]) -> Mapping[str, object]:
     """Return the body of a request whose fields of the size are not yet within it."""
     names = [each.field for each in SIZE]
     size = {each: body.pop(each) for each in names if each in body}
     return {**body, "size": size}
 
 
-def complaint_within(error: Refused, prefix: str = "", named: Sequence[str] = ()) -> Complaint:
+def complaint_beside(error: Refused, prefix: str = "", named: Sequence[str] = ()) -> Complaint:
     """Return what to say about an error, beside the field of a form that has other names.
 
     Fields of fields have the last part of their names, and those `named` begin with `prefix`.

@@ -9,7 +9,7 @@ from typing import Any, Final
 from cloudcore.compute import instance_pool
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.nouns.handlers import api_of
-from registry.console.nouns.inputs import CREATED, Column, Shown
+from registry.console.nouns.inputs import CREATED, Column, RecordJson
 from registry.console.nouns.resources import noun_of, slow_deletion
 from registry.console.page_request import PageRequest
 
@@ -33,7 +33,7 @@ _SHAPE: Final = ("image", "size", "memory_mb", "cpu_millis", "description", "com
 _SHOWN: Final = ("image", "image_digest", "node", "command", "memory_mb", "cpu_millis", "ports")
 
 
-async def _read_instances(page: PageRequest, _pool: Shown) -> Mapping[str, Any]:
+async def _read_instances(page: PageRequest, _pool: RecordJson) -> Mapping[str, Any]:
     """Return the instances, None if the role may not list them, and the output of one."""
     path = f"{api_of(page, INSTANCE_POOL)}/instances"
     found = await unless_refused(page.api.get(path, limit=_MOST))
@@ -52,8 +52,8 @@ async def _read_instances(page: PageRequest, _pool: Shown) -> Mapping[str, Any]:
 INSTANCE_POOL: Final = replace(
     _NOUN,
     columns=(_STATE, Column("Image", "image"), Column("Size", "size", "number"), CREATED),
-    facts=(
-        *(each for each in _NOUN.facts if each.field in _SHOWN),
+    details=(
+        *(each for each in _NOUN.details if each.field in _SHOWN),
         Column("Role", "role", "reference"),
         Column("Subnet", "subnet", "reference"),
         CREATED,
@@ -63,7 +63,7 @@ INSTANCE_POOL: Final = replace(
         for each in noun_of(replace(instance_pool.INSTANCE_POOL, methods=("update",))).updates
         if each.field in _SHAPE
     ),
-    acts=(
+    methods=(
         slow_deletion(
             instance_pool.INSTANCE_POOL.action("delete"),
             "The instances are being ended, and then the pool is gone.",

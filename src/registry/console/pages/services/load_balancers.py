@@ -27,7 +27,7 @@ LOAD_BALANCER: Final = replace(
         "A load balancer leads connections to the instances of a VPC that are well.",
     ),
     columns=(_STATE, Column("Address", "vip"), _SUBNET, CREATED),
-    facts=(CREATED,),
+    details=(CREATED,),
     updates=(
         DESCRIPTION,
         Input(
@@ -40,7 +40,7 @@ LOAD_BALANCER: Final = replace(
         ),
         TAGS,
     ),
-    acts=(
+    methods=(
         slow_deletion(
             load_balancer.LOAD_BALANCER.action("delete"),
             "The load balancer is being torn down.",

@@ -15,17 +15,18 @@ from cloudcore.network.resources import VPC as OF_VPC
 from registry.console.complaints import WrongInput, complaint_of
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.nouns.handlers import api_of, beside_one, path_of, read_one, show_one
-from registry.console.nouns.inputs import Input, Shown, read_inputs
-from registry.console.nouns.noun_pages import Act, NounPages
+from registry.console.nouns.inputs import Input, RecordJson, read_inputs
+from registry.console.nouns.noun_pages import CustomMethod, NounPages
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services import vpc_map
 
 
-async def _read_reachability(page: PageRequest, vpc: Shown) -> Mapping[str, Any]:
+async def _read_reachability(page: PageRequest, vpc: RecordJson) -> Mapping[str, Any]:
     found = await unless_refused(page.api.get(f"{OF_VPC.path}/{vpc['id']}/reachability"))
-    told = None if found is None else found["reachability"]
-    return {"told": told, "picture": None if told is None else vpc_map.vpc_map(told)}
+    if found is None:
+        return {"reachability": None, "picture": None}
+    return {**found, "picture": vpc_map.vpc_map(found["reachability"])}
 
 
 VPC: Final = replace(
@@ -79,8 +80,8 @@ def _encoded(rule: object) -> str:
 GATEWAY: Final = replace(
     noun_of(INTERNET_GATEWAY),
     created="The internet gateway was created. Attach it to a VPC below.",
-    acts=(
-        Act(
+    methods=(
+        CustomMethod(
             "detach",
             "Detach",
             "network:DetachInternetGateway",

@@ -12,7 +12,7 @@ from cloudcore.notifications import topic
 from registry.console.complaints import NO_COMPLAINT, complaint_of
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.nouns.handlers import api_of, beside_one, path_of, show_list
-from registry.console.nouns.inputs import Input, Shown, read_inputs
+from registry.console.nouns.inputs import Input, RecordJson, read_inputs
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
@@ -49,7 +49,7 @@ _CONFIRMING: Final = (
 )
 
 
-async def _read_subscriptions(page: PageRequest, _topic: Shown) -> Mapping[str, Any]:
+async def _read_subscriptions(page: PageRequest, _topic: RecordJson) -> Mapping[str, Any]:
     """Return a page of the subscriptions, None if the role may not list them."""
     listed = page.api.get(
         f"{api_of(page, TOPIC)}/subscriptions", marker=page.query.get("marker"), limit=_PAGE
@@ -65,7 +65,7 @@ TOPIC: Final = replace(
         " happens in repositories.",
     ),
     created="The topic was created. Say below who is told.",
-    acts=(
+    methods=(
         deletion(
             "topic",
             "notifications:DeleteTopic",
